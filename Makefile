@@ -1,0 +1,38 @@
+# Every target sets up what it needs; `make` alone lists them.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help train test quality conformance bench clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python >= 3.11 is needed, $(PYTHON) is " + sys.version.split()[0] + "; try: make PYTHON=python3.12")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt ".[dev]"
+	rm -rf build *.egg-info
+	touch $@
+
+train: $(INSTALLED)  ## generate the scenes data, train the four supervision methods, show the comparison (minutes)
+	$(BIN)/accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no train.py recipes/scenes_vgp.yaml
+
+test: $(INSTALLED)  ## run the tests
+	$(BIN)/python -m pytest
+
+quality: $(INSTALLED)  ## format check, lint, types, Hugging Face model conventions
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy modeling processing dataset_scripts attention_supervision evaluation tasks training train.py
+	$(BIN)/mlinter modeling processing
+
+conformance: $(INSTALLED)  ## run transformers' own common model tests on every class here
+	$(BIN)/python -m tests.conformance.run
+
+bench: $(INSTALLED)  ## side-by-side speed and memory ratios
+	$(BIN)/python -m benchmarks.attention_supervision
+
+clean:  ## remove the environment, runs and generated data
+	rm -rf .venv runs data
