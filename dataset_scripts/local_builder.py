@@ -1,0 +1,131 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""What the builders of data sets that lie on the user's disk have in common."""
+
+import hashlib
+import json
+import logging
+import os
+import posixpath
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import datasets
+from datasets.exceptions import DatasetGenerationError
+
+from dataset_scripts.errors import DataError
+
+logger = logging.getLogger(__name__)
+
+REPORT_FILE = "report.json"
+# Our split names on disk and those of `datasets`.
+SPLITS = {"train": datasets.Split.TRAIN, "val": datasets.Split.VALIDATION, "test": datasets.Split.TEST}
+
+
+@dataclass
+class LocalConfig(datasets.BuilderConfig):
+    """Options of every builder that reads files of the user.
+
+    Args:
+        splits: Splits to build, of `"train"`, `"validation"` (or `"val"`) and `"test"`; all three by default.
+    """
+
+    splits: str | Sequence[str] | None = None
+
+    def sources(self) -> list[Path]:
+        """Files and folders the data set is made from; a change in them makes a cached copy stale."""
+        return [Path(self.data_dir)] if self.data_dir else []
+
+    def create_config_id(self, config_kwargs: dict[str, Any], custom_features: datasets.Features | None = None) -> str:
+        """The cache key of `datasets`, which knows the path of the data only, plus the state of the files."""
+        kwargs = {**config_kwargs, "sources_state": fingerprint(self.sources())}
+        return super().create_config_id(kwargs, custom_features)
+
+    def wanted_splits(self) -> list[str]:
+        """The splits to build, by their names on disk (`train`, `val`, `test`).
+
+        Raises:
+            DataError: A name is no split.
+        """
+        if self.splits is None:
+            return list(SPLITS)
+        asked = [self.splits] if isinstance(self.splits, str) else list(self.splits)
+        names = ["val" if name == "validation" else name for name in asked]
+        for name in names:
+            if name not in SPLITS:
+                raise DataError("unknown split", found=name, expected="train, validation or test")
+        return [name for name in SPLITS if name in names]
+
+
+class LocalBuilder(datasets.GeneratorBasedBuilder):
+    """A builder whose errors reach the user as they are, and which keeps a report beside the data.
+
+    `report` maps each split to counts of what was found, joined and dropped, with a few examples of each problem. It
+    is there after `download_and_prepare` (also when the data came from the cache) and lies beside the data as
+    `report.json`.
+    """
+
+    VERSION = datasets.Version("1.0.0")
+    BUILDER_CONFIG_CLASS = LocalConfig
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.report: dict[str, dict[str, Any]] = {}
+        super().__init__(*args, **kwargs)
+
+    def download_and_prepare(self, *args: Any, **kwargs: Any) -> None:
+        super().download_and_prepare(*args, **kwargs)
+        path = posixpath.join(self._output_dir, REPORT_FILE)
+        if self._fs.exists(path):
+            with self._fs.open(path, "r", encoding="utf-8") as file:
+                self.report = json.load(file)
+
+    def _download_and_prepare(self, dl_manager: Any, verification_mode: Any, **kwargs: Any) -> None:
+        super()._download_and_prepare(dl_manager, verification_mode, **kwargs)
+        if self.report:
+            with self._fs.open(posixpath.join(self._output_dir, REPORT_FILE), "w", encoding="utf-8") as file:
+                json.dump(self.report, file, indent=2, ensure_ascii=False)
+
+    def _prepare_split_single(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        # `datasets` hides what went wrong in a generator behind a DatasetGenerationError. Unwrapping happens here and
+        # not in `download_and_prepare`, because a worker process loses the cause on the way to its parent.
+        try:
+            yield from super()._prepare_split_single(*args, **kwargs)
+        except DatasetGenerationError as error:
+            if error.__cause__ is None:
+                raise
+            raise error.__cause__ from None
+
+
+class Report:
+    """Counts by name, with the first few examples of each problem."""
+
+    def __init__(self, examples: int = 5) -> None:
+        self.counts: Counter[str] = Counter()
+        self.examples: dict[str, list[str]] = defaultdict(list)
+        self._limit = examples
+
+    def add(self, name: str, example: str | None = None, count: int = 1) -> None:
+        """Adds to a count, and keeps the example while there are few."""
+        self.counts[name] += count
+        if example is not None and len(self.examples[name]) < self._limit:
+            self.examples[name].append(example)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The counts, and under `"examples"` the examples."""
+        return {**self.counts, "examples": dict(self.examples)}
+
+
+def fingerprint(paths: Iterable[Path]) -> str:
+    """A digest over names, sizes and times of change of files, and of all files below folders; missing ones count."""
+    digest = hashlib.sha256()
+    for path in paths:
+        for file in [path, *sorted(_files_below(path))]:
+            state = file.stat() if file.is_file() else None
+            digest.update(f"{file}\0{state and (state.st_size, state.st_mtime_ns)}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def _files_below(folder: Path) -> list[Path]:
+    return [Path(parent, name) for parent, _, names in os.walk(folder) for name in names]
