@@ -1,0 +1,57 @@
+# Copyright 2026 The grounded-attention authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What a processor returns: model inputs, and a report of the labelled phrases that are not in them as given."""
+
+from typing import Any, NamedTuple
+
+from transformers import BatchFeature
+
+
+class DroppedPhrase(NamedTuple):
+    """A labelled phrase that is not in the batch as it was given.
+
+    `reason` is `"truncated"` (at least one of its tokens was cut) or `"no token"` (its span covers none): the phrase
+    is out, its rows of `phrase_mask` and `phrase_regions` are all False, its pairs are -1. Or `"regions cut"`: all of
+    its regions lie beyond `max_regions`; it keeps its tokens and pairs and counts as ungrounded.
+    """
+
+    phrase: int
+    words: str
+    reason: str
+
+
+class GroundedBatch(BatchFeature):
+    """Model inputs, a mapping of tensors, with a report of what was cut.
+
+    Args:
+        data: The inputs.
+        tensor_type: `"pt"`, `"np"` or `None`, as for `BatchFeature`.
+        dropped_phrases: For each example, a list of [`DroppedPhrase`]. It is an attribute and no key of the mapping,
+            so `model(**batch)` does not see it; it survives `.to(device)`, copying, and pickling between processes.
+    """
+
+    def __init__(
+        self,
+        data: dict[str, Any] | None = None,
+        tensor_type: Any = None,
+        dropped_phrases: list[list[DroppedPhrase]] | None = None,
+    ) -> None:
+        super().__init__(data, tensor_type=tensor_type)
+        self.dropped_phrases = dropped_phrases or []
+
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)

@@ -1,0 +1,235 @@
+# Copyright 2026 The grounded-attention authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Phrases of a batch: character spans become token masks, their grounding becomes region masks.
+
+Shapes: B batch, P phrases, T text columns, G regions given, R region columns, K phrase pairs; F phrases of the whole
+batch in one row, in which everything is computed at once.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .grounded_batch import DroppedPhrase
+from .region_columns import RegionColumns, find_bad_box, pairwise_iou, to_array
+from .sequence_layouts import EncodedTexts, TextColumns
+
+TRUNCATED = "truncated"
+NO_TOKEN = "no token"
+REGIONS_CUT = "regions cut"
+
+
+@dataclass
+class FlatPhrases:
+    """The F phrases of a batch, each array (F,): its example, row in it, text, and characters [start, end)."""
+
+    example: np.ndarray
+    row: np.ndarray
+    text: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    records: list[Mapping[str, Any]] = field(default_factory=list)
+
+    def name(self, index: int) -> str:
+        """How an error calls phrase `index`."""
+        return f"Example {self.example[index]}, phrase {self.row[index]}"
+
+
+def flatten_phrases(phrases: Sequence[Sequence[Mapping[str, Any]] | None], texts: list[list[str]]) -> FlatPhrases:
+    """Line the phrases of a batch up and check their spans against the S lists of B texts.
+
+    Raises:
+        ValueError: A phrase without text, start or end, of a text that is not there, or with a span outside it.
+    """
+    places = [(i, row) for i, example in enumerate(phrases) for row in range(len(example or ()))]
+    records = [record for example in phrases for record in example or ()]
+    spans = [_span(record, place) for record, place in zip(records, places, strict=True)]
+    example, row = np.array(places, dtype=np.int64).reshape(-1, 2).T
+    text, start, end = np.array(spans, dtype=np.int64).reshape(-1, 3).T
+    flat = FlatPhrases(example, row, text, start, end, records)
+    _check_spans(flat, texts)
+    return flat
+
+
+def _span(record: Mapping[str, Any], place: tuple[int, int]) -> tuple[int, int, int]:
+    try:
+        span = (record["text"], record["start"], record["end"])
+    except KeyError as error:
+        raise ValueError(
+            f"Example {place[0]}, phrase {place[1]}: no {error.args[0]!r}; expected "
+            "{'text': 0 or 1, 'start': character, 'end': character, and 'boxes', 'entity_id' or 'regions'}."
+        ) from error
+    if any(isinstance(value, (str, float)) or value is None for value in span):
+        raise ValueError(
+            f"Example {place[0]}, phrase {place[1]}: text, start, end are {span!r}, expected integers: which of the "
+            "example's texts (0 or 1) and a character span in it."
+        )
+    return span
+
+
+def _check_spans(flat: FlatPhrases, texts: list[list[str]]) -> None:
+    lengths = np.array([[len(text) for text in row] for row in texts], dtype=np.int64)
+    known = (flat.text >= 0) & (flat.text < len(texts))
+    limit = np.where(known, lengths[np.where(known, flat.text, 0), flat.example], 0)
+    good = known & (flat.start >= 0) & (flat.start <= flat.end) & (flat.end <= limit)
+    if good.all():
+        return
+    index = int(np.argmin(good))
+    if not known[index]:
+        raise ValueError(
+            f"{flat.name(index)}: is in text {flat.text[index]}, but the example has {len(texts)} text(s)."
+        )
+    text = texts[flat.text[index]][flat.example[index]]
+    raise ValueError(
+        f"{flat.name(index)}: characters {flat.start[index]} to {flat.end[index]} lie outside its text {text!r} of "
+        f"{len(text)} characters."
+    )
+
+
+def phrase_tokens(
+    flat: FlatPhrases, shape: tuple[int, int, int], encoded: EncodedTexts, columns: TextColumns
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Token mask of each phrase: every piece that shares a character with the span.
+
+    Returns:
+        phrase_mask (B, P, T) bool, and (F,) bool for phrases that lost a token to truncation and for those that never
+        had one. Both have an all-False row.
+    """
+    spans = encoded.spans[flat.text, flat.example]
+    token = np.arange(spans.shape[1])
+    covered = (spans[..., 0] < flat.end[:, None]) & (spans[..., 1] > flat.start[:, None])
+    covered &= token < encoded.lengths[flat.text, flat.example][:, None]
+    truncated = (covered & (token >= columns.kept[flat.text, flat.example][:, None])).any(axis=1)
+    empty = ~covered.any(axis=1)
+    phrase, token = np.nonzero(covered & ~truncated[:, None])
+    mask = np.zeros(shape, dtype=bool)
+    first = columns.first[flat.text[phrase], flat.example[phrase]]
+    mask[flat.example[phrase], flat.row[phrase], first + token] = True
+    return mask, truncated, empty
+
+
+def ground_phrases(
+    flat: FlatPhrases, regions: RegionColumns, entity_ids: Sequence[Any] | None, iou_threshold: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Region columns of each phrase, (F, R) bool, and (F,) bool for phrases all of whose regions were left out.
+
+    Of a phrase's `regions`, `entity_id` (when the batch has entity ids) and `boxes` the first that it has counts.
+    """
+    given = np.zeros((len(flat.records), regions.columns.shape[1]), dtype=bool)
+    boxes: list[tuple[int, Any]] = []
+    columns_of = _columns_by_entity(entity_ids, regions.counts)
+    for index, record in enumerate(flat.records):
+        if record.get("regions") is not None:
+            given[index, _checked_indices(flat, index, regions.counts)] = True
+        elif record.get("entity_id") is not None and columns_of is not None:
+            given[index, columns_of[flat.example[index]].get(record["entity_id"], [])] = True
+        elif record.get("boxes") is not None:
+            boxes += [(index, box) for box in record["boxes"]]
+        elif record.get("entity_id") is not None:
+            raise ValueError(f"{flat.name(index)}: has an entity_id, but region_entity_ids is not given.")
+    if boxes:
+        _match_boxes(flat, boxes, given, regions.given_boxes, iou_threshold)
+    # Column 0, the whole image, is never gold, so it can take what falls on "-1".
+    target = np.zeros((len(given), regions.arrays["region_boxes"].shape[1]), dtype=bool)
+    phrase, region = np.nonzero(given)
+    target[phrase, np.maximum(regions.columns[flat.example[phrase], region], 0)] = True
+    target[:, 0] = False
+    lost: np.ndarray = given.any(axis=1) & ~target.any(axis=1)
+    return target, lost
+
+
+def _columns_by_entity(entity_ids: Sequence[Any] | None, counts: np.ndarray) -> list[dict[Any, list[int]]] | None:
+    """Per example: entity id -> indices of its regions. A region may have one id, several, or none (`None`)."""
+    if entity_ids is None:
+        return None
+    tables: list[dict[Any, list[int]]] = []
+    for example, ids in enumerate(entity_ids):
+        ids = [] if ids is None else list(ids)
+        if len(ids) != counts[example]:
+            raise ValueError(
+                f"Example {example}: {len(ids)} region_entity_ids for {counts[example]} regions; expected an id, "
+                "a list of ids or None for each."
+            )
+        table: dict[Any, list[int]] = {}
+        for region, entry in enumerate(ids):
+            for entity in entry if isinstance(entry, (list, tuple, set, frozenset)) else (entry,):
+                table.setdefault(entity, []).append(region)
+        tables.append(table)
+    return tables
+
+
+def _checked_indices(flat: FlatPhrases, index: int, counts: np.ndarray) -> np.ndarray:
+    count = counts[flat.example[index]]
+    indices = np.asarray(flat.records[index]["regions"], dtype=np.int64).reshape(-1)
+    if ((indices < 0) | (indices >= count)).any():
+        raise ValueError(
+            f"{flat.name(index)}: regions {indices.tolist()}, but the example has {count} regions; expected indices "
+            "into the given regions, from 0, without the whole image."
+        )
+    return indices
+
+
+def _match_boxes(
+    flat: FlatPhrases, boxes: list[tuple[int, Any]], given: np.ndarray, region_boxes: np.ndarray, threshold: float
+) -> None:
+    """Mark in `given` (F, G) the regions whose IoU with a gold box of the phrase reaches the threshold."""
+    phrase = np.array([index for index, _ in boxes], dtype=np.int64)
+    wrong = next((index for index, box in boxes if len(box) != 4), None)
+    if wrong is not None:
+        raise ValueError(
+            f"{flat.name(wrong)}: boxes {flat.records[wrong]['boxes']!r}, expected [[x1, y1, x2, y2], ...]."
+        )
+    gold = np.array([to_array(box) for _, box in boxes], dtype=np.float32)
+    problem = find_bad_box(gold, pixels_hint=False)
+    if problem is not None:
+        raise ValueError(f"{flat.name(phrase[problem[0]])}: gold {problem[1]} (gold boxes are always normalised).")
+    box, region = np.nonzero(pairwise_iou(gold, region_boxes[flat.example[phrase]]) >= threshold)
+    given[phrase[box], region] = True
+
+
+def pair_phrases(
+    pairs: Sequence[Any], flat: FlatPhrases, absent: np.ndarray, phrase_counts: Sequence[int]
+) -> np.ndarray:
+    """Index pairs, padded with -1, as (B, K, 2) int64; a pair with an `absent` (F,) phrase becomes (-1, -1) in place.
+
+    Raises:
+        ValueError: An index that is no phrase of its example.
+    """
+    arrays = [np.asarray([] if value is None else to_array(value), dtype=np.int64).reshape(-1, 2) for value in pairs]
+    out = np.full((len(arrays), max(map(len, arrays), default=0), 2), -1, dtype=np.int64)
+    missing = np.zeros((len(arrays), max(phrase_counts, default=0)), dtype=bool)
+    missing[flat.example[absent], flat.row[absent]] = True
+    for example, array in enumerate(arrays):
+        if ((array < 0) | (array >= phrase_counts[example])).any():
+            raise ValueError(
+                f"Example {example}: phrase_pairs {array.tolist()}, but it has {phrase_counts[example]} phrases; "
+                "expected pairs of indices into them."
+            )
+        out[example, : len(array)] = np.where(missing[example][array].any(axis=1, keepdims=True), -1, array)
+    return out
+
+
+def list_dropped(
+    flat: FlatPhrases, texts: list[list[str]], flags: Mapping[str, np.ndarray]
+) -> list[list[DroppedPhrase]]:
+    """Per example, a record for every phrase flagged (F,) under a reason."""
+    dropped: list[list[DroppedPhrase]] = [[] for _ in texts[0]]
+    for reason, flag in flags.items():
+        for index in np.flatnonzero(flag):
+            example = int(flat.example[index])
+            words = texts[flat.text[index]][example][flat.start[index] : flat.end[index]]
+            dropped[example].append(DroppedPhrase(int(flat.row[index]), words, reason))
+    return dropped

@@ -1,0 +1,191 @@
+# Copyright 2026 The grounded-attention authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Sequence layouts: where special tokens and texts stand, and how token ids become padded arrays.
+
+Shapes: S texts of an example, B batch, L tokens of the longest text, T columns of the text part.
+"""
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class SequenceLayout:
+    """The text part of an input sequence.
+
+    Args:
+        name: What a task calls the layout.
+        pieces: From left to right, `(piece, token type)`. A piece is the index of a text, or the name of a special
+            token on the tokenizer, such as `"cls_token"`.
+    """
+
+    name: str
+    pieces: tuple[tuple[int | str, int], ...]
+
+    @property
+    def text_count(self) -> int:
+        """How many texts an example has."""
+        return sum(isinstance(piece, int) for piece, _ in self.pieces)
+
+    @property
+    def special_count(self) -> int:
+        """How many columns go to special tokens."""
+        return len(self.pieces) - self.text_count
+
+
+SEQUENCE_LAYOUTS = {
+    layout.name: layout
+    for layout in (
+        # [CLS] text [SEP]
+        SequenceLayout("caption", (("cls_token", 0), (0, 0), ("sep_token", 0))),
+        # [CLS] text [SEP] text_pair [SEP]
+        SequenceLayout("caption_pair", (("cls_token", 0), (0, 0), ("sep_token", 0), (1, 1), ("sep_token", 1))),
+    )
+}
+
+
+@dataclass
+class EncodedTexts:
+    """Word pieces of every text, without special tokens.
+
+    `ids` (S, B, L) int64, 0 past a text's end; `spans` (S, B, L, 2) int64, the characters [start, end) that each
+    piece comes from; `lengths` (S, B) int64.
+    """
+
+    ids: np.ndarray
+    spans: np.ndarray
+    lengths: np.ndarray
+
+
+@dataclass
+class TextColumns:
+    """The padded text part of a batch.
+
+    `arrays` holds `input_ids`, `attention_mask` and `token_type_ids`, each (B, T) int64. `kept` (S, B) is how many
+    pieces of each text are in, `first` (S, B) the column of its first piece.
+    """
+
+    arrays: dict[str, np.ndarray]
+    kept: np.ndarray
+    first: np.ndarray
+
+
+def get_layout(name: str, text_count: int) -> SequenceLayout:
+    """Look a layout up by name; `ValueError` for an unknown name or one made for another number of texts."""
+    layout = SEQUENCE_LAYOUTS.get(name)
+    if layout is None:
+        raise ValueError(f"Unknown sequence layout {name!r}; known: {', '.join(sorted(SEQUENCE_LAYOUTS))}.")
+    if layout.text_count != text_count:
+        raise ValueError(
+            f"Layout {name!r} takes {layout.text_count} text(s) an example, found {text_count}; "
+            "give or leave out `text_pair`, or name another layout."
+        )
+    return layout
+
+
+def encode_texts(tokenizer: Any, texts: list[list[str]]) -> EncodedTexts:
+    """Tokenize S lists of B texts in one call of the tokenizer."""
+    encoding = tokenizer(
+        list(chain.from_iterable(texts)),
+        add_special_tokens=False,
+        padding=False,
+        truncation=False,
+        return_offsets_mapping=True,
+        return_attention_mask=False,
+        return_token_type_ids=False,
+        verbose=False,
+    )
+    count = len(encoding["input_ids"])
+    lengths = np.fromiter(map(len, encoding["input_ids"]), dtype=np.int64, count=count)
+    filled = np.arange(lengths.max(initial=0)) < lengths[:, None]
+    ids = np.zeros(filled.shape, dtype=np.int64)
+    spans = np.zeros((*filled.shape, 2), dtype=np.int64)
+    # A boolean mask is filled row by row, the order in which the texts follow one another.
+    ids[filled] = np.fromiter(chain.from_iterable(encoding["input_ids"]), dtype=np.int64)
+    offsets = chain.from_iterable(chain.from_iterable(encoding["offset_mapping"]))
+    spans[filled] = np.fromiter(offsets, dtype=np.int64).reshape(-1, 2)
+    shape = (len(texts), count // len(texts))
+    return EncodedTexts(ids.reshape(*shape, -1), spans.reshape(*shape, -1, 2), lengths.reshape(shape))
+
+
+def kept_lengths(lengths: np.ndarray, budget: int, strategy: str) -> np.ndarray:
+    """Number of pieces of each text that fit, cutting at the texts' ends.
+
+    Args:
+        lengths: (S, B) int64 with S of 1 or 2.
+        budget: Columns for the texts of one example.
+        strategy: `"longest_first"` (the longer text gives first; the same numbers as the tokenizers library),
+            `"only_first"` or `"only_second"`.
+
+    Raises:
+        ValueError: The text that may be cut is not long enough to make the example fit, or an unknown strategy.
+    """
+    if strategy == "longest_first":
+        return _cut_longest_first(lengths, budget)
+    names = ("only_first", "only_second")[: len(lengths)]
+    if strategy not in names:
+        raise ValueError(f"Unknown truncation {strategy!r}; known here: longest_first, {', '.join(names)}.")
+    cut, kept = names.index(strategy), lengths.copy()
+    room = budget - (lengths.sum(axis=0) - lengths[cut])
+    if (room < 0).any():
+        example = int(np.argmax(room < 0))
+        raise ValueError(
+            f"Example {example}: {strategy} cannot make {lengths[:, example].tolist()} tokens fit into {budget}; "
+            "raise max_length or use truncation='longest_first'."
+        )
+    kept[cut] = np.minimum(lengths[cut], room)
+    return kept
+
+
+def _cut_longest_first(lengths: np.ndarray, budget: int) -> np.ndarray:
+    if len(lengths) == 1:
+        return np.minimum(lengths, budget)
+    short, long = lengths.argmin(axis=0), 1 - lengths.argmin(axis=0)
+    batch, kept = np.arange(lengths.shape[1]), lengths.copy()
+    fits = lengths.sum(axis=0) <= budget
+    kept[short, batch] = np.where(fits, lengths[short, batch], np.minimum(lengths[short, batch], budget // 2))
+    kept[long, batch] = np.minimum(lengths[long, batch], budget - kept[short, batch])
+    return kept
+
+
+def arrange_columns(
+    layout: SequenceLayout, tokenizer: Any, texts: EncodedTexts, kept: np.ndarray, min_width: int, multiple_of: int
+) -> TextColumns:
+    """Write special tokens and the kept pieces of the texts into their columns, padded on the right.
+
+    T is at least `min_width`, at least the longest example, and a multiple of `multiple_of`.
+    """
+    batch = kept.shape[1]
+    width = max(min_width, int(kept.sum(axis=0).max(initial=0)) + layout.special_count)
+    shape = (batch, -(-width // multiple_of) * multiple_of)
+    ids = np.full(shape, tokenizer.pad_token_id, dtype=np.int64)
+    types = np.zeros(shape, dtype=np.int64)
+    first = np.zeros_like(kept)
+    rows, end = np.arange(batch), np.zeros(batch, dtype=np.int64)
+    for piece, token_type in layout.pieces:
+        if isinstance(piece, str):
+            ids[rows, end] = getattr(tokenizer, f"{piece}_id")
+            types[rows, end] = token_type
+            end = end + 1
+            continue
+        row, token = np.nonzero(np.arange(texts.ids.shape[2]) < kept[piece][:, None])
+        ids[row, end[row] + token] = texts.ids[piece, row, token]
+        types[row, end[row] + token] = token_type
+        first[piece] = end
+        end = end + kept[piece]
+    mask = (np.arange(shape[1]) < end[:, None]).astype(np.int64)
+    return TextColumns({"input_ids": ids, "attention_mask": mask, "token_type_ids": types}, kept, first)
