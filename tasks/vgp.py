@@ -1,0 +1,81 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Visually grounded paraphrases: which caption matches the image, and how two phrases of one thing relate."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from evaluation.classification import ClassificationAccuracy
+from modeling import VLBertForVGP
+
+from .task import Batch, LossComponent, RowGenerator, Task, pad_labels, region_arguments
+
+
+def collate(
+    rows: Sequence[Mapping[str, Any]],
+    regions: Sequence[Any] | None,
+    processor: Any,
+    generator: RowGenerator,
+) -> dict[str, Any]:
+    """Rows of the VGP builder -> model inputs and targets, see `VLBertForVGP.forward`."""
+    grounded = regions is not None
+    inputs = processor(
+        text=[row["caption1"] for row in rows],
+        text_pair=[row["caption2"] for row in rows],
+        phrases=[[_phrase(phrase, grounded) for phrase in row["phrases"]] for row in rows],
+        phrase_pairs=[[(pair["phrase1"], pair["phrase2"]) for pair in row["phrase_pairs"]] for row in rows],
+        return_tensors="pt",
+        **region_arguments(regions),
+    )
+    pairs = inputs["phrase_pairs"]
+    labels = pad_labels([[pair["label"] for pair in row["phrase_pairs"]] for row in rows], pairs.shape[1])
+    labels[(pairs < 0).any(dim=-1)] = -100  # a pair whose phrase was truncated away has no label
+    identification = torch.tensor([row["identification_label"] for row in rows])
+    return {**inputs, "vgp_labels": labels, "identification_labels": identification}
+
+
+def _phrase(phrase: Mapping[str, Any], grounded: bool) -> dict[str, Any]:
+    boxes = phrase["boxes"] if grounded else []
+    return {"text": phrase["caption"], "start": phrase["start"], "end": phrase["end"], "boxes": boxes}
+
+
+def identification_loss(outputs: Any, batch: Batch) -> Tensor:
+    """Equation 1: cross-entropy of "both", "first", "second", summed over the examples."""
+    return F.cross_entropy(outputs.identification_logits, batch["identification_labels"], reduction="sum")
+
+
+def vgp_loss(outputs: Any, batch: Batch) -> Tensor:
+    """Equation 4: cross-entropy of a phrase pair's relation, summed over the labelled pairs."""
+    return F.cross_entropy(outputs.vgp_logits.flatten(0, 1), batch["vgp_labels"].flatten(), reduction="sum")
+
+
+TASK = Task(
+    name="vgp",
+    builder="vgp",
+    layout="caption_pair",
+    model_class=VLBertForVGP,
+    model_inputs=(
+        "input_ids",
+        "attention_mask",
+        "token_type_ids",
+        "region_features",
+        "region_boxes",
+        "region_attention_mask",
+        "phrase_mask",
+        "phrase_pairs",
+    ),
+    losses=(
+        LossComponent(
+            "identification", identification_loss, lambda batch: (batch["identification_labels"] >= 0).sum()
+        ),
+        LossComponent("vgp", vgp_loss, lambda batch: (batch["vgp_labels"] >= 0).sum()),
+    ),
+    metrics=lambda: [
+        ClassificationAccuracy("identification", "identification_logits", "identification_labels"),
+        ClassificationAccuracy("vgp", "vgp_logits", "vgp_labels"),
+    ],
+    collate=collate,
+)

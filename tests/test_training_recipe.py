@@ -1,0 +1,60 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Recipes: what is read, what is refused and how the refusal reads."""
+
+from pathlib import Path
+
+import pytest
+
+from training.recipe import RecipeError, load_recipe
+
+RECIPES = sorted(Path(__file__).parent.parent.glob("recipes/*.yaml"))
+
+
+def write(tmp_path, text):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda p: p.name)
+def test_shipped_recipes_load(path):
+    recipe = load_recipe(path)
+    assert recipe.methods and recipe.output_dir and recipe.data.data_dir
+
+
+def test_overrides_replace_nested_values_and_keep_the_rest(tmp_path):
+    path = write(tmp_path, "data: {data_dir: a, regions: b}\nsupervision: {weight: 2}\n")
+    recipe = load_recipe(path, ["data.data_dir=c", "training.learning_rate=1e-4", "methods=[direct]"])
+    assert (recipe.data.data_dir, recipe.data.regions) == ("c", "b")
+    assert recipe.training["learning_rate"] == 1e-4
+    assert recipe.methods == ["direct"]
+    assert recipe.supervision.weight == 2.0 and isinstance(recipe.supervision.weight, float)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("output_dri: runs/x", ["unknown key 'output_dri'", "did you mean 'output_dir'?"]),
+        ("data: {data_dirr: x}", ["'data.data_dirr'", "'data.data_dir'"]),
+        ("seed: many", ["seed must be of type int", "'many'"]),
+        ("methods: direct", ["methods must be of type list"]),
+        ("supervision: {weight: heavy}", ["supervision.weight must be of type float", "'heavy'"]),
+        ("seed: true", ["seed must be of type int"]),
+        ("start: 3", ["start. must be a section"]),
+        ("a: [", ["not YAML"]),
+    ],
+)
+def test_a_wrong_recipe_names_the_file_and_the_key(tmp_path, text, words):
+    path = write(tmp_path, text)
+    with pytest.raises(RecipeError) as error:
+        load_recipe(path)
+    assert str(path) in str(error.value)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_a_missing_recipe_and_a_malformed_override(tmp_path):
+    with pytest.raises(RecipeError, match="cannot be read"):
+        load_recipe(tmp_path / "none.yaml")
+    with pytest.raises(RecipeError, match="expected key=value"):
+        load_recipe(write(tmp_path, ""), ["learning_rate"])

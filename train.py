@@ -1,0 +1,42 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Trains what a recipe describes: `accelerate launch train.py recipes/scenes_vgp.yaml [key=value ...]`."""
+
+import argparse
+import sys
+
+from dataset_scripts.errors import DataError
+from dataset_scripts.region_table import MissingRegionsError
+from training.recipe import RecipeError, load_recipe
+
+EXAMPLES = """examples:
+  accelerate launch train.py recipes/scenes_vgp.yaml
+  accelerate launch train.py recipes/vgp_direct.yaml data.data_dir=/data/vgp training.learning_rate=1e-5
+  torchrun --nproc_per_node 2 train.py recipes/scenes_vgp.yaml methods=[direct] training.use_cpu=true
+"""
+
+
+def main() -> int:
+    """Runs the recipe; 0 when done, 2 when something the user gave is wrong (one line says what)."""
+    parser = argparse.ArgumentParser(
+        description="Train the model a recipe describes, with its attention supervision methods, and evaluate it.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("recipe", help="a YAML file, see recipes/")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="replaces a value of the recipe")
+    arguments = parser.parse_args()
+    try:
+        recipe = load_recipe(arguments.recipe, arguments.overrides)
+        from training.experiment import run  # after the recipe is known to be sound: importing torch takes seconds
+        from training.report import report
+
+        report(run(recipe), recipe)
+    except (RecipeError, DataError, MissingRegionsError, FileNotFoundError) as error:
+        text = error.args[0] if isinstance(error, KeyError) else error
+        print(f"error: {' '.join(str(text).split())}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

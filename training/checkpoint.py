@@ -1,0 +1,61 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Checkpoints that survive: complete ones carry a manifest, written last; only complete ones are resumed from."""
+
+import hashlib
+import json
+import os
+import re
+from pathlib import Path
+
+MANIFEST = "checkpoint_manifest.json"
+
+
+def seal(directory: str | Path) -> None:
+    """Declares a checkpoint complete: writes the size and SHA-256 of each of its files, durably."""
+    directory = Path(directory)
+    files = {str(p.relative_to(directory)): _describe(p) for p in _files(directory)}
+    partial = directory / (MANIFEST + ".partial")
+    partial.write_text(json.dumps(files, indent=1, sort_keys=True))
+    _sync(partial)
+    os.replace(partial, directory / MANIFEST)
+    _sync(directory)
+
+
+def is_complete(directory: str | Path) -> bool:
+    """Whether every file the manifest names is there, unchanged."""
+    directory = Path(directory)
+    try:
+        files = json.loads((directory / MANIFEST).read_text())
+    except (OSError, ValueError):
+        return False
+    return all((directory / name).is_file() and _describe(directory / name) == d for name, d in files.items())
+
+
+def last_complete_checkpoint(output_dir: str | Path) -> Path | None:
+    """The complete `checkpoint-<step>` with the highest step, or None."""
+    output_dir = Path(output_dir)
+    if not output_dir.is_dir():
+        return None
+    steps = [(int(m[1]), p) for p in output_dir.iterdir() if (m := re.fullmatch(r"checkpoint-(\d+)", p.name))]
+    return next((path for _, path in sorted(steps, reverse=True) if is_complete(path)), None)
+
+
+def _files(directory: Path) -> list[Path]:
+    """All but the manifest and the checkpoints below, which carry their own."""
+    found = (p for p in directory.rglob("*") if p.is_file() and not p.name.startswith(MANIFEST))
+    return sorted(p for p in found if not p.relative_to(directory).parts[0].startswith("checkpoint-"))
+
+
+def _describe(path: Path) -> dict[str, int | str]:
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        os.fsync(file.fileno())
+    return {"size": path.stat().st_size, "sha256": digest}
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

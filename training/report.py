@@ -1,0 +1,44 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""What a finished run shows: the comparison table on the terminal and in a file, curves, heads, pictures."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from accelerate import PartialState
+
+from evaluation.figures import heads_figure, layer_curve_figure, loss_curves_figure
+from evaluation.tables import comparison_table, print_table
+
+from .pictures import draw_pictures
+from .recipe import Recipe
+
+
+def report(results: dict[str, Any], recipe: Recipe) -> None:
+    """Prints the table and writes `table.md` and the figures beside `results.json`."""
+    if not PartialState().is_main_process:
+        return
+    output = Path(recipe.output_dir)
+    print_table(results)
+    (output / "table.md").write_text(comparison_table(results) + "\n", encoding="utf-8")
+    loss_curves_figure({name: _history(output / name) for name in results["methods"]}, output / "loss_curves.png")
+    _heads(results, output)
+    if recipe.pictures:
+        draw_pictures(results, recipe, output / "pictures")
+    print(f"written: {output}/ (results.json, table.md, figures; one checkpoint directory a method)")
+
+
+def _history(directory: Path) -> list[dict[str, Any]]:
+    return json.loads((directory / "history.json").read_text(encoding="utf-8"))
+
+
+def _heads(results: dict[str, Any], output: Path) -> None:
+    figures = {name: result["figures"]["test"] for name, result in results["methods"].items()}
+    accuracy = {
+        name: np.array(f["text_to_region_by_head"]) for name, f in figures.items() if "text_to_region_by_head" in f
+    }
+    if accuracy:
+        chance = next(iter(figures.values()))["text_to_region_chance"]
+        heads_figure(accuracy, chance, output / "heads.png")
+        layer_curve_figure(accuracy, chance, output / "layers.png")

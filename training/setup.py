@@ -1,0 +1,98 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""From a recipe's sections to the things they describe: data, processor, model, training arguments."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import datasets
+from accelerate import PartialState
+from transformers import AutoTokenizer, BertTokenizer, PreTrainedModel, TrainingArguments
+
+from dataset_scripts import BUILDERS
+from dataset_scripts.region_table import RegionTable
+from dataset_scripts.scenes import write_scenes
+from modeling import VLBertConfig
+from processing import VLBertProcessor
+from tasks import Task
+
+from .data import check_regions, limit_rows
+from .recipe import Data, Model, Recipe, RecipeError, nearest
+
+
+@dataclasses.dataclass
+class Prepared:
+    """What a task trains and is judged on."""
+
+    splits: dict[str, datasets.Dataset]
+    regions: RegionTable | None
+
+
+def prepare_data(task: Task, data: Data, seed: int) -> Prepared:
+    """Generates scenes when the recipe says so, builds the task's rows, opens the region table.
+
+    One process does the work, the others wait and read what it wrote.
+
+    Raises:
+        RecipeError: no `data_dir`. The builder's and the region table's own errors otherwise.
+    """
+    if not data.data_dir:
+        raise RecipeError("data.data_dir is empty: give the folder that holds the data set")
+    with PartialState().main_process_first():
+        if data.scenes is not None:
+            write_scenes(Path(data.data_dir), images=data.scenes.images, seed=data.scenes.seed, num_proc=2)
+        splits = _build(task, data)
+    regions = RegionTable.open(data.regions) if data.regions else None
+    for name, rows in splits.items():
+        splits[name] = limit_rows(task.to_rows(rows), data.limit.get(name), seed)
+        if regions is not None:
+            check_regions(splits[name], regions)
+    return Prepared(splits, regions)
+
+
+def _build(task: Task, data: Data) -> dict[str, datasets.Dataset]:
+    options = dict(data.options)
+    if data.regions and options.get("negatives", "nearest") == "nearest" and task.builder == "vgp":
+        options.setdefault("regions", data.regions)
+    builder = BUILDERS[task.builder](data_dir=data.data_dir, **options)
+    builder.download_and_prepare()
+    return dict(builder.as_dataset())
+
+
+def make_processor(model: Model) -> VLBertProcessor:
+    """The source's processor, or a new one around the recipe's tokenizer."""
+    if model.tokenizer is None and model.source:
+        return VLBertProcessor.from_pretrained(model.source, **model.processor)
+    name = model.tokenizer or model.bert
+    if not name:
+        raise RecipeError("model.tokenizer is empty: give a directory, a Hub id or a vocab.txt")
+    return VLBertProcessor(_tokenizer(name), **model.processor)
+
+
+def _tokenizer(name: str) -> Any:
+    if Path(name).is_file():
+        words = Path(name).read_text(encoding="utf-8").splitlines()
+        return BertTokenizer(vocab={word: index for index, word in enumerate(words)})
+    return AutoTokenizer.from_pretrained(name)
+
+
+def make_model(model_class: type[PreTrainedModel], model: Model, processor: Any, **config: Any) -> PreTrainedModel:
+    """The recipe's model: from a checkpoint, from BERT, or new. `config` adds fields to the recipe's own."""
+    fields = {**model.config, **config}
+    if model.source:
+        return model_class.from_pretrained(model.source, **fields)
+    if model.bert:
+        return model_class.from_bert(model.bert, **fields)  # type: ignore[attr-defined]
+    return model_class(VLBertConfig(vocab_size=len(processor.tokenizer), **fields))
+
+
+def training_arguments(recipe: Recipe, output_dir: Path, training: Mapping[str, Any]) -> TrainingArguments:
+    """`TrainingArguments` of the recipe's `training` section; unknown names are refused."""
+    known = {field.name for field in dataclasses.fields(TrainingArguments) if field.init}
+    for name in training:
+        if name not in known:
+            raise RecipeError(f"unknown key 'training.{name}'{nearest(name, known, 'training.')}")
+    # The collator reads more columns than the model takes, and the task names its own labels.
+    fixed = {"output_dir": str(output_dir), "remove_unused_columns": False, "label_names": []}
+    return TrainingArguments(**{"seed": recipe.seed, "report_to": "none", "disable_tqdm": False, **training, **fixed})

@@ -1,0 +1,154 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The Trainer: task losses plus attention supervision, each counted exactly, and streaming evaluation."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+from torch import Tensor
+from torch.utils.data import DataLoader, Subset
+from tqdm.auto import tqdm
+from transformers import Trainer, TrainerCallback
+from transformers.trainer_utils import rotate_checkpoints
+
+from attention_supervision import SupervisionMethod
+from tasks import Metric, Task
+
+from .checkpoint import seal
+
+
+class GroundingTrainer(Trainer):
+    """Trains a task's model with a supervision method (equation 9) and logs every component.
+
+    Each component is a sum and a count. The count runs over all micro-batches of the step and all processes, so that
+    accumulation and several processes give the loss and gradients of the one large batch, however ragged. With
+    several processes each loss is multiplied by their number, since gradients are averaged over processes.
+
+    Args:
+        task: what is trained.
+        method: how attention is supervised, see `attention_supervision`.
+        attention_weight: factor of the attention loss in the total.
+    """
+
+    def __init__(self, *args, task: Task, method: SupervisionMethod, attention_weight: float = 1.0, **kwargs):
+        kwargs.setdefault("callbacks", []).append(_EpochCallback(kwargs["data_collator"]))
+        super().__init__(*args, **kwargs)
+        self.task, self.method, self.attention_weight = task, method, attention_weight
+        self.loss_is_scaled_for_ga = True
+        self._logged: dict[str, Tensor] = {}
+        self._logged_steps = 0
+
+    # Losses
+
+    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> dict[str, Tensor] | None:
+        if not batch_samples:
+            return None
+        counts = [self._counts(batch) for batch in batch_samples]
+        totals = torch.stack([torch.stack(list(c.values())) for c in counts]).sum(0).double().to(device)
+        totals = self.accelerator.reduce(totals, reduction="sum")
+        return dict(zip(counts[0], totals.unbind(), strict=True))
+
+    def _counts(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
+        counts = {component.name: component.count(batch) for component in self.task.losses}
+        return {name: count.double().cpu() for name, count in {**counts, **self.method.counts(batch)}.items()}
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        """Total loss (equation 9): each component's sum over this micro-batch, divided by its count over the step."""
+        outputs = self.run_model(model, inputs)
+        counts = num_items_in_batch or self._get_num_items_in_batch([inputs], self.args.device)
+        parts = self.components(outputs, inputs)
+        means = {name: total / counts[name].to(total).clamp(min=1) for name, (total, _) in parts.items()}
+        if model.training:
+            self._remember(means)
+        loss = sum(weight * means[name] for name, (_, weight) in parts.items())
+        loss = loss * self.accelerator.num_processes
+        return (loss, outputs) if return_outputs else loss
+
+    def run_model(self, model, inputs: Mapping[str, Any]) -> Any:
+        """One forward pass with what the task and the supervision method ask for."""
+        given = {name: inputs[name] for name in self.task.model_inputs if name in inputs}
+        return model(**given, **self.method.forward_kwargs(inputs))
+
+    def components(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tuple[Tensor, float]]:
+        """Name -> (sum, weight) of every loss term."""
+        parts = {c.name: (c.total(outputs, batch), c.weight) for c in self.task.losses}
+        supervised = self.method.losses(outputs, batch)
+        return parts | {name: (total, self.attention_weight) for name, (total, _) in supervised.items()}
+
+    # Logs
+
+    def _remember(self, means: Mapping[str, Tensor]) -> None:
+        for name, value in means.items():
+            value = value.detach()
+            self._logged[name] = self._logged[name] + value if name in self._logged else value
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Adds `loss_<component>`, the mean over the steps since the last log."""
+        if "loss" in logs and self._logged:
+            steps = max(self.state.global_step - self._logged_steps, 1)
+            values = self.accelerator.reduce(torch.stack(list(self._logged.values())), reduction="sum") / steps
+            logs = {**logs, **{f"loss_{n}": v for n, v in zip(self._logged, values.tolist(), strict=True)}}
+            self._logged, self._logged_steps = {}, self.state.global_step
+        super().log(logs, start_time)
+
+    # Evaluation
+
+    def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
+        """Streams the split through the task's metrics; logs and returns `<prefix>_<figure>`."""
+        figures = self.measure(eval_dataset if eval_dataset is not None else self.eval_dataset, self.task.metrics())
+        scalars = {f"{metric_key_prefix}_{k}": v for k, v in figures.items() if isinstance(v, int | float)}
+        self.log(scalars)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, scalars)
+        return scalars
+
+    @torch.no_grad()
+    def measure(self, dataset: Any, metrics: Sequence[Any], description: str = "evaluate") -> dict[str, Any]:
+        """Every figure of the metrics over a data set, each example once, whatever the number of processes."""
+        rank, world = self.accelerator.process_index, self.accelerator.num_processes
+        share = Subset(dataset, range(rank, len(dataset), world))
+        loader = DataLoader(share, self.args.eval_batch_size, collate_fn=self.data_collator)
+        self.model.eval()
+        for batch in tqdm(loader, desc=description, leave=False, disable=rank > 0 or self.args.disable_tqdm):
+            batch = self._prepare_inputs(batch)
+            given = {name: batch[name] for name in self.task.model_inputs if name in batch}
+            asked = {key: value for metric in metrics for key, value in metric.forward_kwargs(batch).items()}
+            outputs = self.model(**given, **asked)
+            for metric in metrics:
+                metric.update(outputs, batch)
+        return {key: value for metric in metrics for key, value in metric.compute(_merged(metric)).items()}
+
+    # Checkpoints
+
+    def _save_checkpoint(self, model, trial):
+        """Saves, seals, and only then deletes older checkpoints: a complete one is there at every moment."""
+        limit, self.args.save_total_limit = self.args.save_total_limit, None
+        try:
+            super()._save_checkpoint(model, trial)
+        finally:
+            self.args.save_total_limit = limit
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            run_dir = self._get_output_dir(trial=trial)
+            seal(Path(run_dir) / f"checkpoint-{self.state.global_step}")
+            rotate_checkpoints(output_dir=run_dir, save_total_limit=limit, use_mtime=True)
+
+
+def _merged(metric: Metric) -> dict[str, Tensor]:
+    """The metric's state summed over processes; one without examples contributes nothing."""
+    merged: dict[str, Tensor] = {}
+    for state in gather_object([{k: v.cpu() for k, v in metric.state().items()}]):
+        for key, value in state.items():
+            merged[key] = merged[key] + value if key in merged else value
+    return merged
+
+
+class _EpochCallback(TrainerCallback):
+    """Tells the collator which epoch it draws for."""
+
+    def __init__(self, collator):
+        self.collator = collator
+
+    def on_epoch_begin(self, args, state, control, **kwargs):
+        self.collator.set_epoch(int(state.epoch or 0))
