@@ -80,8 +80,8 @@ class Flickr30kEntities(LocalBuilder):
     `data_dir` is the official folder, or one that holds it as `flickr30k_entities`. A row is
     `{image_id, width, height, captions, entities}`. `caption_id` is `<image_id>#<k>` with k counted from 0 in file
     order; `related` is False for the captions listed in UNRELATED_CAPTIONS; `start` and `end` are character offsets
-    into the caption's `text`. `boxes` are (x1, y1, x2, y2) in [0, 1]. A phrase's `entity_id` may be missing in `entities`
-    (nothing is annotated) and is `"0"` for phrases that name nothing visible.
+    into the caption's `text`. `boxes` are (x1, y1, x2, y2) in [0, 1]. A phrase's `entity_id` may be missing in
+    `entities` (nothing is annotated) and is `"0"` for phrases that name nothing visible.
 
     Example:
 
@@ -96,6 +96,7 @@ class Flickr30kEntities(LocalBuilder):
         MissingFileError: A file is missing; the message names the first one and where to get it.
     """
 
+    config: Flickr30kEntitiesConfig
     BUILDER_CONFIG_CLASS = Flickr30kEntitiesConfig
     BUILDER_CONFIGS = [Flickr30kEntitiesConfig(name="default")]
 
