@@ -1,0 +1,193 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""VL-BERT model configuration"""
+
+from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
+
+from typing import Literal
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
+from transformers.utils import auto_docstring
+
+# Every class that travels with a checkpoint. A task class goes by its own name: `AutoModel` is always the base model.
+_AUTO_MAP = {
+    "AutoConfig": "configuration_vl_bert.VLBertConfig",
+    "AutoModel": "modeling_vl_bert.VLBertModel",
+    "AutoModelForPreTraining": "modeling_vl_bert.VLBertForPreTraining",
+    "VLBertForVGP": "modeling_vl_bert.VLBertForVGP",
+}
+
+# Token type of regions and of the END element.
+_REGION_TOKEN_TYPE = 2
+
+
+@auto_docstring(
+    custom_intro="""
+    Configuration of the VL-BERT models (https://huggingface.co/papers/1908.08530). The defaults are the base model and
+    what the public checkpoints need; where the paper differs from the public code, the other choice is named below.
+    """
+)
+@strict
+class VLBertConfig(PreTrainedConfig):
+    r"""
+    position_offset (`int`, *optional*, defaults to 0):
+        Added to every position id. 0 for BERT; 2 for weights that come from RoBERTa (`padding_idx + 1`).
+    region_feature_size (`int`, *optional*, defaults to 2048):
+        Width of the given region features.
+    region_classes (`int`, *optional*, defaults to 1601):
+        Number of detector classes the masked-region head predicts, background included.
+    region_dropout (`float`, *optional*, defaults to 0.1):
+        Dropout on region coordinates and features before their projection.
+    coordinate_embedding (`str`, *optional*, defaults to `"center"`):
+        What of a box is embedded: `"center"`, centre, width and height (public code), or `"corner"`, the two corners
+        (paper, section 3.2).
+    coordinate_dim (`int`, *optional*, defaults to 256):
+        Wavelengths per coordinate; the embedding of a box is `8 * coordinate_dim` wide.
+    visual_size (`int`, *optional*):
+        Width of the visual embeddings; `hidden_size` when not given. Another width adds a projection.
+    visual_norm (`bool`, *optional*, defaults to `True`):
+        `True` passes visual embeddings through a LayerNorm before they join the sequence, `False` multiplies them by a
+        learned scalar.
+    visual_scale_text_init (`float`, *optional*, defaults to 0.0):
+        Initial scale of the visual embeddings of text elements. At 0 a model that starts from BERT starts as BERT.
+    visual_scale_region_init (`float`, *optional*, defaults to 0.0):
+        Initial scale of the visual embeddings of regions.
+    use_pooler (`bool`, *optional*, defaults to `True`):
+        Whether `VLBertModel` has a pooler. [`VLBertForVGP`] sets it when it pools, since it then owns one.
+    relationship_head (`bool`, *optional*, defaults to `False`):
+        Whether [`VLBertForPreTraining`] predicts if the caption belongs to the image (off in the public checkpoints).
+    identification_pooling (`str`, *optional*, defaults to `"pooled"`):
+        What image description identification reads: `"pooled"`, the pooler output (public code), or `"cls"`, the first
+        token's last state (equation 1 of the VGP paper).
+    classifier_dropout (`float`, *optional*, defaults to 0.1):
+        Dropout in the heads of [`VLBertForVGP`].
+    identification_hidden_size (`int`, *optional*):
+        Hidden size of the identification head; a single linear layer when not given. The next two are alike.
+    vgp_hidden_size (`int`, *optional*):
+        Hidden size of the phrase-pair head.
+    grounding_hidden_size (`int`, *optional*):
+        Hidden size of the grounding head.
+    num_identification_labels (`int`, *optional*, defaults to 3):
+        Classes of image description identification: both captions match, the first, the second.
+    num_vgp_labels (`int`, *optional*, defaults to 5):
+        Classes of phrase pairs: 5 for the typology, 2 for paraphrase or not.
+    grounding_head (`bool`, *optional*, defaults to `False`):
+        Whether [`VLBertForVGP`] scores every phrase against every region (indirect supervision).
+
+    Raises:
+        StrictDataclassFieldValidationError: when a field has the wrong type or an unknown choice.
+        StrictDataclassClassValidationError: when fields contradict each other; the message names them.
+
+    Example:
+
+    ```python
+    >>> from modeling import VLBertConfig, VLBertModel
+
+    >>> configuration = VLBertConfig(num_hidden_layers=2)
+    >>> model = VLBertModel(configuration)
+    >>> large = VLBertConfig.large()
+    ```"""
+
+    model_type = "vl_bert"
+    # Read by the BERT layers; a VL-BERT is always a plain encoder.
+    is_decoder = False
+    add_cross_attention = False
+
+    vocab_size: int = 30522
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float | int = 0.1
+    attention_probs_dropout_prob: float | int = 0.1
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 3
+    initializer_range: float = 0.02
+    layer_norm_eps: float = 1e-12
+    pad_token_id: int | None = 0
+    tie_word_embeddings: bool = True
+    position_offset: int = 0
+
+    region_feature_size: int = 2048
+    region_classes: int = 1601
+    region_dropout: float | int = 0.1
+    coordinate_embedding: Literal["center", "corner"] = "center"
+    coordinate_dim: int = 256
+    visual_size: int | None = None
+    visual_norm: bool = True
+    visual_scale_text_init: float | int = 0.0
+    visual_scale_region_init: float | int = 0.0
+
+    use_pooler: bool = True
+    relationship_head: bool = False
+    identification_pooling: Literal["pooled", "cls"] = "pooled"
+    classifier_dropout: float | int = 0.1
+    identification_hidden_size: int | None = None
+    vgp_hidden_size: int | None = None
+    grounding_hidden_size: int | None = None
+    num_identification_labels: int = 3
+    num_vgp_labels: int = 5
+    grounding_head: bool = False
+
+    def __post_init__(self, **kwargs):
+        if self.visual_size is None:
+            self.visual_size = self.hidden_size
+        # Bare file names, whatever repository a loaded config came from: a saved directory then reads its own code.
+        kwargs["auto_map"] = {**(kwargs.get("auto_map") or {}), **_AUTO_MAP}
+        super().__post_init__(**kwargs)
+
+    @classmethod
+    def large(cls, **overrides) -> "VLBertConfig":
+        """VL-BERT large: 24 layers, 16 heads, width 1024 (VL-BERT public configuration); `overrides` win."""
+        sizes = {
+            "hidden_size": 1024,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 16,
+            "intermediate_size": 4096,
+        }
+        return cls(**{**sizes, **overrides})
+
+    @property
+    def max_text_length(self) -> int:
+        """Text positions left after those of the regions (one, shared) and of END."""
+        return self.max_position_embeddings - self.position_offset - 2
+
+    def validate_architecture(self):
+        """Part of `@strict`-powered validation. Validates that the fields fit together."""
+        super().validate_architecture()
+        if self.hidden_size % self.num_attention_heads != 0:
+            raise ValueError(
+                f"hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads "
+                f"({self.num_attention_heads})."
+            )
+        if self.type_vocab_size <= _REGION_TOKEN_TYPE:
+            raise ValueError(
+                f"type_vocab_size ({self.type_vocab_size}) must be at least {_REGION_TOKEN_TYPE + 1}: "
+                f"regions and END have token type {_REGION_TOKEN_TYPE}."
+            )
+        if self.max_text_length < 1:
+            raise ValueError(
+                f"max_position_embeddings ({self.max_position_embeddings}) must leave room for text beside "
+                f"position_offset ({self.position_offset}) and the two positions of regions and END."
+            )
+        for name in ("region_feature_size", "coordinate_dim", "region_classes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be positive, found {getattr(self, name)}.")
+
+
+VLBertConfig.register_for_auto_class("AutoConfig")
+
+__all__ = ["OLDEST_TRANSFORMERS", "VLBertConfig"]

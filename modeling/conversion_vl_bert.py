@@ -1,0 +1,316 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Keys of the original VL-BERT and VGP checkpoints, their places in ours, and what is left out and why.
+
+The public code stores a state dict whose keys carry `module.` (data parallel) and, in VCR, `vlbert._module.`. Linear
+layers are (out, in) there as here, so no tensor is transposed.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from .configuration_vl_bert import VLBertConfig
+
+# Original prefix -> ours, for every class. The first that matches decides; what follows the prefix stays.
+_TRUNK = (
+    ("image_feature_extractor.obj_downsample.1.", "vl_bert.region_encoder.projection."),
+    ("object_linguistic_embeddings.", "vl_bert.embeddings.region_embedding."),
+    ("aux_text_visual_embedding.", "vl_bert.embeddings.text_only_visual_embedding."),
+    ("vlbert.word_embeddings.", "vl_bert.embeddings.word_embeddings."),
+    ("vlbert.end_embedding.", "vl_bert.embeddings.end_embedding."),
+    ("vlbert.position_embeddings.", "vl_bert.embeddings.position_embeddings."),
+    ("vlbert.token_type_embeddings.", "vl_bert.embeddings.token_type_embeddings."),
+    ("vlbert.embedding_LayerNorm.", "vl_bert.embeddings.LayerNorm."),
+    ("vlbert.visual_1x1_text.", "vl_bert.embeddings.text_visual.projection."),
+    ("vlbert.visual_1x1_object.", "vl_bert.embeddings.region_visual.projection."),
+    ("vlbert.visual_ln_text.", "vl_bert.embeddings.text_visual.norm."),
+    ("vlbert.visual_ln_object.", "vl_bert.embeddings.region_visual.norm."),
+    ("vlbert.visual_scale_text", "vl_bert.embeddings.text_visual.norm.weight"),
+    ("vlbert.visual_scale_object", "vl_bert.embeddings.region_visual.norm.weight"),
+    ("vlbert.encoder.", "vl_bert.encoder."),
+    ("vlbert.pooler.", "vl_bert.pooler."),
+)
+
+# Heads by class. A task that is added later gets an entry here and loses its line in `_HEADS_OF_OTHER_TASKS`.
+_HEADS = {
+    "VLBertForPreTraining": (
+        ("object_mask_visual_embedding.", "region_mask_embedding."),
+        ("object_mask_word_embedding.", "masked_region_embedding."),
+        ("vlbert.relationsip_head.caption_image_relationship.", "relationship_head."),
+        ("vlbert.mlm_head.predictions.transform.", "mlm_head.transform."),
+        ("vlbert.mlm_head.predictions.decoder.", "mlm_head.decoder."),
+        ("vlbert.mlm_head.predictions.bias", "mlm_head.decoder.bias"),
+        ("vlbert.mvrc_head.transform.dense.", "region_head.dense."),
+        ("vlbert.mvrc_head.region_cls_pred.", "region_head.classifier."),
+    ),
+    # Index 1 is the only linear layer of a "1fc" head and the first of a "2fc" head, whose second is 4.
+    "VLBertForVGP": (
+        ("sentence_cls.4.", "identification_head.classifier."),
+        ("sentence_cls.1.", "identification_head.dense."),
+        ("phrasal_cls.4.", "vgp_head.classifier."),
+        ("phrasal_cls.1.", "vgp_head.dense."),
+        ("vg_cls.4.", "grounding_head.classifier."),
+        ("vg_cls.1.", "grounding_head.dense."),
+    ),
+}
+
+# Original prefix -> why the tensor has no place in ours.
+_LEFT_OUT = {
+    "image_feature_extractor.backbone.": "pixel network: region features are precomputed here",
+    "image_feature_extractor.roi_head_feature_extractor.": "pixel network: region features are precomputed here",
+    "image_feature_extractor.head.0.": "second name of roi_head_feature_extractor, pixel network",
+}
+
+# Heads of tasks that have no class here yet: prefix -> tasks. The rest of such a checkpoint becomes a `VLBertModel`.
+_HEADS_OF_OTHER_TASKS = {
+    "final_mlp.": "VQA, RefCOCO+ or VCR",
+    "cnn_loss_reg.": "VCR (region classification)",
+}
+
+# Keys whose presence changes what the other tensors mean, so that leaving them out would be wrong: prefix -> option.
+_REFUSED = {
+    "vlbert.special_word_embeddings.": "word_embedding_frozen",
+    "image_feature_extractor.object_embed.": "IMAGE_SEMANTIC",
+}
+
+_CLASS_BY_KEY = {
+    "sentence_cls.": "VLBertForVGP",
+    "phrasal_cls.": "VLBertForVGP",
+    "vlbert.mlm_head.": "VLBertForPreTraining",
+}
+_VGP_HEADS = {"identification_head": "sentence_cls", "vgp_head": "phrasal_cls", "grounding_head": "vg_cls"}
+
+# The head size of every public configuration, and the wavelengths and feature width of the public code.
+_HEAD_SIZE = 64
+_COORDINATE_DIM = 256
+_REGION_FEATURE_SIZE = 2048
+
+
+class CheckpointError(ValueError):
+    """A file that cannot be converted; the message names the file or key, what was found and what was expected."""
+
+
+@dataclass
+class Conversion:
+    """
+    Renamed weights and the account of every key.
+
+    Args:
+        class_name (`str`): the class of ours that the checkpoint belongs to.
+        weights (`dict[str, torch.Tensor]`): float32 tensors under our names.
+        converted (`dict[str, str]`): original key -> our name.
+        left_out (`dict[str, str]`): original key -> reason.
+    """
+
+    class_name: str
+    weights: dict[str, torch.Tensor] = field(default_factory=dict)
+    converted: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+def normalise_key(key: str) -> str:
+    """Strips what data parallel and VCR's wrapper put into an original key."""
+    return key.removeprefix("module.").replace("vlbert._module.", "vlbert.", 1)
+
+
+def detect_class(keys: list[str]) -> str:
+    """
+    The class of ours for the original (normalised) keys.
+
+    Raises:
+        CheckpointError: when they are not those of a VL-BERT.
+    """
+    if "vlbert.word_embeddings.weight" not in keys or not any(key.startswith("vlbert.encoder.") for key in keys):
+        raise CheckpointError(
+            f"not a VL-BERT checkpoint: of its {len(keys)} keys (the first is {min(keys, default='absent')}) none is "
+            "vlbert.word_embeddings.weight or none belongs to vlbert.encoder. Expected a pre-training or VGP "
+            "checkpoint of the public VL-BERT or VGP code."
+        )
+    for prefix, class_name in _CLASS_BY_KEY.items():
+        if any(key.startswith(prefix) for key in keys):
+            return class_name
+    return "VLBertModel"
+
+
+def convert_state_dict(state_dict: Mapping[str, torch.Tensor]) -> Conversion:
+    """
+    Renames an original state dict; every key ends up converted or left out with a reason.
+
+    Args:
+        state_dict (`Mapping[str, torch.Tensor]`): the original weights, with or without `module.`.
+
+    Raises:
+        CheckpointError: for another family, an option that is not supported, or a decoder that is not tied.
+    """
+    originals = {normalise_key(key): key for key in state_dict}
+    conversion = Conversion(detect_class(list(originals)))
+    places = _list_places(conversion.class_name, originals)
+    for key, original in originals.items():
+        _refuse_options(key)
+        name = _rename(key, places)
+        if name is None:
+            conversion.left_out[original] = _explain(key)
+        else:
+            conversion.converted[original] = name
+            conversion.weights[name] = state_dict[original].float()
+    _check_tied_decoder(conversion.weights)
+    _permute_pair_features(conversion.weights)
+    return conversion
+
+
+def _list_places(class_name: str, keys: Mapping[str, str]) -> list[tuple[str, str]]:
+    heads = list(_HEADS.get(class_name, ()))
+    for ours, original in _VGP_HEADS.items():
+        if f"{original}.4.weight" not in keys:
+            heads = [(f"{original}.1.", f"{ours}.classifier.") if p == f"{original}.1." else (p, n) for p, n in heads]
+    return [*_TRUNK, *heads]
+
+
+def _rename(key: str, places: list[tuple[str, str]]) -> str | None:
+    for prefix, name in places:
+        if key.startswith(prefix):
+            return name + key.removeprefix(prefix)
+    return None
+
+
+def _refuse_options(key: str) -> None:
+    for prefix, option in _REFUSED.items():
+        if key.startswith(prefix):
+            raise CheckpointError(
+                f"{key}: trained with {option}, which no public checkpoint uses and we do not support."
+            )
+
+
+def _explain(key: str) -> str:
+    for prefix, reason in _LEFT_OUT.items():
+        if key.startswith(prefix):
+            return reason
+    for prefix, tasks in _HEADS_OF_OTHER_TASKS.items():
+        if key.startswith(prefix):
+            return f"head of {tasks}, a task without a class here yet"
+    if key.startswith(tuple(prefix for heads in _HEADS.values() for prefix, _ in heads)):
+        return "part of a pre-training or task head that the checkpoint's own class does not have"
+    return "unknown key: not one of the public code's"
+
+
+def _check_tied_decoder(weights: dict[str, torch.Tensor]) -> None:
+    decoder = weights.get("mlm_head.decoder.weight")
+    words = weights["vl_bert.embeddings.word_embeddings.weight"]
+    if decoder is not None and not torch.equal(decoder, words):
+        raise CheckpointError(
+            "vlbert.mlm_head.predictions.decoder.weight differs from vlbert.word_embeddings.weight; expected one "
+            "tensor under two names, as the public code ties them."
+        )
+
+
+def _permute_pair_features(weights: dict[str, torch.Tensor]) -> None:
+    """The public code's [e1, e2, |e1 - e2|, e1 * e2] to the paper's order, [e1, e2, e1 * e2, |e1 - e2|]."""
+    for name in ("vgp_head.dense.weight", "vgp_head.classifier.weight"):
+        if name in weights:
+            first, second, difference, product = weights[name].chunk(4, dim=1)
+            weights[name] = torch.cat([first, second, product, difference], dim=1)
+            return
+
+
+def infer_config(weights: Mapping[str, torch.Tensor], overrides: Mapping[str, Any] | None = None) -> VLBertConfig:
+    """
+    The configuration that a converted state dict belongs to, sizes from the shapes of its tensors.
+
+    Args:
+        weights (`Mapping[str, torch.Tensor]`): weights under our names.
+        overrides (`Mapping[str, Any]`, *optional*): fields of [`VLBertConfig`] that win over what the shapes say; some
+            (`num_attention_heads`, `position_offset`, dropouts) leave no trace in the shapes.
+
+    Raises:
+        CheckpointError: when the sizes cannot be inferred or an override is not a field.
+    """
+    overrides = dict(overrides or {})
+    unknown = sorted(set(overrides) - set(VLBertConfig().to_dict()))
+    if unknown:
+        raise CheckpointError(f"unknown configuration field {unknown[0]}; expected fields of VLBertConfig.")
+    fields = {**_infer_trunk(weights), **_infer_heads(weights), **overrides}
+    if "num_attention_heads" not in fields:
+        fields["num_attention_heads"] = _infer_attention_heads(fields["hidden_size"])
+    if "region_feature_size" not in fields:
+        fields["region_feature_size"] = _infer_region_feature_size(weights)
+    return VLBertConfig(**fields)
+
+
+def _infer_trunk(weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    embeddings, layers = "vl_bert.embeddings.", re.compile(r"vl_bert\.encoder\.layer\.(\d+)\.")
+    indices = [int(match.group(1)) for match in map(layers.match, weights) if match]
+    vocab_size, hidden_size = _shape(weights, embeddings + "word_embeddings.weight")
+    return {
+        "vocab_size": vocab_size,
+        "hidden_size": hidden_size,
+        "num_hidden_layers": max(indices) + 1,
+        "intermediate_size": _shape(weights, "vl_bert.encoder.layer.0.intermediate.dense.weight")[0],
+        "max_position_embeddings": _shape(weights, embeddings + "position_embeddings.weight")[0],
+        "type_vocab_size": _shape(weights, embeddings + "token_type_embeddings.weight")[0],
+        "visual_size": _shape(weights, "vl_bert.region_encoder.projection.weight")[0],
+        "visual_norm": embeddings + "text_visual.norm.bias" in weights,
+        "coordinate_dim": _COORDINATE_DIM,
+        "coordinate_embedding": "center",
+        "use_pooler": "vl_bert.pooler.dense.weight" in weights,
+    }
+
+
+def _infer_heads(weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "relationship_head": "relationship_head.weight" in weights,
+        "grounding_head": "grounding_head.classifier.weight" in weights,
+    }
+    if "region_head.classifier.weight" in weights:
+        fields["region_classes"] = _shape(weights, "region_head.classifier.weight")[0]
+    for name, labels in {
+        "identification": "num_identification_labels",
+        "vgp": "num_vgp_labels",
+        "grounding": None,
+    }.items():
+        dense, classifier = f"{name}_head.dense.weight", f"{name}_head.classifier.weight"
+        if dense in weights:
+            fields[f"{name}_hidden_size"] = _shape(weights, dense)[0]
+        if classifier in weights and labels is not None:
+            fields[labels] = _shape(weights, classifier)[0]
+    return fields
+
+
+def _infer_attention_heads(hidden_size: int) -> int:
+    if hidden_size % _HEAD_SIZE != 0:
+        raise CheckpointError(
+            f"the hidden size, {hidden_size}, is no multiple of {_HEAD_SIZE}, the head size of the public "
+            "configurations; give num_attention_heads in the file of --config."
+        )
+    return hidden_size // _HEAD_SIZE
+
+
+def _infer_region_feature_size(weights: Mapping[str, torch.Tensor]) -> int:
+    width = _shape(weights, "vl_bert.region_encoder.projection.weight")[1]
+    if width != 8 * _COORDINATE_DIM + _REGION_FEATURE_SIZE:
+        raise CheckpointError(
+            f"image_feature_extractor.obj_downsample.1.weight reads {width} columns, expected "
+            f"{8 * _COORDINATE_DIM + _REGION_FEATURE_SIZE} (coordinates and features); give region_feature_size in "
+            "the file of --config if the features are of another width."
+        )
+    return _REGION_FEATURE_SIZE
+
+
+def _shape(weights: Mapping[str, torch.Tensor], name: str) -> torch.Size:
+    if name not in weights:
+        raise CheckpointError(f"the checkpoint has no tensor for {name}, without which its size is unknown.")
+    return weights[name].shape

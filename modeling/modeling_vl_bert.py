@@ -1,0 +1,884 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""PyTorch VL-BERT model.
+
+Shape letters: B batch, T text, R regions, P phrases, K phrase pairs, N = T + R + 1, D hidden, V visual width.
+The sequence has fixed columns, [text T][regions R][END]; position ids and the mask carry what the public VL-BERT code
+does by moving each row's elements together, so a text token or a region is always where its index says.
+"""
+
+from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from transformers import AutoConfig, BertForPreTraining
+from transformers import initialization as init
+from transformers.activations import ACT2FN
+from transformers.masking_utils import create_bidirectional_mask
+from transformers.modeling_utils import PreTrainedModel
+from transformers.models.bert.modeling_bert import (
+    BertEncoder,
+    BertLayer,
+    BertPooler,
+    BertPredictionHeadTransform,
+    BertSelfAttention,
+)
+from transformers.processing_utils import Unpack
+from transformers.utils import ModelOutput, TransformersKwargs, auto_docstring
+from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
+from transformers.utils.output_capturing import capture_outputs
+
+from .configuration_vl_bert import _REGION_TOKEN_TYPE, VLBertConfig
+
+# What a processor returns for grounding and a model may not need; dropped so that `model(**processor(...))` works.
+_GROUNDING_INPUTS = ("region_candidate_mask", "phrase_mask", "phrase_regions", "phrase_pairs")
+
+# Targets count as distributions when they sum to 1 within this (VL-BERT public code); all-zero rows are not predicted.
+_PROBABILITY_TOLERANCE = 0.1
+
+
+@auto_docstring(
+    custom_intro="""
+    Output of [`VLBertModel`]. States at padded columns carry no meaning.
+    """
+)
+@dataclass
+class VLBertModelOutput(ModelOutput):
+    r"""
+    last_hidden_state (`torch.FloatTensor` of shape `(batch_size, sequence_length, hidden_size)`):
+        Last-layer states of the whole sequence, columns `[text][regions][END]`.
+    pooler_output (`torch.FloatTensor` of shape `(batch_size, hidden_size)`):
+        Dense layer and tanh on the first attended token's last state; `None` without pooler.
+    text_hidden_state (`torch.FloatTensor` of shape `(batch_size, text_length, hidden_size)`):
+        The text columns of `last_hidden_state`.
+    region_hidden_state (`torch.FloatTensor` of shape `(batch_size, num_regions, hidden_size)`):
+        The region columns of `last_hidden_state`.
+    end_hidden_state (`torch.FloatTensor` of shape `(batch_size, hidden_size)`):
+        The END column of `last_hidden_state`.
+    """
+
+    last_hidden_state: torch.FloatTensor | None = None
+    pooler_output: torch.FloatTensor | None = None
+    text_hidden_state: torch.FloatTensor | None = None
+    region_hidden_state: torch.FloatTensor | None = None
+    end_hidden_state: torch.FloatTensor | None = None
+    hidden_states: tuple[torch.FloatTensor, ...] | None = None
+    attentions: tuple[torch.FloatTensor, ...] | None = None
+
+
+@auto_docstring(
+    custom_intro="""
+    Output of [`VLBertForPreTraining`]. Logits at padded columns carry no meaning.
+    """
+)
+@dataclass
+class VLBertForPreTrainingOutput(ModelOutput):
+    r"""
+    loss (`torch.FloatTensor` of shape `()`, *optional*, returned when any target is given):
+        Sum of the losses whose targets were given.
+    mlm_logits (`torch.FloatTensor` of shape `(batch_size, text_length, vocab_size)`):
+        Scores of the vocabulary for every text token.
+    region_logits (`torch.FloatTensor` of shape `(batch_size, num_regions, region_classes)`):
+        Scores of the detector classes for every region.
+    relationship_logits (`torch.FloatTensor` of shape `(batch_size, 2)`):
+        Scores of "caption of another image" and "caption of this image"; `None` without that head.
+    """
+
+    loss: torch.FloatTensor | None = None
+    mlm_logits: torch.FloatTensor | None = None
+    region_logits: torch.FloatTensor | None = None
+    relationship_logits: torch.FloatTensor | None = None
+    hidden_states: tuple[torch.FloatTensor, ...] | None = None
+    attentions: tuple[torch.FloatTensor, ...] | None = None
+
+
+@auto_docstring(
+    custom_intro="""
+    Output of [`VLBertForVGP`].
+    """
+)
+@dataclass
+class VLBertForVGPOutput(ModelOutput):
+    r"""
+    loss (`torch.FloatTensor` of shape `()`, *optional*, returned when labels are given):
+        Identification loss plus phrase-pair loss, each a plain mean over its labelled items.
+    identification_logits (`torch.FloatTensor` of shape `(batch_size, num_identification_labels)`):
+        Scores of which caption belongs to the image.
+    vgp_logits (`torch.FloatTensor` of shape `(batch_size, num_pairs, num_vgp_labels)`):
+        Scores of the semantic classes of every phrase pair, 0 for padded pairs; `None` without phrase pairs.
+    grounding_logits (`torch.FloatTensor` of shape `(batch_size, num_phrases, num_regions)`):
+        Score of every phrase with every region, before a sigmoid; meaningless for padded phrases and regions. `None`
+        without grounding head or phrases.
+    """
+
+    loss: torch.FloatTensor | None = None
+    identification_logits: torch.FloatTensor | None = None
+    vgp_logits: torch.FloatTensor | None = None
+    grounding_logits: torch.FloatTensor | None = None
+    hidden_states: tuple[torch.FloatTensor, ...] | None = None
+    attentions: tuple[torch.FloatTensor, ...] | None = None
+
+
+def embed_coordinates(boxes: torch.Tensor, dim: int, form: str) -> torch.Tensor:
+    """
+    Sinusoidal embedding of boxes (VL-BERT public code; section 3.2 of the paper for `form="corner"`).
+
+    Args:
+        boxes (`torch.Tensor` of shape `(..., 4)`): `(x1, y1, x2, y2)` divided by image width and height, in [0, 1].
+        dim (`int`): wavelengths per coordinate, from 1 up to, but not including, 1000.
+        form (`str`): `"center"` embeds centre, width and height, `"corner"` the four numbers as they are.
+
+    Returns:
+        `torch.Tensor` of shape `(..., 8 * dim)`, float32: sines then cosines, coordinate after coordinate.
+    """
+    boxes = boxes.float()
+    if form == "center":
+        top_left, bottom_right = boxes[..., :2], boxes[..., 2:]
+        boxes = torch.cat([(top_left + bottom_right) / 2, bottom_right - top_left], dim=-1)
+    wavelengths = 1000.0 ** (torch.arange(dim, device=boxes.device, dtype=torch.float32) / dim)
+    angles = (100.0 * boxes)[..., None] / wavelengths  # (..., 4, dim)
+    return torch.cat([angles.sin(), angles.cos()], dim=-1).flatten(-2)
+
+
+def pool_phrases(text_states: torch.Tensor, phrase_mask: torch.Tensor) -> torch.Tensor:
+    """
+    Max-pooling of token states over each phrase (VGP paper, equation 2).
+
+    Args:
+        text_states (`torch.Tensor` of shape `(batch_size, text_length, hidden_size)`): states of the text tokens.
+        phrase_mask (`torch.Tensor` of shape `(batch_size, num_phrases, text_length)`): the tokens of each phrase.
+
+    Returns:
+        `torch.Tensor` of shape `(batch_size, num_phrases, hidden_size)`; zeros, without gradient, for empty phrases.
+    """
+    tokens = phrase_mask.bool()[..., None]  # (B, P, T, 1)
+    lowest = torch.finfo(text_states.dtype).min
+    pooled = text_states[:, None].masked_fill(~tokens, lowest).amax(dim=2)
+    return pooled.masked_fill(~tokens.any(dim=2), 0.0)
+
+
+def mean_cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """
+    Cross-entropy averaged over the labels that are not -100; 0 with a graph when there is none.
+
+    Args:
+        logits (`torch.Tensor` of shape `(..., num_classes)`): scores; the loss is computed in float32.
+        labels (`torch.LongTensor` of shape `(...)`): class indices, -100 for items to leave out.
+    """
+    total = nn.functional.cross_entropy(
+        logits.float().flatten(0, -2), labels.flatten(), ignore_index=-100, reduction="sum"
+    )
+    return total / (labels != -100).sum().clamp(min=1)
+
+
+def mean_soft_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """
+    Cross-entropy with target distributions, averaged over the rows that hold one (VL-BERT public code).
+
+    Args:
+        logits (`torch.Tensor` of shape `(..., num_classes)`): scores; the loss is computed in float32.
+        targets (`torch.Tensor` of shape `(..., num_classes)`): probabilities; a row that does not sum to 1 within 0.1,
+            such as zeros, is left out.
+    """
+    targets = targets.float()
+    valid = (targets.sum(-1) - 1.0).abs() < _PROBABILITY_TOLERANCE
+    rows = -(targets * logits.float().log_softmax(-1)).sum(-1)
+    return (rows * valid).sum() / valid.sum().clamp(min=1)
+
+
+class VLBertRegionEncoder(nn.Module):
+    """Region features and boxes to visual embeddings: [coordinates | features], dropout, linear, ReLU."""
+
+    def __init__(self, config: VLBertConfig):
+        super().__init__()
+        self.coordinate_dim = config.coordinate_dim
+        self.coordinate_embedding = config.coordinate_embedding
+        self.dropout = nn.Dropout(config.region_dropout)
+        self.projection = nn.Linear(8 * config.coordinate_dim + config.region_feature_size, config.visual_size)
+
+    def forward(self, region_features: torch.Tensor, region_boxes: torch.Tensor) -> torch.Tensor:
+        dtype = self.projection.weight.dtype
+        coordinates = embed_coordinates(region_boxes, self.coordinate_dim, self.coordinate_embedding)
+        inputs = torch.cat([coordinates.to(dtype), region_features.to(dtype)], dim=-1)
+        return self.projection(self.dropout(inputs)).relu()
+
+
+class VLBertVisualScale(nn.Module):
+    """Multiplies visual embeddings by a learned scalar (`visual_norm=False`)."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+
+    def forward(self, visual_embeds: torch.Tensor) -> torch.Tensor:
+        return visual_embeds * self.weight
+
+
+class VLBertVisualAdapter(nn.Module):
+    """Brings visual embeddings to the width (B, *, V) -> (B, *, D) and the scale of the sequence."""
+
+    def __init__(self, config: VLBertConfig, scale_init: float):
+        super().__init__()
+        self.scale_init = scale_init
+        self.projection = None
+        # CODEPATH: equal in the public checkpoints; the public code trains a projection where they differ.
+        if config.visual_size != config.hidden_size:
+            self.projection = nn.Linear(config.visual_size, config.hidden_size)
+        # CODEPATH: a LayerNorm in the public checkpoints; the scalar is the public code's `visual_ln: false`.
+        if config.visual_norm:
+            self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        else:
+            self.norm = VLBertVisualScale()
+
+    def forward(self, visual_embeds: torch.Tensor) -> torch.Tensor:
+        if self.projection is not None:
+            visual_embeds = self.projection(visual_embeds)
+        return self.norm(visual_embeds)
+
+
+class VLBertEmbeddings(nn.Module):
+    """Text, regions and END with their visual parts, positions and token types, on fixed columns."""
+
+    def __init__(self, config: VLBertConfig):
+        super().__init__()
+        self.position_offset = config.position_offset
+        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
+        self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
+        self.end_embedding = nn.Embedding(1, config.hidden_size)
+        # The word in the place of a region; one for all of them.
+        self.region_embedding = nn.Embedding(1, config.hidden_size)
+        # What text without an image sees.
+        self.text_only_visual_embedding = nn.Embedding(1, config.visual_size)
+        self.text_visual = VLBertVisualAdapter(config, config.visual_scale_text_init)
+        self.region_visual = VLBertVisualAdapter(config, config.visual_scale_region_init)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(
+        self,
+        inputs_embeds: torch.Tensor,
+        attention_mask: torch.Tensor,
+        token_type_ids: torch.Tensor,
+        text_visual_embeds: torch.Tensor,
+        region_visual_embeds: torch.Tensor,
+        region_linguistic_embeds: torch.Tensor,
+    ) -> torch.Tensor:
+        """
+        Embeds the sequence, shape (B, N, D).
+
+        Args:
+            inputs_embeds (`torch.Tensor` of shape `(B, T, D)`): word embeddings.
+            attention_mask (`torch.Tensor` of shape `(B, T)`): 1 for text, 0 for padding.
+            token_type_ids (`torch.LongTensor` of shape `(B, T)`): types of the text.
+            text_visual_embeds (`torch.Tensor` of shape `(B, T, V)`): what each text token sees.
+            region_visual_embeds (`torch.Tensor` of shape `(B, R, V)`): encoded regions.
+            region_linguistic_embeds (`torch.Tensor` of shape `(B, R, D)`): the words in the places of the regions.
+        """
+        batch_size, num_regions = region_visual_embeds.shape[:2]
+        text = inputs_embeds + self.text_visual(text_visual_embeds)
+        regions = region_linguistic_embeds + self.region_visual(region_visual_embeds)
+        end = self.end_embedding(token_type_ids.new_zeros(batch_size, 1))
+        embeddings = torch.cat([text, regions, end], dim=1)
+
+        types = token_type_ids.new_full((batch_size, num_regions + 1), _REGION_TOKEN_TYPE)
+        embeddings = embeddings + self.token_type_embeddings(torch.cat([token_type_ids, types], dim=1))
+        embeddings = embeddings + self.position_embeddings(self.create_position_ids(attention_mask, num_regions))
+        return self.dropout(self.LayerNorm(embeddings))
+
+    def get_visual_context(self, region_visual_embeds: torch.Tensor, region_mask: torch.Tensor) -> torch.Tensor:
+        """Per row the whole-image region's embedding (the first attended one), or the text-only one: (B, 1, V)."""
+        text_only = self.text_only_visual_embedding(region_mask.new_zeros(len(region_mask), 1, dtype=torch.long))
+        if region_mask.shape[1] == 0:
+            return text_only
+        first = region_mask.int().argmax(dim=1)[:, None, None].expand(-1, 1, region_visual_embeds.shape[-1])
+        return torch.where(region_mask.any(1)[:, None, None], region_visual_embeds.gather(1, first), text_only)
+
+    def create_position_ids(self, attention_mask: torch.Tensor, num_regions: int) -> torch.Tensor:
+        """A text token's rank among its row's L tokens; L for every region; L + 1 for END: (B, N)."""
+        ranks = attention_mask.long().cumsum(dim=1)
+        lengths = ranks[:, -1:]
+        text = (ranks - 1).clamp(min=0)
+        return torch.cat([text, lengths.expand(-1, num_regions), lengths + 1], dim=1) + self.position_offset
+
+
+class VLBertClassificationHead(nn.Module):
+    """Dropout and a linear layer, or dropout, linear, ReLU, dropout, linear when a hidden size is given."""
+
+    def __init__(self, input_size: int, hidden_size: int | None, num_labels: int, dropout: float):
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.dense = nn.Linear(input_size, hidden_size) if hidden_size is not None else None
+        self.classifier = nn.Linear(hidden_size or input_size, num_labels)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        hidden_states = self.dropout(hidden_states)
+        if self.dense is not None:
+            hidden_states = self.dropout(self.dense(hidden_states).relu())
+        return self.classifier(hidden_states)
+
+
+class VLBertGroundingHead(VLBertClassificationHead):
+    """Scores every phrase with every region from [phrase, region] (VGP paper, indirect supervision)."""
+
+    def __init__(self, config: VLBertConfig):
+        super().__init__(2 * config.hidden_size, config.grounding_hidden_size, 1, config.classifier_dropout)
+
+    def forward(self, phrase_states: torch.Tensor, region_states: torch.Tensor) -> torch.Tensor:
+        # A linear layer on [e, x] is one on e plus one on x, so (B, P, R, 2D) is never built.
+        first = self.classifier if self.dense is None else self.dense
+        phrase_weight, region_weight = first.weight.chunk(2, dim=1)
+        phrases = nn.functional.linear(self.dropout(phrase_states), phrase_weight, first.bias)
+        regions = nn.functional.linear(self.dropout(region_states), region_weight)
+        scores = phrases[:, :, None] + regions[:, None]  # (B, P, R, 1 or hidden)
+        if self.dense is not None:
+            scores = self.classifier(self.dropout(scores.relu()))
+        return scores.squeeze(-1)
+
+
+class VLBertMLMHead(nn.Module):
+    """Masked-word prediction; the decoder is tied to the word embeddings and has its own bias."""
+
+    def __init__(self, config: VLBertConfig):
+        super().__init__()
+        self.transform = BertPredictionHeadTransform(config)
+        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return self.decoder(self.transform(hidden_states))
+
+
+class VLBertRegionHead(nn.Module):
+    """Masked-region classification; unlike the word head it has no LayerNorm."""
+
+    def __init__(self, config: VLBertConfig):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.activation = ACT2FN[config.hidden_act]
+        self.classifier = nn.Linear(config.hidden_size, config.region_classes)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return self.classifier(self.activation(self.dense(hidden_states)))
+
+
+@auto_docstring
+class VLBertPreTrainedModel(PreTrainedModel):
+    config: VLBertConfig
+    base_model_prefix = "vl_bert"
+    input_modalities = ("image", "text")
+    supports_gradient_checkpointing = True
+    _supports_flash_attn = True
+    _supports_sdpa = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+    _no_split_modules = ["VLBertEmbeddings", "VLBertRegionEncoder", "BertLayer"]
+    _can_record_outputs = {"hidden_states": BertLayer, "attentions": BertSelfAttention}
+
+    @torch.no_grad()
+    def _init_weights(self, module):
+        """Initialize the weights"""
+        super()._init_weights(module)
+        if isinstance(module, VLBertVisualAdapter):
+            init.constant_(module.norm.weight, module.scale_init)
+
+    @classmethod
+    def from_bert(cls, pretrained_model_name_or_path: str, **config_overrides) -> "VLBertPreTrainedModel":
+        """
+        Initialises a model from a BERT checkpoint: words, positions, the first two token types, encoder, pooler and
+        masked-word head. The rest is random, with the visual embeddings scaled as the configuration says (0 by
+        default, so that the model starts as BERT).
+
+        Args:
+            pretrained_model_name_or_path (`str`): directory or Hub id of a BERT checkpoint.
+            config_overrides: fields of [`VLBertConfig`] other than the sizes that BERT decides.
+
+        Raises:
+            ValueError: when the checkpoint is not of the BERT family.
+        """
+        bert_config = AutoConfig.from_pretrained(pretrained_model_name_or_path)
+        if bert_config.model_type != "bert":
+            raise ValueError(
+                f"{pretrained_model_name_or_path} is a checkpoint of the family '{bert_config.model_type}'; from_bert "
+                "expects 'bert', for example google-bert/bert-base-uncased."
+            )
+        model = cls(cls.config_class(**{**_read_bert_config(bert_config), **config_overrides}))
+        bert, info = BertForPreTraining.from_pretrained(pretrained_model_name_or_path, output_loading_info=True)
+        model._copy_bert_weights(bert.state_dict(), missing=set(info["missing_keys"]))
+        return model
+
+    @torch.no_grad()
+    def _copy_bert_weights(self, bert_weights: dict[str, torch.Tensor], missing: set[str]) -> None:
+        weights = self.state_dict()
+        prefix = "" if self.base_model_prefix not in self._modules else f"{self.base_model_prefix}."
+        for name, value in bert_weights.items():
+            target = _rename_bert_weight(name, prefix)
+            if name in missing or target not in weights:
+                continue
+            # Two token types of three; the third, of regions, has no counterpart in BERT.
+            weights[target][: value.shape[0]].copy_(value)
+        self.tie_weights()
+
+
+def _read_bert_config(bert_config) -> dict:
+    """The fields of a BERT configuration that decide a VL-BERT's."""
+    names = (
+        "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act "
+        "hidden_dropout_prob attention_probs_dropout_prob max_position_embeddings initializer_range layer_norm_eps "
+        "pad_token_id"
+    )
+    return {name: getattr(bert_config, name) for name in names.split()}
+
+
+def _rename_bert_weight(name: str, prefix: str) -> str:
+    """The name in a VL-BERT, whose base model sits under `prefix`, of a weight of `BertForPreTraining`."""
+    if name.startswith("bert."):
+        return prefix + name.removeprefix("bert.")
+    if name == "cls.predictions.bias":
+        return "mlm_head.decoder.bias"
+    return name.replace("cls.predictions.", "mlm_head.").replace("cls.seq_relationship.", "relationship_head.")
+
+
+@auto_docstring(
+    custom_intro="""
+    The VL-BERT encoder: one stream of words and image regions, without heads.
+    """
+)
+class VLBertModel(VLBertPreTrainedModel):
+    def __init__(self, config: VLBertConfig, add_pooling_layer: bool | None = None):
+        r"""
+        add_pooling_layer (`bool`, *optional*):
+            Whether to add a pooler; `config.use_pooler` decides when not given.
+        """
+        super().__init__(config)
+        if add_pooling_layer is None:
+            add_pooling_layer = config.use_pooler
+        self.region_encoder = VLBertRegionEncoder(config)
+        self.embeddings = VLBertEmbeddings(config)
+        self.encoder = BertEncoder(config)
+        self.pooler = BertPooler(config) if add_pooling_layer else None
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.embeddings.word_embeddings
+
+    def set_input_embeddings(self, value: nn.Module):
+        self.embeddings.word_embeddings = value
+
+    @merge_with_config_defaults
+    @capture_outputs
+    @auto_docstring
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        region_features: torch.FloatTensor | None = None,
+        region_boxes: torch.FloatTensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.FloatTensor | None = None,
+        region_linguistic_embeds: torch.FloatTensor | None = None,
+        grounding_queries: dict[str, tuple[torch.LongTensor, torch.LongTensor]] | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | VLBertModelOutput:
+        r"""
+        region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, region_feature_size)`, *optional*):
+            Features of the image regions, the whole image first. Without them the input is text alone.
+        region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
+            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1].
+        region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
+            1 for regions, 0 for padding. Rows without any region are text alone.
+        region_linguistic_embeds (`torch.FloatTensor` of shape `(batch_size, num_regions, hidden_size)`, *optional*):
+            The word embeddings in the places of the regions, instead of the model's one for all.
+        grounding_queries (`dict`, *optional*):
+            Index pairs whose attention the attention function is to report: under `"text_to_region"` token rows
+            `(batch_size, Q)` and region columns `(batch_size, K)`, under `"region_to_text"` region rows and token
+            columns; int64, -1 pads. They reach the attention function as `attention_queries`, a tuple of (rows,
+            columns) in sequence positions in that order.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("Give exactly one of input_ids and inputs_embeds.")
+        if inputs_embeds is None:
+            inputs_embeds = self.embeddings.word_embeddings(input_ids)
+        batch_size, text_length = inputs_embeds.shape[:2]
+        self._check_inputs(batch_size, text_length, region_features, region_boxes)
+        for name in _GROUNDING_INPUTS:
+            kwargs.pop(name, None)
+
+        device = inputs_embeds.device
+        if region_features is None:
+            region_features = inputs_embeds.new_zeros(batch_size, 0, self.config.region_feature_size)
+            region_boxes = inputs_embeds.new_zeros(batch_size, 0, 4)
+            region_attention_mask = None
+        num_regions = region_features.shape[1]
+        if attention_mask is None:
+            attention_mask = torch.ones(batch_size, text_length, device=device, dtype=torch.bool)
+        if region_attention_mask is None:
+            region_attention_mask = torch.ones(batch_size, num_regions, device=device, dtype=torch.bool)
+        if token_type_ids is None:
+            token_type_ids = torch.zeros(batch_size, text_length, device=device, dtype=torch.long)
+        text_mask, region_mask = attention_mask.bool(), region_attention_mask.bool()
+
+        region_visual_embeds = self.region_encoder(region_features, region_boxes)
+        visual_context = self.embeddings.get_visual_context(region_visual_embeds, region_mask)
+        if region_linguistic_embeds is None:
+            region_linguistic_embeds = self.embeddings.region_embedding(token_type_ids.new_zeros(batch_size, 1))
+        embedding_output = self.embeddings(
+            inputs_embeds=inputs_embeds,
+            attention_mask=text_mask,
+            token_type_ids=token_type_ids,
+            text_visual_embeds=visual_context.expand(-1, text_length, -1),
+            region_visual_embeds=region_visual_embeds,
+            region_linguistic_embeds=region_linguistic_embeds.expand(-1, num_regions, -1),
+        )
+
+        end_mask = torch.ones_like(text_mask[:, :1])
+        sequence_mask = create_bidirectional_mask(
+            config=self.config,
+            inputs_embeds=embedding_output,
+            attention_mask=torch.cat([text_mask, region_mask, end_mask], dim=1),
+        )
+        if grounding_queries is not None:
+            kwargs["attention_queries"] = _locate_queries(grounding_queries, text_length)
+        sequence_output = self.encoder(embedding_output, attention_mask=sequence_mask, **kwargs).last_hidden_state
+        text_states, region_states, end_states = sequence_output.split([text_length, num_regions, 1], dim=1)
+        pooled_output = None
+        if self.pooler is not None:
+            pooled_output = self.pooler(get_first_state(text_states, text_mask)[:, None])
+
+        return VLBertModelOutput(
+            last_hidden_state=sequence_output,
+            pooler_output=pooled_output,
+            text_hidden_state=text_states,
+            region_hidden_state=region_states,
+            end_hidden_state=end_states[:, 0],
+        )
+
+    def _check_inputs(self, batch_size: int, text_length: int, region_features, region_boxes) -> None:
+        if text_length > self.config.max_text_length:
+            raise ValueError(
+                f"The text is {text_length} tokens long, the longest this model takes is "
+                f"{self.config.max_text_length} (max_position_embeddings less those of the regions and END). "
+                "Truncate it in the processor or tokenizer."
+            )
+        if (region_features is None) != (region_boxes is None):
+            given, absent = "region_features", "region_boxes"
+            if region_features is None:
+                given, absent = absent, given
+            raise ValueError(f"{given} are given without {absent}; a region needs both.")
+        if region_features is None:
+            return
+        width = self.config.region_feature_size
+        if region_features.dim() != 3 or region_features.shape[-1] != width:
+            raise ValueError(
+                f"region_features have the shape {tuple(region_features.shape)}, but this model's region_feature_size "
+                f"is {width}: expected (batch_size, num_regions, {width})."
+            )
+        expected = (batch_size, region_features.shape[1], 4)
+        if tuple(region_boxes.shape) != expected:
+            raise ValueError(f"region_boxes have the shape {tuple(region_boxes.shape)}, expected {expected}.")
+
+
+def get_first_state(text_states: torch.Tensor, text_mask: torch.Tensor) -> torch.Tensor:
+    """The state (B, D) of each row's first attended token, [CLS], wherever the padding is."""
+    first = text_mask.int().argmax(dim=1)
+    return text_states.gather(1, first[:, None, None].expand(-1, 1, text_states.shape[-1]))[:, 0]
+
+
+def _locate_queries(
+    grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]], text_length: int
+) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
+    """Token and region indices to sequence positions; -1 stays -1."""
+    located = []
+    for name, (row_start, column_start) in {
+        "text_to_region": (0, text_length),
+        "region_to_text": (text_length, 0),
+    }.items():
+        if name in grounding_queries:
+            rows, columns = grounding_queries[name]
+            located.append((_shift_indices(rows, row_start), _shift_indices(columns, column_start)))
+    unknown = set(grounding_queries) - {"text_to_region", "region_to_text"}
+    if unknown:
+        raise ValueError(
+            f"grounding_queries has the unknown entries {sorted(unknown)}; expected 'text_to_region' and "
+            "'region_to_text'."
+        )
+    return tuple(located)
+
+
+def _shift_indices(indices: torch.Tensor, start: int) -> torch.Tensor:
+    return torch.where(indices < 0, indices, indices + start)
+
+
+@auto_docstring(
+    custom_intro="""
+    VL-BERT with the heads of its pre-training: masked words, masked regions and, optionally, whether caption and image
+    belong together.
+    """
+)
+class VLBertForPreTraining(VLBertPreTrainedModel):
+    _tied_weights_keys = {"mlm_head.decoder.weight": "vl_bert.embeddings.word_embeddings.weight"}
+    # The losses are plain means over the batch at hand.
+    accepts_loss_kwargs = False
+
+    def __init__(self, config: VLBertConfig):
+        super().__init__(config)
+        self.vl_bert = VLBertModel(config, add_pooling_layer=config.relationship_head)
+        self.mlm_head = VLBertMLMHead(config)
+        self.region_head = VLBertRegionHead(config)
+        # CODEPATH: absent from the public checkpoints; present in those trained with `WITH_REL_LOSS`.
+        self.relationship_head = nn.Linear(config.hidden_size, 2) if config.relationship_head else None
+        # In the place of a masked region's feature and of its word.
+        self.region_mask_embedding = nn.Embedding(1, config.region_feature_size)
+        self.masked_region_embedding = nn.Embedding(1, config.hidden_size)
+        self.post_init()
+
+    @torch.no_grad()
+    def _init_weights(self, module):
+        """Initialize the weights"""
+        super()._init_weights(module)
+        if isinstance(module, VLBertForPreTraining):
+            init.zeros_(module.region_mask_embedding.weight)
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.mlm_head.decoder
+
+    def set_output_embeddings(self, new_embeddings: nn.Module):
+        self.mlm_head.decoder = new_embeddings
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        region_features: torch.FloatTensor | None = None,
+        region_boxes: torch.FloatTensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.FloatTensor | None = None,
+        grounding_queries: dict[str, tuple[torch.LongTensor, torch.LongTensor]] | None = None,
+        masked_regions: torch.Tensor | None = None,
+        labels: torch.LongTensor | None = None,
+        region_labels: torch.LongTensor | None = None,
+        region_label_probs: torch.FloatTensor | None = None,
+        relationship_labels: torch.LongTensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | VLBertForPreTrainingOutput:
+        r"""
+        region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, region_feature_size)`, *optional*):
+            Features of the image regions, the whole image first. Without them the input is text alone.
+        region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
+            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1].
+        region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
+            1 for regions, 0 for padding. Rows without any region are text alone.
+        grounding_queries (`dict`, *optional*):
+            Index pairs whose attention is to be reported, see [`VLBertModel`].
+        masked_regions (`torch.BoolTensor` of shape `(batch_size, num_regions)`, *optional*):
+            Regions whose feature and word are replaced by learned mask embeddings; their boxes stay.
+        labels (`torch.LongTensor` of shape `(batch_size, text_length)`, *optional*):
+            Vocabulary indices of the masked words, -100 elsewhere.
+        region_labels (`torch.LongTensor` of shape `(batch_size, num_regions)`, *optional*):
+            Classes of the regions to predict, -100 elsewhere.
+        region_label_probs (`torch.FloatTensor` of shape `(batch_size, num_regions, region_classes)`, *optional*):
+            Class distributions of the regions to predict, zeros elsewhere (VL-BERT public code), instead of
+            `region_labels`.
+        relationship_labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
+            1 when the caption belongs to the image, 0 when not, -100 to leave a row out.
+        """
+        region_linguistic_embeds = None
+        if masked_regions is not None and region_features is not None:
+            region_features, region_linguistic_embeds = self._mask_regions(region_features, masked_regions)
+        outputs: VLBertModelOutput = self.vl_bert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            region_features=region_features,
+            region_boxes=region_boxes,
+            region_attention_mask=region_attention_mask,
+            inputs_embeds=inputs_embeds,
+            region_linguistic_embeds=region_linguistic_embeds,
+            grounding_queries=grounding_queries,
+            return_dict=True,
+            **kwargs,
+        )
+        mlm_logits = self.mlm_head(outputs.text_hidden_state)
+        region_logits = self.region_head(outputs.region_hidden_state)
+        relationship_logits = None
+        if self.relationship_head is not None:
+            relationship_logits = self.relationship_head(outputs.pooler_output)
+        elif relationship_labels is not None:
+            raise ValueError("relationship_labels are given, but config.relationship_head is False.")
+
+        losses = []
+        if labels is not None:
+            losses.append(mean_cross_entropy(mlm_logits, labels))
+        if region_labels is not None and region_label_probs is not None:
+            raise ValueError("Give region_labels or region_label_probs, not both.")
+        if region_labels is not None:
+            losses.append(mean_cross_entropy(region_logits, region_labels))
+        if region_label_probs is not None:
+            losses.append(mean_soft_cross_entropy(region_logits, region_label_probs))
+        if relationship_labels is not None:
+            losses.append(mean_cross_entropy(relationship_logits, relationship_labels))
+
+        return VLBertForPreTrainingOutput(
+            loss=sum(losses) if losses else None,
+            mlm_logits=mlm_logits,
+            region_logits=region_logits,
+            relationship_logits=relationship_logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+    def _mask_regions(
+        self, region_features: torch.Tensor, masked_regions: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        masked = masked_regions.bool()[..., None]
+        row = torch.zeros(1, 1, device=region_features.device, dtype=torch.long)
+        features = torch.where(masked, self.region_mask_embedding(row), region_features)
+        words = torch.where(masked, self.masked_region_embedding(row), self.vl_bert.embeddings.region_embedding(row))
+        return features, words
+
+
+@auto_docstring(
+    custom_intro="""
+    VL-BERT for visually grounded paraphrases: which caption belongs to the image, how phrase pairs relate and,
+    optionally, which region each phrase names.
+    """
+)
+class VLBertForVGP(VLBertPreTrainedModel):
+    # The losses are plain means over the batch at hand.
+    accepts_loss_kwargs = False
+
+    def __init__(self, config: VLBertConfig):
+        super().__init__(config)
+        pooled = config.identification_pooling == "pooled"
+        if pooled:
+            # So that the base model read from this model's checkpoint has the pooler that lies there.
+            config.use_pooler = True
+        self.vl_bert = VLBertModel(config, add_pooling_layer=pooled)
+        size, dropout = config.hidden_size, config.classifier_dropout
+        self.identification_head = VLBertClassificationHead(
+            size, config.identification_hidden_size, config.num_identification_labels, dropout
+        )
+        self.vgp_head = VLBertClassificationHead(4 * size, config.vgp_hidden_size, config.num_vgp_labels, dropout)
+        # CODEPATH: VGP checkpoints of indirect supervision have it, the others do not.
+        self.grounding_head = VLBertGroundingHead(config) if config.grounding_head else None
+        self.post_init()
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        region_features: torch.FloatTensor | None = None,
+        region_boxes: torch.FloatTensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.FloatTensor | None = None,
+        grounding_queries: dict[str, tuple[torch.LongTensor, torch.LongTensor]] | None = None,
+        phrase_mask: torch.Tensor | None = None,
+        phrase_pairs: torch.LongTensor | None = None,
+        phrase_regions: torch.Tensor | None = None,
+        identification_labels: torch.LongTensor | None = None,
+        vgp_labels: torch.LongTensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | VLBertForVGPOutput:
+        r"""
+        region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, region_feature_size)`, *optional*):
+            Features of the image regions, the whole image first. Without them the input is text alone.
+        region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
+            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1].
+        region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
+            1 for regions, 0 for padding. Rows without any region are text alone.
+        grounding_queries (`dict`, *optional*):
+            Index pairs whose attention is to be reported, see [`VLBertModel`].
+        phrase_mask (`torch.BoolTensor` of shape `(batch_size, num_phrases, text_length)`, *optional*):
+            The tokens of each phrase; no token for padding.
+        phrase_pairs (`torch.LongTensor` of shape `(batch_size, num_pairs, 2)`, *optional*):
+            Pairs of phrase indices, the first caption's phrase first; -1 pads.
+        phrase_regions (`torch.BoolTensor` of shape `(batch_size, num_phrases, num_regions)`, *optional*):
+            The regions of each phrase. A target of attention supervision, not read here.
+        identification_labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
+            0 both captions match, 1 the first, 2 the second, -100 to leave a row out (VGP paper, equation 1).
+        vgp_labels (`torch.LongTensor` of shape `(batch_size, num_pairs)`, *optional*):
+            Semantic classes of the phrase pairs, -100 to leave one out (VGP paper, equation 4).
+        """
+        outputs: VLBertModelOutput = self.vl_bert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            region_features=region_features,
+            region_boxes=region_boxes,
+            region_attention_mask=region_attention_mask,
+            inputs_embeds=inputs_embeds,
+            grounding_queries=grounding_queries,
+            return_dict=True,
+            **kwargs,
+        )
+        text_states = outputs.text_hidden_state
+        identification_logits = self.identification_head(self._get_caption_state(outputs, attention_mask))
+        vgp_logits, grounding_logits = None, None
+        if phrase_mask is not None:
+            phrase_states = pool_phrases(text_states, phrase_mask)
+            if phrase_pairs is not None:
+                vgp_logits = self._classify_pairs(phrase_states, phrase_pairs)
+            if self.grounding_head is not None:
+                grounding_logits = self.grounding_head(phrase_states, outputs.region_hidden_state)
+        if vgp_labels is not None and vgp_logits is None:
+            raise ValueError("vgp_labels are given without phrase_mask and phrase_pairs.")
+
+        losses = []
+        if identification_labels is not None:
+            losses.append(mean_cross_entropy(identification_logits, identification_labels))
+        if vgp_labels is not None:
+            losses.append(mean_cross_entropy(vgp_logits, vgp_labels))
+
+        return VLBertForVGPOutput(
+            loss=sum(losses) if losses else None,
+            identification_logits=identification_logits,
+            vgp_logits=vgp_logits,
+            grounding_logits=grounding_logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+    def _get_caption_state(self, outputs: VLBertModelOutput, attention_mask: torch.Tensor | None) -> torch.Tensor:
+        # CODEPATH: "pooled" is what the public VGP code trains, "cls" the paper's equation 1.
+        if self.config.identification_pooling == "pooled":
+            return outputs.pooler_output
+        if attention_mask is None:
+            return outputs.text_hidden_state[:, 0]
+        return get_first_state(outputs.text_hidden_state, attention_mask.bool())
+
+    def _classify_pairs(self, phrase_states: torch.Tensor, phrase_pairs: torch.Tensor) -> torch.Tensor:
+        """Logits (B, K, C) from [e1, e2, e1 * e2, |e1 - e2|] (VGP paper, equation 3); 0 where a phrase is padded."""
+        # A row of zeros in front, for pads (-1) to point at.
+        states = nn.functional.pad(phrase_states, (0, 0, 1, 0))
+        index = (phrase_pairs + 1)[..., None].expand(-1, -1, -1, states.shape[-1])
+        first = states.gather(1, index[:, :, 0])
+        second = states.gather(1, index[:, :, 1])
+        features = torch.cat([first, second, first * second, (first - second).abs()], dim=-1)
+        return self.vgp_head(features).masked_fill((phrase_pairs < 0).any(-1, keepdim=True), 0.0)
+
+
+VLBertModel.register_for_auto_class("AutoModel")
+VLBertForPreTraining.register_for_auto_class("AutoModelForPreTraining")
+# A task class has no Auto class of its own; under its own name its code is saved and config.auto_map finds it.
+VLBertForVGP._auto_class = "VLBertForVGP"
+
+__all__ = ["OLDEST_TRANSFORMERS", "VLBertForPreTraining", "VLBertForVGP", "VLBertModel", "VLBertPreTrainedModel"]

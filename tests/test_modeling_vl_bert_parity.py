@@ -1,0 +1,274 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""VL-BERT equals the reference tensors of the public code (see vl_bert_reference.py), whatever the padding."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers.masking_utils import create_bidirectional_mask
+from vl_bert_reference import as_checkpoint, load_fixture, load_weights, make_config
+
+from modeling import VLBertForPreTraining, VLBertForVGP, VLBertModel
+from modeling.modeling_vl_bert import embed_coordinates, get_first_state, mean_soft_cross_entropy
+
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+CORES = ("core_ln", "core_ln_1x1", "core_scale")
+
+
+def build_core(reference, **overrides):
+    config = make_config(reference["config"], use_pooler=reference["config"]["with_pooler"], **overrides)
+    model = VLBertModel(config).eval()
+    return model, load_weights(model, as_checkpoint(reference["state_dict"], core=True))
+
+
+def core_inputs(reference):
+    inputs = reference["inputs"]
+    visual, linguistic = inputs["object_vl_embeddings"].split([inputs["text_visual_embeddings"].shape[-1], 48], dim=-1)
+    return {
+        "text": [inputs["text_input_ids"], inputs["text_token_type_ids"], inputs["text_visual_embeddings"]],
+        "text_mask": inputs["text_mask"],
+        "regions": [visual, linguistic],
+        "region_mask": inputs["object_mask"],
+    }
+
+
+def run_core(model, inputs):
+    """Embeddings, last states and pooled output on given visual and linguistic embeddings; masks of every column."""
+    ids, types, text_visual = inputs["text"]
+    visual, linguistic = inputs["regions"]
+    embeddings = model.embeddings(
+        model.embeddings.word_embeddings(ids), inputs["text_mask"], types, text_visual, visual, linguistic
+    )
+    end = torch.ones_like(inputs["text_mask"][:, :1])
+    mask = torch.cat([inputs["text_mask"], inputs["region_mask"], end], dim=1)
+    bias = create_bidirectional_mask(config=model.config, inputs_embeds=embeddings, attention_mask=mask)
+    states = model.encoder(embeddings, attention_mask=bias).last_hidden_state
+    pooled = None
+    if model.pooler is not None:
+        pooled = model.pooler(get_first_state(states[:, : ids.shape[1]], inputs["text_mask"])[:, None])
+    return embeddings, states, pooled, mask
+
+
+def spread(tensors, mask, extra, generator):
+    """Adds `extra` padded columns of rubbish to every row and moves the real columns apart, keeping their order."""
+    rows, columns = mask.shape
+    size = columns + extra
+    new_mask = torch.zeros(rows, size, dtype=torch.bool)
+    order = torch.zeros(rows, columns, dtype=torch.long)
+    for row in range(rows):
+        chosen = torch.randperm(size, generator=generator)[: int(mask[row].sum())].sort().values
+        new_mask[row, chosen] = True
+        order[row, : len(chosen)] = chosen
+    spread_tensors = []
+    for tensor in tensors:
+        filler = torch.randint(0, 3, (rows, size, *tensor.shape[2:]), generator=generator).to(tensor.dtype)
+        filler[new_mask] = tensor[mask]
+        spread_tensors.append(filler)
+    return spread_tensors, new_mask
+
+
+def pad_randomly(inputs, seed):
+    generator = torch.Generator().manual_seed(seed)
+    text, text_mask = spread(inputs["text"], inputs["text_mask"], 1 + seed, generator)
+    regions, region_mask = spread(inputs["regions"], inputs["region_mask"], 2 * seed, generator)
+    return {"text": text, "text_mask": text_mask, "regions": regions, "region_mask": region_mask}
+
+
+def packed(reference, name):
+    """Reference columns in the order of ours: text, regions and END of every row, without padding."""
+    states = reference[name]
+    text, regions = reference["text_mask_new"], reference["object_mask_new"]
+    return [states[text], states[regions], states[reference["attention_mask"] & ~text & ~regions]]
+
+
+def ours(states, mask, text_length):
+    masks = [torch.zeros_like(mask) for _ in range(3)]
+    masks[0][:, :text_length] = mask[:, :text_length]
+    masks[1][:, text_length:-1] = mask[:, text_length:-1]
+    masks[2][:, -1] = True
+    return [states[m] for m in masks]
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2, 3])
+@pytest.mark.parametrize("name", CORES)
+def test_core_equals_reference_on_any_padding(name, seed):
+    reference = load_fixture(name)
+    model, _ = build_core(reference)
+    inputs = core_inputs(reference)
+    if seed is not None:
+        inputs = pad_randomly(inputs, seed)
+    embeddings, states, pooled, mask = run_core(model, inputs)
+    text_length = inputs["text"][0].shape[1]
+    for tensor, key in ((embeddings, "embedding_output"), (states, "last_hidden_state")):
+        for mine, theirs in zip(ours(tensor, mask, text_length), packed(reference, key), strict=True):
+            torch.testing.assert_close(mine, theirs, **CLOSE)
+    if pooled is not None:
+        torch.testing.assert_close(pooled, reference["pooled"], **CLOSE)
+
+
+def check_gradients(reference, inputs):
+    """The loss of the reference: mean square of the packed states (0 at padding) + 0.1 * sum of the pooled output."""
+    model, names = build_core(reference)
+    _, states, pooled, mask = run_core(model, inputs)
+    loss = states[mask].pow(2).sum() / reference["last_hidden_state"].numel() + 0.1 * pooled.sum()
+    torch.testing.assert_close(loss, reference["loss"], **CLOSE)
+    loss.backward()
+    parameters = dict(model.named_parameters())
+    assert len(reference["grads"]) >= 19
+    for key, gradient in reference["grads"].items():
+        mine = parameters[names[f"module.vlbert.{key}"]].grad
+        torch.testing.assert_close(mine, gradient, **CLOSE, msg=lambda text, key=key: f"{key}: {text}")
+
+
+@pytest.mark.parametrize("seed", [None, 1, 4])
+def test_core_gradients_equal_reference(seed):
+    reference = load_fixture("core_ln")
+    inputs = core_inputs(reference)
+    check_gradients(reference, inputs if seed is None else pad_randomly(inputs, seed))
+
+
+@pytest.mark.parametrize("name", ["ln", "ln_1x1", "scale"])
+def test_all_layers_and_gradients_equal_reference(shared: Path, name):
+    file = torch.load(shared / "parity" / "vl_bert_core_and_tasks.pt", weights_only=True)
+    reference = file["core"][name]
+    reference["last_hidden_state"] = reference["hidden_layers"][-1]
+    for seed in (None, 1):
+        inputs = core_inputs(reference)
+        check_gradients(reference, inputs if seed is None else pad_randomly(inputs, seed))
+
+
+def test_pretraining_heads_equal_reference():
+    reference = load_fixture("pretrain_heads")
+    model = VLBertForPreTraining(make_config(reference["config"], relationship_head=True)).eval()
+    load_weights(model, as_checkpoint(reference["state_dict"], core=True))
+    inputs = core_inputs(reference)
+    _, states, pooled, _ = run_core(model.vl_bert, inputs)
+    text_length = inputs["text"][0].shape[1]
+    text, regions, _ = states.split([text_length, inputs["regions"][0].shape[1], 1], dim=1)
+    text_mask, region_mask = inputs["text_mask"], inputs["region_mask"]
+    torch.testing.assert_close(model.relationship_head(pooled), reference["relationship_logits"], **CLOSE)
+    torch.testing.assert_close(model.mlm_head(text)[text_mask], reference["mlm_logits"][text_mask], **CLOSE)
+    torch.testing.assert_close(model.region_head(regions)[region_mask], reference["mvrc_logits"][region_mask], **CLOSE)
+
+
+def test_helpers_equal_reference():
+    reference = load_fixture("helpers")
+    boxes, out = reference["coordinate_embeddings"]["boxes"], reference["coordinate_embeddings"]["out"]
+    size = boxes[:, [4, 5, 4, 5]]
+    mine = embed_coordinates(boxes[:, :4] / size, dim=256, form="center")
+    torch.testing.assert_close(mine.view_as(out), out, **CLOSE)
+    soft = reference["soft_cross_entropy"]
+    torch.testing.assert_close(mean_soft_cross_entropy(soft["logits"], soft["target"]), soft["mean"], **CLOSE)
+
+
+def vgp_inputs(inputs):
+    """The public module's caption tensors (token id, tag, one column per phrase) as our inputs."""
+    first, second = inputs["sentence1"], inputs["sentence2"]
+    rows, pairs = len(first), first.shape[-1] - 2
+    special = [first.new_full((rows, 1), token) for token in (1, 2)]
+    cls, sep = special
+    zeros = first.new_zeros(rows, 1, pairs)
+    columns = [zeros, first[..., 2:], zeros, zeros.expand(-1, second.shape[1], -1), zeros]
+    first_mask = torch.cat(columns, dim=1).transpose(1, 2).bool()
+    columns = [zeros.expand(-1, first.shape[1] + 2, -1), second[..., 2:], zeros]
+    second_mask = torch.cat(columns, dim=1).transpose(1, 2).bool()
+    labels = inputs["label"]
+    pair = torch.stack([torch.arange(pairs), torch.arange(pairs) + pairs], dim=-1)
+    sizes = inputs["im_info"][:, None, [0, 1, 0, 1]]
+    return {
+        "input_ids": torch.cat([cls, first[..., 0], sep, second[..., 0], sep], dim=1),
+        "token_type_ids": torch.tensor([[0] * (first.shape[1] + 2) + [1] * (second.shape[1] + 1)] * rows),
+        "region_boxes": inputs["boxes"][..., :4] / sizes,
+        "region_features": inputs["boxes"][..., 4:],
+        "phrase_mask": torch.cat([first_mask, second_mask], dim=1),
+        "phrase_pairs": torch.where(labels[..., 1:] < 0, -1, pair),
+        "identification_labels": labels[:, 0, 0],
+        "vgp_labels": torch.where(labels[..., 1] < 0, -100, labels[..., 1]),
+    }
+
+
+def check_vgp(model, inputs, reference):
+    outputs = model(**inputs)
+    expected = reference["outputs"]
+    torch.testing.assert_close(outputs.identification_logits, expected["sentence_label_logits"], **CLOSE)
+    torch.testing.assert_close(outputs.vgp_logits.flatten(0, 1), expected["phrase_label_logits"], **CLOSE)
+    loss = expected["sentence_cls_loss"] + expected["phrase_cls_loss"]
+    torch.testing.assert_close(outputs.loss, loss, **CLOSE)
+    return outputs
+
+
+class GivenVisual(torch.nn.Module):
+    """Stands in for the region encoder, whose weights the fixture leaves out."""
+
+    def __init__(self, visual):
+        super().__init__()
+        self.visual = visual
+
+    def forward(self, region_features, region_boxes):
+        return self.visual
+
+
+def test_vgp_heads_equal_reference():
+    reference = load_fixture("vgp_module")
+    model = VLBertForVGP(make_config(reference["config"]["NETWORK"]["VLBERT"])).eval()
+    load_weights(model, as_checkpoint(reference["state_dict"]))
+    model.vl_bert.region_encoder = GivenVisual(reference["region_visual"])
+    inputs = vgp_inputs(reference["inputs"])
+    inputs["region_features"] = torch.zeros(*inputs["region_boxes"].shape[:2], 2048)
+    check_vgp(model, inputs, reference)
+
+
+@pytest.mark.parametrize("name", ["none", "direct", "semi-direct", "indirect"])
+def test_vgp_module_equals_reference_from_pixels_boxes_on(shared: Path, name):
+    reference = torch.load(shared / "parity" / "vgp_losses_and_modules.pt", weights_only=True)[f"module_{name}"]
+    config = make_config(reference["config"]["NETWORK"]["VLBERT"], grounding_head=name == "indirect")
+    model = VLBertForVGP(config).eval()
+    names = load_weights(model, as_checkpoint(reference["state_dict"]))
+    outputs = check_vgp(model, vgp_inputs(reference["inputs"]), reference)
+    assert (outputs.grounding_logits is not None) == (name == "indirect")
+    if name == "none":
+        outputs.loss.backward()
+        parameters = dict(model.named_parameters())
+        for key, norm in reference["grad_norms"].items():
+            mine = parameters[names[f"module.{key}"]].grad.norm().item()
+            assert mine == pytest.approx(float(norm), rel=1e-4, abs=1e-5), key
+
+
+def pretraining_inputs(inputs):
+    ids, boxes = inputs["text"], inputs["boxes"]
+    mlm, classes = inputs["mlm_labels"], inputs["mvrc_labels"]
+    return {
+        "input_ids": ids,
+        "attention_mask": ids > 0,
+        "region_boxes": boxes[..., :4] / inputs["im_info"][:, None, [0, 1, 0, 1]],
+        "region_features": boxes[..., 4:],
+        "region_attention_mask": boxes[..., 0] > -1.5,
+        "masked_regions": inputs["mvrc_ops"] == 1,
+        "labels": torch.where(mlm < 0, -100, mlm),
+        "region_label_probs": classes,
+        "relationship_labels": inputs["relationship_label"],
+    }
+
+
+@pytest.mark.parametrize("name", ["pretrain", "pretrain_multitask"])
+def test_pretraining_module_equals_reference(shared: Path, name):
+    """Masked regions, masked words, text-only rows and every loss, from features and boxes on."""
+    file = torch.load(shared / "parity" / "vl_bert_core_and_tasks.pt", weights_only=True)
+    reference = file["tasks"][name]
+    config = make_config(reference["config"]["NETWORK"]["VLBERT"], relationship_head=True)
+    model = VLBertForPreTraining(config).eval()
+    load_weights(model, as_checkpoint(reference["state_dict"]))
+    inputs, expected = pretraining_inputs(reference["inputs"]), reference["outputs"]
+    outputs = model(**inputs)
+    mlm_loss = expected.get("mlm_loss", expected.get("mlm_loss_wvc"))
+    loss = expected["relationship_loss"] + mlm_loss + expected["mvrc_loss"]
+    torch.testing.assert_close(outputs.loss, loss, **CLOSE)
+    text_mask, region_mask = inputs["attention_mask"], inputs["region_attention_mask"]
+    logits = expected.get("mlm_logits", expected.get("mlm_logits_wvc"))[:, : text_mask.shape[1]]
+    torch.testing.assert_close(outputs.mlm_logits[text_mask], logits[text_mask], **CLOSE)
+    torch.testing.assert_close(outputs.region_logits[region_mask], expected["mvrc_logits"][region_mask], **CLOSE)
+    torch.testing.assert_close(outputs.relationship_logits, expected["relationship_logits"], **CLOSE)
+    if name == "pretrain_multitask":
+        ids, labels = reference["aux"]
+        aux = model(input_ids=ids, attention_mask=ids > 0, labels=torch.where(labels < 0, -100, labels))
+        torch.testing.assert_close(aux.loss, expected["mlm_loss_aux"], **CLOSE)
