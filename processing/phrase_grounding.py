@@ -112,6 +112,7 @@ def phrase_tokens(
     token = np.arange(spans.shape[1])
     covered = (spans[..., 0] < flat.end[:, None]) & (spans[..., 1] > flat.start[:, None])
     covered &= token < encoded.lengths[flat.text, flat.example][:, None]
+    covered &= (flat.start < flat.end)[:, None]  # an empty span inside a word shares no character with it
     truncated = (covered & (token >= columns.kept[flat.text, flat.example][:, None])).any(axis=1)
     empty = ~covered.any(axis=1)
     phrase, token = np.nonzero(covered & ~truncated[:, None])
@@ -147,8 +148,7 @@ def ground_phrases(
     phrase, region = np.nonzero(given)
     target[phrase, np.maximum(regions.columns[flat.example[phrase], region], 0)] = True
     target[:, 0] = False
-    lost: np.ndarray = given.any(axis=1) & ~target.any(axis=1)
-    return target, lost
+    return target, np.logical_and(given.any(axis=1), ~target.any(axis=1))
 
 
 def _columns_by_entity(entity_ids: Sequence[Any] | None, counts: np.ndarray) -> list[dict[Any, list[int]]] | None:
@@ -187,7 +187,7 @@ def _match_boxes(
 ) -> None:
     """Mark in `given` (F, G) the regions whose IoU with a gold box of the phrase reaches the threshold."""
     phrase = np.array([index for index, _ in boxes], dtype=np.int64)
-    wrong = next((index for index, box in boxes if len(box) != 4), None)
+    wrong = next((index for index, box in boxes if not hasattr(box, "__len__") or len(box) != 4), None)
     if wrong is not None:
         raise ValueError(
             f"{flat.name(wrong)}: boxes {flat.records[wrong]['boxes']!r}, expected [[x1, y1, x2, y2], ...]."
@@ -232,4 +232,4 @@ def list_dropped(
             example = int(flat.example[index])
             words = texts[flat.text[index]][example][flat.start[index] : flat.end[index]]
             dropped[example].append(DroppedPhrase(int(flat.row[index]), words, reason))
-    return dropped
+    return [sorted(found) for found in dropped]

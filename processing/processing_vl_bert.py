@@ -67,6 +67,9 @@ class VLBertProcessor(ProcessorMixin):
         super().__init__(tokenizer)
         if not getattr(tokenizer, "is_fast", False):
             raise ValueError(f"VLBertProcessor needs a fast tokenizer for character spans, found {type(tokenizer)}.")
+        missing = [name for name in ("cls_token", "sep_token", "pad_token") if getattr(tokenizer, name) is None]
+        if missing:
+            raise ValueError(f"The tokenizer has no {', '.join(missing)}; the sequence layouts need them.")
         if max_regions < 1 or region_feature_size < 1 or not 0 < iou_threshold <= 1:
             raise ValueError(
                 f"max_regions={max_regions}, region_feature_size={region_feature_size}, "
@@ -159,7 +162,8 @@ class VLBertProcessor(ProcessorMixin):
         Raises:
             ValueError: For regions that do not fit the arguments above (features of another width, another number of
                 boxes, NaN, boxes inverted, outside the image, or in pixels without `image_sizes`), a span outside its
-                text, an unknown entity or index. The message names the example and the region or phrase.
+                text, an index out of range, or an `entity_id` without `region_entity_ids`. The
+                message names the example and the region or phrase.
 
         Example:
 
@@ -238,7 +242,7 @@ class VLBertProcessor(ProcessorMixin):
     ) -> TextColumns:
         text_count = len(encoded.lengths)
         spec = get_layout(layout or ("caption", "caption_pair")[text_count - 1], text_count)
-        limit = max_length or min(self.tokenizer.model_max_length, NO_LIMIT)
+        limit = min(self.tokenizer.model_max_length if max_length is None else max_length, NO_LIMIT)
         kept = encoded.lengths
         if truncation not in (False, None, "do_not_truncate"):
             strategy = "longest_first" if truncation is True else str(truncation)

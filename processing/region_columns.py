@@ -219,8 +219,8 @@ def find_bad_box(boxes: np.ndarray, pixels_hint: bool) -> tuple[int, str] | None
 
     NaN, x2 < x1 or y2 < y1, or a coordinate more than `BOX_TOLERANCE` outside [0, 1]. A box without area is allowed.
     """
-    finite: np.ndarray = np.isfinite(boxes).all(axis=1)
-    inverted: np.ndarray = (boxes[:, 2:] < boxes[:, :2]).any(axis=1)
+    finite = np.isfinite(boxes.sum(axis=1))
+    inverted = np.logical_or(boxes[:, 2] < boxes[:, 0], boxes[:, 3] < boxes[:, 1])
     outside = ((boxes < -BOX_TOLERANCE) | (boxes > 1 + BOX_TOLERANCE)).any(axis=1)
     bad = ~finite | inverted | outside
     if not bad.any():
