@@ -56,7 +56,10 @@ def test_loads_where_the_package_is_imported(saved, loader):
 
 
 def test_loads_in_a_fresh_process_from_the_copied_files(saved, tmp_path):
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    paths = [
+        path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and Path(path).resolve() != ROOT
+    ]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     environment |= {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home"), "OMP_NUM_THREADS": "1"}
     result = subprocess.run(
         [sys.executable, "-c", FRESH_PROCESS, str(saved)],
