@@ -64,11 +64,11 @@ class Flickr30kEntitiesConfig(LocalConfig):
     """Options of [`Flickr30kEntities`].
 
     Args:
-        captions_per_image: Captions a sentence file must have; another number is taken for a truncated file. `None`
+        captions_per_image: Captions a sentence file must have; another number is taken for a truncated file. 0
             allows any number but none at all.
     """
 
-    captions_per_image: int | None = 5
+    captions_per_image: int = 5
 
     def sources(self) -> list[Path]:
         return EntitiesFiles.locate(self.data_dir).sources() if self.data_dir else []
@@ -216,22 +216,22 @@ class EntitiesFiles:
         return parse_unrelated(path)
 
     def captions(
-        self, split: str, image_id: str, unrelated: set[tuple[str, int]], expected: int | None
+        self, split: str, image_id: str, unrelated: set[tuple[str, int]], expected: int
     ) -> list[dict[str, Any]]:
         """The captions of an image, as in a row of [`Flickr30kEntities`].
 
         Raises:
-            DataError: A caption is malformed, or there are not `expected` of them.
+            DataError: A caption is malformed, or there are not `expected` of them (0: any number but none).
         """
         path = self.sentences(split, image_id)
         lines = [(number, line) for number, line in enumerate(read_text(path).split("\n"), 1) if line.strip()]
-        if not lines or expected not in (None, len(lines)):
+        if not lines or expected not in (0, len(lines)):
             raise DataError(
                 "the sentence file looks truncated",
                 file=path,
                 found=f"{len(lines)} captions",
                 expected=f"{expected or 'at least 1'}",
-                hint="get the file again, or set captions_per_image if your copy really differs",
+                hint="get the file again, or pass captions_per_image=0 if your copy really differs",
             )
         captions = []
         for index, (number, line) in enumerate(lines):
