@@ -216,11 +216,20 @@ class VLBertRegionEncoder(nn.Module):
         return self.projection(self.dropout(inputs)).relu()
 
 
+class VLBertVisualLayerNorm(nn.LayerNorm):
+    """LayerNorm whose scale starts at a value of the configuration, 0 by default."""
+
+    def __init__(self, config: VLBertConfig, scale_init: float):
+        super().__init__(config.hidden_size, eps=config.layer_norm_eps)
+        self.scale_init = scale_init
+
+
 class VLBertVisualScale(nn.Module):
     """Multiplies visual embeddings by a learned scalar (`visual_norm=False`)."""
 
-    def __init__(self):
+    def __init__(self, scale_init: float):
         super().__init__()
+        self.scale_init = scale_init
         self.weight = nn.Parameter(torch.ones(()))
 
     def forward(self, visual_embeds: torch.Tensor) -> torch.Tensor:
@@ -232,16 +241,15 @@ class VLBertVisualAdapter(nn.Module):
 
     def __init__(self, config: VLBertConfig, scale_init: float):
         super().__init__()
-        self.scale_init = scale_init
         self.projection = None
         # CODEPATH: equal in the public checkpoints; the public code trains a projection where they differ.
         if config.visual_size != config.hidden_size:
             self.projection = nn.Linear(config.visual_size, config.hidden_size)
         # CODEPATH: a LayerNorm in the public checkpoints; the scalar is the public code's `visual_ln: false`.
         if config.visual_norm:
-            self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+            self.norm = VLBertVisualLayerNorm(config, scale_init)
         else:
-            self.norm = VLBertVisualScale()
+            self.norm = VLBertVisualScale(scale_init)
 
     def forward(self, visual_embeds: torch.Tensor) -> torch.Tensor:
         if self.projection is not None:
@@ -374,6 +382,10 @@ class VLBertRegionHead(nn.Module):
         return self.classifier(self.activation(self.dense(hidden_states)))
 
 
+class VLBertRegionMask(nn.Embedding):
+    """The feature in the place of a masked region's; starts at zero, like masked pixels (VL-BERT public code)."""
+
+
 @auto_docstring
 class VLBertPreTrainedModel(PreTrainedModel):
     config: VLBertConfig
@@ -391,8 +403,10 @@ class VLBertPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module):
         """Initialize the weights"""
         super()._init_weights(module)
-        if isinstance(module, VLBertVisualAdapter):
-            init.constant_(module.norm.weight, module.scale_init)
+        if isinstance(module, (VLBertVisualLayerNorm, VLBertVisualScale)):
+            init.constant_(module.weight, module.scale_init)
+        elif isinstance(module, VLBertRegionMask):
+            init.zeros_(module.weight)
 
     @classmethod
     def from_bert(cls, pretrained_model_name_or_path: str, **config_overrides) -> "VLBertPreTrainedModel":
@@ -641,16 +655,9 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
         # CODEPATH: absent from the public checkpoints; present in those trained with `WITH_REL_LOSS`.
         self.relationship_head = nn.Linear(config.hidden_size, 2) if config.relationship_head else None
         # In the place of a masked region's feature and of its word.
-        self.region_mask_embedding = nn.Embedding(1, config.region_feature_size)
+        self.region_mask_embedding = VLBertRegionMask(1, config.region_feature_size)
         self.masked_region_embedding = nn.Embedding(1, config.hidden_size)
         self.post_init()
-
-    @torch.no_grad()
-    def _init_weights(self, module):
-        """Initialize the weights"""
-        super()._init_weights(module)
-        if isinstance(module, VLBertForPreTraining):
-            init.zeros_(module.region_mask_embedding.weight)
 
     def get_output_embeddings(self) -> nn.Module:
         return self.mlm_head.decoder
