@@ -23,6 +23,7 @@ from dataset_scripts.errors import DataError
 from dataset_scripts.flickr30k_entities import EntitiesFiles, Flickr30kEntitiesConfig
 from dataset_scripts.flickr30k_parsing import parse_annotation
 from dataset_scripts.local_builder import SPLITS, LocalBuilder, Report, logger
+from dataset_scripts.region_table import RegionTable
 from dataset_scripts.vgp_negatives import draw_negatives, nearest_negatives, random_negatives, seeded
 from dataset_scripts.vgp_pairs import (
     KINDS,
@@ -73,13 +74,7 @@ class VGPConfig(Flickr30kEntitiesConfig):
         return [*super().sources(), *pairs, *([Path(self.regions)] if self.regions else [])]
 
     def kind(self) -> PairKind:
-        """The family of pair files that `name` asks for.
-
-        Raises:
-            DataError: There is no such family.
-        """
-        if self.name not in KINDS:
-            raise DataError("unknown configuration of VGP", found=self.name, expected=" or ".join(KINDS))
+        """The family of pair files that `name` asks for."""
         return KINDS[self.name]
 
     def check(self) -> None:
@@ -88,11 +83,12 @@ class VGPConfig(Flickr30kEntitiesConfig):
         Raises:
             DataError: An option has an impossible value, or `negatives="nearest"` lacks its region table.
         """
-        self.kind()
         if self.negatives not in ("nearest", "random"):
             raise DataError("unknown option negatives", found=self.negatives, expected="nearest or random")
-        if not isinstance(self.negatives_per_image, int) or self.negatives_per_image < 0:
-            raise DataError("bad option negatives_per_image", found=self.negatives_per_image, expected="0 or more")
+        for option in ("negatives_per_image", "captions_per_image", "seed"):
+            value = getattr(self, option)
+            if not isinstance(value, int) or value < 0:
+                raise DataError(f"bad option {option}", found=value, expected="a whole number from 0")
         if self.negatives == "nearest" and self.negatives_per_image and self.regions is None:
             raise DataError(
                 'negatives="nearest" compares images by region features, and no region table was given',
@@ -208,10 +204,7 @@ class VGP(LocalBuilder):
             return {}
         if self.config.negatives == "random" or self.config.regions is None:  # check() refused nearest without regions
             return random_negatives(image_ids, self.config.seed)
-        # Only this option needs region tables.
-        from dataset_scripts.region_table import RegionTable
-
-        return nearest_negatives(image_ids, RegionTable.open(self.config.regions), self.config.regions)
+        return nearest_negatives(image_ids, RegionTable.open(self.config.regions))
 
     def _captions(
         self, files: EntitiesFiles, split: str, image_id: str, unrelated: set[tuple[str, int]]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dataset_scripts.errors import DataError
+from dataset_scripts.region_table import RegionTable
 
 # Cosines are compared after rounding, so that ties (two copies of an image) break by the order of the ids and not by
 # the order in which a matrix product happens to add.
@@ -34,17 +35,12 @@ def random_negatives(image_ids: Sequence[str], seed: int) -> dict[str, str]:
     return negatives
 
 
-def nearest_negatives(image_ids: Sequence[str], table: Any, table_path: str) -> dict[str, str]:
+def nearest_negatives(image_ids: Sequence[str], table: RegionTable) -> dict[str, str]:
     """The nearest other image of each image, by the cosine of the mean region feature.
 
     The public code of the VGP paper takes the nearest neighbour of pooled ResNet-101 features; the mean over detected
     regions stands in for them. Ties go to the image whose id comes first as text. Memory: one float32 feature an image
     and `_CHUNK` rows of cosines.
-
-    Args:
-        image_ids: The images to choose from and for.
-        table: A `RegionTable`.
-        table_path: Named in the error.
 
     Raises:
         DataError: The table lacks one of the images.
@@ -54,29 +50,28 @@ def nearest_negatives(image_ids: Sequence[str], table: Any, table_path: str) -> 
     if missing:
         raise DataError(
             f"{len(missing)} of {len(ordered)} images have no region features",
-            file=table_path,
+            file=table.path,
             where=f"image {missing[0]}",
             hint="import features of all images (python -m dataset_scripts.import_regions), or use negatives=random",
         )
     if len(ordered) < 2:
         return {}
-    means = np.stack([_mean_feature(table[image_id].features) for image_id in ordered])
-    nearest = []
-    for start in range(0, len(ordered), _CHUNK):
-        cosines = means[start : start + _CHUNK] @ means.T
+    nearest = nearest_rows(table.mean_features(ordered))
+    return {image_id: ordered[other] for image_id, other in zip(ordered, nearest, strict=True)}
+
+
+def nearest_rows(vectors: np.ndarray) -> list[int]:
+    """For each of n >= 2 vectors, (n, D) float32, the index of the other one with the largest cosine."""
+    vectors = np.nan_to_num(vectors)  # an image without regions has no mean
+    vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    nearest: list[int] = []
+    for start in range(0, len(vectors), _CHUNK):
+        cosines = vectors[start : start + _CHUNK] @ vectors.T
         np.round(cosines, _DIGITS, out=cosines)
         rows = np.arange(len(cosines))
         cosines[rows, start + rows] = -np.inf
         nearest += cosines.argmax(axis=1).tolist()
-    return {image_id: ordered[other] for image_id, other in zip(ordered, nearest, strict=True)}
-
-
-def _mean_feature(features: np.ndarray) -> np.ndarray:
-    """The mean over regions at unit length; zeros for an image without regions."""
-    if len(features) == 0:
-        return np.zeros(features.shape[1], dtype=np.float32)
-    mean = features.astype(np.float32).mean(axis=0)
-    return mean / max(float(np.linalg.norm(mean)), 1e-12)
+    return nearest
 
 
 def draw_negatives(
