@@ -1,0 +1,275 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""An attention function that reports the attention of chosen rows, on any back end of transformers.
+
+Equation 6 of the VGP paper (Samaran et al., 2021) normalises attention over the supervised columns alone, so the rest
+of a row cancels and no attention map is needed: beside the back end's ordinary output the function scores the asked
+rows against the keys, from the same queries and keys, before dropout.
+
+Shape letters: B batch, H heads, N query positions, M key positions (N in self-attention), Q asked rows, K asked
+columns, d head width.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from .head_mean import head_mean
+
+# What masked and padded columns score. Finite, so that sums and gradients stay finite; its exponential is 0.
+LOWEST_SCORE = -1e9
+
+# Back end -> the name to set on a model. FlashAttention's is short because transformers takes every name that
+# contains "flash" for a kernel to load.
+SUPERVISED_IMPLEMENTATIONS = {
+    "sdpa": "supervised_sdpa",
+    "eager": "supervised_eager",
+    "flash_attention_2": "supervised_fa2",
+    "flex_attention": "supervised_flex_attention",
+}
+
+# Arguments by which a model bends its scores in ways this file does not repeat.
+_UNSUPPORTED_ARGUMENTS = ("softcap", "s_aux", "position_bias")
+
+AttentionQueries = tuple[tuple[Tensor, Tensor], ...]
+AttentionPair = tuple[Tensor, Tensor | None]
+
+
+class SupervisedAttention(NamedTuple):
+    """What one layer reports in the place of its attention weights.
+
+    Args:
+        pairs: for each asked (rows, columns): `log_alpha` (B, H, Q, K) float32, the log-probabilities over the asked
+            columns alone (equation 6), about -1e9 at padded and masked columns; and `log_share` (B, H, Q) float32, the
+            log of the probability that the row gives to those columns together, or None when it was not asked for.
+            `exp(log_alpha + log_share)` is the ordinary attention. Values of padded rows carry no meaning.
+        mean: (B, N, M) float32, attention averaged over heads, or None when it was not asked for.
+    """
+
+    pairs: tuple[AttentionPair, ...]
+    mean: Tensor | None
+
+
+def supervised_implementation(model_or_config: Any) -> str:
+    """Name of the supervised twin of a model's attention back end, for `model.set_attn_implementation(name)`.
+
+    Args:
+        model_or_config: a `PreTrainedModel` or its config; one that is supervised already keeps its name.
+
+    Raises:
+        ValueError: the back end has no supervised twin.
+    """
+    name = getattr(model_or_config, "config", model_or_config)._attn_implementation or "eager"
+    if name in SUPERVISED_IMPLEMENTATIONS.values():
+        return name
+    if name not in SUPERVISED_IMPLEMENTATIONS:
+        known = ", ".join(SUPERVISED_IMPLEMENTATIONS)
+        raise ValueError(
+            f"attention back end '{name}' cannot be supervised; expected one of {known}: "
+            "load the model with attn_implementation='sdpa'"
+        )
+    return SUPERVISED_IMPLEMENTATIONS[name]
+
+
+def attend_rows(
+    query: Tensor, key: Tensor, rows: Tensor, columns: Tensor, scaling: float, mask: Tensor | None, share: bool
+) -> AttentionPair:
+    """Attention of chosen rows over chosen columns (equation 6), without an attention map.
+
+    Args:
+        query: (B, H, N, d).
+        key: (B, G, M, d), H a multiple of G (grouped-query attention).
+        rows: (B, Q) int64 positions on the query axis, -1 pads.
+        columns: (B, K) int64 positions on the key axis, -1 pads.
+        scaling: factor of the scores.
+        mask: (B, 1 or H, 1 or Q, M) of the asked rows, bool (True attends) or additive, or None.
+        share: whether `log_share` is wanted, which costs scores of Q x M instead of Q x K.
+
+    Returns:
+        `(log_alpha, log_share)`, see `SupervisedAttention`.
+    """
+    query_rows = _gather_positions(query, rows) * scaling
+    # With fewer rows than the head is wide, Q x M scores are smaller than a copy of the columns' keys.
+    narrow = not share and rows.shape[1] > query.shape[-1]
+    if narrow:
+        key = _gather_positions(key, columns)
+        mask = None if mask is None else _gather_columns(mask, columns)
+    scores = _mask_scores(_score(query_rows, key), mask)
+    asked = scores if narrow else _gather_columns(scores, columns)
+    asked = asked.masked_fill((columns < 0)[:, None, None], LOWEST_SCORE)
+    log_alpha = asked.log_softmax(-1)
+    if not share:
+        return log_alpha, None
+    return log_alpha, asked.logsumexp(-1) - scores.logsumexp(-1)
+
+
+def _gather_positions(states: Tensor, positions: Tensor) -> Tensor:
+    """(B, H, N, d) at (B, Q) -> (B, H, Q, d); pads read position 0."""
+    index = positions.clamp(min=0)[:, None, :, None]
+    return states.gather(2, index.expand(-1, states.shape[1], -1, states.shape[3]))
+
+
+def _gather_columns(scores: Tensor, columns: Tensor) -> Tensor:
+    """(B, H, Q, M) at (B, K) -> (B, H, Q, K); pads read column 0."""
+    index = columns.clamp(min=0)[:, None, None]
+    return scores.expand(columns.shape[0], -1, -1, -1).gather(3, index.expand(-1, *scores.shape[1:3], -1))
+
+
+def _score(query: Tensor, key: Tensor) -> Tensor:
+    """(B, H, Q, d) with (B, G, M, d) -> (B, H, Q, M) float32; heads that share a key are one matrix product."""
+    batch, heads, rows, width = query.shape
+    grouped = query.reshape(batch, key.shape[1], -1, width)
+    return (grouped @ key.transpose(2, 3)).reshape(batch, heads, rows, -1).float()
+
+
+def _mask_scores(scores: Tensor, mask: Tensor | None) -> Tensor:
+    if mask is None:
+        return scores
+    if mask.dtype == torch.bool:
+        return scores.masked_fill(~mask, LOWEST_SCORE)
+    return scores + mask.clamp(min=LOWEST_SCORE)
+
+
+def _mask_of_rows(mask: Any, rows: Tensor, key_length: int, causal: bool) -> Tensor | None:
+    """A back end's mask, whatever its form, for the asked rows: (B, 1 or H, 1 or Q, M), bool or additive, or None.
+
+    `rows` (B, Q) with pads, or (1, N) for all rows.
+    """
+    rows = rows.clamp(min=0)
+    if isinstance(mask, Tensor) and mask.dim() == 4:
+        mask = mask[..., :key_length]
+        if mask.shape[2] == 1:
+            return mask
+        mask = mask.expand(max(len(mask), len(rows)), -1, -1, -1)
+        index = rows[:, None, :, None].expand(len(mask), mask.shape[1], -1, key_length)
+        return mask.gather(2, index)
+    keys = torch.arange(key_length, device=rows.device)
+    if hasattr(mask, "mask_mod"):  # FlexAttention's BlockMask: a function of indices
+        batch = torch.arange(mask.shape[0], device=rows.device)[:, None, None, None]
+        return mask.mask_mod(batch, torch.zeros_like(batch), rows[:, None, :, None], keys)
+    padding = None if mask is None else mask[:, None, None, :key_length].bool()  # FlashAttention's (B, M)
+    if not causal:
+        return padding
+    past = keys <= rows[:, None, :, None]
+    return past if padding is None else past & padding
+
+
+def _observe(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    mask: Any,
+    scaling: float,
+    causal: bool,
+    queries: AttentionQueries,
+    share: bool,
+    mean: bool | tuple[int, ...],
+) -> SupervisedAttention:
+    pairs = []
+    for rows, columns in queries:
+        row_mask = _mask_of_rows(mask, rows, key.shape[2], causal)
+        pairs.append(attend_rows(query, key, rows, columns, scaling, row_mask, share))
+    averaged = None
+    if mean:
+        everything = torch.arange(query.shape[2], device=query.device)[None]
+        row_mask = _mask_of_rows(mask, everything, key.shape[2], causal)
+        averaged = head_mean(query, key, row_mask, scaling, None if mean is True else mean, LOWEST_SCORE)
+    return SupervisedAttention(tuple(pairs), averaged)
+
+
+def _is_causal(implementation: str, module: nn.Module, mask: Any, query_length: int, kwargs: dict[str, Any]) -> bool:
+    """Whether the back end itself hides later keys: SDPA without a mask, FlashAttention always."""
+    if implementation not in ("sdpa", "flash_attention_2") or (isinstance(mask, Tensor) and mask.dim() == 4):
+        return False
+    causal = kwargs.get("is_causal")
+    return query_length > 1 and (causal if causal is not None else getattr(module, "is_causal", True))
+
+
+class _Override:
+    """An object with some attributes replaced."""
+
+    def __init__(self, target: Any, **overrides: Any):
+        self.__dict__.update(overrides, _target=target)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)
+
+
+def _eager_function(module: nn.Module) -> Callable:
+    """The eager attention of the file that defines the module's class: every model file has its own."""
+    for cls in type(module).__mro__:
+        function = getattr(sys.modules.get(cls.__module__), "eager_attention_forward", None)
+        if function is not None:
+            return function
+    raise ValueError(f"{type(module).__name__} comes with no eager_attention_forward; use the sdpa back end")
+
+
+def _run_back_end(implementation: str, module: Any, *args: Any, **kwargs: Any) -> Tensor:
+    if implementation == "eager":
+        return _eager_function(module)(module, *args, **kwargs)[0]
+    if implementation == "flash_attention_2":
+        # It reads the kernel's name from the module's config, where the supervised name stands.
+        module = _Override(module, config=_Override(module.config, _attn_implementation=implementation))
+    return ALL_ATTENTION_FUNCTIONS[implementation](module, *args, **kwargs)[0]
+
+
+def _supervised(implementation: str) -> Callable:
+    """The back end's attention function, which besides reports what the keyword arguments ask for."""
+
+    def supervised_attention_forward(
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Any = None,
+        dropout: float = 0.0,
+        scaling: float | None = None,
+        attention_queries: AttentionQueries = (),
+        attention_share: bool = True,
+        attention_mean: bool | tuple[int, ...] = False,
+        attention_layers: tuple[int, ...] | None = None,
+        output_attentions: bool | None = None,  # swallowed: the back ends warn about it
+        **kwargs: Any,
+    ) -> tuple[Tensor, SupervisedAttention | None]:
+        """Attention of shape (B, N, H, d), and `SupervisedAttention`, or None where nothing is asked for.
+
+        Args:
+            attention_queries: (rows (B, Q), columns (B, K)) pairs of int64 sequence positions, -1 pads.
+            attention_share: whether to report `log_share`.
+            attention_mean: whether to report the head-averaged map, or the heads to average.
+            attention_layers: the layers (`module.layer_idx`) to report; None is all.
+        """
+        output = _run_back_end(
+            implementation, module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
+        )
+        wanted = attention_layers is None or module.layer_idx in attention_layers
+        if not wanted or not (attention_queries or attention_mean):
+            return output, None
+        _refuse_bent_scores(implementation, kwargs)
+        scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+        causal = _is_causal(implementation, module, attention_mask, query.shape[2], kwargs)
+        observed = _observe(
+            module, query, key, attention_mask, scaling, causal, attention_queries, attention_share, attention_mean
+        )
+        return output, observed
+
+    return supervised_attention_forward
+
+
+def _refuse_bent_scores(implementation: str, kwargs: dict[str, Any]) -> None:
+    bent = [name for name in _UNSUPPORTED_ARGUMENTS if kwargs.get(name) is not None]
+    if implementation == "flash_attention_2" and kwargs.get("sliding_window") is not None:
+        bent.append("sliding_window")  # the other back ends have it in their mask
+    if bent:
+        raise ValueError(f"attention with {', '.join(bent)} cannot be supervised: its scores are not q . k alone")
+
+
+for _implementation, _name in SUPERVISED_IMPLEMENTATIONS.items():
+    AttentionInterface.register(_name, _supervised(_implementation))
+    # Without a mask function of its own a name gets no mask, and padding would be attended.
+    AttentionMaskInterface.register(_name, ALL_MASK_ATTENTION_FUNCTIONS[_implementation])

@@ -1,0 +1,84 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Attention averaged over heads, in memory of (B, N, M): a few heads at a time, computed again in the backward pass.
+
+Shape letters: B batch, H heads, N query positions, M key positions, d head width.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Elements of the maps held at a time; at most half of the heads, so that (B, H, N, M) never exists.
+CHUNK_ELEMENTS = 2**23
+
+
+def head_mean(
+    query: Tensor, key: Tensor, mask: Tensor | None, scaling: float, heads: tuple[int, ...] | None, lowest: float
+) -> Tensor:
+    """Mean over heads of softmax(scaling * query key^T + mask), before dropout.
+
+    Args:
+        query: (B, H, N, d).
+        key: (B, G, M, d), H a multiple of G (grouped-query attention).
+        mask: (B or 1, 1 or H, 1 or N, M), bool (True attends) or additive, or None.
+        scaling: factor of the scores.
+        heads: the heads to average; None is all.
+        lowest: score of masked keys.
+
+    Returns:
+        (B, N, M) float32.
+    """
+    if key.shape[1] != query.shape[1]:
+        key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
+    if heads is not None:
+        query, key = query[:, list(heads)], key[:, list(heads)]
+        mask = mask[:, list(heads)] if mask is not None and mask.shape[1] > 1 else mask
+    return _HeadMean.apply(query, key, mask, scaling, lowest)
+
+
+class _HeadMean(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, mask: Tensor | None, scaling: float, lowest: float) -> Tensor:
+        ctx.save_for_backward(query, key, mask)
+        ctx.scaling, ctx.lowest = scaling, lowest
+        total = query.new_zeros(query.shape[0], query.shape[2], key.shape[2], dtype=torch.float32)
+        for heads in _chunks(query, key):
+            total += _probabilities(query, key, mask, heads, scaling, lowest).sum(1)
+        return total / query.shape[1]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, mask = ctx.saved_tensors
+        grad = grad[:, None] * (ctx.scaling / query.shape[1])
+        query_grad, key_grad = torch.empty_like(query), torch.empty_like(key)
+        for heads in _chunks(query, key):
+            probabilities = _probabilities(query, key, mask, heads, ctx.scaling, ctx.lowest)
+            scores_grad = grad * probabilities
+            scores_grad -= probabilities.mul_(scores_grad.sum(-1, keepdim=True))
+            scores_grad = scores_grad.to(query.dtype)
+            query_grad[:, heads] = scores_grad @ key[:, heads]
+            key_grad[:, heads] = scores_grad.transpose(2, 3) @ query[:, heads]
+        return query_grad, key_grad, None, None, None
+
+
+def _chunks(query: Tensor, key: Tensor) -> Iterator[slice]:
+    """Slices of heads whose maps fit."""
+    heads = query.shape[1]
+    fitting = CHUNK_ELEMENTS // (query.shape[0] * query.shape[2] * key.shape[2])
+    size = max(1, min(fitting, heads // 2))
+    for start in range(0, heads, size):
+        yield slice(start, min(start + size, heads))
+
+
+def _probabilities(
+    query: Tensor, key: Tensor, mask: Tensor | None, heads: slice, scaling: float, lowest: float
+) -> Tensor:
+    scores = (query[:, heads] @ key[:, heads].transpose(2, 3)).float().mul_(scaling)
+    if mask is not None:
+        mask = mask[:, heads] if mask.shape[1] > 1 else mask
+        scores = (
+            scores.masked_fill_(~mask, lowest) if mask.dtype == torch.bool else scores.add_(mask.clamp(min=lowest))
+        )
+    return scores.softmax(-1)

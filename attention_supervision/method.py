@@ -1,0 +1,208 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""What every attention supervision method is, and what the methods that read attention share.
+
+Shape letters: B batch, H heads, T text, R regions, P phrases, Q asked rows, K asked columns.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from .alignment import DIRECTIONS, GroundingTargets, align, first_region, grounding_targets, sequence_pairs
+from .attention import AttentionPair, SupervisedAttention, supervised_implementation
+from .losses import any_rows, released_region_rows, released_text_rows, uniform_rows
+
+Batch = Mapping[str, Any]
+
+VGP_CITATION = """@inproceedings{samaran-etal-2021-attending,
+    title = "Attending Self-Attention: A Case Study of Visually Grounded Supervision in Vision-and-Language Transformers",
+    author = "Samaran, Jules and Garcia, Noa and Otani, Mayu and Chu, Chenhui and Nakashima, Yuta",
+    booktitle = "Proceedings of the ACL-IJCNLP 2021 Student Research Workshop",
+    year = "2021",
+}"""
+
+
+class SupervisionMethod(ABC):
+    """A way to supervise attention, usable on any model's outputs and independent of the Trainer.
+
+    The order of calls: `prepare(model)` once; for each batch `model(..., **method.forward_kwargs(batch))`, then
+    `method.losses(outputs, batch)`. A component of a loss is a (sum, count): divide the sum by the count of all
+    micro-batches and processes of one step, and ragged counts give the large batch's loss exactly.
+
+    `batch` maps `phrase_mask` (B, P, T) and `phrase_regions` (B, P, R) to bool tensors, and `attention_mask` (B, T),
+    `region_attention_mask` (B, R) to 0/1 tensors.
+    """
+
+    name: ClassVar[str]
+    needs_grounding: ClassVar[bool] = True
+    citation: ClassVar[str] = VGP_CITATION
+
+    def prepare(self, model: Any) -> None:  # noqa: B027 - most, not all, methods change the model
+        """Makes a model ready, once, before training.
+
+        Raises:
+            ValueError: the model cannot be supervised this way.
+        """
+
+    @abstractmethod
+    def forward_kwargs(self, batch: Batch) -> dict[str, Any]:
+        """Keyword arguments that the model's forward needs besides its inputs."""
+
+    @abstractmethod
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """Component -> how many things its sum runs over, () int64; needs no forward pass."""
+
+    @abstractmethod
+    def losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+        """Component -> (sum () with a graph, count ()); the sum is 0 where nothing is grounded."""
+
+    @abstractmethod
+    def get_config_dict(self) -> dict[str, Any]:
+        """The name and every option, JSON-ready; `get_method(**config)` makes an equal method."""
+
+
+class AttentionMethod(SupervisionMethod):
+    """What the methods on attention share: options, queries, and the losses of equations 6 to 8.
+
+    Args:
+        variant: "paper", or "released" for the VGP public code: one region a token, its epsilons, and binary
+            cross-entropy on log-probabilities from regions to text.
+        layers: the layers to supervise; None is all.
+        heads: the heads to supervise in each of them; None is all.
+        directions: of "text_to_region" and "region_to_text".
+        weights: direction -> factor of its loss, 1 where not given.
+        target: for tokens (or regions) with several gold columns: "uniform" over them (cross-entropy), or "any", -log
+            of what they receive together. Only for the paper variant.
+        normalization: "linear" or "softmax", of the released variant.
+
+    Raises:
+        ValueError: an option has a value outside these.
+    """
+
+    def __init__(
+        self,
+        variant: str = "paper",
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+        directions: Sequence[str] = DIRECTIONS,
+        weights: Mapping[str, float] | None = None,
+        target: str = "uniform",
+        normalization: str = "linear",
+    ):
+        check_choice("variant", variant, ("paper", "released"))
+        check_choice("target", target, ("uniform", "any"))
+        check_choice("normalization", normalization, ("linear", "softmax"))
+        for direction in (*directions, *(weights or {})):
+            check_choice("direction", direction, DIRECTIONS)
+        if variant == "released" and target != "uniform":
+            raise ValueError("target='any' exists in the paper variant only: the released code has one region a token")
+        self.variant, self.target, self.normalization = variant, target, normalization
+        self.layers, self.heads = _check_indices("layers", layers), _check_indices("heads", heads)
+        self.directions = tuple(direction for direction in DIRECTIONS if direction in directions)
+        if not self.directions:
+            raise ValueError(f"directions is empty; expected at least one of {', '.join(DIRECTIONS)}")
+        self.weights = {direction: float((weights or {}).get(direction, 1.0)) for direction in self.directions}
+
+    def prepare(self, model: Any) -> None:
+        """Sets the supervised attention function on the model.
+
+        Raises:
+            ValueError: the model's back end has no supervised twin, the model does not use transformers'
+                `AttentionInterface`, or it has fewer layers or heads than are to be supervised.
+        """
+        name = supervised_implementation(model)
+        model.set_attn_implementation(name)
+        if model.config._attn_implementation != name:
+            raise ValueError(
+                f"{type(model).__name__} does not use transformers' AttentionInterface: it cannot be supervised"
+            )
+        config = model.config.get_text_config()
+        for option, size in (("layers", config.num_hidden_layers), ("heads", config.num_attention_heads)):
+            beyond = [index for index in getattr(self, option) or () if index >= size]
+            if beyond:
+                raise ValueError(
+                    f"{option} {beyond} are to be supervised, but {type(model).__name__} has {size} {option}"
+                )
+
+    def targets(self, batch: Batch) -> dict[str, GroundingTargets]:
+        """Direction -> the rows, columns and gold columns that the batch's grounding gives."""
+        aligned = self._align(batch)
+        return {direction: grounding_targets(aligned, batch, direction) for direction in self.directions}
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        aligned = self._align(batch)
+        counts = {"text_to_region": aligned.any(2).sum(), "region_to_text": aligned.any(1).sum()}
+        return {direction: counts[direction] for direction in self.directions}
+
+    def get_config_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "variant": self.variant,
+            "layers": None if self.layers is None else list(self.layers),
+            "heads": None if self.heads is None else list(self.heads),
+            "directions": list(self.directions),
+            "weights": dict(self.weights),
+            "target": self.target,
+            "normalization": self.normalization,
+        }
+
+    def rows_loss(self, pair: AttentionPair, targets: GroundingTargets, direction: str) -> Tensor:
+        """(B, Q): one layer's loss of each row, averaged over its heads; 0 for rows without a target."""
+        if self.variant == "released":
+            rows_loss = released_text_rows if direction == "text_to_region" else released_region_rows
+            return rows_loss(pair, targets, self.normalization)
+        return uniform_rows(pair, targets) if self.target == "uniform" else any_rows(pair, targets)
+
+    def sum_losses(
+        self, layers: Sequence[Mapping[str, AttentionPair]], targets: Mapping[str, GroundingTargets]
+    ) -> dict[str, tuple[Tensor, Tensor]]:
+        """Direction -> (sum over its rows of the mean over layers, count of rows); one mapping of pairs a layer."""
+        losses = {}
+        for direction, target in targets.items():
+            rows = sum(self.rows_loss(layer[direction], target, direction) for layer in layers) / len(layers)
+            losses[direction] = (self.weights[direction] * rows.sum(), (target.rows >= 0).sum())
+        return losses
+
+    def _align(self, batch: Batch) -> Tensor:
+        return first_region(align(batch)) if self.variant == "released" else align(batch)
+
+
+def ask_for_rows(targets: Mapping[str, GroundingTargets], batch: Batch) -> dict[str, Any]:
+    """The keyword argument that asks a model for these rows.
+
+    Our models take `grounding_queries`, token and region indices, and know where those are. Any other model takes
+    `attention_queries`, sequence positions: give `text_positions` and `region_positions` in the batch.
+    """
+    if batch.get("text_positions") is not None:
+        return {"attention_queries": tuple(sequence_pairs(targets, batch).values())}
+    return {"grounding_queries": {name: (target.rows, target.columns) for name, target in targets.items()}}
+
+
+def observed_layers(outputs: Any) -> tuple[SupervisedAttention, ...]:
+    """What the supervised layers reported, in order.
+
+    Raises:
+        ValueError: the outputs hold none.
+    """
+    layers = getattr(outputs, "attentions", None) or ()
+    if not layers or not all(isinstance(layer, SupervisedAttention) for layer in layers):
+        raise ValueError(
+            "the outputs hold no supervised attention: call method.prepare(model) once, and give the model "
+            "**method.forward_kwargs(batch)"
+        )
+    return tuple(layers)
+
+
+def check_choice(option: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ValueError(f"{option}={value!r} is unknown; expected one of {', '.join(choices)}")
+
+
+def _check_indices(option: str, indices: Sequence[int] | None) -> tuple[int, ...] | None:
+    if indices is None:
+        return None
+    if not indices or any(index < 0 for index in indices):
+        raise ValueError(f"{option}={list(indices)}: expected indices from 0 on, at least one, or null for all")
+    return tuple(sorted(set(indices)))

@@ -1,0 +1,53 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""No attention supervision: the baseline."""
+
+from typing import Any
+
+from torch import Tensor
+
+from .method import Batch, SupervisionMethod
+
+
+class NoSupervision(SupervisionMethod):
+    """Adds nothing to the model's own losses.
+
+    Args:
+        none.
+
+    References:
+        Samaran et al. (2021), table 1, the rows without attention supervision.
+
+    Requirements:
+        none.
+
+    Inputs:
+        | batch entry | shape | meaning        |
+        |-------------|-------|----------------|
+        | any         |       | nothing is read |
+
+    Example:
+        >>> import torch
+        >>> from transformers import BertConfig, BertModel
+        >>> from attention_supervision import get_method
+        >>> model = BertModel(BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, vocab_size=99))
+        >>> method = get_method("none")
+        >>> method.prepare(model)
+        >>> outputs = model(inputs_embeds=torch.randn(1, 7, 32), **method.forward_kwargs({}))
+        >>> method.losses(outputs, {})
+        {}
+    """
+
+    name = "none"
+    needs_grounding = False
+
+    def forward_kwargs(self, batch: Batch) -> dict[str, Any]:
+        return {}
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        return {}
+
+    def losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+        return {}
+
+    def get_config_dict(self) -> dict[str, Any]:
+        return {"name": self.name}
