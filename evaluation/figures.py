@@ -1,0 +1,211 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Pictures of what the heads look at, and charts of how well: NumPy and plain data in, one PNG, PDF or SVG out.
+
+Nothing here touches pyplot or torch: the functions work in threads and without a display, and return the figure
+they saved, so that a notebook shows it. Same input, same bytes. L layers, H heads.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike
+
+from .attention_pictures import WordAttention, attention_figure, method_comparison_figure
+from .figure_style import BLUE, DPI, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, WIDTH, save
+
+__all__ = [
+    "WordAttention",
+    "attention_figure",
+    "heads_figure",
+    "layer_curve_figure",
+    "loss_curves_figure",
+    "method_comparison_figure",
+]
+
+METHOD_COLOURS = {"none": GREY, "indirect": SKY, "direct": VERMILLION, "semi_direct": GREEN}
+METHOD_LINES = {"none": ":", "indirect": "-.", "direct": "-", "semi_direct": "--"}
+OTHER_COLOURS = (ORANGE, BLUE, PURPLE, "black")
+
+
+def heads_figure(accuracy_by_method: Mapping[str, ArrayLike], chance: float, path: str | Path) -> Figure:
+    """Draws one heat map a method, layers up and heads across, all on one scale from 0 to 1.
+
+    Args:
+        accuracy_by_method: method -> (L, H) float in [0, 1]; NaN where nothing was measured.
+        chance: accuracy of a random choice; in the title and a line in the colour bar.
+        path: a .png, .pdf or .svg file; its folder is created.
+
+    Returns:
+        The figure, already saved. Cells carry their number where L * H <= 64.
+
+    Raises:
+        ValueError: no method, or an array that is not (L, H).
+    """
+    arrays = _layers_by_heads(accuracy_by_method)
+    layers, heads = (max(values.shape[i] for values in arrays.values()) for i in (0, 1))
+    columns = min(len(arrays), 4 if heads <= 4 else 2)
+    figure, grid = _grid(len(arrays), columns, float(np.clip(0.8 * layers / heads, 0.4, 1.2)))
+    for axes, (method, values) in zip(grid, arrays.items(), strict=True):
+        _draw_heat_map(axes, method, values)
+    for axes in grid[::columns]:
+        axes.set_ylabel("layer")
+    bar = figure.colorbar(ScalarMappable(Normalize(0, 1), "cividis"), ax=grid, label="accuracy", fraction=0.04)
+    bar.ax.axhline(chance, color="white", lw=3)
+    bar.ax.axhline(chance, color="black", lw=1.2, ls="--")
+    figure.suptitle(f"Most-attended region is gold, by layer and head (chance {chance:.2f})", fontsize=11)
+    return save(figure, path)
+
+
+def layer_curve_figure(accuracy_by_method: Mapping[str, ArrayLike], chance: float, path: str | Path) -> Figure:
+    """Draws accuracy by layer: the mean over heads, in a band from the worst head to the best.
+
+    Arguments, return value and errors are those of `heads_figure`.
+    """
+    arrays = _layers_by_heads(accuracy_by_method)
+    figure, (axes,) = _grid(1, 1, 0.5)
+    for method, values in arrays.items():
+        layers, style = np.arange(1, len(values) + 1), _line(method, arrays)
+        worst, mean, best = _ignoring_nan(values, np.nanmin, np.nanmean, np.nanmax)
+        axes.fill_between(layers, worst, best, color=style["color"], alpha=0.13, lw=0)
+        axes.plot(layers, mean, marker="o", ms=4, **style)
+    axes.axhline(chance, color="black", lw=1, ls=(0, (2, 2)), label=f"chance {chance:.2f}")
+    axes.set(xlabel="layer", ylabel="accuracy", ylim=(0, 1.02))
+    figure.suptitle("Most-attended region is gold: mean of the heads, band from worst to best", fontsize=11)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _legend_below(figure, axes)
+    return save(figure, path)
+
+
+def loss_curves_figure(
+    histories: Mapping[str, Sequence[Mapping[str, Any]]], path: str | Path, components: Sequence[str] | None = None
+) -> Figure:
+    """Draws training logs: one panel a component, one line a method.
+
+    Args:
+        histories: method -> `trainer.state.log_history`, dicts with `step` and figures. A step logged twice, as
+            after a resume, counts as logged last.
+        path: a .png, .pdf or .svg file; its folder is created.
+        components: which figures to draw; by default `loss`, every `loss_*` and every `eval_*accuracy*`.
+
+    Returns:
+        The figure, already saved. A positive component that spans more than a factor of twenty has a log axis.
+
+    Raises:
+        ValueError: nothing to draw.
+    """
+    names = list(components) if components is not None else _components(histories)
+    curves = {name: {m: curve for m, h in histories.items() if (curve := _curve(h, name))} for name in names}
+    curves = {name: by_method for name, by_method in curves.items() if by_method}
+    if not curves:
+        raise ValueError(f"no figures to draw: none of {names or ['loss']} is in the logs of {list(histories)}")
+    figure, grid = _grid(len(curves), min(len(curves), 3), 0.75)
+    for axes, (name, by_method) in zip(grid, curves.items(), strict=True):
+        _draw_curves(axes, name, by_method, histories)
+    _legend_below(figure, *grid)
+    return save(figure, path)
+
+
+def _grid(panels: int, columns: int, aspect: float) -> tuple[Figure, list[Axes]]:
+    """A figure with so many panels, each `aspect` times as high as wide, and room for a title and a legend."""
+    rows, width = math.ceil(panels / columns), (WIDTH if columns > 1 else 0.76 * WIDTH) / DPI
+    size = width, rows * (width / columns * aspect + 0.45) + 0.6
+    figure = Figure(figsize=size, dpi=DPI, layout="constrained")
+    grid = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axes in grid[panels:]:
+        axes.set_axis_off()
+    return figure, grid[:panels]
+
+
+def _legend_below(figure: Figure, *grid: Axes) -> None:
+    """One legend for all panels, each line once."""
+    lines = {line.get_label(): line for axes in reversed(grid) for line in reversed(axes.get_lines())}
+    handles, columns = list(lines.values())[::-1], round(figure.get_figwidth() * DPI) // 120
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
+
+
+def _line(method: str, methods: Iterable[str]) -> dict[str, Any]:
+    """Colour and line style: fixed for the known methods, in turn for others."""
+    others = [name for name in methods if name not in METHOD_COLOURS]
+    if method in METHOD_COLOURS:
+        return {"color": METHOD_COLOURS[method], "ls": METHOD_LINES[method], "lw": 1.8, "label": method}
+    place = others.index(method)
+    style = [*METHOD_LINES.values()][place // len(OTHER_COLOURS) % len(METHOD_LINES)]
+    return {"color": OTHER_COLOURS[place % len(OTHER_COLOURS)], "ls": style, "lw": 1.8, "label": method}
+
+
+# Heads and layers
+
+
+def _layers_by_heads(accuracy_by_method: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
+    arrays = {method: np.asarray(values, dtype=float) for method, values in accuracy_by_method.items()}
+    if not arrays:
+        raise ValueError("no method to draw; give at least one (layers, heads) array")
+    for method, values in arrays.items():
+        if values.ndim != 2 or not values.size:
+            raise ValueError(f"accuracy of {method!r}: found the shape {values.shape}, expected (layers, heads)")
+    return arrays
+
+
+def _draw_heat_map(axes: Axes, method: str, values: np.ndarray) -> None:
+    layers, heads = values.shape
+    extent = (0.5, heads + 0.5, 0.5, layers + 0.5)
+    axes.set_facecolor("#DDDDDD")
+    axes.imshow(values, cmap="cividis", vmin=0, vmax=1, origin="lower", extent=extent, aspect="auto")
+    best = f", best {np.nanmax(values):.2f}" if np.isfinite(values).any() else ""
+    axes.set_title(method + best, fontsize=10)
+    axes.set_xlabel("head")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10], nbins=12))
+    if values.size <= 64:
+        for (layer, head), value in np.ndenumerate(values):
+            text = "–" if np.isnan(value) else f"{value:.2f}"
+            colour = "black" if np.isnan(value) or value > 0.5 else "white"
+            axes.text(
+                head + 1, layer + 1, text, ha="center", va="center", color=colour, fontsize=8 if heads <= 8 else 7
+            )
+
+
+def _ignoring_nan(values: np.ndarray, *reductions: Any) -> list[np.ndarray]:
+    """Each reduction over the heads of a layer; NaN for a layer without any figure."""
+    measured = np.isfinite(values).any(1)
+    filled = np.where(measured[:, None], values, 0)
+    return [np.where(measured, reduce(filled, axis=1), np.nan) for reduce in reductions]
+
+
+# Training logs
+
+
+def _components(histories: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    """What the logs hold of interest, losses before evaluation, each once and in order of appearance."""
+    names = dict.fromkeys(name for history in histories.values() for record in history for name in record)
+    losses = [name for name in names if name == "loss" or name.startswith("loss_")]
+    return losses + [name for name in names if name.startswith("eval_") and "accuracy" in name]
+
+
+def _curve(history: Sequence[Mapping[str, Any]], name: str) -> dict[int, float]:
+    found = {int(record["step"]): record[name] for record in history if "step" in record and name in record}
+    return {step: float(found[step]) for step in sorted(found) if np.isfinite(found[step])}
+
+
+def _draw_curves(axes: Axes, name: str, by_method: Mapping[str, dict[int, float]], methods: Iterable[str]) -> None:
+    for method, curve in by_method.items():
+        marker: dict[str, Any] = {"marker": "o", "ms": 3.5} if len(curve) <= 10 else {}
+        axes.plot(list(curve), list(curve.values()), **_line(method, methods), **marker)
+    values = [value for curve in by_method.values() for value in curve.values()]
+    if name.startswith("eval_"):
+        axes.set_ylim(0, 1.02)
+    elif min(values) > 0 and max(values) > 20 * min(values):
+        axes.set_yscale("log")
+    axes.set_title(name.replace("_", " "), fontsize=10)
+    axes.set_xlabel("step", fontsize=9)
+    axes.set_xlim(left=0)
+    axes.tick_params(labelsize=8)
+    axes.grid(alpha=0.25)

@@ -1,0 +1,118 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The comparison of the supervision methods as a table, for a README (Markdown) and for a terminal."""
+
+import math
+import sys
+import textwrap
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+METHODS = ("none", "indirect", "direct", "semi_direct")
+BASELINES = ("majority", "text_only", "chance")
+MISSING = "–"
+CAPTION = (
+    "Accuracies on the test split. Identification: which caption describes the image. VGP: relation of two phrases. "
+    "Text → region: for a grounded word, the most-attended region is a gold one; over all heads, in the best layer, "
+    "in the best head (best layer and head chosen on the validation split), and by attention rollout. "
+)
+
+# Path in the results -> heading in Markdown, heading in a terminal.
+_COLUMNS = {
+    ("identification_accuracy",): ("Identification accuracy", "identification"),
+    ("vgp_accuracy",): ("VGP accuracy", "VGP"),
+    ("text_to_region_accuracy", "all_heads"): ("Text → region, all heads", "all heads"),
+    ("text_to_region_accuracy", "best_layer"): ("Text → region, best layer", "best layer"),
+    ("text_to_region_accuracy", "best_head"): ("Text → region, best head", "best head"),
+    ("text_to_region_accuracy", "rollout"): ("Text → region, rollout", "rollout"),
+}
+
+
+def comparison_table(results: Mapping[str, Any]) -> str:
+    """Methods and baselines as a Markdown table; the best method of each column is bold.
+
+    Args:
+        results: `{"methods": {name: {"identification_accuracy", "vgp_accuracy", "text_to_region_accuracy":
+            {"all_heads", "best_layer", "best_head", "rollout", "chance"}}}, "baselines": {name: {...}}}`, figures in
+            [0, 1]. The four known methods and their baselines come first whatever the order; a known row or figure
+            that is missing, None or NaN shows as a dash. Chance is taken from the methods.
+
+    Returns:
+        The table, an empty line and a caption that says what each column is.
+
+    Raises:
+        ValueError: no "methods" in the results.
+    """
+    rows = _rows(results, "**{}**")
+    head = ["Method", *(heading for heading, _ in _COLUMNS.values())]
+    rule = [":--", *["--:"] * len(_COLUMNS)]
+    lines = ["| " + " | ".join(row) + " |" for row in [head, rule, *rows]]
+    return "\n".join([*lines, "", CAPTION + "Bold: best method.", ""])
+
+
+def print_table(results: Mapping[str, Any], file: TextIO | None = None) -> None:
+    """Prints the same table aligned for a terminal, a star at the best method of each column.
+
+    Args:
+        results: see `comparison_table`, which also tells the errors.
+        file: where to; standard output by default.
+    """
+    # Figures without a star get a space in its place, so that the decimal points stay below each other.
+    rows = [
+        [row[0], *(cell if cell.endswith("*") else cell + " " for cell in row[1:])] for row in _rows(results, "{}*")
+    ]
+    head = ["method", *(heading + " " for _, heading in _COLUMNS.values())]
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    lines = [_aligned(row, widths) for row in [head, *rows]]
+    lines.insert(1, "─" * max(map(len, lines)))
+    grounding = " " * sum(widths[:3]) + " " * 6 + "text → region"
+    caption = textwrap.wrap(CAPTION + "Star: best method.", max(map(len, lines)))
+    print("\n".join([grounding, *lines, "", *caption]), file=file or sys.stdout)
+
+
+def _aligned(row: list[str], widths: list[int]) -> str:
+    cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+    return "  ".join(cells).rstrip()
+
+
+def _rows(results: Mapping[str, Any], best: str) -> list[list[str]]:
+    """Name and formatted figures of every row; `best` is the format of a column's best figures among methods."""
+    if not isinstance(results.get("methods"), Mapping):
+        raise ValueError(f'the results hold {sorted(results)}; expected an entry "methods" with one entry a method')
+    methods = _ordered(results["methods"], METHODS)
+    baselines = _ordered({**(results.get("baselines") or {}), "chance": _chance(results)}, BASELINES)
+    # Compared as printed: of two methods that read the same, neither is called the better one.
+    printed = {name: [_printed(row, path) for path in _COLUMNS] for name, row in methods.items()}
+    tops = [max(column) for column in zip(*printed.values(), strict=True)]
+    rows = []
+    for name, cells in printed.items():
+        marked = [best.format(cell) if cell == top and top else cell for cell, top in zip(cells, tops, strict=True)]
+        rows.append([name, *marked])
+    rows += [[name, *(_printed(row, path) for path in _COLUMNS)] for name, row in baselines.items()]
+    return [[cell or MISSING for cell in row] for row in rows]
+
+
+def _ordered(rows: Mapping[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
+    """The known rows, present or not, then the others."""
+    return {name: rows.get(name) or {} for name in dict.fromkeys([*known, *rows])}
+
+
+def _chance(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Chance of the grounding columns as the methods report it, and what a baseline "chance" gives besides."""
+    given = (results.get("baselines") or {}).get("chance") or {}
+    reported = (_figure(row or {}, ("text_to_region_accuracy", "chance")) for row in results["methods"].values())
+    chance = next((value for value in reported if value is not None), None)
+    grounding = {path[-1]: chance for path in _COLUMNS if path[0] == "text_to_region_accuracy"}
+    return {"text_to_region_accuracy": grounding, **given}
+
+
+def _figure(row: Mapping[str, Any], path: tuple[str, ...]) -> float | None:
+    value: Any = row
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return None if value is None or math.isnan(value) else float(value)
+
+
+def _printed(row: Mapping[str, Any], path: tuple[str, ...]) -> str:
+    """Three decimals, which sort as strings like the figures in [0, 1]; empty where there is none."""
+    value = _figure(row, path)
+    return "" if value is None else f"{value:.3f}"
