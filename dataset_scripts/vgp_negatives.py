@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 
 from dataset_scripts.errors import DataError
 from dataset_scripts.region_table import RegionTable
@@ -65,7 +66,8 @@ def nearest_rows(vectors: np.ndarray) -> list[int]:
     vectors = np.nan_to_num(vectors)  # an image without regions has no mean
     vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     nearest: list[int] = []
-    for start in range(0, len(vectors), _CHUNK):
+    chunks = range(0, len(vectors), _CHUNK)
+    for start in tqdm(chunks, desc="Nearest images", unit_scale=_CHUNK, unit=" images", disable=len(chunks) < 2):
         cosines = vectors[start : start + _CHUNK] @ vectors.T
         np.round(cosines, _DIGITS, out=cosines)
         rows = np.arange(len(cosines))

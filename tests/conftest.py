@@ -11,7 +11,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The `shared` folder beside the checkout (real excerpts, reference tensors); skips the test where it is absent."""
+    """The `shared` folder beside the checkout (real excerpts, reference tensors); the test is skipped without it."""
     folder = Path(__file__).resolve().parents[2] / "shared"
     if not folder.is_dir():
         pytest.skip(f"needs {folder}, which is not part of the project")
