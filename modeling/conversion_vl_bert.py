@@ -19,12 +19,14 @@ layers are (out, in) there as here, so no tensor is transposed.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 
 from .configuration_vl_bert import VLBertConfig
+from .conversion import CheckpointError, Conversion
+from .modeling_vl_bert import VLBertForPreTraining, VLBertForVGP, VLBertModel, VLBertPreTrainedModel
 
 # Original prefix -> ours, for every class. The first that matches decides; what follows the prefix stays.
 _TRUNK = (
@@ -93,34 +95,13 @@ _CLASS_BY_KEY = {
     "phrasal_cls.": "VLBertForVGP",
     "vlbert.mlm_head.": "VLBertForPreTraining",
 }
+_CLASSES = {cls.__name__: cls for cls in (VLBertModel, VLBertForPreTraining, VLBertForVGP)}
 _VGP_HEADS = {"identification_head": "sentence_cls", "vgp_head": "phrasal_cls", "grounding_head": "vg_cls"}
 
 # The head size of every public configuration, and the wavelengths and feature width of the public code.
 _HEAD_SIZE = 64
 _COORDINATE_DIM = 256
 _REGION_FEATURE_SIZE = 2048
-
-
-class CheckpointError(ValueError):
-    """A file that cannot be converted; the message names the file or key, what was found and what was expected."""
-
-
-@dataclass
-class Conversion:
-    """
-    Renamed weights and the account of every key.
-
-    Args:
-        class_name (`str`): the class of ours that the checkpoint belongs to.
-        weights (`dict[str, torch.Tensor]`): float32 tensors under our names.
-        converted (`dict[str, str]`): original key -> our name.
-        left_out (`dict[str, str]`): original key -> reason.
-    """
-
-    class_name: str
-    weights: dict[str, torch.Tensor] = field(default_factory=dict)
-    converted: dict[str, str] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
 
 
 def normalise_key(key: str) -> str:
@@ -145,6 +126,51 @@ def detect_class(keys: list[str]) -> str:
         if any(key.startswith(prefix) for key in keys):
             return class_name
     return "VLBertModel"
+
+
+def build_model(
+    state_dict: Mapping[str, torch.Tensor], overrides: Mapping[str, Any] | None = None
+) -> tuple[VLBertPreTrainedModel, Conversion]:
+    """
+    Our model with the weights of an original checkpoint, and the account of every tensor.
+
+    What the checkpoint does not hold is initialised with seed 0; the caller's random state is left alone.
+
+    Args:
+        state_dict (`Mapping[str, torch.Tensor]`): the original weights, with or without `module.`.
+        overrides (`Mapping[str, Any]`, *optional*): fields of [`VLBertConfig`], see [`infer_config`].
+
+    Raises:
+        CheckpointError: when the weights are not those of a VL-BERT, or of other sizes than the configuration's.
+    """
+    conversion = convert_state_dict(state_dict)
+    config = infer_config(conversion.weights, overrides)
+    model_class = _CLASSES[conversion.class_name]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = model_class(config)
+    prefix = "vl_bert." if model_class is VLBertModel else ""
+    _fit_to_model(conversion, model, prefix)
+    weights = {name.removeprefix(prefix): value for name, value in conversion.weights.items()}
+    model.load_state_dict(weights, strict=False)
+    model.tie_weights()
+    return model, conversion
+
+
+def _fit_to_model(conversion: Conversion, model: VLBertPreTrainedModel, prefix: str) -> None:
+    """Checks shapes, moves tensors the class has no place for to what is left out, names what the file lacks."""
+    places = {prefix + name: value.shape for name, value in model.state_dict().items()}
+    for key, name in list(conversion.converted.items()):
+        if name not in places:
+            conversion.left_out[key] = f"no tensor of {type(model).__name__} in this configuration"
+            del conversion.converted[key], conversion.weights[name]
+        elif conversion.weights[name].shape != places[name]:
+            raise CheckpointError(
+                f"{key} has the shape {tuple(conversion.weights[name].shape)}, but the configuration expects "
+                f"{tuple(places[name])}; the file is damaged, of another kind, or --config contradicts it."
+            )
+    tied = set(getattr(model, "_tied_weights_keys", None) or ())
+    conversion.initialised = sorted(set(places) - set(conversion.weights) - tied)
 
 
 def convert_state_dict(state_dict: Mapping[str, torch.Tensor]) -> Conversion:
@@ -248,7 +274,10 @@ def infer_config(weights: Mapping[str, torch.Tensor], overrides: Mapping[str, An
         fields["num_attention_heads"] = _infer_attention_heads(fields["hidden_size"])
     if "region_feature_size" not in fields:
         fields["region_feature_size"] = _infer_region_feature_size(weights)
-    return VLBertConfig(**fields)
+    try:
+        return VLBertConfig(**fields)
+    except StrictDataclassError as error:
+        raise CheckpointError(f"the configuration does not fit together: {' '.join(str(error).split())}") from error
 
 
 def _infer_trunk(weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
@@ -275,6 +304,9 @@ def _infer_heads(weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
         "relationship_head": "relationship_head.weight" in weights,
         "grounding_head": "grounding_head.classifier.weight" in weights,
     }
+    if "mlm_head.decoder.weight" in weights:
+        # In pre-training only the relationship head reads the pooler.
+        fields["use_pooler"] = fields["relationship_head"]
     if "region_head.classifier.weight" in weights:
         fields["region_classes"] = _shape(weights, "region_head.classifier.weight")[0]
     for name, labels in {

@@ -1,0 +1,321 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Original checkpoints become Hub directories that give the reference outputs; every key is accounted for."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from test_modeling_vl_bert_parity import CLOSE, GivenVisual, check_vgp, core_inputs, run_core, vgp_inputs
+from vl_bert_reference import as_checkpoint, load_fixture
+
+import modeling.conversion_vl_bert as conversion_vl_bert
+from modeling import VLBertForPreTraining, VLBertForVGP, VLBertModel
+from modeling.convert import main
+
+KEY_LISTS = {
+    "pretrain_base_e2e": "VLBertForPreTraining",
+    "pretrain_base_prec": "VLBertForPreTraining",
+    "pretrain_large_e2e": "VLBertForPreTraining",
+    "pretrain_large_prec": "VLBertForPreTraining",
+    "vgp_base": "VLBertForVGP",
+    "vqa_base": "VLBertModel",
+    "refcoco_base": "VLBertModel",
+    "vcr_base": "VLBertModel",
+}
+
+
+def region_projection():
+    generator = torch.Generator().manual_seed(0)
+    return {
+        "image_feature_extractor.obj_downsample.1.weight": torch.randn(48, 4096, generator=generator),
+        "image_feature_extractor.obj_downsample.1.bias": torch.randn(48, generator=generator),
+    }
+
+
+def pretraining_checkpoint():
+    reference = load_fixture("pretrain_heads")
+    state_dict = as_checkpoint(reference["state_dict"], core=True)
+    words = state_dict["module.vlbert.word_embeddings.weight"]
+    rest = {
+        **region_projection(),
+        "object_linguistic_embeddings.weight": torch.randn(1, 48),
+        "object_mask_visual_embedding.weight": torch.randn(1, 2048),
+        "object_mask_word_embedding.weight": torch.randn(1, 48),
+        "aux_text_visual_embedding.weight": torch.randn(1, 48),
+        "vlbert.mlm_head.predictions.decoder.weight": words.clone(),
+        "image_feature_extractor.backbone.bn1.num_batches_tracked": torch.tensor(0),
+    }
+    return reference, {**state_dict, **as_checkpoint(rest)}
+
+
+def vgp_checkpoint():
+    reference = load_fixture("vgp_module")
+    return reference, as_checkpoint({**reference["state_dict"], **region_projection()})
+
+
+@pytest.fixture
+def convert(tmp_path, capsys):
+    """Saves a file's content, runs the command on it, returns (exit code, output, errors, directory)."""
+
+    def run(content, *options, heads=4):
+        checkpoint, config = tmp_path / "vl-bert.model", tmp_path / "config.json"
+        if isinstance(content, bytes):
+            checkpoint.write_bytes(content)
+        elif content is not None:
+            torch.save(content, checkpoint)
+        config.write_text(json.dumps({"num_attention_heads": heads} if heads else {}))
+        given = [] if "--config" in options else ["--config", str(config)]
+        arguments = ["vl_bert", "--checkpoint", str(checkpoint), "--output", str(tmp_path / "out"), *given, *options]
+        code = main(arguments)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err, tmp_path / "out"
+
+    return run
+
+
+def test_a_pretraining_checkpoint_gives_the_reference_logits(convert):
+    reference, state_dict = pretraining_checkpoint()
+    content = {"state_dict": state_dict, "optimizer": {"state": {}}, "validation_monitor": {"best": 0.5}}
+    code, printed, _, directory = convert(content)
+    assert code == 0
+    assert "entries of the file that are no weights: optimizer, validation_monitor" in printed
+    assert "1 tensors: pixel network" in printed
+    model = VLBertForPreTraining.from_pretrained(directory).eval()
+    assert model.config.relationship_head
+    assert model.config.region_classes == 17
+    inputs = core_inputs(reference)
+    _, states, pooled, _ = run_core(model.vl_bert, inputs)
+    mask = inputs["text_mask"]
+    logits = model.mlm_head(states[:, : mask.shape[1]])[mask]
+    torch.testing.assert_close(logits, reference["mlm_logits"][mask], **CLOSE)
+    torch.testing.assert_close(model.relationship_head(pooled), reference["relationship_logits"], **CLOSE)
+    expected = state_dict["module.object_mask_visual_embedding.weight"]
+    torch.testing.assert_close(model.region_mask_embedding.weight.data, expected)
+
+
+def test_a_vgp_checkpoint_gives_the_reference_outputs(convert):
+    reference, state_dict = vgp_checkpoint()
+    code, printed, _, directory = convert({"state_dict": state_dict})
+    assert code == 0
+    assert "text_only_visual_embedding.weight: not in the checkpoint, initialised (seed 0)" in printed
+    model = VLBertForVGP.from_pretrained(directory).eval()
+    model.vl_bert.region_encoder = GivenVisual(reference["region_visual"])
+    inputs = vgp_inputs(reference["inputs"])
+    inputs["region_features"] = torch.zeros(*inputs["region_boxes"].shape[:2], 2048)
+    check_vgp(model, inputs, reference)
+
+
+def test_the_directory_holds_weights_config_code_and_account(convert):
+    _, state_dict = vgp_checkpoint()
+    _, _, _, directory = convert(state_dict)
+    names = {path.name for path in directory.iterdir()}
+    assert {"model.safetensors", "config.json", "conversion.json"} <= names
+    assert {"modeling_vl_bert.py", "configuration_vl_bert.py", "check_transformers.py"} <= names
+    config = json.loads((directory / "config.json").read_text())
+    assert config["num_attention_heads"] == 4
+    assert config["coordinate_embedding"] == "center"
+    assert config["identification_pooling"] == "pooled"
+    assert config["architectures"] == ["VLBertForVGP"]
+    assert all(value.dtype == torch.float32 for value in load_file(directory / "model.safetensors").values())
+    account = json.loads((directory / "conversion.json").read_text())
+    left_out = [key for keys in account["left_out"].values() for key in keys]
+    assert sorted([*account["converted"], *left_out]) == sorted(state_dict)
+
+
+def test_half_precision_and_bare_keys_are_read(convert):
+    _, state_dict = vgp_checkpoint()
+    bare = {key.removeprefix("module."): value.half() for key, value in state_dict.items()}
+    code, _, _, directory = convert(bare)
+    assert code == 0
+    name = "vl_bert.embeddings.word_embeddings.weight"
+    weights = load_file(directory / "model.safetensors")
+    torch.testing.assert_close(weights[name], bare["vlbert.word_embeddings.weight"].float())
+
+
+def test_phrase_pair_features_move_to_the_papers_order():
+    _, state_dict = vgp_checkpoint()
+    weights = conversion_vl_bert.convert_state_dict(state_dict).weights["vgp_head.classifier.weight"]
+    original = state_dict["module.phrasal_cls.1.weight"]
+    torch.testing.assert_close(weights[:, :96], original[:, :96])
+    torch.testing.assert_close(weights[:, 96:144], original[:, 144:])
+    torch.testing.assert_close(weights[:, 144:], original[:, 96:144])
+
+
+def test_two_layer_and_grounding_heads_are_recognised(convert):
+    _, state_dict = vgp_checkpoint()
+    prefix = "module.phrasal_cls."
+    state_dict[prefix + "4.weight"], state_dict[prefix + "4.bias"] = torch.randn(5, 16), torch.randn(5)
+    state_dict[prefix + "1.weight"], state_dict[prefix + "1.bias"] = torch.randn(16, 192), torch.randn(16)
+    state_dict["module.vg_cls.1.weight"], state_dict["module.vg_cls.1.bias"] = torch.randn(1, 96), torch.randn(1)
+    code, _, _, directory = convert(state_dict)
+    assert code == 0
+    model = VLBertForVGP.from_pretrained(directory)
+    assert (model.config.vgp_hidden_size, model.config.identification_hidden_size) == (16, None)
+    dense = model.vgp_head.dense.weight.data
+    torch.testing.assert_close(dense[:, 96:144], state_dict[prefix + "1.weight"][:, 144:])
+    grounding = model.grounding_head.classifier.weight.data
+    torch.testing.assert_close(grounding, state_dict["module.vg_cls.1.weight"])
+
+
+def test_heads_of_later_tasks_leave_the_base_model(convert):
+    _, state_dict = vgp_checkpoint()
+    trunk = {key: value for key, value in state_dict.items() if "_cls." not in key}
+    # As VCR wraps it.
+    trunk = {key.replace("module.vlbert.", "module.vlbert._module."): value for key, value in trunk.items()}
+    trunk["module.final_mlp.1.weight"] = torch.randn(1, 48)
+    code, printed, _, directory = convert(trunk)
+    assert code == 0
+    assert "1 tensors: head of VQA, RefCOCO+ or VCR, a task without a class here yet" in printed
+    words = VLBertModel.from_pretrained(directory).get_input_embeddings().weight.data
+    torch.testing.assert_close(words, state_dict["module.vlbert.word_embeddings.weight"])
+
+
+@pytest.mark.parametrize("name", KEY_LISTS)
+def test_every_key_of_the_original_checkpoints_has_a_place_or_a_reason(shared: Path, name):
+    lines = (shared / "parity" / "checkpoint_keys" / f"keys_{name}.tsv").read_text().splitlines()
+    state_dict = {}
+    for line in lines:
+        key, shape = line.split("\t")
+        sizes = [int(size) for size in shape.strip("()").split(",") if size.strip()]
+        state_dict[f"module.{key}"] = torch.zeros(()).expand(sizes)  # one number, whatever the shape
+    conversion = conversion_vl_bert.convert_state_dict(state_dict)
+    assert conversion.class_name == KEY_LISTS[name]
+    assert set(conversion.converted) | set(conversion.left_out) == set(state_dict)
+    assert not any("unknown" in reason for reason in conversion.left_out.values())
+    config = conversion_vl_bert.infer_config(conversion.weights)
+    sizes = (1024, 24, 16) if "large" in name else (768, 12, 12)
+    assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads) == sizes
+    with torch.device("meta"):
+        model = getattr(conversion_vl_bert, conversion.class_name)(config)
+    prefix = "vl_bert." if conversion.class_name == "VLBertModel" else ""
+    places = {prefix + key: value.shape for key, value in model.state_dict().items()}
+    for key, value in conversion.weights.items():
+        assert places[key] == value.shape, key
+    # The raw-pixel checkpoints mask pixels and have no feature for it; only pre-training sees text without images.
+    absent = {key.rsplit(".", 2)[-2] for key in set(places) - set(conversion.weights)}
+    assert absent <= {"region_mask_embedding", "text_only_visual_embedding"} | (
+        {"dense"} if name in ("vqa_base", "refcoco_base") else set()
+    )
+
+
+# -- wrong files: one line, exit code 2, nothing written
+
+
+class RunsCode:
+    def __reduce__(self):
+        return (print, ("executed",))
+
+
+def without(state_dict, part):
+    return {key: value for key, value in state_dict.items() if part not in key}
+
+
+def wrong_files():
+    _, vgp = vgp_checkpoint()
+    _, pretraining = pretraining_checkpoint()
+    untied = {**pretraining, "module.vlbert.mlm_head.predictions.decoder.weight": torch.zeros(120, 48)}
+    narrow = {**vgp, "module.vlbert.encoder.layer.1.output.dense.weight": torch.zeros(48, 95)}
+    words = {**vgp, "module.object_linguistic_embeddings.weight": torch.zeros(81, 48)}
+    wide = {**vgp, "module.image_feature_extractor.obj_downsample.1.weight": torch.zeros(48, 4224)}
+    frozen = {**vgp, "module.vlbert.special_word_embeddings.weight": torch.zeros(9, 48)}
+    return {
+        "text": (b"not a checkpoint", "not a file that torch.save wrote"),
+        "empty": (b"", "not a file that torch.save wrote"),
+        "code": ({"state_dict": vgp, "x": RunsCode()}, "would run code and are not loaded"),
+        "list": ([1, 2], "holds a list without weights"),
+        "numbers": ({"state_dict": {"a": 1}}, "entry 'a' is a int"),
+        "family": ({"bert.embeddings.word_embeddings.weight": torch.zeros(2, 2)}, "not a VL-BERT checkpoint"),
+        "untied": (untied, "decoder.weight differs from vlbert.word_embeddings.weight"),
+        "shape": (
+            narrow,
+            r"layer.1.output.dense.weight has the shape (48, 95), but the configuration expects (48, 96)",
+        ),
+        "many words": (words, "object_linguistic_embeddings.weight has the shape (81, 48)"),
+        "semantic": (wide, "reads 4224 columns, expected 4096"),
+        "frozen": (frozen, "word_embedding_frozen"),
+        "incomplete": (without(vgp, "position_embeddings"), "no tensor for vl_bert.embeddings.position_embeddings"),
+    }
+
+
+@pytest.mark.parametrize("name", wrong_files())
+def test_a_wrong_file_is_refused_in_one_line(convert, name):
+    content, message = wrong_files()[name]
+    code, printed, error, directory = convert(content)
+    assert code == 2
+    assert message in error
+    assert error.count("\n") == 1
+    assert "vl-bert.model" in error
+    assert "executed" not in printed + error
+    assert not directory.exists()
+    assert [path.name for path in directory.parent.glob(".*")] == []
+
+
+def test_a_missing_file_is_refused(convert):
+    code, _, error, _ = convert(None)
+    assert code == 2
+    assert "vl-bert.model: no such file" in error
+
+
+def test_the_head_count_cannot_be_guessed_from_odd_sizes(convert):
+    _, state_dict = vgp_checkpoint()
+    code, _, error, _ = convert(state_dict, heads=None)
+    assert code == 2
+    assert "give num_attention_heads in the file of --config" in error
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not JSON"),
+        ("[1]", "holds a list, expected an object"),
+        ('{"heads": 4}', "unknown configuration field heads"),
+        ('{"num_attention_heads": 5}', "must be a multiple of num_attention_heads"),
+        ('{"num_attention_heads": 4, "vocab_size": 99}', "but the configuration expects (99, 48)"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_wrong_config_is_refused(convert, tmp_path, text, message):
+    path = tmp_path / "fields.json"
+    if text is not None:
+        path.write_text(text)
+    code, _, error, directory = convert(vgp_checkpoint()[1], "--config", str(path))
+    assert code == 2
+    assert message in error
+    assert error.count("\n") == 1
+    assert not directory.exists()
+
+
+def test_an_existing_directory_is_replaced_only_when_asked(convert):
+    _, state_dict = vgp_checkpoint()
+    _, _, _, directory = convert(state_dict)
+    (directory / "old.txt").write_text("old")
+    code, _, error, _ = convert(state_dict)
+    assert code == 2
+    assert "or replace it with --force" in error
+    assert (directory / "old.txt").exists()
+    code, _, _, _ = convert(state_dict, "--force")
+    assert code == 0
+    assert not (directory / "old.txt").exists()
+
+
+def test_a_directory_that_is_no_model_is_never_replaced(convert, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.txt").write_text("precious")
+    code, _, error, directory = convert(vgp_checkpoint()[1], "--force")
+    assert code == 2
+    assert "is no model directory" in error
+    assert (directory / "thesis.txt").read_text() == "precious"
+
+
+def test_conversion_is_deterministic_and_leaves_the_random_state(convert):
+    _, state_dict = vgp_checkpoint()
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    first, _ = conversion_vl_bert.build_model(state_dict, {"num_attention_heads": 4})
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(6)
+    second, _ = conversion_vl_bert.build_model(state_dict, {"num_attention_heads": 4})
+    for (name, mine), theirs in zip(first.state_dict().items(), second.state_dict().values(), strict=True):
+        assert torch.equal(mine, theirs), name
