@@ -7,11 +7,16 @@ from typing import Any
 from .alignment import DIRECTIONS, GroundingTargets, align, first_region, grounding_targets, sequence_pairs
 from .attention import SUPERVISED_IMPLEMENTATIONS, SupervisedAttention, supervised_implementation
 from .direct import DirectSupervision
+from .indirect import IndirectSupervision
 from .losses import from_attention_maps
 from .method import AttentionMethod, SupervisionMethod
 from .none import NoSupervision
+from .rollout import attention_rollout
+from .semi_direct import SemiDirectSupervision
 
-_METHODS: dict[str, type[SupervisionMethod]] = {cls.name: cls for cls in (NoSupervision, DirectSupervision)}
+_METHODS: dict[str, type[SupervisionMethod]] = {
+    cls.name: cls for cls in (NoSupervision, IndirectSupervision, DirectSupervision, SemiDirectSupervision)
+}
 
 
 def method_names() -> tuple[str, ...]:
@@ -34,3 +39,22 @@ def get_method(name: str, **options: Any) -> SupervisionMethod:
             f"method '{name}' has no option {', '.join(unknown)}; its options: {', '.join(known) or 'none'}"
         )
     return _METHODS[name](**options)
+
+
+__all__ = [
+    "DIRECTIONS",
+    "SUPERVISED_IMPLEMENTATIONS",
+    "AttentionMethod",
+    "GroundingTargets",
+    "SupervisedAttention",
+    "SupervisionMethod",
+    "align",
+    "attention_rollout",
+    "first_region",
+    "from_attention_maps",
+    "get_method",
+    "grounding_targets",
+    "method_names",
+    "sequence_pairs",
+    "supervised_implementation",
+]

@@ -14,7 +14,7 @@ from torch import Tensor
 # In the order in which the model reports them.
 DIRECTIONS = ("text_to_region", "region_to_text")
 
-# Rows are padded to a multiple of this, so that batches differ in few shapes and a compiled model is rarely recompiled.
+# Rows are padded to a multiple of this, so batches differ in few shapes and a compiled model is rarely recompiled.
 _ROW_MULTIPLE = 8
 
 

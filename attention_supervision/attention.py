@@ -178,7 +178,8 @@ def _observe(
     if mean:
         everything = torch.arange(query.shape[2], device=query.device)[None]
         row_mask = _mask_of_rows(mask, everything, key.shape[2], causal)
-        averaged = head_mean(query, key, row_mask, scaling, None if mean is True else mean, LOWEST_SCORE)
+        heads = mean if isinstance(mean, tuple) else None
+        averaged = head_mean(query, key, row_mask, scaling, heads, LOWEST_SCORE)
     return SupervisedAttention(tuple(pairs), averaged)
 
 

@@ -57,7 +57,7 @@ class DirectSupervision(AttentionMethod):
     name = "direct"
 
     def forward_kwargs(self, batch: Batch) -> dict[str, Any]:
-        asked = {"output_attentions": True, "attention_share": self.variant == "released"}
+        asked: dict[str, Any] = {"output_attentions": True, "attention_share": self.variant == "released"}
         if self.layers is not None:
             asked["attention_layers"] = self.layers
         return {**asked, **ask_for_rows(self.targets(batch), batch)}

@@ -58,8 +58,8 @@ def released_text_rows(pair: AttentionPair, targets: GroundingTargets, normaliza
 def released_region_rows(pair: AttentionPair, targets: GroundingTargets, normalization: str) -> Tensor:
     """Binary cross-entropy that takes log-probabilities for logits, over the number of text tokens (VGP public code).
 
-    The sigmoid of log p is p / (1 + p), so even a perfect row keeps a loss. `loss.variant="paper"` is the cross-entropy
-    of equation 7 instead.
+    The sigmoid of log p is p / (1 + p), so even a perfect row keeps a loss; the paper's equation 7 is a cross-entropy
+    instead (`uniform_rows`).
     """
     logs = _released_logs(pair, targets, normalization)
     gold = targets.gold[:, None].to(logs.dtype).expand_as(logs)

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from .alignment import DIRECTIONS, GroundingTargets, align, first_region, grounding_targets, sequence_pairs
@@ -17,7 +18,8 @@ from .losses import any_rows, released_region_rows, released_text_rows, uniform_
 Batch = Mapping[str, Any]
 
 VGP_CITATION = """@inproceedings{samaran-etal-2021-attending,
-    title = "Attending Self-Attention: A Case Study of Visually Grounded Supervision in Vision-and-Language Transformers",
+    title = "Attending Self-Attention: A Case Study of Visually Grounded Supervision
+        in Vision-and-Language Transformers",
     author = "Samaran, Jules and Garcia, Noa and Otani, Mayu and Chu, Chenhui and Nakashima, Yuta",
     booktitle = "Proceedings of the ACL-IJCNLP 2021 Student Research Workshop",
     year = "2021",
@@ -161,8 +163,8 @@ class AttentionMethod(SupervisionMethod):
         """Direction -> (sum over its rows of the mean over layers, count of rows); one mapping of pairs a layer."""
         losses = {}
         for direction, target in targets.items():
-            rows = sum(self.rows_loss(layer[direction], target, direction) for layer in layers) / len(layers)
-            losses[direction] = (self.weights[direction] * rows.sum(), (target.rows >= 0).sum())
+            total = torch.stack([self.rows_loss(layer[direction], target, direction).sum() for layer in layers]).mean()
+            losses[direction] = (self.weights[direction] * total, (target.rows >= 0).sum())
         return losses
 
     def _align(self, batch: Batch) -> Tensor:

@@ -1,0 +1,106 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Indirect attention supervision: final states of a phrase and of a region must tell whether they belong together."""
+
+from typing import Any
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from .method import Batch, SupervisionMethod, check_choice
+
+
+class IndirectSupervision(SupervisionMethod):
+    """Binary cross-entropy of every grounded phrase with every region (equation 5).
+
+    Attention itself is free: it has to bring phrase and region together for the classifier to succeed.
+
+    Args:
+        variant: "paper": the mean over phrases of the mean over a phrase's regions. "released": the mean over all
+            (phrase, region) pairs, as in the VGP public code (without its fault of pooling the words after a phrase).
+        weight: factor of the loss.
+
+    References:
+        Samaran et al. (2021), section 2.2.3, equation 5.
+
+    Requirements:
+        A model whose outputs have `grounding_logits` (B, P, R), a score of every phrase with every region before a
+        sigmoid, such as `VLBertForVGP` with `config.grounding_head=True`.
+
+    Inputs:
+        | batch entry             | shape     | meaning                                                      |
+        |-------------------------|-----------|--------------------------------------------------------------|
+        | `phrase_mask`           | (B, P, T) | the tokens of each phrase                                    |
+        | `phrase_regions`        | (B, P, R) | its regions; phrases without any take no part                |
+        | `region_candidate_mask` | (B, R)    | the regions to classify: not the whole image, no padding     |
+        | `region_attention_mask` | (B, R)    | in its place where it is absent                              |
+
+    Example:
+        >>> import torch
+        >>> from types import SimpleNamespace
+        >>> from attention_supervision import get_method
+        >>> method = get_method("indirect")
+        >>> batch = {  # four tokens, three regions; the phrase of tokens 1 and 2 names region 1
+        ...     "phrase_mask": torch.tensor([[[0, 1, 1, 0]]]), "phrase_regions": torch.tensor([[[0, 1, 0]]]),
+        ...     "region_candidate_mask": torch.tensor([[0, 1, 1]])}
+        >>> phrases, regions = torch.randn(1, 1, 8, requires_grad=True), torch.randn(1, 3, 8)
+        >>> outputs = SimpleNamespace(grounding_logits=phrases @ regions.transpose(1, 2))
+        >>> total, count = method.losses(outputs, batch)["grounding"]
+        >>> (total / count).backward()
+        >>> int(count)
+        1
+    """
+
+    name = "indirect"
+
+    def __init__(self, variant: str = "paper", weight: float = 1.0):
+        check_choice("variant", variant, ("paper", "released"))
+        self.variant, self.weight = variant, float(weight)
+
+    def prepare(self, model: Any) -> None:
+        """Checks that the model has a grounding head.
+
+        Raises:
+            ValueError: it says that it has none.
+        """
+        if not getattr(model.config, "grounding_head", True):
+            raise ValueError(
+                f"indirect supervision needs a grounding head, and this {type(model).__name__} has none: "
+                "make it with config.grounding_head=True"
+            )
+
+    def forward_kwargs(self, batch: Batch) -> dict[str, Any]:
+        return {}
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        pairs, _ = _grounded_pairs(batch)
+        counted = pairs.sum() if self.variant == "released" else pairs.any(-1).sum()
+        return {"grounding": counted}
+
+    def losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+        logits = getattr(outputs, "grounding_logits", None)
+        if logits is None:
+            raise ValueError(
+                "the outputs hold no grounding_logits: indirect supervision needs a model with a grounding head, and "
+                "phrase_mask among its inputs"
+            )
+        pairs, gold = _grounded_pairs(batch)
+        logits = logits.float().masked_fill(~pairs, 0.0)
+        losses = F.binary_cross_entropy_with_logits(logits, gold.to(logits.dtype), reduction="none") * pairs
+        if self.variant == "paper":
+            losses = losses / pairs.sum(-1, keepdim=True).clamp(min=1)
+        return {"grounding": (self.weight * losses.sum(), self.counts(batch)["grounding"])}
+
+    def get_config_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "variant": self.variant, "weight": self.weight}
+
+
+def _grounded_pairs(batch: Batch) -> tuple[Tensor, Tensor]:
+    """(B, P, R) bool: the pairs of grounded phrases with candidate regions, and those that belong together."""
+    gold = batch["phrase_regions"].bool() & batch["phrase_mask"].bool().any(-1, keepdim=True)
+    candidates = batch.get("region_candidate_mask")
+    if candidates is None:
+        candidates = batch.get("region_attention_mask")
+    if candidates is not None:
+        gold = gold & candidates.bool()[:, None]
+    pairs = gold.any(-1, keepdim=True).expand_as(gold)
+    return (pairs if candidates is None else pairs & candidates.bool()[:, None]), gold

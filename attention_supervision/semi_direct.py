@@ -1,0 +1,80 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Semi-direct attention supervision: the direct losses on attention rollout."""
+
+from typing import Any
+
+from torch import Tensor
+
+from .alignment import sequence_pairs
+from .losses import from_attention_maps
+from .method import AttentionMethod, Batch, observed_layers
+from .rollout import attention_rollout
+
+
+class SemiDirectSupervision(AttentionMethod):
+    """Cross-entropy of every layer's attention rollout with the grounding, in both directions (equations 6 to 8).
+
+    The rollout averages heads and follows attention through the layers below, so a head is free as long as the layers
+    together carry a word's region to it.
+
+    Args:
+        variant, directions, weights, target, normalization: see `AttentionMethod`.
+        layers: the layers whose rollout is supervised; the layers below take part in it. None is all.
+        heads: the heads that are averaged. None is all.
+
+    References:
+        Samaran et al. (2021), section 2.2.3; Abnar and Zuidema (2020), "Quantifying Attention Flow in Transformers".
+
+    Requirements:
+        A self-attention model on transformers' `AttentionInterface`, as for direct supervision. Each layer keeps one
+        head-averaged map (B, N, N).
+
+    Inputs:
+        | batch entry             | shape     | meaning                                                      |
+        |-------------------------|-----------|--------------------------------------------------------------|
+        | `phrase_mask`           | (B, P, T) | the tokens of each phrase                                    |
+        | `phrase_regions`        | (B, P, R) | its regions                                                  |
+        | `attention_mask`        | (B, T)    | 0 for padded tokens                                          |
+        | `region_attention_mask` | (B, R)    | 0 for padded regions                                         |
+        | `text_positions`        | (B, T)    | optional, with `region_positions` (B, R): where tokens and   |
+        |                         |           | regions are in the sequence of a model that is not ours      |
+
+    Example:
+        >>> import torch
+        >>> from transformers import BertConfig, BertModel
+        >>> from attention_supervision import get_method
+        >>> model = BertModel(BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, vocab_size=99))
+        >>> method = get_method("semi_direct", directions=["text_to_region"])
+        >>> method.prepare(model)
+        >>> batch = {  # four tokens, three regions; the phrase of tokens 1 and 2 names region 0
+        ...     "phrase_mask": torch.tensor([[[0, 1, 1, 0]]]), "phrase_regions": torch.tensor([[[1, 0, 0]]])}
+        >>> outputs = model(inputs_embeds=torch.randn(1, 7, 32), **method.forward_kwargs(batch))
+        >>> total, count = method.losses(outputs, batch)["text_to_region"]
+        >>> (total / count).backward()
+        >>> int(count)
+        2
+    """
+
+    name = "semi_direct"
+
+    def forward_kwargs(self, batch: Batch) -> dict[str, Any]:
+        asked: dict[str, Any] = {"output_attentions": True, "attention_mean": self.heads or True}
+        if self.layers is not None:
+            asked["attention_layers"] = tuple(range(max(self.layers) + 1))
+        return asked
+
+    def losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+        means = [layer.mean for layer in observed_layers(outputs) if layer.mean is not None]
+        return self.maps_losses(attention_rollout(means), batch)
+
+    def maps_losses(self, rollouts: list[Tensor], batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+        """The losses of rollouts (B, N, N), one a layer from the first on."""
+        targets = self.targets(batch)
+        pairs = sequence_pairs(targets, batch)
+        if self.layers is not None:
+            rollouts = [rollouts[layer] for layer in self.layers]
+        layers = [
+            {name: from_attention_maps(rollout[:, None], rows, columns) for name, (rows, columns) in pairs.items()}
+            for rollout in rollouts
+        ]
+        return self.sum_losses(layers, targets)
