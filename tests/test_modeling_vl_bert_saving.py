@@ -1,0 +1,165 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""A checkpoint directory carries its code: it loads in a fresh process where the project is not importable."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from test_modeling_vl_bert import make_inputs, make_model
+from transformers import AutoConfig, AutoModel, AutoModelForPreTraining
+
+from modeling import OLDEST_TRANSFORMERS, VLBertConfig, VLBertForPreTraining, VLBertForVGP, VLBertModel
+
+CODE = ["check_transformers.py", "configuration_vl_bert.py", "modeling_vl_bert.py"]
+CLASSES = [VLBertModel, VLBertForPreTraining, VLBertForVGP]
+
+LOAD = """
+import sys, json, torch
+from transformers import AutoConfig, AutoModel
+from transformers.dynamic_module_utils import get_class_from_dynamic_module
+directory, inputs, output, name, again = sys.argv[1:]
+assert "modeling" not in sys.modules
+try:
+    import modeling
+except ImportError:
+    pass
+else:
+    raise SystemExit("the project is importable")
+config = AutoConfig.from_pretrained(directory, trust_remote_code=True)
+base = AutoModel.from_pretrained(directory, trust_remote_code=True).eval()
+assert type(base).__name__ == "VLBertModel", type(base)
+if name == "VLBertModel":
+    model = base
+else:
+    model = get_class_from_dynamic_module(config.auto_map[name], directory).from_pretrained(directory).eval()
+outputs = model(**torch.load(inputs, weights_only=True))
+torch.save([outputs[0], base(**torch.load(inputs, weights_only=True)).last_hidden_state], output)
+model.save_pretrained(again)
+"""
+
+
+def run_elsewhere(script: str, tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess:
+    """Runs a script where neither the checkout nor an installation of it is on the path."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(exist_ok=True)
+    (elsewhere / "script.py").write_text(script)
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": str(tmp_path / "modules")}
+    environment.pop("PYTHONPATH", None)
+    command = [sys.executable, "script.py", *arguments]
+    return subprocess.run(command, cwd=elsewhere, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_a_directory_loads_in_a_fresh_process_and_saves_again(tmp_path, cls):
+    model, inputs = make_model(cls), make_inputs()
+    base = getattr(model, "vl_bert", model)
+    model.save_pretrained(tmp_path / "model")
+    torch.save(inputs, tmp_path / "inputs.pt")
+    name = "AutoModelForPreTraining" if cls is VLBertForPreTraining else cls.__name__
+    paths = [str(tmp_path / part) for part in ("model", "inputs.pt", "outputs.pt")]
+    done = run_elsewhere(LOAD, tmp_path, *paths, name, str(tmp_path / "again"))
+    assert done.returncode == 0, done.stderr
+    outputs, states = torch.load(tmp_path / "outputs.pt", weights_only=True)
+    with torch.no_grad():
+        torch.testing.assert_close(outputs, model(**inputs)[0])
+        torch.testing.assert_close(states, base(**inputs).last_hidden_state)
+    for directory in ("model", "again"):
+        files = {path.name for path in (tmp_path / directory).iterdir()}
+        assert set(CODE) <= files
+        auto_map = json.loads((tmp_path / directory / "config.json").read_text())["auto_map"]
+        assert auto_map["AutoModel"] == "modeling_vl_bert.VLBertModel"
+        assert auto_map["VLBertForVGP"] == "modeling_vl_bert.VLBertForVGP"
+
+
+def test_registered_classes_load_without_remote_code(tmp_path):
+    model = make_model(VLBertForPreTraining)
+    model.save_pretrained(tmp_path)
+    assert type(AutoConfig.from_pretrained(tmp_path)) is VLBertConfig
+    assert type(AutoModel.from_pretrained(tmp_path)) is VLBertModel
+    assert type(AutoModelForPreTraining.from_pretrained(tmp_path)) is VLBertForPreTraining
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_weights_survive_saving_also_on_a_device_map(tmp_path, cls):
+    model = make_model(cls)
+    model.save_pretrained(tmp_path)
+    loaded, info = cls.from_pretrained(tmp_path, device_map={"": "cpu"}, output_loading_info=True)
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    for (name, mine), theirs in zip(loaded.state_dict().items(), model.state_dict().values(), strict=True):
+        assert torch.equal(mine, theirs), name
+    changed = {"_name_or_path", "architectures", "dtype"}
+    fields = [{k: v for k, v in m.config.to_dict().items() if k not in changed} for m in (loaded, model)]
+    assert fields[0] == fields[1]
+
+
+def test_the_tied_decoder_is_stored_once_and_tied_again(tmp_path):
+    make_model(VLBertForPreTraining).save_pretrained(tmp_path)
+    loaded = VLBertForPreTraining.from_pretrained(tmp_path)
+    assert loaded.mlm_head.decoder.weight is loaded.get_input_embeddings().weight
+
+
+def test_what_a_checkpoint_lacks_starts_as_configured(tmp_path):
+    """A base model's checkpoint read by a task class: heads are new, everything else stays."""
+    model = make_model(visual_scale_text_init=0.0, visual_scale_region_init=0.0)
+    torch.nn.init.constant_(model.embeddings.text_visual.norm.weight, 0.7)
+    model.save_pretrained(tmp_path)
+    loaded = VLBertForPreTraining.from_pretrained(tmp_path)
+    assert loaded.vl_bert.embeddings.text_visual.norm.weight.eq(0.7).all()
+    assert loaded.region_mask_embedding.weight.eq(0.0).all()
+    assert loaded.masked_region_embedding.weight.std() > 0.1
+
+
+def test_vgp_of_a_pretraining_checkpoint_brings_its_own_pooler(tmp_path):
+    make_model(VLBertForPreTraining, use_pooler=False).save_pretrained(tmp_path / "pretrained")
+    model = VLBertForVGP.from_pretrained(tmp_path / "pretrained")
+    model.save_pretrained(tmp_path / "tuned")
+    base = AutoModel.from_pretrained(tmp_path / "tuned")
+    torch.testing.assert_close(base.pooler.dense.weight, model.vl_bert.pooler.dense.weight)
+
+
+def test_vocabulary_can_grow():
+    model = make_model(VLBertForPreTraining)
+    model.resize_token_embeddings(50)
+    assert model.mlm_head.decoder.weight is model.get_input_embeddings().weight
+    outputs = model(input_ids=torch.tensor([[49, 1]]))
+    assert outputs.mlm_logits.shape == (1, 2, 50)
+
+
+OLD = """
+import importlib.metadata, sys, types
+import transformers
+transformers.__version__ = "4.57.0"
+sys.path.insert(0, sys.argv[1])
+try:
+    import modeling
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_an_old_transformers_gets_one_clear_error(tmp_path):
+    root = Path(__file__).resolve().parents[1]
+    done = run_elsewhere(OLD, tmp_path, str(root))
+    assert done.returncode == 0, done.stderr
+    assert f"needs transformers >= {OLDEST_TRANSFORMERS}, but 4.57.0 is installed" in done.stdout
+    assert done.stdout.count("\n") == 1
+
+
+def test_a_saved_directory_has_the_same_error(tmp_path):
+    make_model().save_pretrained(tmp_path / "model")
+    script = """
+import sys, transformers
+from transformers import AutoConfig
+transformers.__version__ = "4.57.0"
+try:
+    AutoConfig.from_pretrained(sys.argv[1], trust_remote_code=True)
+except ImportError as error:
+    print(error)
+"""
+    done = run_elsewhere(script, tmp_path, str(tmp_path / "model"))
+    assert f"needs transformers >= {OLDEST_TRANSFORMERS}, but 4.57.0 is installed" in done.stdout, done.stderr
