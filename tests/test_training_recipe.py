@@ -58,3 +58,15 @@ def test_a_missing_recipe_and_a_malformed_override(tmp_path):
         load_recipe(tmp_path / "none.yaml")
     with pytest.raises(RecipeError, match="expected key=value"):
         load_recipe(write(tmp_path, ""), ["learning_rate"])
+
+
+def test_a_recipe_extends_another_section_by_section(tmp_path):
+    (tmp_path / "base.yaml").write_text("seed: 1\ndata: {data_dir: a, regions: b}\nmethods: [none, direct]\n")
+    recipe = load_recipe(write(tmp_path, "extends: base.yaml\ndata: {regions: c}\nmethods: [direct]\n"))
+    assert (recipe.seed, recipe.data.data_dir, recipe.data.regions) == (1, "a", "c")
+    assert recipe.methods == ["direct"]
+
+
+def test_a_recipe_that_extends_itself(tmp_path):
+    with pytest.raises(RecipeError, match="extends itself"):
+        load_recipe(write(tmp_path, "extends: recipe.yaml"))

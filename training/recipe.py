@@ -103,19 +103,38 @@ _Loader.add_implicit_resolver(
 def load_recipe(path: str | Path, overrides: typing.Sequence[str] = ()) -> Recipe:
     """Reads a recipe and applies `key=value` overrides (dotted keys, YAML values).
 
+    A recipe may name another one in `extends` (a path relative to its own) and give only what differs.
+
     Raises:
         RecipeError: unreadable file, unknown key (names the nearest known one), or a value of the wrong type.
     """
     path = Path(path)
+    content = _read(path)
+    for override in overrides:
+        _apply(content, override)
+    return _build(Recipe, content, str(path), "")
+
+
+def _read(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The content of a recipe file, laid over the one it `extends`."""
+    if path in below:
+        raise RecipeError(f"{path}: extends itself")
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), _Loader) or {}
     except OSError as error:
         raise RecipeError(f"{path}: cannot be read ({error.strerror}); recipes lie in recipes/") from error
     except yaml.YAMLError as error:
         raise RecipeError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
-    for override in overrides:
-        _apply(content, override)
-    return _build(Recipe, content, str(path), "")
+    if not isinstance(content, dict):
+        raise RecipeError(f"{path}: the recipe must be a section of keys, found {content!r}")
+    base = content.pop("extends", None)
+    return content if base is None else _overlay(_read(path.parent / base, (*below, path)), content)
+
+
+def _overlay(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
+    """`top` over `base`, section by section."""
+    both = {k: _overlay(base[k], v) for k, v in top.items() if isinstance(v, dict) and isinstance(base.get(k), dict)}
+    return {**base, **top, **both}
 
 
 def _apply(content: dict[str, Any], override: str) -> None:

@@ -38,7 +38,7 @@ class GroundingTrainer(Trainer):
         self.task, self.method, self.attention_weight = task, method, attention_weight
         self.loss_is_scaled_for_ga = True
         self._logged: dict[str, Tensor] = {}
-        self._logged_steps = 0
+        self._logged_from: int | None = None
 
     # Losses
 
@@ -80,6 +80,8 @@ class GroundingTrainer(Trainer):
     # Logs
 
     def _remember(self, means: Mapping[str, Tensor]) -> None:
+        if self._logged_from is None:
+            self._logged_from = self.state.global_step
         for name, value in means.items():
             value = value.detach()
             self._logged[name] = self._logged[name] + value if name in self._logged else value
@@ -87,10 +89,10 @@ class GroundingTrainer(Trainer):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Adds `loss_<component>`, the mean over the steps since the last log."""
         if "loss" in logs and self._logged:
-            steps = max(self.state.global_step - self._logged_steps, 1)
+            steps = self.state.global_step - (self._logged_from or 0)
             values = self.accelerator.reduce(torch.stack(list(self._logged.values())), reduction="sum") / steps
             logs = {**logs, **{f"loss_{n}": v for n, v in zip(self._logged, values.tolist(), strict=True)}}
-            self._logged, self._logged_steps = {}, self.state.global_step
+            self._logged, self._logged_from = {}, None
         super().log(logs, start_time)
 
     # Evaluation

@@ -1,0 +1,149 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Where attention looks: for each layer and head, how often a grounded word's favourite region is a right one.
+
+Audits leave the whole-image region and END out: a head answers among detected regions. Shape letters: B batch, L layers,
+H heads, T text, R regions, P phrases, Q asked rows, K asked columns, N sequence.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attention_supervision import align, grounding_targets, sequence_pairs, supervised_implementation
+from attention_supervision.rollout import attention_rollout
+
+DIRECTION = "text_to_region"
+
+
+class AttentionGrounding:
+    """Streaming accuracy of attention from words to regions, for every layer and head, and for attention rollout.
+
+    A grounded token is one of a phrase with at least one detected region; it counts as right when the candidate region
+    with the most attention is one of the phrase's. Tokens of phrases that no detected region matches do not count.
+
+    Reported (see `compute`): accuracy by head (L, H), by layer of the rollout (L,), chance, the share of attention that
+    heads spend on candidate regions (L, H), and how many tokens counted.
+    """
+
+    def forward_kwargs(self, batch: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Asks for the rows of grounded tokens over candidate regions, and for head-averaged maps (rollout)."""
+        targets = self._targets(batch)
+        queries = {DIRECTION: (targets.rows, targets.columns)}
+        return {"output_attentions": True, "grounding_queries": queries, "attention_mean": True}
+
+    def __init__(self) -> None:
+        self._state: dict[str, Tensor] = {}
+
+    def update(self, outputs: Any, batch: Mapping[str, Tensor]) -> None:
+        """Counts one batch."""
+        targets = self._targets(batch)
+        counted = targets.rows >= 0
+        log_alpha = torch.stack([layer.pairs[0][0] for layer in outputs.attentions])
+        log_share = torch.stack([layer.pairs[0][1] for layer in outputs.attentions])
+        candidates = (targets.columns >= 0).sum(-1, keepdim=True).clamp(min=1)
+        self._add("tokens", counted.sum())
+        self._add("chance", (targets.gold.sum(-1) / candidates)[counted].sum())
+        self._add("correct", (_hits(log_alpha, targets.gold) * counted[:, None]).sum((1, 3)))
+        self._add("share", (log_share.exp() * counted[:, None]).sum((1, 3)))
+        self._add("rollout", (self._rollout_hits(outputs, targets, batch) * counted).sum((1, 2)))
+
+    def _rollout_hits(self, outputs: Any, targets: Any, batch: Mapping[str, Tensor]) -> Tensor:
+        rows, columns = sequence_pairs({DIRECTION: targets}, batch)[DIRECTION]
+        rollouts = torch.stack(attention_rollout([layer.mean for layer in outputs.attentions]))
+        asked = rollouts.gather(2, rows.clamp(min=0)[None, ..., None].expand(len(rollouts), -1, -1, rollouts.shape[3]))
+        index = columns.clamp(min=0)[None, :, None].expand(*asked.shape[:3], -1)
+        return _hits(asked.gather(3, index).masked_fill((columns < 0)[None, :, None], -1.0), targets.gold, heads=False)
+
+    def _targets(self, batch: Mapping[str, Tensor]) -> Any:
+        judged = {**batch, "region_attention_mask": batch["region_candidate_mask"]}
+        return grounding_targets(align(judged), judged, DIRECTION)
+
+    def _add(self, key: str, value: Tensor) -> None:
+        value = value.double()
+        self._state[key] = self._state[key] + value if key in self._state else value
+
+    def state(self) -> dict[str, Tensor]:
+        """Sums over tokens so far."""
+        return dict(self._state)
+
+    def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
+        """`text_to_region_by_head` and `..._share_by_head` (lists (L, H)), `..._rollout_by_layer` (L,), `..._chance`.
+
+        And three plain numbers for logs: `text_to_region_all_heads`, `text_to_region_best_layer`,
+        `text_to_region_best_head`, chosen on the very data they are measured on; `summarise` chooses elsewhere.
+        """
+        tokens = state["tokens"].clamp(min=1)
+        by_head = state["correct"] / tokens
+        return {
+            "text_to_region_tokens": int(state["tokens"]),
+            "text_to_region_chance": (state["chance"] / tokens).item(),
+            "text_to_region_all_heads": by_head.mean().item(),
+            "text_to_region_best_layer": by_head.mean(1).max().item(),
+            "text_to_region_best_head": by_head.max().item(),
+            "text_to_region_by_head": by_head.tolist(),
+            "text_to_region_share_by_head": (state["share"] / tokens).tolist(),
+            "text_to_region_rollout_by_layer": (state["rollout"] / tokens).tolist(),
+        }
+
+
+def _hits(scores: Tensor, gold: Tensor, heads: bool = True) -> Tensor:
+    """(L, B, H, Q, K) scores, or (L, B, Q, K) without heads: whether each row's highest column is gold, as 0/1."""
+    gold = gold[None, :, None] if heads else gold[None]
+    best = scores.argmax(-1, keepdim=True)
+    return gold.expand_as(scores).gather(-1, best)[..., 0].double()
+
+
+def summarise(chosen_on: Mapping[str, Any], reported_on: Mapping[str, Any]) -> dict[str, Any]:
+    """The headline figures: layer and head are chosen on one split's figures and reported on another's.
+
+    Returns:
+        `all_heads` (mean over all layers and heads), `best_layer` (mean over the heads of the layer chosen), `best_head`,
+        `rollout` (in its best layer), `chance`, and which were chosen: `layer`, `head` (layer, head), `rollout_layer`.
+    """
+    by_head, reported = (torch.tensor(f["text_to_region_by_head"]) for f in (chosen_on, reported_on))
+    rollout, rollout_reported = (torch.tensor(f["text_to_region_rollout_by_layer"]) for f in (chosen_on, reported_on))
+    layer, rollout_layer = int(by_head.mean(1).argmax()), int(rollout.argmax())
+    head = divmod(int(by_head.argmax()), by_head.shape[1])
+    return {
+        "all_heads": reported.mean().item(),
+        "best_layer": reported[layer].mean().item(),
+        "best_head": reported[head].item(),
+        "rollout": rollout_reported[rollout_layer].item(),
+        "chance": reported_on["text_to_region_chance"],
+        "layer": layer,
+        "head": list(head),
+        "rollout_layer": rollout_layer,
+    }
+
+
+@torch.no_grad()
+def phrase_attention(
+    model: Any, inputs: Mapping[str, Any], layer: int, head: int | None = None, whole_image: bool = False
+) -> Tensor:
+    """Which regions each phrase attends to in one layer.
+
+    Args:
+        model: a model of this project, or one that takes `grounding_queries`; its attention back end is exchanged for
+            its supervised twin, which computes the same.
+        inputs: what the processor returns for texts, regions and phrases; the phrases need no gold regions.
+        layer: which layer.
+        head: which head, or None for the mean over heads.
+        whole_image: whether the whole-image region takes part.
+
+    Returns:
+        (B, P, R) float32: attention of each phrase (mean over its tokens), normalised over the regions that take part;
+        0 at the others and for padded phrases.
+    """
+    model.set_attn_implementation(supervised_implementation(model))
+    regions = inputs["region_attention_mask" if whole_image else "region_candidate_mask"].bool()
+    tokens = inputs["phrase_mask"].any(1)
+    rows = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+    columns = torch.arange(regions.shape[1], device=regions.device).expand_as(regions).masked_fill(~regions, -1)
+    queries = {DIRECTION: (rows, columns)}
+    outputs = model(**inputs, output_attentions=True, grounding_queries=queries, attention_layers=(layer,))
+    alpha = outputs.attentions[0].pairs[0][0].exp()  # (B, H, T, R)
+    alpha = alpha.mean(1) if head is None else alpha[:, head]
+    mask = inputs["phrase_mask"].float()
+    return (mask / mask.sum(-1, keepdim=True).clamp(min=1)) @ alpha * regions[:, None]

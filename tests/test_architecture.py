@@ -1,0 +1,74 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Imports run one way, and what travels to the Hub is flat."""
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ROOMS = ("training", "tasks", "modeling", "processing", "dataset_scripts", "attention_supervision", "evaluation")
+ALLOWED = {
+    "training": {"tasks", "modeling", "processing", "dataset_scripts", "attention_supervision", "evaluation"},
+    "tasks": {"modeling", "processing", "dataset_scripts", "attention_supervision", "evaluation"},
+    "evaluation": {"attention_supervision"},
+    "modeling": set(),
+    "processing": set(),
+    "dataset_scripts": set(),
+    "attention_supervision": set(),
+}
+SHIPPED = ("modeling", "processing")
+
+
+def files(room):
+    return sorted((ROOT / room).rglob("*.py"))
+
+
+def imports(path):
+    """(module, is it relative, names) of every import statement, also those inside functions."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, 0, []) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or "", node.level, [alias.name for alias in node.names]
+
+
+def is_command(path):
+    return "__main__" in path.read_text()
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_rooms_import_only_what_lies_below(room):
+    for path in files(room):
+        if is_command(path):
+            continue
+        for module, level, _ in imports(path):
+            other = module.partition(".")[0]
+            if level == 0 and other in {*ROOMS, "train", "tests", "benchmarks"}:
+                assert other == room or other in ALLOWED[room], f"{path.relative_to(ROOT)} imports {module}"
+
+
+def test_nothing_imports_a_command():
+    commands = {f"{path.parent.name}.{path.stem}": path for room in ROOMS for path in files(room) if is_command(path)}
+    assert commands, "the scan finds no command at all"
+    for room in ROOMS:
+        for path in files(room):
+            for module, level, names in imports(path):
+                package = f"{room}.{module}".rstrip(".") if level else module
+                for target in (package, *(f"{package}.{name}" for name in names)):
+                    assert target not in commands or commands[target] == path, f"{path} imports the command {target}"
+
+
+def test_shipped_files_are_flat_and_import_only_beside_themselves():
+    names = Counter(path.name for room in SHIPPED for path in files(room) if path.name != "__init__.py")
+    assert [name for name, count in names.items() if count > 1] == []
+    for room in SHIPPED:
+        for path in files(room):
+            assert path.parent == ROOT / room, f"{path} lies in a subfolder"
+            if is_command(path):
+                continue
+            for module, level, _ in imports(path):
+                assert level == 0 or (level == 1 and module and "." not in module), (
+                    f"{path}: from {'.' * level}{module}"
+                )
