@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .alignment import DIRECTIONS, GroundingTargets, align, first_region, grounding_targets, sequence_pairs
 from .attention import AttentionPair, SupervisedAttention, supervised_implementation
-from .losses import any_rows, released_region_rows, released_text_rows, uniform_rows
+from .losses import any_rows, from_attention_maps, released_region_rows, released_text_rows, uniform_rows
 
 Batch = Mapping[str, Any]
 
@@ -156,6 +156,18 @@ class AttentionMethod(SupervisionMethod):
             rows_loss = released_text_rows if direction == "text_to_region" else released_region_rows
             return rows_loss(pair, targets, self.normalization)
         return uniform_rows(pair, targets) if self.target == "uniform" else any_rows(pair, targets)
+
+    def maps_losses(self, maps: Sequence[Tensor], batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+        """The same losses from full maps, such as an eager model's.
+
+        Args:
+            maps: one (B, H, N, N) tensor for each supervised layer, with the supervised heads, non-negative.
+            batch: as for `losses`.
+        """
+        targets = self.targets(batch)
+        pairs = sequence_pairs(targets, batch)
+        layers = [{name: from_attention_maps(layer, *pair) for name, pair in pairs.items()} for layer in maps]
+        return self.sum_losses(layers, targets)
 
     def sum_losses(
         self, layers: Sequence[Mapping[str, AttentionPair]], targets: Mapping[str, GroundingTargets]

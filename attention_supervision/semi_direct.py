@@ -5,8 +5,6 @@ from typing import Any
 
 from torch import Tensor
 
-from .alignment import sequence_pairs
-from .losses import from_attention_maps
 from .method import AttentionMethod, Batch, observed_layers
 from .rollout import attention_rollout
 
@@ -65,16 +63,7 @@ class SemiDirectSupervision(AttentionMethod):
 
     def losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         means = [layer.mean for layer in observed_layers(outputs) if layer.mean is not None]
-        return self.maps_losses(attention_rollout(means), batch)
-
-    def maps_losses(self, rollouts: list[Tensor], batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
-        """The losses of rollouts (B, N, N), one a layer from the first on."""
-        targets = self.targets(batch)
-        pairs = sequence_pairs(targets, batch)
+        rollouts = attention_rollout(means)
         if self.layers is not None:
             rollouts = [rollouts[layer] for layer in self.layers]
-        layers = [
-            {name: from_attention_maps(rollout[:, None], rows, columns) for name, (rows, columns) in pairs.items()}
-            for rollout in rollouts
-        ]
-        return self.sum_losses(layers, targets)
+        return self.maps_losses([rollout[:, None] for rollout in rollouts], batch)
