@@ -236,10 +236,10 @@ def _advance(text: str, bold: bool) -> float:
 
 
 def _caption_lines(caption: str, span: tuple[int, int], width: float) -> list[tuple[int, int]]:
-    """(start, end) of the lines of the caption, the span being bold."""
+    """(start, end) of the lines of the caption, the span being bold. No line starts with punctuation."""
     lines: list[tuple[int, int]] = []
     start = end = 0
-    for word in re.finditer(r"\S+", caption):
+    for word in re.finditer(r"\S+(?:\s+[^\w\s]+(?!\S))*", caption):
         runs = _caption_runs(caption, (start, word.end()), span)
         if end > start and sum(_advance(*run) for run in runs) > width:
             lines.append((start, end))

@@ -89,6 +89,7 @@ def marked_text(figure) -> list[str]:
             extent = text.get_window_extent()
             if spot.x0 - 1 <= extent.x0 and extent.x1 <= spot.x1 + 1 and spot.y0 <= extent.y0 <= spot.y1:
                 assert text.get_weight() == "bold"
+                assert text.get_text() == text.get_text().strip(), "no space beyond the span"
                 found.append(text.get_text())
     assert len(found) == len(spots)
     return found
@@ -97,9 +98,19 @@ def marked_text(figure) -> list[str]:
 @pytest.mark.parametrize("phrase", PHRASES)
 def test_the_caption_marks_the_span(image, tmp_path, phrase):
     figure = attention_figure(image, CAPTION, [attention(phrase)], tmp_path / "a.png")
-    assert " ".join(t.strip() for t in marked_text(figure)) == phrase
+    assert " ".join(marked_text(figure)) == phrase
     texts = "".join(text.get_text() + " " for text in figure.texts)
     assert "".join(texts.split()).startswith("".join(CAPTION.split())), "the whole caption is there"
+
+
+def test_dollars_are_no_formula_and_a_full_stop_has_no_line_of_its_own(image, tmp_path):
+    caption = "a $5 hat and a $3 bone under the old green bench behind the house of the two dogs today ."
+    for end in range(50, len(caption) - 2, 3):
+        word = attention("hat", caption=caption[:end] + " .")
+        figure = attention_figure(image, caption[:end] + " .", [word], tmp_path / "a.png")
+        lines = [text for text in figure.texts if text.get_text() in caption[:end] + " ."]
+        assert not any(text.get_parse_math() or text.get_text() == "." for text in lines)
+        assert_nothing_is_cut_or_overlaps(figure)
 
 
 def test_the_second_of_two_equal_words_is_marked(image, tmp_path):
