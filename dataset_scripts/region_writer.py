@@ -235,6 +235,9 @@ class RegionTableWriter:
         if kind is None and not self._lock.closed:
             self.finish()
         self.close()
+        if kind is not None and not self.written:
+            # Nothing to resume: a second try may name another source or format.
+            (self.path / PARTIAL).unlink(missing_ok=True)
 
 
 def whole_rows(shard: Path) -> Iterator[tuple[int, int, RowDecoder, pa.Buffer]]:
