@@ -51,6 +51,7 @@ class IndirectSupervision(SupervisionMethod):
     """
 
     name = "indirect"
+    model_config = {"grounding_head": True}
 
     def __init__(self, variant: str = "paper", weight: float = 1.0):
         check_choice("variant", variant, ("paper", "released"))

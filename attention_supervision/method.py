@@ -39,6 +39,7 @@ class SupervisionMethod(ABC):
 
     name: ClassVar[str]
     needs_grounding: ClassVar[bool] = True
+    model_config: ClassVar[dict[str, Any]] = {}  # configuration fields a model needs to be supervised this way
     citation: ClassVar[str] = VGP_CITATION
 
     def prepare(self, model: Any) -> None:  # noqa: B027 - most, not all, methods change the model

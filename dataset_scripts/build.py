@@ -12,12 +12,9 @@ from typing import Any
 
 import yaml
 
+from dataset_scripts.builders import BUILDERS
 from dataset_scripts.errors import DataError
-from dataset_scripts.flickr30k_entities import Flickr30kEntities
 from dataset_scripts.local_builder import LocalBuilder
-from dataset_scripts.vgp import VGP
-
-BUILDERS: dict[str, type[LocalBuilder]] = {"flickr30k_entities": Flickr30kEntities, "vgp": VGP}
 
 EXAMPLES = """examples:
   python -m dataset_scripts.build flickr30k_entities --data-dir data --output data/built/entities --num-proc 4

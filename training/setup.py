@@ -10,7 +10,7 @@ import datasets
 from accelerate import PartialState
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedModel, TrainingArguments
 
-from dataset_scripts import BUILDERS
+from dataset_scripts.builders import BUILDERS
 from dataset_scripts.region_table import RegionTable
 from dataset_scripts.scenes import write_scenes
 from modeling import VLBertConfig
