@@ -182,7 +182,7 @@ class _Draft:
         if grounded:
             broad = self.rng.random() < 0.25
             phrases = BROAD_GROUND_PHRASES if broad else GROUND_PHRASES[self.scene.ground]
-            where = ["on", self._mention(self.rng.choice(phrases), Entity("ground"))]
+            where: list[str | int] = ["on", self._mention(self.rng.choice(phrases), Entity("ground"))]
             self.tokens[:] = [*where, ",", *self.tokens] if self.rng.random() < 0.4 else [*self.tokens, *where]
         if lit:
             text = self.rng.choice(LIGHT_PHRASES).format(self.scene.light)

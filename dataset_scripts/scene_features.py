@@ -38,7 +38,8 @@ def pixel_features(image: Image.Image, boxes: np.ndarray) -> np.ndarray:
 def describe_crops(image: Image.Image, boxes: np.ndarray) -> np.ndarray:
     """Whole numbers, as float32 (n, number of descriptors), that describe the part of an RGB image in each box."""
     size, filtering = (GRID, GRID), Image.Resampling.BILINEAR
-    crops = np.stack([np.asarray(image.resize(size, filtering, box=tuple(map(float, box)))) for box in boxes])
+    corners = [(float(x1), float(y1), float(x2), float(y2)) for x1, y1, x2, y2 in boxes]
+    crops = np.stack([np.asarray(image.resize(size, filtering, box=box)) for box in corners])
     pixels = crops.astype(np.int32)
     luma = (pixels * np.array([77, 150, 29])).sum(axis=3) >> 8
     parts = (_colours(pixels), _hues(pixels), *_edges(luma), _extent(boxes))

@@ -190,7 +190,7 @@ def relation_between(first: Meaning, second: Meaning) -> int:
     """How two phrases about the same thing relate, as a label of the VGP typology.
 
     Equal constraints are an equivalence (3); if the first implies the second a forward entailment (1), the other way
-    round a reverse entailment (2); if no look is allowed by both an alternation (0); otherwise they are independent (4).
+    round a reverse entailment (2); if no look is allowed by both an alternation (0); otherwise independence (4).
 
     Raises:
         ValueError: The phrases are about different kinds of things.

@@ -38,11 +38,11 @@ def _surface(scene: Scene, rng: np.random.Generator) -> np.ndarray:
     blotches = Image.fromarray(rng.integers(96, 160, (5, 6), dtype=np.uint8)).resize(
         (scene.width, scene.height), Image.Resampling.BICUBIC
     )
-    shade = shade * (0.88 + np.asarray(blotches, dtype=np.float32) / 1066)
+    shade *= 0.88 + np.asarray(blotches, dtype=np.float32) / np.float32(1066)
     if scene.ground == "wood":
         shade[int(rng.integers(8, 24)) :: 24] *= 0.82
     grain = rng.integers(-7, 8, (scene.height, scene.width, 1))
-    colour = np.asarray(SURFACES[scene.ground], dtype=np.float32)
+    colour = np.array(SURFACES[scene.ground])
     return np.clip(colour * shade[..., None] + grain, 0, 255).astype(np.uint8)
 
 
@@ -51,7 +51,7 @@ def _paint_object(image: Image.Image, item: SceneObject, rng: np.random.Generato
     x1, y1, x2, y2 = scene_shapes.box(item)
     left, top = int(x1) - 1, int(y1) - 1
     size = ((int(x2) + 2 - left) * OVERSAMPLING, (int(y2) + 2 - top) * OVERSAMPLING)
-    colour = np.mean([PAINTS[name] for name in item.colours], axis=0) * rng.uniform(0.93, 1.07) + rng.uniform(-8, 8, 3)
+    colour: np.ndarray = np.mean([PAINTS[name] for name in item.colours], axis=0) * rng.uniform(0.93, 1.07) + rng.uniform(-8, 8, 3)
     patch, mask = Image.new("RGB", size, _tone(colour, 0.4)), Image.new("L", size, 0)
     pen, mask_pen = ImageDraw.Draw(patch), ImageDraw.Draw(mask)
     for corners, lightness in scene_shapes.faces(item):

@@ -58,6 +58,8 @@ def object_phrase(items: Sequence[SceneObject], habit: Habit, detail: float, rng
 def _shared(items: Sequence[SceneObject], attribute: str) -> tuple[str, ...]:
     """The names of an attribute that fit every object."""
     names = getattr(items[0], attribute)
+    if len(items) == 1:
+        return names
     return tuple(name for name in names if all(name in getattr(item, attribute) for item in items))
 
 

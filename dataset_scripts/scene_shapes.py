@@ -3,7 +3,7 @@
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 
 from dataset_scripts.scene_world import SceneObject
 
@@ -36,7 +36,7 @@ def box(item: SceneObject) -> tuple[float, float, float, float]:
     return min(xs), min(ys), max(xs), max(ys)
 
 
-@lru_cache(maxsize=None)
+@cache
 def unit_faces(shapes: tuple[str, ...]) -> tuple[Face, ...]:
     """The faces of a shape, or of the shape between two, in units of its half extent."""
     return tuple(_SHAPES[shapes]())

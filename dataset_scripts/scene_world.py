@@ -34,13 +34,13 @@ BETWEEN_SIZES = (("small", "medium"), ("medium", "large"))
 # Half of the extent in pixels; a borderline size lies in the middle of its two names.
 RADII = {"small": 10.5, "medium": 16.5, "large": 24.5}
 
-BORDERLINE_RATE = 0.5
+BORDERLINE_RATE = 0.6
 LOOKALIKE_RATE = 0.65
 
 
 @dataclass(frozen=True)
 class SceneObject:
-    """One object: the names that fit each of its attributes, and where it is (centre, half extent, tilt in degrees)."""
+    """One object: the names that fit each attribute, and where it is (centre, half extent, tilt in degrees)."""
 
     shapes: tuple[str, ...]
     colours: tuple[str, ...]
@@ -54,7 +54,7 @@ class SceneObject:
 
 @dataclass(frozen=True)
 class Scene:
-    """An image to be: size in pixels, surface, side of the light, objects from back to front, seed of its surface noise."""
+    """An image to be: size in pixels, surface, side of the light, objects from back to front, seed of the noise."""
 
     width: int
     height: int

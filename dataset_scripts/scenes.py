@@ -37,7 +37,7 @@ from tqdm import tqdm
 
 from dataset_scripts import scene_annotators, scene_detector, scene_features, scene_writers
 from dataset_scripts.errors import DataError
-from dataset_scripts.region_table import RegionTableWriter, Regions, normalise_boxes
+from dataset_scripts.region_table import Regions, RegionTableWriter, normalise_boxes
 from dataset_scripts.scene_captions import caption_holds
 from dataset_scripts.scene_painter import paint
 from dataset_scripts.scene_world import draw_scene
