@@ -98,7 +98,7 @@ def import_regions(
             writer.summary = asdict(_copy(records, writer, on_error, bar))
         if not writer.written:
             first = next(iter(writer.summary["problems"]), "the files are empty")
-            raise DataError("no usable row", file=sources[0], found=first, expected=f"the format {format}")
+            raise DataError("no usable row", expected=f"the format {format}", hint=f"the first problem: {first}")
     return read_json(manifest)
 
 

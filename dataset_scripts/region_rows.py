@@ -162,17 +162,37 @@ def row_digest(regions: Regions) -> bytes:
     return digest.digest()
 
 
-def row_schema(regions: Regions) -> pa.Schema:
-    """The Arrow schema of a table whose rows hold the same arrays, of the same widths, as `regions`."""
+def row_widths(regions: Regions) -> dict[str, int | None]:
+    """The arrays that are present: the width of a matrix (features: D), None for a vector."""
+    return {name: array.shape[1] if array.ndim == 2 else None for name, array in regions.arrays().items()}
+
+
+def row_schema(widths: dict[str, int | None]) -> pa.Schema:
+    """The Arrow schema of a table whose rows hold these arrays, of these widths."""
     columns = [pa.field(name, dtype, nullable=False) for name, dtype in HEAD.items()]
-    for name, array in regions.arrays().items():
-        dtype = pa.from_numpy_dtype(array.dtype)
-        columns.append(pa.field(name, pa.list_(pa.list_(dtype, array.shape[1]) if array.ndim == 2 else dtype)))
+    for name, width in widths.items():
+        dtype = pa.from_numpy_dtype(ARRAYS[name][0])
+        columns.append(pa.field(name, pa.list_(dtype if width is None else pa.list_(dtype, width))))
     return pa.schema(columns)
 
 
+def read_schema(stream: pa.NativeFile) -> pa.Schema:
+    """The schema at the head of a shard.
+
+    Raises:
+        DataError: it is damaged, or none of a region table.
+    """
+    try:
+        schema = pa.ipc.read_schema(stream)
+        if schema == row_schema(schema_widths(schema)):
+            return schema
+    except (pa.ArrowException, EOFError, OSError, ValueError, AttributeError, TypeError) as error:
+        raise DataError("damaged head", found=str(error)) from error
+    raise DataError("not a shard of a region table", found=schema.names)
+
+
 def schema_widths(schema: pa.Schema) -> dict[str, int | None]:
-    """The arrays of a schema: the width of a matrix (features: D), None for a vector."""
+    """What `row_widths` said of the rows with this schema."""
     types = {name: schema.field(name).type.value_type for name in schema.names if name in ARRAYS}
     return {name: dtype.list_size if pa.types.is_fixed_size_list(dtype) else None for name, dtype in types.items()}
 
@@ -211,10 +231,11 @@ class RowDecoder:
         """
         try:
             batch = self._batch(message)
+            batch.validate(full=True)
             regions = self._regions(batch)
             source_row, digest = batch["source_row"][0].as_py(), batch["checksum"][0].as_py()
             intact = row_digest(regions) == digest
-        except (pa.ArrowException, OSError, ValueError, IndexError, AttributeError) as error:
+        except (pa.ArrowException, EOFError, OSError, ValueError, IndexError, AttributeError) as error:
             raise DataError("damaged row", found=str(error)) from error
         if not intact:
             raise DataError("damaged row: its content does not have its checksum")

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from .errors import DataError
 from .region_files import INDEX, MANIFEST, add_digest, digest_text, map_file, read_manifest
-from .region_rows import Regions, RowDecoder, normalise_boxes
+from .region_rows import Regions, RowDecoder, normalise_boxes, read_schema, row_schema
 from .region_writer import RegionTableWriter
 
 __all__ = ["MissingRegionsError", "RegionTable", "RegionTableWriter", "Regions", "normalise_boxes"]
@@ -57,7 +57,7 @@ class RegionTable:
         index = pa.ipc.open_file(map_file(self.path / INDEX, self.info["index_bytes"])).read_all()
         self._rows = {image_id: row for row, image_id in enumerate(index["image_id"].to_pylist())}
         self._places = np.stack([index[name].to_numpy() for name in ("shard", "offset", "length")], axis=1)
-        self._decoder = RowDecoder(pa.ipc.open_stream(self._shards[0]).schema)
+        self._decoder = RowDecoder(row_schema(self.info["arrays"]))
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "RegionTable":
@@ -127,8 +127,10 @@ class RegionTable:
         """Reads every byte and compares with the checksums.
 
         Raises:
-            DataError: naming the first image whose row is damaged, or the table if rows were exchanged.
+            DataError: naming the first shard or image that is damaged, or the table if rows were exchanged.
         """
+        for shard, buffer in zip(self.info["shards"], self._shards, strict=True):
+            self._verify_head(self.path / shard["file"], buffer)
         total = 0
         for image_id in self._rows:
             try:
@@ -143,6 +145,14 @@ class RegionTable:
         if digest_text(total) != self.info["checksum"]:
             expected = f"{self.info['checksum']} (of the manifest)"
             raise DataError("checksum differs", file=self.path / MANIFEST, found=digest_text(total), expected=expected)
+
+    def _verify_head(self, shard: Path, buffer: pa.Buffer) -> None:
+        try:
+            schema = read_schema(pa.BufferReader(buffer))
+        except DataError as error:
+            raise DataError(str(error), file=shard, hint="import the features again") from error
+        if schema != self._decoder.schema:
+            raise DataError("shard of another table", file=shard, hint="copy the table again")
 
     def __getstate__(self) -> dict[str, Any]:
         return {"path": self.path}

@@ -26,7 +26,17 @@ from .region_files import (
     synchronise,
     write_json,
 )
-from .region_rows import Regions, RowDecoder, checked, encode_row, row_digest, row_schema, schema_widths
+from .region_rows import (
+    Regions,
+    RowDecoder,
+    checked,
+    encode_row,
+    read_schema,
+    row_digest,
+    row_schema,
+    row_widths,
+    schema_widths,
+)
 
 SHARD_BYTES = 4 << 30
 # A stream ends with the continuation marker and a length of zero.
@@ -153,7 +163,7 @@ class RegionTableWriter:
         if row.image_id in self.written:
             first = self.written[row.image_id]
             raise DataError("image id occurs twice", hint=None if first < 0 else f"the first is row {first}")
-        schema = row_schema(row)
+        schema = row_schema(row_widths(row))
         if schema != (self._schema or schema):
             problem = "arrays differ from those of the first row"
             raise DataError(problem, found=schema_widths(schema), expected=repr(schema_widths(self._schema)))
@@ -249,7 +259,7 @@ def whole_rows(shard: Path) -> Iterator[tuple[int, int, RowDecoder, pa.Buffer]]:
         buffer = source.read_buffer(size)
     stream = pa.BufferReader(buffer)
     try:
-        decoder = RowDecoder(pa.ipc.read_schema(stream))
+        decoder = RowDecoder(read_schema(stream))
         while True:
             offset = stream.tell()
             pa.ipc.read_message(stream)
