@@ -17,7 +17,7 @@ import transformers
 from packaging import version
 
 # The oldest version whose interfaces the models use (the test suite passes on it).
-OLDEST_TRANSFORMERS = "5.20.0"
+OLDEST_TRANSFORMERS = "5.4.0"
 
 if version.parse(transformers.__version__) < version.parse(OLDEST_TRANSFORMERS):
     raise ImportError(

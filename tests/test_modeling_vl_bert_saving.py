@@ -48,7 +48,12 @@ def run_elsewhere(script: str, tmp_path: Path, *arguments: str) -> subprocess.Co
     elsewhere.mkdir(exist_ok=True)
     (elsewhere / "script.py").write_text(script)
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": str(tmp_path / "modules")}
-    environment.pop("PYTHONPATH", None)
+    root = Path(__file__).resolve().parents[1]
+    paths = [
+        path for path in environment.pop("PYTHONPATH", "").split(os.pathsep) if path and Path(path).resolve() != root
+    ]
+    if paths:  # another transformers under test, say
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
     command = [sys.executable, "script.py", *arguments]
     return subprocess.run(command, cwd=elsewhere, env=environment, capture_output=True, text=True)
 
