@@ -1,0 +1,197 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Step time and peak memory of attention supervision, against no supervision (SDPA) and against eager attention maps.
+
+`python -m benchmarks.attention_supervision [--quick] [--device cuda] [--dtype bfloat16]` prints ratios only: a machine's
+seconds say little about another's. One step is a forward and a backward pass of VL-BERT (6 layers of BERT-base width,
+batch 4, 8 phrases of 3 words with a region each: 24 supervised words and 8 regions an example), without padding and
+without dropout. Times are medians over rounds that take every mode in turn, so that a busy machine slows all alike.
+Memory is the peak above weights and gradients, each mode in a process of its own.
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm.auto import tqdm
+
+from attention_supervision import get_method, supervised_implementation
+from modeling import VLBertConfig, VLBertModel
+
+MODES = ("none", "direct", "semi_direct", "eager maps")
+BATCH, PHRASES, WORDS = 4, 8, 3
+
+
+class Workload:
+    """A model, a batch and a method; `step()` is one training step without the optimizer's."""
+
+    def __init__(self, mode: str, length: int, options: argparse.Namespace):
+        torch.manual_seed(0)
+        self.maps = mode == "eager maps"
+        self.method = get_method("direct" if self.maps else mode)
+        self.model = _make_model(options, "eager" if self.maps else "sdpa", length)
+        self.batch = _make_batch(length, options)
+        if not self.maps:
+            self.model.set_attn_implementation(supervised_implementation(self.model))
+
+    def step(self) -> None:
+        asked = {"output_attentions": True} if self.maps else self.method.forward_kwargs(self.batch)
+        outputs = self.model(**self.batch, **asked)
+        losses = (
+            self.method.maps_losses(outputs.attentions, self.batch)
+            if self.maps
+            else self.method.losses(outputs, self.batch)
+        )
+        loss = outputs.last_hidden_state.float().square().mean()
+        (loss + sum(total / count for total, count in losses.values())).backward()
+        for parameter in self.model.parameters():  # kept: gradients count as weights
+            if parameter.grad is not None:
+                parameter.grad.zero_()
+
+
+def _make_model(options: argparse.Namespace, back_end: str, length: int) -> VLBertModel:
+    width = 64 if options.quick else 768
+    config = VLBertConfig(
+        hidden_size=width,
+        visual_size=width,
+        num_hidden_layers=2 if options.quick else 6,
+        num_attention_heads=12 if not options.quick else 4,
+        intermediate_size=4 * width,
+        vocab_size=100,
+        max_position_embeddings=length + 2,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        region_dropout=0.0,
+    )
+    model = VLBertModel._from_config(config, attn_implementation=back_end)
+    return model.to(options.device, getattr(torch, options.dtype)).train()
+
+
+def _make_batch(length: int, options: argparse.Namespace) -> dict[str, torch.Tensor]:
+    text = max(length // 3, PHRASES * WORDS)
+    regions = length - text - 1
+    owner = torch.arange(text) // WORDS  # the phrase of each word
+    boxes = torch.rand(BATCH, regions, 4).sort(-1).values
+    batch = {
+        "input_ids": torch.randint(5, 100, (BATCH, text)),
+        "region_features": torch.randn(BATCH, regions, 2048),
+        "region_boxes": boxes[..., [0, 1, 2, 3]],
+        "attention_mask": torch.ones(BATCH, text, dtype=torch.long),
+        "region_attention_mask": torch.ones(BATCH, regions, dtype=torch.long),
+        "phrase_mask": (owner == torch.arange(PHRASES)[:, None]).expand(BATCH, -1, -1),
+        "phrase_regions": torch.eye(PHRASES, regions).bool().roll(1, -1).expand(BATCH, -1, -1),
+    }
+    return {name: tensor.to(options.device) for name, tensor in batch.items()}
+
+
+# In the processes that measure
+
+
+def measure_times(length: int, options: argparse.Namespace) -> dict[str, list[float]]:
+    """Mode -> seconds of each round; every round takes each mode once, in alternating order."""
+    workloads = {mode: Workload(mode, length, options) for mode in MODES}
+    for workload in workloads.values():
+        workload.step()
+    times: dict[str, list[float]] = {mode: [] for mode in MODES}
+    for turn in tqdm(range(options.rounds), desc=f"time at N = {length}", leave=False):
+        for mode in MODES if turn % 2 else MODES[::-1]:
+            _wait(options.device)
+            start = time.perf_counter()
+            workloads[mode].step()
+            _wait(options.device)
+            times[mode].append(time.perf_counter() - start)
+    return times
+
+
+def measure_memory(mode: str, length: int, options: argparse.Namespace) -> float:
+    """Peak bytes of two steps, above what weights, gradients and inputs take."""
+    workload = Workload(mode, length, options)
+    for parameter in workload.model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    if options.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+    else:
+        before = _resident()
+    for _ in range(2):
+        workload.step()
+    peak = torch.cuda.max_memory_allocated() if options.device == "cuda" else _peak_resident()
+    return max(peak - before, 1)
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def _peak_resident() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+# In the process that reports
+
+
+def _ask(what: str, mode: str, length: int, arguments: list[str]) -> Any:
+    command = [sys.executable, "-m", "benchmarks.attention_supervision", *arguments]
+    command += ["--worker", what, "--mode", mode, "--lengths", str(length)]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
+
+
+def _report(length: int, times: Mapping[str, list[float]], memory: Mapping[str, float]) -> list[str]:
+    lines = []
+    for mode in ("direct", "semi_direct"):
+        figures = [
+            statistics.median(a / b for a, b in zip(times[mode], times[other], strict=True))
+            for other in ("none", "eager maps")
+        ] + [memory[mode] / memory[other] for other in ("none", "eager maps")]
+        lines.append(f"{length:>5}  {mode:<12}" + "".join(f"{figure:>12.2f}" for figure in figures))
+    return lines
+
+
+def main() -> None:
+    options, arguments = _parse(), sys.argv[1:]
+    if options.worker:
+        length = options.lengths[0]
+        measured = (
+            measure_times(length, options)
+            if options.worker == "time"
+            else measure_memory(options.mode, length, options)
+        )
+        print(json.dumps(measured))
+        return
+    print(f"{'N':>5}  {'method':<12}{'time/none':>12}{'time/eager':>12}{'mem/none':>12}{'mem/eager':>12}")
+    for length in options.lengths:
+        memory = {mode: _ask("memory", mode, length, arguments) for mode in MODES}
+        for line in _report(length, _ask("time", "none", length, arguments), memory):
+            print(line, flush=True)
+    print("aims: direct, time/none <= 1.10; at N = 1000 mem/eager <= 0.60")
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a tiny model and one length: does it run?")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
+    parser.add_argument("--lengths", type=int, nargs="+", help="sequence lengths N (100 300 1000)")
+    parser.add_argument("--rounds", type=int, help="steps of each mode that are timed (7)")
+    parser.add_argument("--worker", choices=("time", "memory"), help=argparse.SUPPRESS)
+    parser.add_argument("--mode", default="none", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    options.lengths = options.lengths or ([40] if options.quick else [100, 300, 1000])
+    options.rounds = options.rounds or (2 if options.quick else 7)
+    return options
+
+
+if __name__ == "__main__":
+    main()
