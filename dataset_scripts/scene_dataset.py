@@ -1,0 +1,248 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The embedded data: drawn scenes with captions, paraphrases and simulated region features, in official file layouts.
+
+`write_scenes` (on the command line `python -m dataset_scripts.scenes`) writes
+
+    DIR/flickr30k-images/<id>.jpg     the images
+    DIR/flickr30k_entities/           Sentences, Annotations, train.txt, val.txt, test.txt, UNRELATED_CAPTIONS
+    DIR/vgp/{train,val,test}_data.csv phrase pairs of the five classes
+    DIR/regions/                      region table of a simulated detector
+    DIR/vocab.txt                     WordPiece vocabulary of the captions
+    DIR/scenes.json                   what was written, from which seed; written last
+
+The same seed and number of images give the same bytes, with any number of processes. The builders
+`Flickr30kEntities(data_dir=DIR)` and `VGP(data_dir=DIR)` read the files as they read the real ones.
+"""
+
+import io
+import json
+import random
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from itertools import count
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from tqdm import tqdm
+
+from dataset_scripts import scene_annotators, scene_detector, scene_features, scene_writers
+from dataset_scripts.errors import DataError
+from dataset_scripts.region_table import Regions, RegionTableWriter, normalise_boxes
+from dataset_scripts.scene_captions import caption_holds
+from dataset_scripts.scene_painter import paint
+from dataset_scripts.scene_world import draw_scene
+from dataset_scripts.scene_writers import SceneRecord
+
+# Raise when the same seed gives other files than before.
+VERSION = 1
+MANIFEST, PARTIAL = "scenes.json", "scenes.partial.json"
+SPLITS = ("train", "val", "test")
+FEWEST_IMAGES = 5
+JPEG_QUALITY = 90
+_CHUNK = 16
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What an image adds to the files that are about all images."""
+
+    record: SceneRecord
+    regions: Regions
+    pairs: list[tuple[str, ...]]
+
+
+def write_scenes(output: str | Path, images: int, seed: int, num_proc: int = 1, force: bool = False) -> dict[str, Any]:
+    """Draws scenes and writes them to a folder, unless they are there already.
+
+    Args:
+        output: The folder; made if need be. A half-written one of the same seed and size is written again.
+        images: Number of images, at least 5.
+        seed: Any whole number from 0.
+        num_proc: Number of processes; the files do not depend on it.
+        force: Replace scenes of another seed, size or version.
+
+    Returns:
+        The manifest: version, seed, number of images, of each split's images and phrase pairs, and so on.
+
+    Raises:
+        DataError: An argument is out of range, or the folder holds other scenes (without `force`) or other files.
+    """
+    _check_arguments(images, seed, num_proc)
+    root = Path(output)
+    identity = {"version": VERSION, "seed": seed, "images": images}
+    finished = _finished(root, identity, force)
+    if finished:
+        return finished
+    _begin(root, identity)
+    manifest = {**identity, **_write_all(root, images, seed, num_proc)}
+    (root / PARTIAL).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    (root / PARTIAL).replace(root / MANIFEST)
+    return manifest
+
+
+def scene_record(seed: int, number: int, images: int) -> SceneRecord:
+    """Image number `number` of the data set, without drawing it. Its content depends on seed, number and `images`."""
+    record = _own_record(seed, number)
+    if number not in _unrelated_numbers(seed, images):
+        return record
+    rng = random.Random(f"{seed}/unrelated/{number}")
+    index = rng.randrange(len(record.captions))
+    for step in range(1, images):
+        foreign = rng.choice(_own_record(seed, (number + step) % images).captions)
+        if not caption_holds(record.scene, foreign):
+            captions = (*record.captions[:index], foreign, *record.captions[index + 1 :])
+            return replace(record, captions=captions, unrelated=index)
+    return record
+
+
+def split_numbers(seed: int, images: int) -> dict[str, list[int]]:
+    """The image numbers of each split: about a tenth each for validation and test, the rest for training."""
+    numbers = random.Random(f"{seed}/splits").sample(range(images), images)
+    tenth = max(1, round(images / 10))
+    parts = {"val": numbers[:tenth], "test": numbers[tenth : 2 * tenth], "train": numbers[2 * tenth :]}
+    return {split: sorted(parts[split]) for split in SPLITS}
+
+
+def image_id(number: int) -> str:
+    """The id of an image: like the real ones a number as text, of more digits for some images than for others."""
+    return str(9990 + 7 * number)
+
+
+@lru_cache(maxsize=64)
+def _own_record(seed: int, number: int) -> SceneRecord:
+    for attempt in count():
+        rng = random.Random(f"{seed}/scene/{number}/{attempt}")
+        scene = draw_scene(rng)
+        captions = scene_annotators.describe(scene, rng)
+        if captions is not None:
+            return SceneRecord(number, image_id(number), scene, tuple(captions))
+    raise AssertionError("unreachable: the loop has no end")
+
+
+@lru_cache(maxsize=4)
+def _unrelated_numbers(seed: int, images: int) -> frozenset[int]:
+    return frozenset(random.Random(f"{seed}/unrelated").sample(range(images), max(1, images // 100)))
+
+
+def draw(seed: int, number: int, images: int, root: Path) -> Drawn:
+    """Writes the files of one image below `root` and returns what the common files need of it."""
+    record = scene_record(seed, number, images)
+    jpeg = io.BytesIO()
+    paint(record.scene).save(jpeg, "JPEG", quality=JPEG_QUALITY)
+    entities = root / "flickr30k_entities"
+    (root / "flickr30k-images" / f"{record.image_id}.jpg").write_bytes(jpeg.getvalue())
+    (entities / "Sentences" / f"{record.image_id}.txt").write_text(scene_writers.sentences(record), encoding="utf-8")
+    (entities / "Annotations" / f"{record.image_id}.xml").write_text(
+        scene_writers.annotation(record), encoding="utf-8"
+    )
+    # The features are those of the stored image, as anyone who reads it would compute them.
+    regions = _regions(record, Image.open(jpeg), np.random.default_rng([seed, number]))
+    return Drawn(record, regions, scene_writers.phrase_pairs(record))
+
+
+def _regions(record: SceneRecord, image: Image.Image, rng: np.random.Generator) -> Regions:
+    found = scene_detector.detect(record.scene, rng)
+    return Regions(
+        image_id=record.image_id,
+        width=record.scene.width,
+        height=record.scene.height,
+        boxes=normalise_boxes(found.boxes, record.scene.width, record.scene.height),
+        features=scene_features.pixel_features(image, found.boxes),
+        classes=found.classes,
+        scores=found.scores,
+        class_probs=found.class_probs,
+    )
+
+
+def _write_all(root: Path, images: int, seed: int, num_proc: int) -> dict[str, Any]:
+    entities = root / "flickr30k_entities"
+    for folder in (entities / "Sentences", entities / "Annotations", root / "flickr30k-images", root / "vgp"):
+        folder.mkdir(parents=True)
+    pairs: dict[int, list[tuple[str, ...]]] = {}
+    unrelated: list[tuple[str, int]] = []
+    provenance = {"source": "scenes", "version": VERSION, "seed": seed, "classes": list(scene_detector.CLASSES)}
+    with RegionTableWriter(root / "regions", provenance) as writer, _mapper(num_proc) as mapped:
+        drawn = mapped(partial(_draw_number, seed, images, root), range(images))
+        for each in tqdm(drawn, total=images, desc="scenes", unit="image", disable=None):
+            writer.write(each.regions)
+            pairs[each.record.number] = each.pairs
+            if each.record.unrelated is not None:
+                unrelated.append((each.record.image_id, each.record.unrelated))
+    splits = split_numbers(seed, images)
+    for split, numbers in splits.items():
+        (entities / f"{split}.txt").write_text("".join(f"{image_id(n)}\n" for n in numbers), encoding="utf-8")
+        rows = [row for number in numbers for row in pairs[number]]
+        (root / "vgp" / f"{split}_data.csv").write_text(scene_writers.pairs_file(rows), encoding="utf-8", newline="")
+    (entities / "UNRELATED_CAPTIONS").write_text(scene_writers.unrelated_file(unrelated), encoding="utf-8")
+    words = scene_annotators.vocabulary()
+    (root / "vocab.txt").write_text(scene_writers.vocabulary_file(words), encoding="utf-8")
+    return {
+        "splits": {split: len(numbers) for split, numbers in splits.items()},
+        "phrase_pairs": {split: sum(len(pairs[n]) for n in numbers) for split, numbers in splits.items()},
+        "unrelated_captions": len(unrelated),
+        "words": len(words),
+    }
+
+
+def _draw_number(seed: int, images: int, root: Path, number: int) -> Drawn:
+    return draw(seed, number, images, root)
+
+
+@contextmanager
+def _mapper(num_proc: int) -> Iterator[Any]:
+    """An ordered lazy `map`, over a pool of processes if there are to be several."""
+    if num_proc == 1:
+        yield map
+        return
+    # Fresh processes: forking is not safe where other libraries have started threads.
+    with get_context("spawn").Pool(num_proc) as pool:
+        yield partial(pool.imap, chunksize=_CHUNK)
+
+
+def _check_arguments(images: int, seed: int, num_proc: int) -> None:
+    for name, value, least in (("images", images, FEWEST_IMAGES), ("seed", seed, 0), ("num_proc", num_proc, 1)):
+        if value < least:
+            raise DataError(f"{name} is too small", found=value, expected=f"at least {least}")
+
+
+def _finished(root: Path, identity: dict[str, int], force: bool) -> dict[str, Any] | None:
+    """The manifest of the wanted scenes if they are there.
+
+    Raises:
+        DataError: Something else is there that must not be replaced.
+    """
+    if not root.exists() or (root.is_dir() and not any(root.iterdir())):
+        return None
+    marker = next((root / name for name in (MANIFEST, PARTIAL) if (root / name).is_file()), None)
+    if marker is None:
+        hint = "name a new or empty folder"
+        raise DataError("the output folder holds other files, which are never replaced", file=root, hint=hint)
+    try:
+        there = json.loads(marker.read_text(encoding="utf-8"))
+        same = {name: there.get(name) for name in identity} == identity
+    except (ValueError, AttributeError):
+        there, same = marker.name + " that is not readable", False
+    if not same and not force:
+        found = {name: there.get(name) for name in identity} if isinstance(there, dict) else there
+        hint = "name another folder, or replace them with --force"
+        raise DataError(
+            "the output folder holds other scenes", file=root, found=found, expected=f"{identity}", hint=hint
+        )
+    return there if same and marker.name == MANIFEST else None
+
+
+def _begin(root: Path, identity: dict[str, int]) -> None:
+    """Marks the folder as half-written and removes what an earlier run left in it."""
+    root.mkdir(parents=True, exist_ok=True)
+    (root / PARTIAL).write_text(json.dumps(identity) + "\n", encoding="utf-8")
+    (root / MANIFEST).unlink(missing_ok=True)
+    for name in ("flickr30k_entities", "flickr30k-images", "vgp", "regions"):
+        if (root / name).exists():
+            shutil.rmtree(root / name)
+    (root / "vocab.txt").unlink(missing_ok=True)
