@@ -51,9 +51,8 @@ def _paint_object(image: Image.Image, item: SceneObject, rng: np.random.Generato
     x1, y1, x2, y2 = scene_shapes.box(item)
     left, top = int(x1) - 1, int(y1) - 1
     size = ((int(x2) + 2 - left) * OVERSAMPLING, (int(y2) + 2 - top) * OVERSAMPLING)
-    colour: np.ndarray = np.mean([PAINTS[name] for name in item.colours], axis=0) * rng.uniform(
-        0.93, 1.07
-    ) + rng.uniform(-8, 8, 3)
+    mixed: np.ndarray = np.mean([PAINTS[name] for name in item.colours], axis=0)
+    colour = mixed * rng.uniform(0.93, 1.07) + rng.uniform(-8, 8, 3)
     patch, mask = Image.new("RGB", size, _tone(colour, 0.4)), Image.new("L", size, 0)
     pen, mask_pen = ImageDraw.Draw(patch), ImageDraw.Draw(mask)
     for corners, lightness in scene_shapes.faces(item):

@@ -79,7 +79,7 @@ def relation_holds(scene: Scene, relation: str, first: int, second: int) -> bool
 
 
 def draw_scene(rng: random.Random) -> Scene:
-    """A random scene of three to six objects, several of them alike."""
+    """A random scene of three to six objects, several of them alike; one for which there is no room is left out."""
     width, height = rng.randint(184, 216), rng.randint(138, 162)
     looks: list[dict[str, tuple[str, ...]]] = []
     for _ in range(rng.choices((3, 4, 5, 6), (1, 3, 4, 3))[0]):

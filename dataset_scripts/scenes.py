@@ -1,5 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Writes the embedded data: `python -m dataset_scripts.scenes --output DIR --images N --seed S [--num-proc P] [--force]`.
+"""Writes the embedded data.
+
+    python -m dataset_scripts.scenes --output DIR --images N --seed S [--num-proc P] [--force]
 
 What stands in DIR afterwards is told in `scene_dataset`; from Python call its `write_scenes`.
 """

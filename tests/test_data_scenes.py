@@ -201,7 +201,7 @@ def test_finished_scenes_are_left_alone_and_half_written_ones_replaced(tmp_path)
 
 def test_other_scenes_are_replaced_by_force_only_and_other_files_never(tmp_path):
     write_scenes(tmp_path / "scenes", 5, 0)
-    with pytest.raises(DataError, match="'seed': 0.*'seed': 1.*--force"):
+    with pytest.raises(DataError, match=r"'seed': 0.*'seed': 1.*--force"):
         write_scenes(tmp_path / "scenes", 5, 1)
     write_scenes(tmp_path / "scenes", 5, 1, force=True)
     assert json.loads((tmp_path / "scenes" / "scenes.json").read_text())["seed"] == 1
