@@ -161,6 +161,11 @@ class VLBertConfig(PreTrainedConfig):
         return cls(**{**sizes, **overrides})
 
     @property
+    def visual_width(self) -> int:
+        """`visual_size`, or `hidden_size` where that is not given."""
+        return self.hidden_size if self.visual_size is None else self.visual_size
+
+    @property
     def max_text_length(self) -> int:
         """Text positions left after those of the regions (one, shared) and of END."""
         return self.max_position_embeddings - self.position_offset - 2

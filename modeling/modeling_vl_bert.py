@@ -21,6 +21,7 @@ does by moving each row's elements together, so a text token or a region is alwa
 from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -70,13 +71,13 @@ class VLBertModelOutput(ModelOutput):
         The END column of `last_hidden_state`.
     """
 
-    last_hidden_state: torch.FloatTensor | None = None
-    pooler_output: torch.FloatTensor | None = None
-    text_hidden_state: torch.FloatTensor | None = None
-    region_hidden_state: torch.FloatTensor | None = None
-    end_hidden_state: torch.FloatTensor | None = None
-    hidden_states: tuple[torch.FloatTensor, ...] | None = None
-    attentions: tuple[torch.FloatTensor, ...] | None = None
+    last_hidden_state: torch.Tensor | None = None
+    pooler_output: torch.Tensor | None = None
+    text_hidden_state: torch.Tensor | None = None
+    region_hidden_state: torch.Tensor | None = None
+    end_hidden_state: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
 
 
 @auto_docstring(
@@ -97,12 +98,12 @@ class VLBertForPreTrainingOutput(ModelOutput):
         Scores of "caption of another image" and "caption of this image"; `None` without that head.
     """
 
-    loss: torch.FloatTensor | None = None
-    mlm_logits: torch.FloatTensor | None = None
-    region_logits: torch.FloatTensor | None = None
-    relationship_logits: torch.FloatTensor | None = None
-    hidden_states: tuple[torch.FloatTensor, ...] | None = None
-    attentions: tuple[torch.FloatTensor, ...] | None = None
+    loss: torch.Tensor | None = None
+    mlm_logits: torch.Tensor | None = None
+    region_logits: torch.Tensor | None = None
+    relationship_logits: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
 
 
 @auto_docstring(
@@ -124,12 +125,12 @@ class VLBertForVGPOutput(ModelOutput):
         without grounding head or phrases.
     """
 
-    loss: torch.FloatTensor | None = None
-    identification_logits: torch.FloatTensor | None = None
-    vgp_logits: torch.FloatTensor | None = None
-    grounding_logits: torch.FloatTensor | None = None
-    hidden_states: tuple[torch.FloatTensor, ...] | None = None
-    attentions: tuple[torch.FloatTensor, ...] | None = None
+    loss: torch.Tensor | None = None
+    identification_logits: torch.Tensor | None = None
+    vgp_logits: torch.Tensor | None = None
+    grounding_logits: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
 
 
 def embed_coordinates(boxes: torch.Tensor, dim: int, form: str) -> torch.Tensor:
@@ -207,7 +208,7 @@ class VLBertRegionEncoder(nn.Module):
         self.coordinate_dim = config.coordinate_dim
         self.coordinate_embedding = config.coordinate_embedding
         self.dropout = nn.Dropout(config.region_dropout)
-        self.projection = nn.Linear(8 * config.coordinate_dim + config.region_feature_size, config.visual_size)
+        self.projection = nn.Linear(8 * config.coordinate_dim + config.region_feature_size, config.visual_width)
 
     def forward(self, region_features: torch.Tensor, region_boxes: torch.Tensor) -> torch.Tensor:
         dtype = self.projection.weight.dtype
@@ -241,10 +242,11 @@ class VLBertVisualAdapter(nn.Module):
 
     def __init__(self, config: VLBertConfig, scale_init: float):
         super().__init__()
-        self.projection = None
+        self.projection: nn.Linear | None = None
         # CODEPATH: equal in the public checkpoints; the public code trains a projection where they differ.
-        if config.visual_size != config.hidden_size:
-            self.projection = nn.Linear(config.visual_size, config.hidden_size)
+        if config.visual_width != config.hidden_size:
+            self.projection = nn.Linear(config.visual_width, config.hidden_size)
+        self.norm: nn.Module
         # CODEPATH: a LayerNorm in the public checkpoints; the scalar is the public code's `visual_ln: false`.
         if config.visual_norm:
             self.norm = VLBertVisualLayerNorm(config, scale_init)
@@ -263,14 +265,16 @@ class VLBertEmbeddings(nn.Module):
     def __init__(self, config: VLBertConfig):
         super().__init__()
         self.position_offset = config.position_offset
-        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
+        self.word_embeddings: nn.Module = nn.Embedding(
+            config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id
+        )
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
         self.end_embedding = nn.Embedding(1, config.hidden_size)
         # The word in the place of a region; one for all of them.
         self.region_embedding = nn.Embedding(1, config.hidden_size)
         # What text without an image sees.
-        self.text_only_visual_embedding = nn.Embedding(1, config.visual_size)
+        self.text_only_visual_embedding = nn.Embedding(1, config.visual_width)
         self.text_visual = VLBertVisualAdapter(config, config.visual_scale_text_init)
         self.region_visual = VLBertVisualAdapter(config, config.visual_scale_region_init)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
@@ -339,11 +343,15 @@ class VLBertClassificationHead(nn.Module):
         return self.classifier(hidden_states)
 
 
-class VLBertGroundingHead(VLBertClassificationHead):
+class VLBertGroundingHead(nn.Module):
     """Scores every phrase with every region from [phrase, region] (VGP paper, indirect supervision)."""
 
     def __init__(self, config: VLBertConfig):
-        super().__init__(2 * config.hidden_size, config.grounding_hidden_size, 1, config.classifier_dropout)
+        super().__init__()
+        input_size, hidden_size = 2 * config.hidden_size, config.grounding_hidden_size
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.dense = nn.Linear(input_size, hidden_size) if hidden_size is not None else None
+        self.classifier = nn.Linear(hidden_size or input_size, 1)
 
     def forward(self, phrase_states: torch.Tensor, region_states: torch.Tensor) -> torch.Tensor:
         # A linear layer on [e, x] is one on e plus one on x, so (B, P, R, 2D) is never built.
@@ -390,7 +398,7 @@ class VLBertRegionMask(nn.Embedding):
 class VLBertPreTrainedModel(PreTrainedModel):
     config: VLBertConfig
     base_model_prefix = "vl_bert"
-    input_modalities = ("image", "text")
+    input_modalities = ["image", "text"]
     supports_gradient_checkpointing = True
     _supports_flash_attn = True
     _supports_sdpa = True
@@ -428,8 +436,9 @@ class VLBertPreTrainedModel(PreTrainedModel):
                 f"{pretrained_model_name_or_path} is a checkpoint of the family '{bert_config.model_type}'; from_bert "
                 "expects 'bert', for example google-bert/bert-base-uncased."
             )
-        model = cls(cls.config_class(**{**_read_bert_config(bert_config), **config_overrides}))
-        bert, info = BertForPreTraining.from_pretrained(pretrained_model_name_or_path, output_loading_info=True)
+        model = cls(VLBertConfig(**{**_read_bert_config(bert_config), **config_overrides}))
+        loaded: Any = BertForPreTraining.from_pretrained(pretrained_model_name_or_path, output_loading_info=True)
+        bert, info = loaded
         model._copy_bert_weights(bert.state_dict(), missing=set(info["missing_keys"]))
         return model
 
@@ -496,15 +505,15 @@ class VLBertModel(VLBertPreTrainedModel):
     @auto_docstring
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.LongTensor | None = None,
-        region_features: torch.FloatTensor | None = None,
-        region_boxes: torch.FloatTensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
         region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.FloatTensor | None = None,
-        region_linguistic_embeds: torch.FloatTensor | None = None,
-        grounding_queries: dict[str, tuple[torch.LongTensor, torch.LongTensor]] | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        region_linguistic_embeds: torch.Tensor | None = None,
+        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | VLBertModelOutput:
         r"""
@@ -528,8 +537,7 @@ class VLBertModel(VLBertPreTrainedModel):
             inputs_embeds = self.embeddings.word_embeddings(input_ids)
         batch_size, text_length = inputs_embeds.shape[:2]
         self._check_inputs(batch_size, text_length, region_features, region_boxes)
-        for name in _GROUNDING_INPUTS:
-            kwargs.pop(name, None)
+        attention_kwargs: dict[str, Any] = {k: v for k, v in kwargs.items() if k not in _GROUNDING_INPUTS}
 
         device = inputs_embeds.device
         if region_features is None:
@@ -565,8 +573,9 @@ class VLBertModel(VLBertPreTrainedModel):
             attention_mask=torch.cat([text_mask, region_mask, end_mask], dim=1),
         )
         if grounding_queries is not None:
-            kwargs["attention_queries"] = _locate_queries(grounding_queries, text_length)
-        sequence_output = self.encoder(embedding_output, attention_mask=sequence_mask, **kwargs).last_hidden_state
+            attention_kwargs["attention_queries"] = _locate_queries(grounding_queries, text_length)
+        encoder_outputs = self.encoder(embedding_output, attention_mask=sequence_mask, **attention_kwargs)
+        sequence_output = encoder_outputs.last_hidden_state
         text_states, region_states, end_states = sequence_output.split([text_length, num_regions, 1], dim=1)
         pooled_output = None
         if self.pooler is not None:
@@ -662,26 +671,26 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
     def get_output_embeddings(self) -> nn.Module:
         return self.mlm_head.decoder
 
-    def set_output_embeddings(self, new_embeddings: nn.Module):
+    def set_output_embeddings(self, new_embeddings: nn.Linear):
         self.mlm_head.decoder = new_embeddings
 
     @can_return_tuple
     @auto_docstring
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.LongTensor | None = None,
-        region_features: torch.FloatTensor | None = None,
-        region_boxes: torch.FloatTensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
         region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.FloatTensor | None = None,
-        grounding_queries: dict[str, tuple[torch.LongTensor, torch.LongTensor]] | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
         masked_regions: torch.Tensor | None = None,
-        labels: torch.LongTensor | None = None,
-        region_labels: torch.LongTensor | None = None,
-        region_label_probs: torch.FloatTensor | None = None,
-        relationship_labels: torch.LongTensor | None = None,
+        labels: torch.Tensor | None = None,
+        region_labels: torch.Tensor | None = None,
+        region_label_probs: torch.Tensor | None = None,
+        relationship_labels: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | VLBertForPreTrainingOutput:
         r"""
@@ -708,7 +717,7 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
         region_linguistic_embeds = None
         if masked_regions is not None and region_features is not None:
             region_features, region_linguistic_embeds = self._mask_regions(region_features, masked_regions)
-        outputs: VLBertModelOutput = self.vl_bert(
+        outputs = self.vl_bert(
             input_ids,
             attention_mask=attention_mask,
             token_type_ids=token_type_ids,
@@ -726,8 +735,6 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
         relationship_logits = None
         if self.relationship_head is not None:
             relationship_logits = self.relationship_head(outputs.pooler_output)
-        elif relationship_labels is not None:
-            raise ValueError("relationship_labels are given, but config.relationship_head is False.")
 
         losses = []
         if labels is not None:
@@ -739,10 +746,12 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
         if region_label_probs is not None:
             losses.append(mean_soft_cross_entropy(region_logits, region_label_probs))
         if relationship_labels is not None:
+            if relationship_logits is None:
+                raise ValueError("relationship_labels are given, but config.relationship_head is False.")
             losses.append(mean_cross_entropy(relationship_logits, relationship_labels))
 
         return VLBertForPreTrainingOutput(
-            loss=sum(losses) if losses else None,
+            loss=torch.stack(losses).sum() if losses else None,
             mlm_logits=mlm_logits,
             region_logits=region_logits,
             relationship_logits=relationship_logits,
@@ -790,19 +799,19 @@ class VLBertForVGP(VLBertPreTrainedModel):
     @auto_docstring
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.LongTensor | None = None,
-        region_features: torch.FloatTensor | None = None,
-        region_boxes: torch.FloatTensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
         region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.FloatTensor | None = None,
-        grounding_queries: dict[str, tuple[torch.LongTensor, torch.LongTensor]] | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
         phrase_mask: torch.Tensor | None = None,
-        phrase_pairs: torch.LongTensor | None = None,
+        phrase_pairs: torch.Tensor | None = None,
         phrase_regions: torch.Tensor | None = None,
-        identification_labels: torch.LongTensor | None = None,
-        vgp_labels: torch.LongTensor | None = None,
+        identification_labels: torch.Tensor | None = None,
+        vgp_labels: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | VLBertForVGPOutput:
         r"""
@@ -825,7 +834,7 @@ class VLBertForVGP(VLBertPreTrainedModel):
         vgp_labels (`torch.LongTensor` of shape `(batch_size, num_pairs)`, *optional*):
             Semantic classes of the phrase pairs, -100 to leave one out (VGP paper, equation 4).
         """
-        outputs: VLBertModelOutput = self.vl_bert(
+        outputs = self.vl_bert(
             input_ids,
             attention_mask=attention_mask,
             token_type_ids=token_type_ids,
@@ -838,7 +847,8 @@ class VLBertForVGP(VLBertPreTrainedModel):
             **kwargs,
         )
         text_states = outputs.text_hidden_state
-        identification_logits = self.identification_head(self._get_caption_state(outputs, attention_mask))
+        caption_state = self._get_caption_state(text_states, outputs.pooler_output, attention_mask)
+        identification_logits = self.identification_head(caption_state)
         vgp_logits, grounding_logits = None, None
         if phrase_mask is not None:
             phrase_states = pool_phrases(text_states, phrase_mask)
@@ -846,17 +856,17 @@ class VLBertForVGP(VLBertPreTrainedModel):
                 vgp_logits = self._classify_pairs(phrase_states, phrase_pairs)
             if self.grounding_head is not None:
                 grounding_logits = self.grounding_head(phrase_states, outputs.region_hidden_state)
-        if vgp_labels is not None and vgp_logits is None:
-            raise ValueError("vgp_labels are given without phrase_mask and phrase_pairs.")
 
         losses = []
         if identification_labels is not None:
             losses.append(mean_cross_entropy(identification_logits, identification_labels))
         if vgp_labels is not None:
+            if vgp_logits is None:
+                raise ValueError("vgp_labels are given without phrase_mask and phrase_pairs.")
             losses.append(mean_cross_entropy(vgp_logits, vgp_labels))
 
         return VLBertForVGPOutput(
-            loss=sum(losses) if losses else None,
+            loss=torch.stack(losses).sum() if losses else None,
             identification_logits=identification_logits,
             vgp_logits=vgp_logits,
             grounding_logits=grounding_logits,
@@ -864,13 +874,15 @@ class VLBertForVGP(VLBertPreTrainedModel):
             attentions=outputs.attentions,
         )
 
-    def _get_caption_state(self, outputs: VLBertModelOutput, attention_mask: torch.Tensor | None) -> torch.Tensor:
+    def _get_caption_state(
+        self, text_states: torch.Tensor, pooled_output: torch.Tensor, attention_mask: torch.Tensor | None
+    ) -> torch.Tensor:
         # CODEPATH: "pooled" is what the public VGP code trains, "cls" the paper's equation 1.
         if self.config.identification_pooling == "pooled":
-            return outputs.pooler_output
+            return pooled_output
         if attention_mask is None:
-            return outputs.text_hidden_state[:, 0]
-        return get_first_state(outputs.text_hidden_state, attention_mask.bool())
+            return text_states[:, 0]
+        return get_first_state(text_states, attention_mask.bool())
 
     def _classify_pairs(self, phrase_states: torch.Tensor, phrase_pairs: torch.Tensor) -> torch.Tensor:
         """Logits (B, K, C) from [e1, e2, e1 * e2, |e1 - e2|] (VGP paper, equation 3); 0 where a phrase is padded."""
