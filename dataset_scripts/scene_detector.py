@@ -107,8 +107,8 @@ def _class_probs(item: SceneObject | None, rng: np.random.Generator) -> np.ndarr
     """A distribution over `CLASSES`: peaked at an object's class, or at a wrong one; nearly flat for background."""
     noise = rng.dirichlet(np.full(len(CLASSES), 0.3))
     if item is None:
-        peak = 0.3 * rng.random()
-        return peak * _one_hot(int(rng.integers(len(CLASSES)))) + 0.7 * noise + (0.3 - peak) / len(CLASSES)
+        highest = 0.3 * rng.random()
+        return highest * _one_hot(int(rng.integers(len(CLASSES)))) + 0.7 * noise + (0.3 - highest) / len(CLASSES)
     shape, colour = _pick(item.shapes, rng), _pick(item.colours, rng)
     if rng.random() < CLASS_NOISE:
         shape, colour = (_pick(SHAPES, rng), colour) if rng.random() < 0.5 else (shape, _pick(COLOURS, rng))
