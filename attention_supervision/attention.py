@@ -77,33 +77,50 @@ def supervised_implementation(model_or_config: Any) -> str:
 
 
 def attend_rows(
-    query: Tensor, key: Tensor, rows: Tensor, columns: Tensor, scaling: float, mask: Tensor | None, share: bool
-) -> AttentionPair:
+    query: Tensor, key: Tensor, queries: AttentionQueries, scaling: float, mask: Tensor | None, share: bool
+) -> tuple[AttentionPair, ...]:
     """Attention of chosen rows over chosen columns (equation 6), without an attention map.
 
     Args:
         query: (B, H, N, d).
         key: (B, G, M, d), H a multiple of G (grouped-query attention).
-        rows: (B, Q) int64 positions on the query axis, -1 pads.
-        columns: (B, K) int64 positions on the key axis, -1 pads.
+        queries: (rows (B, Q), columns (B, K)) pairs of int64 positions on the query and the key axis, -1 pads.
         scaling: factor of the scores.
-        mask: (B, 1 or H, 1 or Q, M) of the asked rows, bool (True attends) or additive, or None.
+        mask: (B, 1 or H, 1 or the sum of all Q, M) of the rows of all pairs in order, bool (True attends) or additive,
+            or None.
         share: whether `log_share` is wanted, which costs scores of Q x M instead of Q x K.
 
     Returns:
-        `(log_alpha, log_share)`, see `SupervisedAttention`.
+        for each pair `(log_alpha, log_share)`, see `SupervisedAttention`.
     """
+    rows = torch.cat([rows for rows, _ in queries], dim=1)
     query_rows = _gather_positions(query, rows) * scaling
-    # With fewer rows than the head is wide, Q x M scores are smaller than a copy of the columns' keys.
-    narrow = not share and rows.shape[1] > query.shape[-1]
-    if narrow:
-        key = _gather_positions(key, columns)
-        mask = None if mask is None else _gather_columns(mask, columns)
-    scores = _mask_scores(_score(query_rows, key), mask)
-    asked = scores if narrow else _gather_columns(scores, columns)
+    widths = [rows.shape[1] for rows, _ in queries]
+    # Rows fewer than the head is wide: Q x M scores, one product for all pairs, are smaller than copies of keys.
+    if share or rows.shape[1] <= query.shape[-1]:
+        scores = _mask_scores(_score(query_rows, key), mask)
+        pieces = zip(scores.split(widths, dim=2), queries, strict=True)
+        return tuple(
+            _normalize(_gather_columns(piece, columns), columns, piece if share else None)
+            for piece, (_, columns) in pieces
+        )
+    masks = [mask] * len(queries) if mask is None or mask.shape[2] == 1 else mask.split(widths, dim=2)
+    pieces = zip(query_rows.split(widths, dim=2), queries, masks, strict=True)
+    return tuple(_attend_columns(piece, key, columns, kept) for piece, (_, columns), kept in pieces)
+
+
+def _attend_columns(query_rows: Tensor, key: Tensor, columns: Tensor, mask: Tensor | None) -> AttentionPair:
+    """Scores against the asked columns' keys only, for many rows."""
+    kept = None if mask is None else _gather_columns(mask, columns)
+    scores = _mask_scores(_score(query_rows, _gather_positions(key, columns)), kept)
+    return _normalize(scores, columns, None)
+
+
+def _normalize(asked: Tensor, columns: Tensor, scores: Tensor | None) -> AttentionPair:
+    """Scores of the asked columns (B, H, Q, K) and, for log_share, of whole rows (B, H, Q, M)."""
     asked = asked.masked_fill((columns < 0)[:, None, None], LOWEST_SCORE)
     log_alpha = asked.log_softmax(-1)
-    if not share:
+    if scores is None:
         return log_alpha, None
     return log_alpha, asked.logsumexp(-1) - scores.logsumexp(-1)
 
@@ -170,17 +187,17 @@ def _observe(
     share: bool,
     mean: bool | tuple[int, ...],
 ) -> SupervisedAttention:
-    pairs = []
-    for rows, columns in queries:
-        row_mask = _mask_of_rows(mask, rows, key.shape[2], causal)
-        pairs.append(attend_rows(query, key, rows, columns, scaling, row_mask, share))
+    pairs: tuple[AttentionPair, ...] = ()
+    if queries:
+        row_mask = _mask_of_rows(mask, torch.cat([rows for rows, _ in queries], dim=1), key.shape[2], causal)
+        pairs = attend_rows(query, key, queries, scaling, row_mask, share)
     averaged = None
     if mean:
         everything = torch.arange(query.shape[2], device=query.device)[None]
         row_mask = _mask_of_rows(mask, everything, key.shape[2], causal)
         heads = mean if isinstance(mean, tuple) else None
         averaged = head_mean(query, key, row_mask, scaling, heads, LOWEST_SCORE)
-    return SupervisedAttention(tuple(pairs), averaged)
+    return SupervisedAttention(pairs, averaged)
 
 
 def _is_causal(implementation: str, module: nn.Module, mask: Any, query_length: int, kwargs: dict[str, Any]) -> bool:
