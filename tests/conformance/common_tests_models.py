@@ -1,0 +1,177 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""transformers' common model and configuration tests on every model class here; run by `make conformance`.
+
+A class takes part by its line in CASES.
+"""
+
+import unittest
+from fnmatch import fnmatch
+from typing import Any, NamedTuple
+
+import torch
+from transformers import PreTrainedModel
+from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
+from transformers_tests.test_configuration_common import ConfigTester
+from transformers_tests.test_modeling_common import ModelTesterMixin
+
+from modeling import VLBertConfig, VLBertForPreTraining, VLBertForVGP, VLBertModel
+
+
+class VLBertTester:
+    """The small configuration and the inputs that the common tests ask for."""
+
+    config_class = VLBertConfig
+    batch_size = 3
+    seq_length = 7
+    num_regions = 5
+    num_hidden_layers = 2
+    num_attention_heads = 4
+    hidden_size = 32
+    is_training = True
+    # Text, regions and END: the length of states and attention maps.
+    encoder_seq_length = key_length = seq_length + num_regions + 1
+
+    def __init__(self, config_overrides: dict[str, Any]):
+        self.config_overrides = config_overrides
+
+    def get_config(self) -> VLBertConfig:
+        fields = {
+            "vocab_size": 99,
+            "hidden_size": self.hidden_size,
+            "num_hidden_layers": self.num_hidden_layers,
+            "num_attention_heads": self.num_attention_heads,
+            "intermediate_size": 37,
+            "max_position_embeddings": 64,
+            "region_feature_size": 16,
+            "region_classes": 9,
+            "coordinate_dim": 4,
+            # At the default, 0, no region would matter.
+            "visual_scale_text_init": 0.5,
+            "visual_scale_region_init": 0.5,
+        }
+        return VLBertConfig(**{**fields, **self.config_overrides})
+
+    def prepare_config_and_inputs_for_common(self) -> tuple[VLBertConfig, dict[str, torch.Tensor]]:
+        corners = torch.rand(self.batch_size, self.num_regions, 2, 2).sort(dim=2).values
+        inputs = {
+            "input_ids": torch.randint(5, 99, (self.batch_size, self.seq_length)),
+            "attention_mask": torch.ones(self.batch_size, self.seq_length, dtype=torch.long),
+            "token_type_ids": torch.randint(0, 2, (self.batch_size, self.seq_length)),
+            "region_features": torch.rand(self.batch_size, self.num_regions, 16),
+            "region_boxes": corners.flatten(2),
+            "region_attention_mask": torch.ones(self.batch_size, self.num_regions, dtype=torch.long),
+        }
+        return self.get_config(), inputs
+
+    def make_class_inputs(self, model_class: type[PreTrainedModel], batch_size: int) -> dict[str, torch.Tensor]:
+        """What a class takes beside the inputs of the base model; the same at each call."""
+        if model_class is VLBertForPreTraining:
+            return {"masked_regions": torch.arange(self.num_regions).expand(batch_size, -1) > 2}
+        if model_class is VLBertForVGP:
+            first = torch.arange(self.seq_length) < 3
+            return {
+                "phrase_mask": torch.stack([first, ~first]).expand(batch_size, -1, -1),
+                "phrase_pairs": torch.tensor([[[0, 1]]]).expand(batch_size, -1, -1),
+            }
+        return {}
+
+    def make_labels(self, model_class: type[PreTrainedModel]) -> dict[str, torch.Tensor]:
+        """What the losses of a class take; nothing for the base model."""
+        if model_class is VLBertForPreTraining:
+            labels = {
+                "labels": torch.ones(self.batch_size, self.seq_length, dtype=torch.long),
+                "region_labels": torch.ones(self.batch_size, self.num_regions, dtype=torch.long),
+            }
+            if self.get_config().relationship_head:
+                labels["relationship_labels"] = torch.ones(self.batch_size, dtype=torch.long)
+            return labels
+        if model_class is VLBertForVGP:
+            return {
+                "identification_labels": torch.ones(self.batch_size, dtype=torch.long),
+                "vgp_labels": torch.ones(self.batch_size, 1, dtype=torch.long),
+            }
+        return {}
+
+
+class Case(NamedTuple):
+    """A class under test, in one configuration; `skips` says why tests cannot apply, by a pattern of their names."""
+
+    model_class: type[PreTrainedModel]
+    tester_class: type[VLBertTester]
+    variant: str = ""
+    config: dict[str, Any] = {}
+    skips: dict[str, str] = {}
+
+
+# These are skipped by transformers too, but for reasons that would be wrong or unclear here.
+SKIPS = {
+    "test_resize_position_vector_embeddings": "like BERT, it has no resize_position_embeddings",
+    "test_sdpa_can_dispatch_composite_models": "it is not made of several models",
+    "test_model_rope_*": "it has no rotary position embedding",
+    "test_vision_axial_rope": "it has no rotary position embedding",
+}
+NO_LOSS = {**SKIPS, "test_training*": "a base model has no loss"}
+NO_GROUNDING_LOSS = {
+    **SKIPS,
+    "test_training_gradient_checkpointing*": (
+        "every weight is to have a gradient, but the grounding head gets its loss from a method of "
+        "attention_supervision, not from the model"
+    ),
+}
+
+# Every class, and what makes its configuration and inputs. Variants take the branches the defaults leave.
+CASES = (
+    Case(VLBertModel, VLBertTester, skips=NO_LOSS),
+    Case(VLBertModel, VLBertTester, "projected", {"visual_size": 24, "visual_norm": False}, NO_LOSS),
+    Case(VLBertForPreTraining, VLBertTester, skips=SKIPS),
+    Case(VLBertForPreTraining, VLBertTester, "relationship", {"relationship_head": True}, SKIPS),
+    Case(VLBertForVGP, VLBertTester, skips=SKIPS),
+    Case(
+        VLBertForVGP,
+        VLBertTester,
+        "grounding",
+        {"grounding_head": True, "identification_pooling": "cls"},
+        NO_GROUNDING_LOSS,
+    ),
+)
+
+# Some of the tests run on base models only and know them by this table of transformers' own.
+MODEL_MAPPING_NAMES[VLBertConfig.model_type] = VLBertModel.__name__
+
+
+class CommonTests(ModelTesterMixin):
+    """The common tests for one case."""
+
+    case: Case
+    # Given beside input_ids when the attention back ends are compared.
+    additional_model_inputs = ("region_features", "region_boxes", "region_attention_mask")
+
+    def setUp(self) -> None:
+        self.model_tester = self.case.tester_class(self.case.config)
+        self.all_model_classes = (self.case.model_class,)
+        for pattern, reason in self.case.skips.items():
+            if fnmatch(self._testMethodName, pattern):
+                self.skipTest(reason)
+
+    def _prepare_for_class(self, inputs_dict, model_class, return_labels=False):
+        inputs = super()._prepare_for_class(inputs_dict, model_class)
+        # Some tests enlarge the batch first.
+        batch_size = len(next(iter(inputs.values())))
+        inputs.update(self.model_tester.make_class_inputs(model_class, batch_size))
+        if return_labels:
+            inputs.update(self.model_tester.make_labels(model_class))
+        return inputs
+
+
+for case in CASES:
+    name = f"{case.model_class.__name__}Test{case.variant and '_' + case.variant}"
+    bases = (CommonTests, unittest.TestCase)
+    globals()[name] = type(name, bases, {"case": case, "__module__": __name__})
+    del name
+
+
+class ConfigurationTest(unittest.TestCase):
+    """Saving, loading and common fields of every configuration class."""
+
+    def test_vl_bert(self) -> None:
+        ConfigTester(self, config_class=VLBertConfig, hidden_size=36, num_attention_heads=4).run_common_tests()

@@ -1,0 +1,58 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""transformers' common processor tests on every processor here; run by `make conformance`."""
+
+import unittest
+from unittest import mock
+
+import numpy as np
+from transformers import BertTokenizer
+from transformers_tests.test_processing_common import ProcessorTesterMixin
+
+from processing import VLBertProcessor
+
+WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] lower newer upper older longer string a b c ##s".split()
+
+IN_SIGNATURE = (
+    "no modality of ProcessingKwargs describes texts with regions, so the options stand in the signature of __call__"
+)
+SKIPS = {
+    "test_call_arguments_default_none": IN_SIGNATURE,
+    "test_call_arguments_not_in_processor_kwargs": IN_SIGNATURE,
+    "test_flat_kwarg_applied_when_modality_dict_lacks_it": IN_SIGNATURE,
+}
+
+
+class VLBertProcessorTest(ProcessorTesterMixin, unittest.TestCase):
+    processor_class = VLBertProcessor
+
+    @classmethod
+    def setUpClass(cls):
+        # The tests compare a processor that was saved with one that was loaded. Saving a class whose code travels with
+        # it marks the object with an `auto_map`, loading drops that again; classes of the library have none.
+        cls.enterClassContext(mock.patch.object(VLBertProcessor, "_auto_class", None))
+        super().setUpClass()
+
+    def setUp(self):
+        if self._testMethodName in SKIPS:
+            self.skipTest(SKIPS[self._testMethodName])
+
+    @classmethod
+    def _setup_tokenizer(cls) -> BertTokenizer:
+        return BertTokenizer(vocab={word: index for index, word in enumerate(WORDS)})
+
+    @staticmethod
+    def prepare_processor_dict() -> dict:
+        return {"max_regions": 7, "region_feature_size": 16, "iou_threshold": 0.6}
+
+    def test_model_input_names(self):
+        """Upstream calls with text and images; here regions and phrases make up the rest of the names."""
+        processor = self.get_processor()
+        phrases = [{"text": 0, "start": 0, "end": 5, "regions": [1]}, {"text": 0, "start": 6, "end": 11}]
+        inputs = processor(
+            self.prepare_text_inputs(),
+            region_features=np.ones((2, 16), dtype=np.float32),
+            region_boxes=[[0.1, 0.1, 0.5, 0.5], [0.2, 0.2, 0.9, 0.9]],
+            phrases=phrases,
+            phrase_pairs=[[0, 1]],
+        )
+        self.assertSetEqual(set(inputs.keys()), set(processor.model_input_names))
