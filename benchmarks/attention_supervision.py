@@ -1,10 +1,10 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Step time and peak memory of attention supervision, against no supervision (SDPA) and eager attention maps.
 
-`python -m benchmarks.attention_supervision [--quick] [--device cuda] [--dtype bfloat16]` prints ratios only: the seconds
-of one machine say little about another. One step is a forward and a backward pass of VL-BERT (6 layers of BERT-base
-width, batch 4, 8 phrases of 3 words with a region each: 24 supervised words and 8 regions an example), without padding
-and without dropout (with attention dropout SDPA has no kernel on a CPU and builds maps of its own).
+`python -m benchmarks.attention_supervision [--quick] [--device cuda] [--dtype bfloat16]` prints ratios only: one
+machine's seconds say little about another's. One step is a forward and a backward pass of VL-BERT (6 layers of
+BERT-base width, batch 4, 8 phrases of 3 words with a region each: 24 supervised words and 8 regions an example),
+without padding and without dropout (with attention dropout SDPA has no kernel on a CPU and builds maps of its own).
 
 Times are medians over rounds that take every mode in turn; on a CPU they are the process's CPU seconds, which other
 processes on a busy machine hardly lengthen. Memory is the peak above weights, gradients and inputs, each mode in a

@@ -156,23 +156,31 @@ def test_flex_attention_reports_the_same():
             torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
 
 
-def test_flash_attention_gets_its_own_name_and_mask(monkeypatch):
-    """With a stand-in for the kernel: what it is told, and that its (B, N) mask is honoured."""
-    model, inputs = bert(), embeddings()
-    expected = run(supervised(model), inputs, attention_mask=PADDING, attention_queries=((ROWS, COLUMNS),))
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@pytest.mark.parametrize("make", [bert, llama])
+def test_flash_attention_gets_its_own_name_and_mask(monkeypatch, make, padded):
+    """With a stand-in for the kernel: what it is told, and that its (B, N) mask and its causality are honoured."""
+    mask = PADDING if padded else None
+    queries = ((torch.tensor([[12, 14], [12, 14]]), COLUMNS), (torch.tensor([[5], [6]]), MANY[1] % 8))
+    model, inputs = make(), embeddings()
+    expected = run(supervised(model), inputs, attention_mask=mask, attention_queries=queries)
     told = []
 
     def kernel(module, query, key, value, attention_mask, **kwargs):
         told.append((module.config._attn_implementation, attention_mask))
-        return ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, key, value, attention_mask[:, None, None], **kwargs)
+        seen = torch.ones(LENGTH, LENGTH, dtype=torch.bool)
+        seen = seen.tril() if module.is_causal else seen
+        seen = seen if attention_mask is None else seen & attention_mask[:, None, None]
+        return ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, key, value, seen.expand(2, 1, -1, -1), **kwargs)
 
     monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._local_mapping, "flash_attention_2", kernel)
     model.config._attn_implementation_internal = "flash_attention_2"
     model.set_attn_implementation(supervised_implementation(model))
-    found = run(model, inputs, attention_mask=PADDING, attention_queries=((ROWS, COLUMNS),))
-    assert told[0][0] == "flash_attention_2" and torch.equal(told[0][1], PADDING.bool())
+    found = run(model, inputs, attention_mask=mask, attention_queries=queries)
     assert model.config._attn_implementation == "supervised_fa2"
-    torch.testing.assert_close(found[-1].pairs[0], expected[-1].pairs[0])
+    assert told[0][0] == "flash_attention_2"
+    assert torch.equal(told[0][1], PADDING.bool()) if padded else told[0][1] is None
+    torch.testing.assert_close(found[-1].pairs, expected[-1].pairs)
 
 
 def test_scores_that_are_not_repeated_are_refused():
