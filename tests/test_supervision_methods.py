@@ -355,6 +355,13 @@ def test_semi_direct_layers_and_heads_select():
     torch.testing.assert_close(losses_of(model, method, batch), expected)
 
 
+def test_padded_tokens_and_regions_are_never_aligned():
+    batch = make_batch()
+    everywhere = {name: torch.ones_like(batch[name]) for name in ("phrase_mask", "phrase_regions")}
+    expected = batch["attention_mask"].bool()[:, :, None] & batch["region_attention_mask"].bool()[:, None]
+    assert torch.equal(align(batch | everywhere), expected)
+
+
 def test_maps_of_zeros_stay_finite():
     maps = torch.zeros(1, 1, 3, 3).requires_grad_()
     log_alpha, log_share = from_attention_maps(maps, torch.tensor([[0, -1]]), torch.tensor([[1, 2, -1]]))
