@@ -31,6 +31,10 @@ quality: $(INSTALLED)  ## format check, lint, types, Hugging Face model conventi
 conformance: $(INSTALLED)  ## run transformers' own common model tests on every class here
 	$(BIN)/python -m tests.conformance.run
 
+.PHONY: oldest
+oldest: $(INSTALLED)  ## save/load and parity tests on the oldest supported transformers
+	$(BIN)/python -m tests.conformance.oldest
+
 bench: $(INSTALLED)  ## side-by-side speed and memory ratios
 	$(BIN)/python -m benchmarks.attention_supervision
 
