@@ -72,7 +72,7 @@ def fetch_source(version: str, cache: Path) -> Path:
         if done.returncode != 0 or not found.exists():
             reason = (done.stderr.strip() or f"pip saved {os.listdir(folder)}").splitlines()[-1]
             raise UpstreamError(
-                f"{name} could not be downloaded from the package index: {reason} Its tests are what is run here; "
+                f"{name} could not be downloaded from the package index: {reason}. Its tests are what is run here; "
                 f"connect to an index that has it, or put the file into {cache}."
             )
         os.replace(found, archive)
@@ -90,7 +90,7 @@ def unpack_tests(archive: Path, folder: Path) -> None:
         with tarfile.open(archive) as source:
             count = sum(_unpack_member(source, member, folder) for member in source)
     except (tarfile.TarError, EOFError, OSError) as error:
-        raise UpstreamError(f"{archive}: {error} Delete the file and start again.") from error
+        raise UpstreamError(f"{archive}: {error}. Delete the file and start again.") from error
     if not count:
         raise UpstreamError(f"{archive}: holds no tests/ folder; expected a source distribution of transformers.")
     for name, text in MISSING_MODULES.items():
