@@ -55,9 +55,9 @@ def make_batch(size: int = 4, grounded: bool = True) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(5)
     text_lengths, region_lengths = [9, 5, 7, 6], [6, 3, 4, 6]
     phrases = {
-        0: [([1, 2], [2]), ([4, 5, 6], [1, 3, 4]), ([7], [])],
+        0: [([0, 1, 2], [2]), ([4, 5, 6], [1, 3, 4]), ([7], [])],
         1: [([1, 2, 3], [1, 2]), ([3], [2])],
-        3: [([2], [5]), ([1, 2], [4]), ([4], [3, 1])],
+        3: [([2], [0, 5]), ([1, 2], [4]), ([4], [3, 1])],
     }
     phrase_mask = torch.zeros(4, 3, TEXT, dtype=torch.bool)
     phrase_regions = torch.zeros(4, 3, REGIONS, dtype=torch.bool)
