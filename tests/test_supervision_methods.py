@@ -290,6 +290,25 @@ def test_indirect_equals_a_plain_formulation(variant):
     assert (total / count).item() == pytest.approx(expected, rel=1e-5)
 
 
+def test_indirect_leaves_out_phrases_that_no_candidate_grounds():
+    batch = {
+        "phrase_mask": torch.tensor([[[1, 0], [0, 1], [0, 0]]]),  # the third is padding
+        "phrase_regions": torch.tensor([[[1, 0, 0], [1, 1, 0], [0, 1, 0]]]),  # the first names the whole image alone
+        "region_attention_mask": torch.tensor([[1, 1, 0]]),
+        "region_candidate_mask": torch.tensor([[0, 1, 0]]),
+    }
+    method = get_method("indirect", variant="released")
+    assert method.counts(batch)["grounding"] == 1
+    del batch["region_candidate_mask"]
+    assert method.counts(batch)["grounding"] == 4  # two phrases with two regions each
+
+
+@pytest.mark.parametrize("variant", ["paper", "released"])
+def test_direct_asks_for_the_share_only_where_it_is_read(variant):
+    asked = get_method("direct", variant=variant).forward_kwargs(make_batch())
+    assert asked["attention_share"] == (variant == "released")
+
+
 def test_released_takes_the_first_region_of_a_token():
     batch = make_batch(size=2)
     single = {
