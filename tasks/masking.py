@@ -7,7 +7,7 @@ from torch import Tensor
 
 WORD_PROBABILITY = 0.15
 REGION_PROBABILITY = 0.15
-REGION_KEPT = 0.1  # of the chosen regions, how many keep their feature and are still predicted (public code)
+REGIONS_KEPT = 0.1  # of the chosen regions, how many keep their feature and are still predicted (public code)
 
 
 class WordMasker:
@@ -42,7 +42,10 @@ class WordMasker:
 
 
 def choose_regions(
-    candidates: np.ndarray, rng: np.random.Generator, probability: float = REGION_PROBABILITY
+    candidates: np.ndarray,
+    rng: np.random.Generator,
+    probability: float = REGION_PROBABILITY,
+    kept: float = REGIONS_KEPT,
 ) -> tuple[np.ndarray, np.ndarray]:
     """One row's regions to predict, and those of them whose feature is hidden.
 
@@ -53,7 +56,7 @@ def choose_regions(
         (R,) bool predicted, (R,) bool hidden; hidden is a subset of predicted.
     """
     predicted = candidates & (rng.random(len(candidates)) < probability)
-    hidden = predicted & (rng.random(len(candidates)) >= REGION_KEPT)
+    hidden = predicted & (rng.random(len(candidates)) >= kept)
     return predicted, hidden
 
 

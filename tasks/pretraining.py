@@ -14,7 +14,14 @@ from torch.nn import functional as F
 from evaluation.classification import ClassificationAccuracy
 from modeling import VLBertForPreTraining
 
-from .masking import WordMasker, choose_regions, mean_of_visible
+from .masking import (
+    REGION_PROBABILITY,
+    REGIONS_KEPT,
+    WORD_PROBABILITY,
+    WordMasker,
+    choose_regions,
+    mean_of_visible,
+)
 from .task import Batch, LossComponent, RowGenerator, Task, region_arguments
 
 
@@ -38,19 +45,33 @@ def collate(
     regions: Sequence[Any] | None,
     processor: Any,
     generator: RowGenerator,
+    *,
+    word_probability: float = WORD_PROBABILITY,
+    region_probability: float = REGION_PROBABILITY,
+    regions_kept: float = REGIONS_KEPT,
 ) -> dict[str, Any]:
-    """Captions -> masked model inputs and targets, see `VLBertForPreTraining.forward`."""
+    """Captions -> masked model inputs and targets, see `VLBertForPreTraining.forward`.
+
+    Args:
+        word_probability: chance of a word to be predicted.
+        region_probability: chance of a region to be predicted.
+        regions_kept: share of the predicted regions that stay visible.
+
+    Raises:
+        ValueError: no regions.
+    """
+    if regions is None:
+        raise ValueError("pre-training on captions needs regions: give data.regions a region table")
     batch = dict(processor(text=[row["text"] for row in rows], return_tensors="pt", **region_arguments(regions)))
     generators = [generator(row["caption_id"]) for row in rows]
-    mask_words(batch, _word_masker(processor.tokenizer), generators)
-    if regions is not None:
-        mask_regions(batch, [record.classes for record in regions], generators)
+    mask_words(batch, _word_masker(processor.tokenizer, word_probability), generators)
+    mask_regions(batch, [record.classes for record in regions], generators, region_probability, regions_kept)
     return batch
 
 
 @lru_cache(maxsize=4)
-def _word_masker(tokenizer: Any) -> WordMasker:
-    return WordMasker(tokenizer)
+def _word_masker(tokenizer: Any, probability: float) -> WordMasker:
+    return WordMasker(tokenizer, probability)
 
 
 def mask_words(batch: dict[str, Any], masker: WordMasker, generators: Sequence[np.random.Generator]) -> None:
@@ -61,11 +82,15 @@ def mask_words(batch: dict[str, Any], masker: WordMasker, generators: Sequence[n
 
 
 def mask_regions(
-    batch: dict[str, Any], classes: Sequence[np.ndarray], generators: Sequence[np.random.Generator]
+    batch: dict[str, Any],
+    classes: Sequence[np.ndarray],
+    generators: Sequence[np.random.Generator],
+    probability: float = REGION_PROBABILITY,
+    kept: float = REGIONS_KEPT,
 ) -> None:
     """Adds `masked_regions` and `region_labels` (B, R), and takes the hidden regions out of the whole-image mean."""
     candidates = batch["region_candidate_mask"]
-    chosen = [choose_regions(row, rng) for row, rng in zip(candidates.numpy(), generators, strict=True)]
+    chosen = [choose_regions(r, rng, probability, kept) for r, rng in zip(candidates.numpy(), generators, strict=True)]
     predicted, hidden = (torch.from_numpy(np.stack(part)) for part in zip(*chosen, strict=True))
     labels = torch.full(candidates.shape, -100, dtype=torch.int64)
     for row, mask, values in zip(labels, candidates, classes, strict=True):

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 Batch = Mapping[str, Any]
 RowGenerator = Callable[[str], np.random.Generator]
@@ -65,11 +66,11 @@ class Task:
     name: str
     builder: str
     layout: str
-    model_class: type
+    model_class: type[PreTrainedModel]
     model_inputs: tuple[str, ...]
     losses: tuple[LossComponent, ...]
     metrics: Callable[[], list[Metric]]
-    collate: Callable[[Sequence[Mapping[str, Any]], Sequence[Any] | None, Any, RowGenerator], dict[str, Any]]
+    collate: Callable[..., dict[str, Any]]
     to_rows: Callable[[Any], Any] = field(default=lambda split: split)
 
 

@@ -8,6 +8,7 @@ import torch
 from transformers import TrainingArguments
 
 from attention_supervision import get_method
+from evaluation import AttentionGrounding
 from tasks import TASKS
 from tests.tiny_vgp import tiny_model, tiny_processor, tiny_rows, tiny_table
 from training.data import Collator
@@ -32,6 +33,7 @@ def make_trainer(directory, method="direct", model=None, rows=None, **arguments)
         train_dataset=rows if rows is not None else tiny_rows(table),
         eval_dataset=tiny_rows(table, seed=9),
         task=TASKS["vgp"],
+        metrics=lambda: [*TASKS["vgp"].metrics(), AttentionGrounding()],
         method=method,
     )
 
@@ -117,6 +119,6 @@ def test_resume_continues_exactly(tmp_path):
 
 def test_every_example_is_measured_once(tmp_path):
     trainer = make_trainer(tmp_path, per_device_eval_batch_size=3)
-    figures = trainer.measure(trainer.eval_dataset, TASKS["vgp"].metrics())
+    figures = trainer.measure(trainer.eval_dataset)
     assert figures["identification_count"] == len(trainer.eval_dataset) == 16
     assert figures["vgp_count"] == sum(len(row["phrase_pairs"]) for row in trainer.eval_dataset)

@@ -70,7 +70,7 @@ def tiny_table(images: int, seed: int = 0) -> TinyTable:
 
 
 def tiny_rows(table: TinyTable, seed: int = 1) -> Dataset:
-    """Two rows an image: a matching pair of captions with phrases, and a pair with a wrong caption, some ungrounded."""
+    """Two rows an image: a matching pair of captions with phrases, and one with a wrong caption; ragged grounding."""
     rng = np.random.default_rng(seed)
     rows = []
     for image, regions in table.items():

@@ -22,10 +22,11 @@ class Collator:
         processor: the model family's processor.
         regions: a region table, or None for text alone.
         seed: of the draws.
+        options: keyword arguments of the task's `collate`.
     """
 
-    def __init__(self, task: Task, processor: Any, regions: Any | None, seed: int = 0):
-        self.task, self.processor, self.regions, self.seed = task, processor, regions, seed
+    def __init__(self, task: Task, processor: Any, regions: Any | None, seed: int = 0, **options: Any):
+        self.task, self.processor, self.regions, self.seed, self.options = task, processor, regions, seed, options
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # seen by running DataLoader workers too
 
     def set_epoch(self, epoch: int) -> None:
@@ -34,7 +35,7 @@ class Collator:
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         records = None if self.regions is None else [self.regions[row["image_id"]] for row in rows]
-        return self.task.collate(rows, records, self.processor, self.generator)
+        return self.task.collate(rows, records, self.processor, self.generator, **self.options)
 
     def generator(self, key: str) -> np.random.Generator:
         """The random generator of the row with this key, in this epoch."""

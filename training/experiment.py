@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Runs a recipe: data, a shared start, every supervision method from it, and what they are worth."""
 
+import inspect
 import json
 import shutil
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from tasks import TASKS, Task
 
 from .checkpoint import is_complete, last_complete_checkpoint, seal
 from .data import Collator
-from .recipe import Model, Recipe, RecipeError
+from .recipe import Model, Recipe, RecipeError, check_names
 from .setup import Prepared, make_model, make_processor, prepare_data, training_arguments
 from .trainer import GroundingTrainer
 
@@ -38,6 +39,7 @@ def run(recipe: Recipe) -> dict[str, Any]:
     task = TASKS[recipe.task]
     say(f"data: {recipe.data.data_dir}")
     data = prepare_data(task, recipe.data, recipe.seed)
+    _check_grounding(recipe, data)
     processor = make_processor(recipe.model)
     source = _shared_start(recipe, output, processor)
     names = list(recipe.methods) + ([TEXT_ONLY] if recipe.text_only_baseline else [])
@@ -49,13 +51,16 @@ def run(recipe: Recipe) -> dict[str, Any]:
 
 
 def check(recipe: Recipe) -> None:
-    """Refuses what would fail later: unknown names, a method that needs grounding on data that has none."""
+    """Refuses what would fail later: unknown names and options, a method that needs grounding without regions."""
     for kind, name, known in [
         ("task", recipe.task, TASKS),
         *(("start.task", s.task, TASKS) for s in [recipe.start] if s),
     ]:
         if name not in known:
             raise RecipeError(f"unknown {kind} {name!r}; known: {', '.join(sorted(known))}")
+    if recipe.start is not None:
+        parameters = inspect.signature(TASKS[recipe.start.task].collate).parameters.values()
+        check_names(recipe.start.options, [p.name for p in parameters if p.kind is p.KEYWORD_ONLY], "start.options.")
     if not recipe.output_dir:
         raise RecipeError("output_dir is empty: say where the run's files go")
     for name in recipe.methods:
@@ -65,6 +70,17 @@ def check(recipe: Recipe) -> None:
                 f"method {name!r} supervises attention on regions, but data.regions is null: "
                 "give a region table, or use method 'none'"
             )
+
+
+def _check_grounding(recipe: Recipe, data: Prepared) -> None:
+    """Refuses methods that need grounding where no training row has any."""
+    needing = [name for name in recipe.methods if get_method(name).needs_grounding]
+    rows = data.splits["train"]
+    if needing and not any(phrase["boxes"] for phrases in rows["phrases"] for phrase in phrases):
+        raise RecipeError(
+            f"method {needing[0]!r} needs grounding, but no phrase of the {len(rows)} training rows in "
+            f"{recipe.data.data_dir} has a box: give data with boxes, or use method 'none'"
+        )
 
 
 def say(message: str) -> None:
@@ -114,7 +130,9 @@ def _shared_start(recipe: Recipe, output: Path, processor: Any) -> Model:
         data = prepare_data(task, replace(recipe.data, **recipe.start.data), recipe.seed)
         set_seed(recipe.seed)
         model = make_model(task.model_class, recipe.model, processor)
-        trainer = make_trainer(recipe, task, "none", model, processor, data, directory, recipe.start.training)
+        trainer = make_trainer(
+            recipe, task, "none", model, processor, data, directory, recipe.start.training, **recipe.start.options
+        )
         _fit(trainer, recipe, directory)
         if trainer.is_world_process_zero():
             seal(directory)
@@ -131,20 +149,23 @@ def make_trainer(
     data: Prepared,
     directory: Path,
     training: Mapping[str, Any],
+    **task_options: Any,
 ) -> GroundingTrainer:
     """The Trainer of one run; `method_name` with the recipe's options supervises the attention."""
     method = get_method(method_name, **recipe.supervision.options.get(method_name, {}))
     model.set_attn_implementation(supervised_implementation(model))
     method.prepare(model)
+    grounded = data.regions is not None and "phrase_mask" in task.model_inputs
     return GroundingTrainer(
         model,
         training_arguments(recipe, directory, training),
-        data_collator=Collator(task, processor, data.regions, recipe.seed),
+        data_collator=Collator(task, processor, data.regions, recipe.seed, **task_options),
         train_dataset=data.splits["train"],
         eval_dataset=data.splits["validation"],
         processing_class=processor,
         task=task,
         method=method,
+        metrics=lambda: task.metrics() + ([AttentionGrounding()] if grounded else []),
         attention_weight=recipe.supervision.weight,
     )
 
@@ -176,18 +197,13 @@ def _train_method(
     model = make_model(task.model_class, recipe.model, processor, **get_method(method_name).model_config)
     trainer = make_trainer(recipe, task, method_name, model, processor, data, directory, recipe.training)
     seconds = _fit(trainer, recipe, directory)
-    figures = {split: _measure(trainer, data.splits[split], blind, split) for split in ("validation", "test")}
+    figures = {name: trainer.measure(data.splits[name], f"evaluate {name}") for name in ("validation", "test")}
     result = {**_headline(figures, blind), "figures": figures, "train_seconds": seconds}
     if trainer.is_world_process_zero():
         write_json(directory / "results.json", result)
         seal(directory)
     trainer.accelerator.wait_for_everyone()
     return result
-
-
-def _measure(trainer: GroundingTrainer, rows: Any, blind: bool, split: str) -> dict[str, Any]:
-    metrics = trainer.task.metrics() + ([] if blind else [AttentionGrounding()])
-    return trainer.measure(rows, metrics, description=f"evaluate {split}")
 
 
 def _headline(figures: dict[str, dict[str, Any]], blind: bool) -> dict[str, Any]:

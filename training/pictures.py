@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Pictures of held-out images: which regions the words of a caption attend to, method by method."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ def draw_pictures(results: Mapping[str, Any], recipe: Recipe, directory: Path) -
     """
     task = TASKS[recipe.task]
     data = prepare_data(task, recipe.data, recipe.seed)
+    assert data.regions is not None  # without regions there is no figure of attention, and no call
     rows = _rows_to_show(data, Path(recipe.data.data_dir) / "flickr30k-images", recipe.pictures)
     directory.mkdir(parents=True, exist_ok=True)
     shown: list[dict[str, list[WordAttention]]] = [{} for _ in rows]
@@ -78,7 +79,7 @@ def _word(phrase: Mapping[str, Any], boxes: np.ndarray, weights: np.ndarray, gol
     return WordAttention(phrase["text"], (phrase["start"], phrase["end"]), boxes, weights, gold)
 
 
-def _draw(row: Mapping[str, Any], image: Path, words: dict[str, Sequence[WordAttention]], directory: Path) -> Path:
+def _draw(row: Mapping[str, Any], image: Path, words: dict[str, list[WordAttention]], directory: Path) -> Path:
     path = directory / f"{row['image_id']}.png"
     method_comparison_figure(Image.open(image).convert("RGB"), row["caption1"], words, path)
     return path

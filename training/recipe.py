@@ -65,9 +65,10 @@ class Supervision:
 
 @dataclass
 class Start:
-    """Training before the methods, shared by all of them."""
+    """Training before the methods, shared by all of them; `options` go to the task (how much is masked, ...)."""
 
     task: str = "pretraining"
+    options: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
 
@@ -154,18 +155,21 @@ def _build(kind: type, content: Any, source: str, prefix: str) -> Any:
         raise RecipeError(f"{source}: {prefix or 'the recipe'} must be a section of keys, found {content!r}")
     known = {f.name: f for f in dataclasses.fields(kind)}
     hints = typing.get_type_hints(kind)
-    values = {}
-    for key, value in content.items():
-        if key not in known:
-            raise RecipeError(f"{source}: unknown key {prefix + str(key)!r}{nearest(str(key), known, prefix)}")
-        values[key] = _convert(hints[key], value, source, prefix + key)
-    return kind(**values)
+    check_names(content, known, prefix, f"{source}: ")
+    return kind(**{key: _convert(hints[key], value, source, prefix + key) for key, value in content.items()})
 
 
-def nearest(key: str, known: typing.Iterable[str], prefix: str) -> str:
-    """The end of an error message about an unknown key: the nearest known one, or all of them."""
-    close = difflib.get_close_matches(key, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {prefix + close[0]!r}?" if close else f"; known keys: {', '.join(sorted(known))}"
+def check_names(given: typing.Iterable[str], known: typing.Collection[str], prefix: str, source: str = "") -> None:
+    """Refuses a key that nobody reads.
+
+    Raises:
+        RecipeError: names the key and the nearest known one, or all of them.
+    """
+    for name in given:
+        if name not in known:
+            close = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
+            hint = f"did you mean {prefix + close[0]!r}?" if close else f"known keys: {', '.join(sorted(known))}"
+            raise RecipeError(f"{source}unknown key {prefix + str(name)!r}; {hint}")
 
 
 def _convert(hint: Any, value: Any, source: str, key: str) -> Any:

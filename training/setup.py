@@ -8,17 +8,17 @@ from typing import Any
 
 import datasets
 from accelerate import PartialState
-from transformers import AutoTokenizer, BertTokenizer, PreTrainedModel, TrainingArguments
+from transformers import AutoConfig, AutoTokenizer, BertTokenizer, PreTrainedModel, TrainingArguments
 
 from dataset_scripts.builders import BUILDERS
 from dataset_scripts.region_table import RegionTable
-from dataset_scripts.scenes import write_scenes
+from dataset_scripts.scene_dataset import write_scenes
 from modeling import VLBertConfig
 from processing import VLBertProcessor
 from tasks import Task
 
 from .data import check_regions, limit_rows
-from .recipe import Data, Model, Recipe, RecipeError, nearest
+from .recipe import Data, Model, Recipe, RecipeError, check_names
 
 
 @dataclasses.dataclass
@@ -81,18 +81,27 @@ def make_model(model_class: type[PreTrainedModel], model: Model, processor: Any,
     """The recipe's model: from a checkpoint, from BERT, or new. `config` adds fields to the recipe's own."""
     fields = {**model.config, **config}
     if model.source:
+        _check_family(model_class, model.source)
         return model_class.from_pretrained(model.source, **fields)
     if model.bert:
         return model_class.from_bert(model.bert, **fields)  # type: ignore[attr-defined]
     return model_class(VLBertConfig(vocab_size=len(processor.tokenizer), **fields))
 
 
+def _check_family(model_class: type[PreTrainedModel], source: str) -> None:
+    """Refuses a checkpoint of another family, which transformers would load as random weights with a warning."""
+    found, wanted = AutoConfig.from_pretrained(source).model_type, VLBertConfig.model_type
+    if found != wanted:
+        raise RecipeError(
+            f"model.source {source} is a checkpoint of the family {found!r}, {model_class.__name__} of {wanted!r}: "
+            "give a converted checkpoint (python -m modeling.convert), or a BERT as model.bert"
+        )
+
+
 def training_arguments(recipe: Recipe, output_dir: Path, training: Mapping[str, Any]) -> TrainingArguments:
     """`TrainingArguments` of the recipe's `training` section; unknown names are refused."""
     known = {field.name for field in dataclasses.fields(TrainingArguments) if field.init}
-    for name in training:
-        if name not in known:
-            raise RecipeError(f"unknown key 'training.{name}'{nearest(name, known, 'training.')}")
+    check_names(training, known, "training.")
     # The collator reads more columns than the model takes, and the task names its own labels.
     fixed = {"output_dir": str(output_dir), "remove_unused_columns": False, "label_names": []}
     return TrainingArguments(**{"seed": recipe.seed, "report_to": "none", "disable_tqdm": False, **training, **fixed})

@@ -1,9 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The Trainer: task losses plus attention supervision, each counted exactly, and streaming evaluation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from accelerate.utils import gather_object
@@ -29,20 +29,31 @@ class GroundingTrainer(Trainer):
     Args:
         task: what is trained.
         method: how attention is supervised, see `attention_supervision`.
+        metrics: makes the streaming metrics of one evaluation.
         attention_weight: factor of the attention loss in the total.
     """
 
-    def __init__(self, *args, task: Task, method: SupervisionMethod, attention_weight: float = 1.0, **kwargs):
+    def __init__(
+        self,
+        *args,
+        task: Task,
+        method: SupervisionMethod,
+        metrics: Callable[[], list[Metric]],
+        attention_weight: float = 1.0,
+        **kwargs,
+    ):
         kwargs.setdefault("callbacks", []).append(_EpochCallback(kwargs["data_collator"]))
         super().__init__(*args, **kwargs)
-        self.task, self.method, self.attention_weight = task, method, attention_weight
+        self.task, self.method, self.metrics = task, method, metrics
+        self.attention_weight = attention_weight
         self.loss_is_scaled_for_ga = True
         self._logged: dict[str, Tensor] = {}
         self._logged_from: int | None = None
 
     # Losses
 
-    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> dict[str, Tensor] | None:
+    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Any:
+        """Name of each component -> its count over the micro-batches of all processes, () float64."""
         if not batch_samples:
             return None
         counts = [self._counts(batch) for batch in batch_samples]
@@ -99,24 +110,25 @@ class GroundingTrainer(Trainer):
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
         """Streams the split through the task's metrics; logs and returns `<prefix>_<figure>`."""
-        figures = self.measure(eval_dataset if eval_dataset is not None else self.eval_dataset, self.task.metrics())
+        figures = self.measure(eval_dataset if eval_dataset is not None else self.eval_dataset)
         scalars = {f"{metric_key_prefix}_{k}": v for k, v in figures.items() if isinstance(v, int | float)}
         self.log(scalars)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, scalars)
         return scalars
 
     @torch.no_grad()
-    def measure(self, dataset: Any, metrics: Sequence[Any], description: str = "evaluate") -> dict[str, Any]:
+    def measure(self, dataset: Any, description: str = "evaluate") -> dict[str, Any]:
         """Every figure of the metrics over a data set, each example once, whatever the number of processes."""
+        model, metrics = cast(torch.nn.Module, self.model), self.metrics()
         rank, world = self.accelerator.process_index, self.accelerator.num_processes
         share = Subset(dataset, range(rank, len(dataset), world))
         loader = DataLoader(share, self.args.eval_batch_size, collate_fn=self.data_collator)
-        self.model.eval()
+        model.eval()
         for batch in tqdm(loader, desc=description, leave=False, disable=rank > 0 or self.args.disable_tqdm):
             batch = self._prepare_inputs(batch)
             given = {name: batch[name] for name in self.task.model_inputs if name in batch}
             asked = {key: value for metric in metrics for key, value in metric.forward_kwargs(batch).items()}
-            outputs = self.model(**given, **asked)
+            outputs = model(**given, **asked)
             for metric in metrics:
                 metric.update(outputs, batch)
         return {key: value for metric in metrics for key, value in metric.compute(_merged(metric)).items()}
