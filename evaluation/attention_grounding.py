@@ -1,8 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Where attention looks: for each layer and head, how often a grounded word's favourite region is a right one.
 
-Audits leave the whole-image region and END out: a head answers among detected regions. Shape letters: B batch, L layers,
-H heads, T text, R regions, P phrases, Q asked rows, K asked columns, N sequence.
+Audits leave the whole-image region and END out: a head answers among detected regions. Shape letters: B batch,
+L layers, H heads, T text, R regions, P phrases, Q asked rows, K asked columns, N sequence.
 """
 
 from collections.abc import Mapping
@@ -23,8 +23,8 @@ class AttentionGrounding:
     A grounded token is one of a phrase with at least one detected region; it counts as right when the candidate region
     with the most attention is one of the phrase's. Tokens of phrases that no detected region matches do not count.
 
-    Reported (see `compute`): accuracy by head (L, H), by layer of the rollout (L,), chance, the share of attention that
-    heads spend on candidate regions (L, H), and how many tokens counted.
+    Reported (see `compute`): accuracy by head (L, H), by layer of the rollout (L,), chance, the share of attention
+    that heads spend on candidate regions (L, H), and how many tokens counted.
     """
 
     def forward_kwargs(self, batch: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -99,8 +99,9 @@ def summarise(chosen_on: Mapping[str, Any], reported_on: Mapping[str, Any]) -> d
     """The headline figures: layer and head are chosen on one split's figures and reported on another's.
 
     Returns:
-        `all_heads` (mean over all layers and heads), `best_layer` (mean over the heads of the layer chosen), `best_head`,
-        `rollout` (in its best layer), `chance`, and which were chosen: `layer`, `head` (layer, head), `rollout_layer`.
+        `all_heads` (mean over all layers and heads), `best_layer` (mean over the heads of the layer chosen),
+        `best_head`, `rollout` (in its best layer), `chance`, and which were chosen: `layer`, `head` (layer, head),
+        `rollout_layer`.
     """
     by_head, reported = (torch.tensor(f["text_to_region_by_head"]) for f in (chosen_on, reported_on))
     rollout, rollout_reported = (torch.tensor(f["text_to_region_rollout_by_layer"]) for f in (chosen_on, reported_on))
