@@ -2,6 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+# Spelled out so that accelerate neither asks nor warns; it would give a process one thread otherwise.
+ONE_PROCESS = --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no \
+  --num_cpu_threads_per_process $(shell $(PYTHON) -c 'import os; print(os.cpu_count())')
 
 .DEFAULT_GOAL := help
 .PHONY: help train test quality conformance bench clean
@@ -17,7 +20,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 train: $(INSTALLED)  ## generate the scenes data, train the four supervision methods, show the comparison (minutes)
-	$(BIN)/accelerate launch --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no train.py recipes/scenes_vgp.yaml
+	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/scenes_vgp.yaml
 
 test: $(INSTALLED)  ## run the tests
 	$(BIN)/python -m pytest
@@ -39,4 +42,4 @@ bench: $(INSTALLED)  ## side-by-side speed and memory ratios
 	$(BIN)/python -m benchmarks.attention_supervision
 
 clean:  ## remove the environment, runs and generated data
-	rm -rf .venv runs data
+	rm -rf .venv .venv-oldest .cache runs data
