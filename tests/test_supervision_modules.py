@@ -4,7 +4,7 @@
 `tests/fixtures/supervision_modules.safetensors` has what the reference modules got and gave: `<module>.inputs.<name>`,
 `<module>.outputs.<name>`, `<module>.loss`, and `<module>.grad_norms` in the order of the keys in its metadata. Their
 weights and regions are those of `vl_bert_vgp_module`; `<module>.vg_cls.*` are the grounding head's. To cut it again,
-load `vgp_losses_and_modules.pt` of the reference tensors and save the named entries, of the boxes the coordinates only.
+load `vgp_losses_and_modules.pt` of the reference tensors and save the named entries, of the boxes coordinates only.
 """
 
 import json
@@ -153,4 +153,4 @@ def test_the_public_fault_of_indirect_is_not_ours():
     batch = add_grounding(inputs, reference, following=False)
     method = get_method("indirect", variant="released")
     total, count = method.losses(model(**batch), batch)["grounding"]
-    assert abs((total / count).item() - reference["outputs"]["vg_loss"].item()) > 1e-3
+    assert abs((total / count).item() - reference["outputs"]["vg_loss"].item()) > 1e-4
