@@ -96,21 +96,21 @@ def map_file(path: Path, size: int) -> pa.Buffer:
 
 
 def lock_file(path: Path) -> IO[Any]:
-    """Opens `path` and holds it for this process until it is closed.
+    """Opens `path` and holds it for this process until it is closed, where the file system knows locks.
 
     Raises:
         DataError: another process holds it.
     """
-    file = open(path, encoding="utf-8")
+    file = open(path, "r+", encoding="utf-8")  # network file systems lock only what is open for writing
     try:
         import fcntl
 
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except ImportError:  # Windows: two writers at once go unnoticed there.
-        pass
-    except OSError as error:
+    except BlockingIOError as error:
         file.close()
         raise DataError("another process is writing this table", file=path.parent, hint="wait for it") from error
+    except (ImportError, OSError):  # Windows, file systems without locks: two writers at once go unnoticed there.
+        pass
     return file
 
 

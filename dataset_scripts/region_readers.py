@@ -22,6 +22,8 @@ from .region_rows import Regions, checked, normalise_boxes
 FEATURE_SIZE = 2048
 # One hundred boxes with features and class probabilities are 2 MB of text; a longer line is no row of these formats.
 LONGEST_LINE = 64 << 20
+# Of an image size or a number of boxes.
+MOST_DIGITS = 9
 BUTD_FIELDS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 BUTD_OPTIONAL = "cls_prob"
 LXMERT_FIELDS = (
@@ -209,8 +211,10 @@ def _text(value: bytes) -> str:
 
 def _integer(fields: dict[str, bytes], name: str) -> int:
     value = fields[name].strip()
-    if not value.isdigit() or not int(value):
-        raise DataError(f"{name} is not a positive whole number", found=_text(value), expected="digits")
+    # A torn row may join digits to a number that no array can have as its length.
+    if not value.isdigit() or len(value) > MOST_DIGITS or not int(value):
+        expected = f"1 to {MOST_DIGITS} digits"
+        raise DataError(f"{name} is not a positive whole number", found=_text(value), expected=expected)
     return int(value)
 
 

@@ -231,10 +231,13 @@ class RegionTableWriter:
 
     def close(self) -> None:
         """Lets go of the files; without `finish` before it, the table stays unfinished."""
-        if self._file is not None:
-            self._file.close()
+        try:
+            # Closing writes what is still in memory, so it fails on a full disk.
+            if self._file is not None:
+                self._file.close()
+        finally:
             self._file = None
-        self._lock.close()
+            self._lock.close()
 
     def __enter__(self) -> "RegionTableWriter":
         return self
@@ -242,12 +245,21 @@ class RegionTableWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None and not self._lock.closed:
-            self.finish()
-        self.close()
-        if kind is not None and not self.written:
-            # Nothing to resume: a second try may name another source or format.
-            (self.path / PARTIAL).unlink(missing_ok=True)
+        try:
+            if kind is None and not self._lock.closed:
+                self.finish()
+        finally:
+            try:
+                self.close()
+            finally:
+                if kind is not None and not self.written:
+                    self._remove_traces()
+
+    def _remove_traces(self) -> None:
+        """Without a whole row there is nothing to resume: a second try may name another source or format."""
+        for shard in self.path.glob(SHARDS):
+            shard.unlink()
+        (self.path / PARTIAL).unlink(missing_ok=True)
 
 
 def whole_rows(shard: Path) -> Iterator[tuple[int, int, RowDecoder, pa.Buffer]]:

@@ -1,10 +1,13 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+import errno
+import io
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from dataset_scripts import region_writer
 from dataset_scripts.errors import DataError
 from dataset_scripts.region_table import Regions, RegionTable, RegionTableWriter, normalise_boxes
 from tests.region_samples import PROVENANCE, sample, write_table
@@ -133,6 +136,65 @@ def unfinished(path: Path, ids: list[str]) -> tuple[Path, list[int]]:
         ends.append(shard.stat().st_size)
     writer.close()
     return shard, ends
+
+
+def fill_the_disk(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+    """Makes shards fail to grow beyond `free` bytes, after a part of the last write."""
+
+    class Disk(io.FileIO):
+        def write(self, data: bytes) -> int:
+            room = free - self.tell()
+            if room <= 0:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return super().write(bytes(data)[:room])
+
+    def opened(path: Path, mode: str) -> io.BufferedWriter:
+        return io.BufferedWriter(Disk(path, mode.replace("b", "")))
+
+    monkeypatch.setattr(region_writer, "open", opened, raising=False)
+
+
+@pytest.mark.parametrize("free, kept", [(100, []), (2500, ["a"])])
+def test_a_full_disk_leaves_a_table_to_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, kept: list[str]
+) -> None:
+    with monkeypatch.context() as patch:
+        fill_the_disk(patch, free)
+        with pytest.raises(OSError, match="No space left"):
+            with RegionTableWriter(tmp_path, PROVENANCE) as writer:
+                for image_id in "abc":
+                    writer.write(sample(image_id))
+    with RegionTableWriter(tmp_path, PROVENANCE, resume=True) as writer:
+        assert list(writer.written) == kept
+        for image_id in "abc"[len(kept) :]:
+            writer.write(sample(image_id))
+    table = RegionTable.open(tmp_path)
+    table.verify()
+    assert table.ids == ["a", "b", "c"]
+
+
+def test_a_disk_that_is_full_at_the_end_lets_go_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left") as caught:
+        with RegionTableWriter(tmp_path, PROVENANCE) as writer:
+            writer.write(sample("a"))
+            patch.setattr(region_writer, "write_json", fail)
+    assert caught.value.errno == errno.ENOSPC
+    with RegionTableWriter(tmp_path, PROVENANCE, resume=True) as writer:
+        assert list(writer.written) == ["a"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_file_systems_without_locks_hold_tables_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(number, "no locks here")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    assert len(RegionTable.open(write_table(tmp_path, ["a"]))) == 1
 
 
 @pytest.mark.parametrize("cut", [0, 5, -1, -400, -1500, "second", "second+1", "second+8", "second+200"])
