@@ -1,0 +1,44 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Trains and evaluates the tiny model case by case; started by torchrun in the tests, or called in their process.
+
+`torchrun --nproc_per_node 2 tests/train_steps.py OUTPUT CASE...`, where a case is `method:batch size:accumulation` or
+`evaluate:rows`. Writes `OUTPUT/<case>.json` with the logged losses or the figures, and `OUTPUT/<case>.safetensors` with
+the weights after two steps.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from safetensors.torch import save_file
+
+from tests.test_training_trainer import logged, make_trainer, weights
+from tests.tiny_vgp import tiny_rows, tiny_table
+
+
+def run_case(case: str, output: Path) -> None:
+    kind, *numbers = case.split(":")
+    found = _evaluate(int(numbers[0]), output) if kind == "evaluate" else _train(kind, case, *map(int, numbers), output)
+    if found is not None:
+        (output / f"{case}.json").write_text(json.dumps(found))
+
+
+def _train(method: str, case: str, batch: int, accumulation: int, output: Path) -> list | None:
+    arguments = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulation, "max_steps": 2}
+    trainer = make_trainer(output, method, **arguments)
+    trainer.train()
+    if not trainer.is_world_process_zero():
+        return None
+    save_file(weights(trainer.accelerator.unwrap_model(trainer.model)), output / f"{case}.safetensors")
+    return logged(trainer)
+
+
+def _evaluate(rows: int, output: Path) -> dict | None:
+    trainer = make_trainer(output, per_device_eval_batch_size=3)
+    figures = trainer.measure(tiny_rows(tiny_table(8), seed=9).select(range(rows)))
+    return figures if trainer.is_world_process_zero() else None
+
+
+if __name__ == "__main__":
+    for each in sys.argv[2:]:
+        run_case(each, Path(sys.argv[1]))
