@@ -2,8 +2,8 @@
 """Trains and evaluates the tiny model case by case; started by torchrun in the tests, or called in their process.
 
 `torchrun --nproc_per_node 2 tests/train_steps.py OUTPUT CASE...`, where a case is `method:batch size:accumulation` or
-`evaluate:rows`. Writes `OUTPUT/<case>.json` with the logged losses or the figures, and `OUTPUT/<case>.safetensors` with
-the weights after two steps.
+`evaluate:rows`. Writes `OUTPUT/<case>.json` with the logged losses or the figures, and `OUTPUT/<case>.safetensors`
+with the weights after two steps.
 """
 
 import json
@@ -18,7 +18,9 @@ from tests.tiny_vgp import tiny_rows, tiny_table
 
 def run_case(case: str, output: Path) -> None:
     kind, *numbers = case.split(":")
-    found = _evaluate(int(numbers[0]), output) if kind == "evaluate" else _train(kind, case, *map(int, numbers), output)
+    found = (
+        _evaluate(int(numbers[0]), output) if kind == "evaluate" else _train(kind, case, *map(int, numbers), output)
+    )
     if found is not None:
         (output / f"{case}.json").write_text(json.dumps(found))
 

@@ -18,8 +18,17 @@ from tasks import TASKS, Task
 
 from .checkpoint import is_complete, last_complete_checkpoint, seal
 from .data import Collator
-from .recipe import Model, Recipe, RecipeError, check_names
-from .setup import Prepared, make_model, make_processor, prepare_data, training_arguments
+from .recipe import Model, Recipe, RecipeError, blame, check_names
+from .setup import (
+    Prepared,
+    check_model,
+    check_training,
+    check_width,
+    make_model,
+    make_processor,
+    prepare_data,
+    training_arguments,
+)
 from .trainer import GroundingTrainer
 
 TEXT_ONLY = "text_only"
@@ -61,10 +70,14 @@ def check(recipe: Recipe) -> None:
     if recipe.start is not None:
         parameters = inspect.signature(TASKS[recipe.start.task].collate).parameters.values()
         check_names(recipe.start.options, [p.name for p in parameters if p.kind is p.KEYWORD_ONLY], "start.options.")
+        check_training(recipe.start.training, "start.training.")
+    check_model(recipe.model)
+    check_training(recipe.training, "training.")
     if not recipe.output_dir:
         raise RecipeError("output_dir is empty: say where the run's files go")
     for name in recipe.methods:
-        method = get_method(name, **recipe.supervision.options.get(name, {}))
+        with blame(f"methods, supervision.options.{name}"):
+            method = get_method(name, **recipe.supervision.options.get(name, {}))
         if method.needs_grounding and recipe.data.regions is None:
             raise RecipeError(
                 f"method {name!r} supervises attention on regions, but data.regions is null: "
@@ -154,7 +167,10 @@ def make_trainer(
     """The Trainer of one run; `method_name` with the recipe's options supervises the attention."""
     method = get_method(method_name, **recipe.supervision.options.get(method_name, {}))
     model.set_attn_implementation(supervised_implementation(model))
-    method.prepare(model)
+    with blame(f"supervision.options.{method_name}"):
+        method.prepare(model)
+    if data.regions is not None:
+        check_width(model, processor, recipe.data.regions or "", data.regions.feature_size)
     grounded = data.regions is not None and "phrase_mask" in task.model_inputs
     return GroundingTrainer(
         model,

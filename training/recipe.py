@@ -6,11 +6,13 @@ import difflib
 import re
 import types
 import typing
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
+from huggingface_hub.errors import StrictDataclassError
 
 
 class RecipeError(ValueError):
@@ -156,7 +158,7 @@ def _build(kind: type, content: Any, source: str, prefix: str) -> Any:
     known = {f.name: f for f in dataclasses.fields(kind)}
     hints = typing.get_type_hints(kind)
     check_names(content, known, prefix, f"{source}: ")
-    return kind(**{key: _convert(hints[key], value, source, prefix + key) for key, value in content.items()})
+    return kind(**{key: convert(hints[key], value, f"{source}: ", prefix + key) for key, value in content.items()})
 
 
 def check_names(given: typing.Iterable[str], known: typing.Collection[str], prefix: str, source: str = "") -> None:
@@ -172,16 +174,28 @@ def check_names(given: typing.Iterable[str], known: typing.Collection[str], pref
             raise RecipeError(f"{source}unknown key {prefix + str(name)!r}; {hint}")
 
 
-def _convert(hint: Any, value: Any, source: str, key: str) -> Any:
+@contextmanager
+def blame(key: str) -> typing.Iterator[None]:
+    """Turns the error of a library that reads what stands at `key` into a RecipeError naming the key."""
+    try:
+        yield
+    except RecipeError:
+        raise
+    except (ValueError, TypeError, OSError, StrictDataclassError) as error:
+        raise RecipeError(f"{key}: {error}") from error
+
+
+def convert(hint: Any, value: Any, source: str, key: str) -> Any:
+    """The value as the type hint wants it; RecipeError names the key, the type and the value otherwise."""
     options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     if value is None and type(None) in options:
         return None
     kind = next(option for option in options if option is not type(None))
     if dataclasses.is_dataclass(kind):
-        return _build(typing.cast(type, kind), value, source, key + ".")
+        return _build(typing.cast(type, kind), value, source.removesuffix(": "), key + ".")
     plain = typing.get_origin(kind) or kind
     if plain is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if not isinstance(value, plain) or (plain is int and isinstance(value, bool)):
-        raise RecipeError(f"{source}: {key} must be of type {plain.__name__}, found {value!r}")
+        raise RecipeError(f"{source}{key} must be of type {plain.__name__}, found {value!r}")
     return value

@@ -2,6 +2,9 @@
 """From a recipe's sections to the things they describe: data, processor, model, training arguments."""
 
 import dataclasses
+import inspect
+import types
+import typing
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ from processing import VLBertProcessor
 from tasks import Task
 
 from .data import check_regions, limit_rows
-from .recipe import Data, Model, Recipe, RecipeError, check_names
+from .recipe import Data, Model, Recipe, RecipeError, blame, check_names, convert
 
 
 @dataclasses.dataclass
@@ -55,7 +58,10 @@ def _build(task: Task, data: Data) -> dict[str, datasets.Dataset]:
     options = dict(data.options)
     if data.regions and options.get("negatives", "nearest") == "nearest" and task.builder == "vgp":
         options.setdefault("regions", data.regions)
-    builder = BUILDERS[task.builder](data_dir=data.data_dir, **options)
+    builder_class = BUILDERS[task.builder]
+    known = [*_fields(builder_class.BUILDER_CONFIG_CLASS), *inspect.signature(datasets.DatasetBuilder).parameters]
+    check_names(options, known, "data.options.")
+    builder = builder_class(data_dir=data.data_dir, **options)
     builder.download_and_prepare()
     return dict(builder.as_dataset())
 
@@ -63,11 +69,15 @@ def _build(task: Task, data: Data) -> dict[str, datasets.Dataset]:
 def make_processor(model: Model) -> VLBertProcessor:
     """The source's processor, or a new one around the recipe's tokenizer."""
     if model.tokenizer is None and model.source:
-        return VLBertProcessor.from_pretrained(model.source, **model.processor)
+        with blame(f"model.source {model.source}"):
+            return VLBertProcessor.from_pretrained(model.source, **model.processor)
     name = model.tokenizer or model.bert
     if not name:
         raise RecipeError("model.tokenizer is empty: give a directory, a Hub id or a vocab.txt")
-    return VLBertProcessor(_tokenizer(name), **model.processor)
+    with blame(f"model.tokenizer {name}"):
+        tokenizer = _tokenizer(name)
+    with blame("model.processor"):
+        return VLBertProcessor(tokenizer, **model.processor)
 
 
 def _tokenizer(name: str) -> Any:
@@ -80,12 +90,23 @@ def _tokenizer(name: str) -> Any:
 def make_model(model_class: type[PreTrainedModel], model: Model, processor: Any, **config: Any) -> PreTrainedModel:
     """The recipe's model: from a checkpoint, from BERT, or new. `config` adds fields to the recipe's own."""
     fields = {**model.config, **config}
-    if model.source:
-        _check_family(model_class, model.source)
-        return model_class.from_pretrained(model.source, **fields)
-    if model.bert:
-        return model_class.from_bert(model.bert, **fields)  # type: ignore[attr-defined]
-    return model_class(VLBertConfig(vocab_size=len(processor.tokenizer), **fields))
+    with blame(f"model.source {model.source}" if model.source else "model"):
+        if model.source:
+            _check_family(model_class, model.source)
+            return model_class.from_pretrained(model.source, **fields)
+        if model.bert:
+            return model_class.from_bert(model.bert, **fields)  # type: ignore[attr-defined]
+        return model_class(VLBertConfig(**{"vocab_size": len(processor.tokenizer), **fields}))
+
+
+def check_width(model: PreTrainedModel, processor: VLBertProcessor, table: str, found: int) -> None:
+    """Refuses region features of another width than the model or the processor takes."""
+    for key, wanted in (("config", model.config.region_feature_size), ("processor", processor.region_feature_size)):
+        if found != wanted:
+            raise RecipeError(
+                f"{table} holds region features of width {found}, but model.{key}.region_feature_size is {wanted}: "
+                "give both the same, or the features the checkpoint was trained on"
+            )
 
 
 def _check_family(model_class: type[PreTrainedModel], source: str) -> None:
@@ -99,9 +120,30 @@ def _check_family(model_class: type[PreTrainedModel], source: str) -> None:
 
 
 def training_arguments(recipe: Recipe, output_dir: Path, training: Mapping[str, Any]) -> TrainingArguments:
-    """`TrainingArguments` of the recipe's `training` section; unknown names are refused."""
-    known = {field.name for field in dataclasses.fields(TrainingArguments) if field.init}
-    check_names(training, known, "training.")
+    """`TrainingArguments` of a `training` section that `check_training` has seen."""
     # The collator reads more columns than the model takes, and the task names its own labels.
     fixed = {"output_dir": str(output_dir), "remove_unused_columns": False, "label_names": []}
-    return TrainingArguments(**{"seed": recipe.seed, "report_to": "none", "disable_tqdm": False, **training, **fixed})
+    defaults = {"seed": recipe.seed, "report_to": "none", "disable_tqdm": False}
+    with blame("training"):
+        return TrainingArguments(**{**defaults, **training, **fixed})
+
+
+def check_model(model: Model) -> None:
+    """Refuses configuration fields and processor arguments that nobody reads."""
+    check_names(model.config, [*_fields(VLBertConfig), "attn_implementation"], "model.config.")
+    known = list(inspect.signature(VLBertProcessor).parameters)
+    check_names(model.processor, [name for name in known if name != "tokenizer"], "model.processor.")
+
+
+def check_training(training: Mapping[str, Any], prefix: str) -> None:
+    """Refuses training arguments that are unknown, or no number where one is needed."""
+    check_names(training, _fields(TrainingArguments), prefix)
+    hints = typing.get_type_hints(TrainingArguments)
+    for name, value in training.items():
+        kinds = {hints[name]} if not isinstance(hints[name], types.UnionType) else {*typing.get_args(hints[name])}
+        if kinds - {type(None)} in ({int}, {float}, {bool}):
+            convert(hints[name], value, "", prefix + name)
+
+
+def _fields(kind: Any) -> list[str]:
+    return [field.name for field in dataclasses.fields(kind) if field.init]
