@@ -61,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--split", action="append", help="split to build (train, validation or test), may be repeated; default: all"
     )
+    parser.add_argument("--json", action="store_true", help="print rows and report as one line of JSON")
     return parser
 
 
@@ -75,7 +76,7 @@ def parse_options(builder: type[LocalBuilder], pairs: Sequence[str]) -> dict[str
     """Turns `key=value` texts into the builder's options; values are read as YAML unless the option is a text.
 
     Raises:
-        DataError: A text is not of that form, or the builder has no such option.
+        DataError: A text is not of that form, the builder has no such option, or its values are of another type.
     """
     known = _options_of(builder)
     options = {}
@@ -83,19 +84,27 @@ def parse_options(builder: type[LocalBuilder], pairs: Sequence[str]) -> dict[str
         key, equals, value = pair.partition("=")
         if not equals or key not in known:
             raise DataError("unknown option", found=pair, expected=f"key=value with key of {', '.join(known)}")
-        options[key] = value if "str" in str(known[key].type) else yaml.safe_load(value)
+        options[key] = _value(key, value, known[key].type)
     return options
+
+
+def _value(key: str, text: str, kind: Any) -> Any:
+    if "str" in str(kind):
+        return text
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        value = None
+    # Not isinstance: to Python a bool is an int.
+    if type(value) is not kind:
+        expected = {bool: "true or false", int: "a whole number"}.get(kind, str(kind))
+        raise DataError(f"bad option {key}", found=text, expected=expected)
+    return value
 
 
 def _build(options: argparse.Namespace) -> None:
     output: Path = options.output
-    # Preparing replaces the folder, so it must be one of ours, or empty.
-    if (
-        output.exists()
-        and not (output / "dataset_info.json").is_file()
-        and (output.is_file() or any(output.iterdir()))
-    ):
-        raise DataError("the output folder holds other files", file=output, hint="give a new or empty folder")
+    _check_replaceable(output, options.name)
     builder_class = BUILDERS[options.name]
     builder_options = parse_options(builder_class, options.options)
     with tempfile.TemporaryDirectory() as cache:
@@ -109,10 +118,27 @@ def _build(options: argparse.Namespace) -> None:
         builder.download_and_prepare(
             str(output), file_format="parquet", num_proc=options.num_proc, download_mode="force_redownload"
         )
-    for split, info in builder.info.splits.items():
-        print(f"{split}: {info.num_examples} rows in {output}")
+    rows = {str(split): info.num_examples for split, info in builder.info.splits.items()}
+    if options.json:
+        print(json.dumps({"output": str(output), "rows": rows, "report": builder.report}, ensure_ascii=False))
+        return
+    for split, count in rows.items():
+        print(f"{split}: {count} rows in {output}")
     if builder.report:
         print(json.dumps(builder.report, indent=2, ensure_ascii=False))
+
+
+def _check_replaceable(output: Path, name: str) -> None:
+    """Preparing replaces the folder, so it must be new, empty, or an earlier build of the same data set."""
+    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
+        return
+    try:
+        # `datasets` writes this file for every data set, whoever made it.
+        built = json.loads((output / "dataset_info.json").read_text(encoding="utf-8")).get("builder_name")
+    except (OSError, ValueError, AttributeError):
+        built = None
+    if built != name:
+        raise DataError("the output folder holds other files", file=output, hint="give a new or empty folder")
 
 
 if __name__ == "__main__":

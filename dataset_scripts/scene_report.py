@@ -186,15 +186,21 @@ def _mean(values: object) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; returns the exit status, 2 for an error of the user."""
-    parser = argparse.ArgumentParser(prog="python -m dataset_scripts.scene_report", description="Measure scenes.")
+    parser = argparse.ArgumentParser(
+        prog="python -m dataset_scripts.scene_report",
+        description="Measure scenes.",
+        epilog="example: python -m dataset_scripts.scene_report data/scenes",
+    )
     parser.add_argument("folder", type=Path, help="a folder written by python -m dataset_scripts.scenes")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    options = parser.parse_args(arguments)
     try:
-        figures = report(parser.parse_args(arguments).folder)
+        figures = report(options.folder)
     except (ValueError, OSError) as error:
         print("error:", " ".join(str(error).split()), file=sys.stderr)
         return 2
-    for name, value in figures.items():
-        print(f"{name:55s} {value:8.3f}")
+    table = "\n".join(f"{name:55s} {value:8.3f}" for name, value in figures.items())
+    print(json.dumps(figures) if options.json else table)
     return 0
 
 

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Writes the embedded data.
 
-    python -m dataset_scripts.scenes --output DIR --images N --seed S [--num-proc P] [--force]
+    python -m dataset_scripts.scenes --output DIR --images N --seed S [--num-proc P] [--force] [--json]
 
 What stands in DIR afterwards is told in `scene_dataset`; from Python call its `write_scenes`.
 """
@@ -27,13 +27,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", required=True, type=int, help="the same seed gives the same files")
     parser.add_argument("--num-proc", type=int, default=1, help="number of processes; the files do not depend on it")
     parser.add_argument("--force", action="store_true", help="replace scenes of another seed, size or version")
+    parser.add_argument("--json", action="store_true", help="print what was written as JSON and nothing else")
     options = parser.parse_args(arguments)
     try:
-        manifest = write_scenes(**vars(options))
+        manifest = write_scenes(options.output, options.images, options.seed, options.num_proc, options.force)
     except (ValueError, OSError) as error:
         print("error:", " ".join(str(error).split()), file=sys.stderr)
         return 2
-    print(f"{options.output}: {json.dumps(manifest)}")
+    print(json.dumps(manifest) if options.json else f"{options.output}: {json.dumps(manifest)}")
     return 0
 
 

@@ -58,6 +58,9 @@ def test_a_second_build_replaces_the_first(tmp_path):
         (["vgp", "--data-dir", "data", "--config", "ternary"], "Available: ['typology', 'binary']"),
         (["vgp", "--data-dir", "data", "negative=random"], "unknown option: found 'negative=random'"),
         (["vgp", "--data-dir", "data", "negatives=random", "seed=x"], "bad option seed"),
+        (["vgp", "--data-dir", "data", "seed=[1"], "bad option seed: found '[1', expected a whole number"),
+        (["vgp", "--data-dir", "data", "only_images_with_pairs=maybe"], "expected true or false"),
+        (["flickr30k_entities", "--data-dir", "data", "captions_per_image=five"], "bad option captions_per_image"),
         (["flickr30k_entities", "--data-dir", "data", "--split", "dev"], "unknown split"),
     ],
 )
@@ -77,6 +80,22 @@ def test_other_files_in_the_output_folder_are_not_removed(tmp_path, capsys):
     data = write_vgp(tmp_path / "data")
     assert main(["flickr30k_entities", "--data-dir", str(data), "--output", str(precious.parent)]) == 2
     assert "holds other files" in capsys.readouterr().err and precious.read_text() == "x"
+
+
+def test_data_sets_of_others_are_not_replaced(tmp_path, capsys):
+    data, output = write_vgp(tmp_path / "data"), tmp_path / "built"
+    datasets.Dataset.from_dict({"x": [1]}).save_to_disk(output)
+    assert main(["flickr30k_entities", "--data-dir", str(data), "--output", str(output)]) == 2
+    assert "holds other files" in capsys.readouterr().err and datasets.load_from_disk(output)["x"][:] == [1]
+
+
+def test_json_is_all_that_is_printed(tmp_path, capsys):
+    data, output = write_vgp(tmp_path / "data", PAIRS), tmp_path / "built"
+    arguments = ["vgp", "--data-dir", str(data), "--output", str(output), "--json", "negatives=random"]
+    assert main(arguments) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["rows"] == {"train": 60, "validation": 10, "test": 10} and printed["output"] == str(output)
+    assert printed["report"]["train"]["rows_with_phrase_not_in_captions"] == 1
 
 
 def test_options_take_the_type_of_the_builder():

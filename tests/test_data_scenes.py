@@ -12,7 +12,7 @@ import pytest
 from defusedxml.ElementTree import parse
 from PIL import Image
 
-from dataset_scripts import scene_shapes
+from dataset_scripts import scene_report, scene_shapes
 from dataset_scripts.errors import DataError
 from dataset_scripts.flickr30k_entities import Flickr30kEntities
 from dataset_scripts.region_table import RegionTable
@@ -230,3 +230,18 @@ def test_command_line(tmp_path, capsys):
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent.parent)
     assert done.returncode == 0, done.stderr
     assert '"images": 5' in done.stdout
+
+
+def test_commands_print_json_and_examples(tmp_path, capsys):
+    arguments = ["--output", str(tmp_path), "--images", "5", "--seed", "1", "--json"]
+    assert main(arguments) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "scenes.json").read_text())
+    assert scene_report.main([str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == report(tmp_path)
+    for command in (main, scene_report.main):
+        with pytest.raises(SystemExit) as left:
+            command(["--help"])
+        assert left.value.code == 0 and "example: python -m dataset_scripts." in capsys.readouterr().out
+        with pytest.raises(SystemExit) as left:
+            command(["--no-such-option"])
+        assert left.value.code == 2
