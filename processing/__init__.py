@@ -4,6 +4,8 @@
 Importing this package makes `AutoProcessor` find the processors without `trust_remote_code`.
 """
 
+from .check_processor_transformers import OLDEST_TRANSFORMERS  # isort: skip
+
 from transformers import AutoProcessor
 
 from .grounded_batch import DroppedPhrase, GroundedBatch
@@ -15,4 +17,11 @@ AutoProcessor.register("vl_bert", VLBertProcessor, exist_ok=True)
 # Makes `save_pretrained` write these files and their `auto_map` entry beside the weights.
 VLBertProcessor.register_for_auto_class("AutoProcessor")
 
-__all__ = ["SEQUENCE_LAYOUTS", "DroppedPhrase", "GroundedBatch", "SequenceLayout", "VLBertProcessor"]
+__all__ = [
+    "OLDEST_TRANSFORMERS",
+    "SEQUENCE_LAYOUTS",
+    "DroppedPhrase",
+    "GroundedBatch",
+    "SequenceLayout",
+    "VLBertProcessor",
+]

@@ -13,6 +13,8 @@
 # limitations under the License.
 """Processor of VL-BERT: texts, region features and boxes, and labelled phrases become model inputs."""
 
+from .check_processor_transformers import OLDEST_TRANSFORMERS  # isort: skip
+
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -345,4 +347,4 @@ def _warn_about(dropped: list[list[DroppedPhrase]], phrase_count: int) -> None:
         )
 
 
-__all__ = ["VLBertProcessor"]
+__all__ = ["OLDEST_TRANSFORMERS", "VLBertProcessor"]

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from transformers import AutoProcessor
 
-from processing import VLBertProcessor
+import modeling
+from processing import OLDEST_TRANSFORMERS, VLBertProcessor
 from tests.processing_helpers import FEATURE_SIZE, make_processor, span
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -96,3 +97,33 @@ def test_files_can_travel():
     for path in (ROOT / "processing").glob("*.py"):
         relative = re.findall(r"^\s*from\s+(\.\S*)\s+import", path.read_text(), flags=re.MULTILINE)
         assert all(re.fullmatch(r"\.\w+", name) for name in relative), (path.name, relative)
+
+
+OLD = """
+import sys
+from transformers import AutoProcessor
+sys.modules["transformers"].__version__ = "4.57.0"
+sys.path.insert(0, sys.argv[1])
+try:
+    if len(sys.argv) == 2:
+        import processing
+    else:
+        AutoProcessor.from_pretrained(sys.argv[2], trust_remote_code=True)
+except ImportError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("importable", [True, False], ids=["imported", "copied files"])
+def test_an_old_transformers_gets_one_clear_error(saved, tmp_path, importable):
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home"), "OMP_NUM_THREADS": "1"}
+    arguments = [str(ROOT)] if importable else [str(tmp_path), str(saved)]
+    command = [sys.executable, "-c", OLD, *arguments]
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert f"needs transformers >= {OLDEST_TRANSFORMERS}, but 4.57.0 is installed" in result.stdout
+    assert result.stdout.count("\n") == 1
+
+
+def test_models_and_processors_need_the_same_transformers():
+    assert modeling.OLDEST_TRANSFORMERS == OLDEST_TRANSFORMERS
