@@ -65,6 +65,11 @@ def flatten_phrases(phrases: Sequence[Sequence[Mapping[str, Any]] | None], texts
 
 
 def _span(record: Mapping[str, Any], place: tuple[int, int]) -> tuple[int, int, int]:
+    if not isinstance(record, Mapping):
+        raise ValueError(
+            f"Example {place[0]}, phrase {place[1]}: {record!r:.80} is no dictionary; expected a list of phrases for "
+            "every example of the batch."
+        )
     try:
         span = (record["text"], record["start"], record["end"])
     except KeyError as error:
@@ -173,7 +178,13 @@ def _columns_by_entity(entity_ids: Sequence[Any] | None, counts: np.ndarray) -> 
 
 def _checked_indices(flat: FlatPhrases, index: int, counts: np.ndarray) -> np.ndarray:
     count = counts[flat.example[index]]
-    indices = np.asarray(flat.records[index]["regions"], dtype=np.int64).reshape(-1)
+    indices = to_array(flat.records[index]["regions"]).reshape(-1)
+    if indices.size and indices.dtype.kind not in "iu":
+        raise ValueError(
+            f"{flat.name(index)}: regions {indices.tolist()} are no integers; expected indices into the regions, "
+            "no mask."
+        )
+    indices = indices.astype(np.int64)
     if ((indices < 0) | (indices >= count)).any():
         raise ValueError(
             f"{flat.name(index)}: regions {indices.tolist()}, but the example has {count} regions; expected indices "
@@ -206,9 +217,9 @@ def pair_phrases(
     """Index pairs, padded with -1, as (B, K, 2) int64; a pair with an `absent` (F,) phrase becomes (-1, -1) in place.
 
     Raises:
-        ValueError: An index that is no phrase of its example.
+        ValueError: Anything but pairs of integers, or an index that is no phrase of its example.
     """
-    arrays = [np.asarray([] if value is None else to_array(value), dtype=np.int64).reshape(-1, 2) for value in pairs]
+    arrays = [_checked_pairs(example, value) for example, value in enumerate(pairs)]
     out = np.full((len(arrays), max(map(len, arrays), default=0), 2), -1, dtype=np.int64)
     missing = np.zeros((len(arrays), max(phrase_counts, default=0)), dtype=bool)
     missing[flat.example[absent], flat.row[absent]] = True
@@ -220,6 +231,19 @@ def pair_phrases(
             )
         out[example, : len(array)] = np.where(missing[example][array].any(axis=1, keepdims=True), -1, array)
     return out
+
+
+def _checked_pairs(example: int, pairs: Any) -> np.ndarray:
+    """(k, 2) int64."""
+    array = to_array([] if pairs is None else pairs)
+    if not array.size:
+        return np.zeros((0, 2), dtype=np.int64)
+    if array.dtype.kind not in "iu" or array.ndim != 2 or array.shape[1] != 2:
+        raise ValueError(
+            f"Example {example}: phrase_pairs {array.tolist()!r:.80}, expected [[phrase, phrase], ...], two integers "
+            "each."
+        )
+    return array.astype(np.int64)
 
 
 def list_dropped(

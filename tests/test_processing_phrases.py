@@ -234,3 +234,22 @@ def test_real_flickr30k_sentence(shared):
     spelled = [tokenizer.decode(inputs["input_ids"][0][mask]) for mask in inputs["phrase_mask"][0]]
     assert spelled == ["several climbers", "the rock", "the man", "red", "the line"]
     assert inputs["phrase_regions"][0].int().tolist()[:3] == [[0, 0, 1, 1, 0], [0] * 5, [0, 1, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("regions", [[False, True, False, False], [0.7]], ids=["mask", "fraction"])
+def test_regions_that_are_no_indices_are_refused(regions):
+    """A mask would be read as the indices 0 and 1."""
+    with pytest.raises(ValueError, match=r"Example 0, phrase 0: regions .* no integers; expected indices"):
+        make_processor()(TEXT, **REGIONS, phrases=[span(TEXT, "man", regions=regions)])
+
+
+@pytest.mark.parametrize("pairs", [[[0, 1.6]], [[0, 1, 1]], [0, 1]], ids=["fraction", "three", "no pairs"])
+def test_pairs_of_another_form_are_refused(pairs):
+    phrases = [span(TEXT, "man"), span(TEXT, "shirt")]
+    with pytest.raises(ValueError, match=r"Example 0: phrase_pairs .* expected \[\[phrase, phrase\], \.\.\.\]"):
+        make_processor()(TEXT, phrases=phrases, phrase_pairs=pairs)
+
+
+def test_a_batch_needs_a_list_of_phrases_an_example():
+    with pytest.raises(ValueError, match="Example 0, phrase 0: 'text' is no dictionary; expected a list of phrases"):
+        make_processor()([TEXT], phrases=[span(TEXT, "man")])
