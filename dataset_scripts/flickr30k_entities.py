@@ -184,9 +184,16 @@ class EntitiesFiles:
         return self.root / "Annotations" / f"{image_id}.xml"
 
     def image_ids(self, split: str) -> list[str]:
-        """The image ids of a split, in the order of its list (sorted as text where there is only a folder)."""
+        """The image ids of a split, in the order of its list (sorted as text where there is only a folder).
+
+        Raises:
+            MissingFileError: There is no such list or folder.
+        """
         if self.split_folders:
-            return sorted(path.stem for path in (self.root / f"{split}_captions").glob("*.txt"))
+            folder = self.sentences(split, "").parent
+            if not folder.is_dir():
+                raise MissingFileError("the folder is missing", file=folder, hint=WHERE_TO_GET)
+            return sorted(path.stem for path in folder.glob("*.txt"))
         lines = read_text(self.root / f"{split}.txt").split("\n")
         return list(dict.fromkeys(line.strip() for line in lines if line.strip()))
 

@@ -19,6 +19,7 @@ from dataset_scripts.errors import DataError
 
 logger = logging.getLogger(__name__)
 
+VERSION = "1.0.0"
 REPORT_FILE = "report.json"
 # Our split names on disk and those of `datasets`.
 SPLITS = {"train": datasets.Split.TRAIN, "val": datasets.Split.VALIDATION, "test": datasets.Split.TEST}
@@ -32,6 +33,8 @@ class LocalConfig(datasets.BuilderConfig):
         splits: Splits to build, of `"train"`, `"validation"` (or `"val"`) and `"test"`; all three by default.
     """
 
+    # Part of the cache's key: raise it when the same files give other rows than before.
+    version: datasets.Version | str | None = VERSION
     splits: str | Sequence[str] | None = None
 
     def sources(self) -> list[Path]:
@@ -67,7 +70,6 @@ class LocalBuilder(datasets.GeneratorBasedBuilder):
     `report.json`.
     """
 
-    VERSION = datasets.Version("1.0.0")
     BUILDER_CONFIG_CLASS = LocalConfig
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -122,8 +124,10 @@ def fingerprint(paths: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for path in paths:
         for file in [path, *sorted(_files_below(path))]:
-            state = file.stat() if file.is_file() else None
-            digest.update(f"{file}\0{state and (state.st_size, state.st_mtime_ns)}\n".encode())
+            info = file.stat() if file.exists() else None
+            # A folder's own time changes with files that are not read.
+            state = (info.st_size, info.st_mtime_ns) if info and file.is_file() else bool(info)
+            digest.update(f"{file}\0{state}\n".encode())
     return digest.hexdigest()[:16]
 
 

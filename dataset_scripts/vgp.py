@@ -183,8 +183,8 @@ class VGP(LocalBuilder):
         report.add("images_with_phrase_pairs", count=len(with_pairs))
         negatives = self._negatives(used)
         self.report[str(SPLITS[split])] = report.as_dict()
-        # Examples are kept of problems only.
-        level = logging.WARNING if report.examples else logging.INFO
+        # Examples are kept of problems only; a file without rows may be cut after its header.
+        level = logging.WARNING if report.examples or not rows else logging.INFO
         logger.log(level, "VGP %s: %s", split, ", ".join(f"{name} {count}" for name, count in report.counts.items()))
         return [ImageJob(image, tuple(clean.get(image, ())), negatives.get(image)) for image in used]
 

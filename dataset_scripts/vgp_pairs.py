@@ -164,6 +164,7 @@ def clean_pairs(
     round is the same pair, with the swapped label.
     """
     groups: dict[tuple[str, str, str], list[tuple[int, PairRow]]] = defaultdict(list)
+    report.add("rows", count=0)  # a file without rows shows in the report too
     for row in rows:
         report.add("rows")
         if row.image_id not in image_ids:

@@ -355,7 +355,7 @@ def test_layout_of_the_papers_code(tmp_path):
         rows = [("1", "A man", "An old man", FORWARD)] if split == "train" else []
         write_typology(folder / f"full_data_type_phrase_pair_{split}.csv", rows)
     builder = build(folder, tmp_path / "cache")
-    assert builder.report["train"]["rows_joined"] == 1
+    assert builder.report["train"]["rows_joined"] == 1 and builder.report["test"]["rows"] == 0
     assert builder.as_dataset("train").num_rows == 10
 
 
