@@ -171,6 +171,12 @@ def _fit_to_model(conversion: Conversion, model: VLBertPreTrainedModel, prefix: 
             )
     tied = set(getattr(model, "_tied_weights_keys", None) or ())
     conversion.initialised = sorted(set(places) - set(conversion.weights) - tied)
+    lost = [name for name in conversion.initialised if name.startswith("vl_bert.encoder.")]
+    if lost:
+        raise CheckpointError(
+            f"the checkpoint has no tensor for {lost[0]} ({len(lost)} of the encoder are missing); it is damaged or "
+            "incomplete."
+        )
 
 
 def convert_state_dict(state_dict: Mapping[str, torch.Tensor]) -> Conversion:
@@ -181,9 +187,15 @@ def convert_state_dict(state_dict: Mapping[str, torch.Tensor]) -> Conversion:
         state_dict (`Mapping[str, torch.Tensor]`): the original weights, with or without `module.`.
 
     Raises:
-        CheckpointError: for another family, an option that is not supported, or a decoder that is not tied.
+        CheckpointError: for another family, a key under two names, an option that is not supported, or a decoder that
+            is not tied.
     """
     originals = {normalise_key(key): key for key in state_dict}
+    if len(originals) < len(state_dict):
+        twice = next(key for key in state_dict if originals[normalise_key(key)] != key)
+        raise CheckpointError(
+            f"{twice} and {originals[normalise_key(twice)]} are one key; expected every tensor under one name."
+        )
     conversion = Conversion(detect_class(list(originals)))
     places = _list_places(conversion.class_name, originals)
     for key, original in originals.items():

@@ -220,6 +220,7 @@ def wrong_files():
     words = {**vgp, "module.object_linguistic_embeddings.weight": torch.zeros(81, 48)}
     wide = {**vgp, "module.image_feature_extractor.obj_downsample.1.weight": torch.zeros(48, 4224)}
     frozen = {**vgp, "module.vlbert.special_word_embeddings.weight": torch.zeros(9, 48)}
+    twice = {**vgp, "object_linguistic_embeddings.weight": torch.zeros(1, 48)}
     return {
         "text": (b"not a checkpoint", "not a file that torch.save wrote"),
         "empty": (b"", "not a file that torch.save wrote"),
@@ -235,6 +236,8 @@ def wrong_files():
         "many words": (words, "object_linguistic_embeddings.weight has the shape (81, 48)"),
         "semantic": (wide, "reads 4224 columns, expected 4096"),
         "frozen": (frozen, "word_embedding_frozen"),
+        "no layer": (without(vgp, "encoder.layer.1."), "no tensor for vl_bert.encoder.layer.1.attention.output"),
+        "two names": (twice, "and object_linguistic_embeddings.weight are one key"),
         "incomplete": (without(vgp, "position_embeddings"), "no tensor for vl_bert.embeddings.position_embeddings"),
     }
 
