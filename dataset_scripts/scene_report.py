@@ -40,8 +40,8 @@ def report(folder: str | Path) -> Figures:
         hint = "write it with python -m dataset_scripts.scenes"
         raise MissingFileError("no finished scenes stand here", file=root / MANIFEST, hint=hint)
     manifest = json.loads((root / MANIFEST).read_text(encoding="utf-8"))
-    if manifest["version"] != VERSION:
-        raise DataError("scenes of another version", file=root, found=manifest["version"], expected=str(VERSION))
+    if manifest.get("version") != VERSION:
+        raise DataError("scenes of another version", file=root, found=manifest.get("version"), expected=str(VERSION))
     seed, images = manifest["seed"], manifest["images"]
     records = [scene_record(seed, number, images) for number in range(images)]
     table = RegionTable.open(root / "regions")

@@ -245,3 +245,9 @@ def test_commands_print_json_and_examples(tmp_path, capsys):
         with pytest.raises(SystemExit) as left:
             command(["--no-such-option"])
         assert left.value.code == 2
+
+
+def test_report_of_a_damaged_manifest_is_an_error_in_one_line(tmp_path, capsys):
+    (tmp_path / "scenes.json").write_text("{}")
+    assert scene_report.main([str(tmp_path)]) == 2
+    assert "scenes of another version: expected 1" in capsys.readouterr().err
