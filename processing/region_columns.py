@@ -197,7 +197,7 @@ def _checked_shape(example: int, boxes: Any, count: int) -> np.ndarray:
 def _checked_sizes(image_sizes: Sequence[tuple[float, float]]) -> np.ndarray:
     for example, size in enumerate(image_sizes):
         array = to_array(size)
-        if array.shape != (2,) or not (array > 0).all():
+        if array.shape != (2,) or not (np.isfinite(array) & (array > 0)).all():
             raise ValueError(f"Example {example}: image size {size!r}, expected (width, height) in pixels.")
     return np.stack([to_array(size) for size in image_sizes])
 

@@ -124,6 +124,8 @@ def test_sizes_that_do_not_go_with_the_boxes():
     batch = {"region_features": features(3), "region_boxes": BOXES}
     with pytest.raises(ValueError, match=r"all its boxes lie within \[0, 1\]"):
         make_processor()("a", **batch, image_sizes=(640, 480))
+    with pytest.raises(ValueError, match=r"image size \(inf, 480\), expected \(width, height\)"):
+        make_processor()("a", **batch, image_sizes=(float("inf"), 480))
     with pytest.raises(ValueError, match=r"image size \(640, 0\), expected \(width, height\)"):
         make_processor()("a", **batch, image_sizes=(640, 0))
     with pytest.raises(ValueError, match=r"outside the image.* after division"):
