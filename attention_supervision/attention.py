@@ -105,8 +105,8 @@ def attend_rows(
             for piece, (_, columns) in pieces
         )
     masks = [mask] * len(queries) if mask is None or mask.shape[2] == 1 else mask.split(widths, dim=2)
-    pieces = zip(query_rows.split(widths, dim=2), queries, masks, strict=True)
-    return tuple(_attend_columns(piece, key, columns, kept) for piece, (_, columns), kept in pieces)
+    parts = zip(query_rows.split(widths, dim=2), queries, masks, strict=True)
+    return tuple(_attend_columns(part, key, columns, kept) for part, (_, columns), kept in parts)
 
 
 def _attend_columns(query_rows: Tensor, key: Tensor, columns: Tensor, mask: Tensor | None) -> AttentionPair:

@@ -40,12 +40,13 @@ class ClassificationAccuracy:
         return dict(self._state)
 
     def compute(self, state: Mapping[str, Tensor]) -> dict[str, float]:
-        """`{name}_accuracy`, `{name}_majority` (accuracy of the most frequent label) and `{name}_count`."""
+        """`{name}_accuracy`, `..._majority` (of always naming the most frequent label), `..._chance`, `..._count`."""
         total = state["classes"].sum().item()
         if not total:
             return {f"{self.name}_count": 0}
         return {
             f"{self.name}_accuracy": state["correct"].item() / total,
             f"{self.name}_majority": state["classes"].max().item() / total,
+            f"{self.name}_chance": 1 / len(state["classes"]),
             f"{self.name}_count": int(total),
         }

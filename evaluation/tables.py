@@ -92,8 +92,9 @@ def _rows(results: Mapping[str, Any], best: str) -> list[list[str]]:
 
 
 def _ordered(rows: Mapping[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
-    """The known rows, present or not, then the others."""
-    return {name: rows.get(name) or {} for name in dict.fromkeys([*known, *rows])}
+    """The known rows that are there, in their order, then the others."""
+    present = [name for name in known if name in rows]
+    return {name: rows[name] or {} for name in dict.fromkeys([*present, *rows])}
 
 
 def _chance(results: Mapping[str, Any]) -> dict[str, Any]:

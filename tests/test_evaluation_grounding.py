@@ -178,7 +178,7 @@ def test_accuracy_of_a_hand_counted_case():
     assert metric.forward_kwargs({}) == {}
     metric.update(SimpleNamespace(logits=LOGITS), {"labels": LABELS})
     found = metric.compute(metric.state())
-    assert found == {"vgp_accuracy": 3 / 5, "vgp_majority": 3 / 5, "vgp_count": 5}
+    assert found == {"vgp_accuracy": 3 / 5, "vgp_majority": 3 / 5, "vgp_chance": 1 / 3, "vgp_count": 5}
 
 
 def test_states_of_batches_and_of_processes_add_up():

@@ -5,7 +5,7 @@ import inspect
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +34,16 @@ from .trainer import GroundingTrainer
 TEXT_ONLY = "text_only"
 
 
-def run(recipe: Recipe) -> dict[str, Any]:
-    """Trains and evaluates what the recipe names; writes everything below `output_dir`.
+@dataclass(frozen=True)
+class Outcome:
+    """A finished run: the content of `results.json` (`methods` by name, `baselines`, the recipe) and the data."""
 
-    Returns:
-        The content of `results.json`: `methods` by name, `baselines`, and the recipe.
+    results: dict[str, Any]
+    data: Prepared
+
+
+def run(recipe: Recipe) -> Outcome:
+    """Trains and evaluates what the recipe names; writes everything below `output_dir`.
 
     Raises:
         RecipeError: a recipe that can't run as written, an output directory of another recipe.
@@ -56,7 +61,7 @@ def run(recipe: Recipe) -> dict[str, Any]:
     for name in names:
         say(f"method: {name}")
         results[name] = _train_method(name, replace(recipe, model=source), task, data, processor, output / name)
-    return _gather(recipe, results, output)
+    return Outcome(_gather(recipe, results, output), data)
 
 
 def check(recipe: Recipe) -> None:
@@ -233,10 +238,17 @@ def _headline(figures: dict[str, dict[str, Any]], blind: bool) -> dict[str, Any]
 def _gather(recipe: Recipe, results: dict[str, Any], output: Path) -> dict[str, Any]:
     """Writes `results.json` and shows what the run is worth."""
     reference = next(iter(results.values()))["figures"]["test"]
-    majority = {k.replace("majority", "accuracy"): v for k, v in reference.items() if k.endswith("_majority")}
+    plain = {
+        kind: {
+            k.replace(kind, "accuracy"): v
+            for k, v in reference.items()
+            if k.endswith("_" + kind) and "region" not in k
+        }
+        for kind in ("majority", "chance")
+    }
     gathered = {
         "methods": {name: result for name, result in results.items() if name != TEXT_ONLY},
-        "baselines": {"majority": majority, **({TEXT_ONLY: results[TEXT_ONLY]} if TEXT_ONLY in results else {})},
+        "baselines": {**plain, **({TEXT_ONLY: results[TEXT_ONLY]} if TEXT_ONLY in results else {})},
         "recipe": _identity(recipe),
     }
     if PartialState().is_main_process:

@@ -3,32 +3,31 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from PIL import Image
 
+from dataset_scripts.region_table import RegionTable
 from evaluation.attention_grounding import phrase_attention
 from evaluation.figures import WordAttention, method_comparison_figure
 from processing import VLBertProcessor
 from tasks import TASKS
 
 from .recipe import Recipe
-from .setup import Prepared, prepare_data
+from .setup import Prepared
 
 WORDS_SHOWN = 4
 
 
-def draw_pictures(results: Mapping[str, Any], recipe: Recipe, directory: Path) -> list[Path]:
+def draw_pictures(results: Mapping[str, Any], recipe: Recipe, data: Prepared, directory: Path) -> list[Path]:
     """One picture an image: rows are methods, columns words of a caption; each method in its own best layer.
 
     The images are the first of the test split whose caption grounds several phrases; images that are not on disk
     (`<data_dir>/flickr30k-images/<id>.jpg`) are left out.
     """
-    task = TASKS[recipe.task]
-    data = prepare_data(task, recipe.data, recipe.seed)
-    assert data.regions is not None  # without regions there is no figure of attention, and no call
+    task, regions = TASKS[recipe.task], cast(RegionTable, data.regions)
     rows = _rows_to_show(data, Path(recipe.data.data_dir) / "flickr30k-images", recipe.pictures)
     directory.mkdir(parents=True, exist_ok=True)
     shown: list[dict[str, list[WordAttention]]] = [{} for _ in rows]
@@ -38,7 +37,7 @@ def draw_pictures(results: Mapping[str, Any], recipe: Recipe, directory: Path) -
         processor = VLBertProcessor.from_pretrained(source)
         layer = result["text_to_region_accuracy"]["layer"]
         for words, (row, _) in zip(shown, rows, strict=True):
-            words[name] = word_attention(model, processor, row, data.regions[row["image_id"]], layer)
+            words[name] = word_attention(model, processor, row, regions[row["image_id"]], layer)
     return [_draw(row, path, words, directory) for (row, path), words in zip(rows, shown, strict=True)]
 
 

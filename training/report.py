@@ -11,22 +11,30 @@ from accelerate import PartialState
 from evaluation.figures import heads_figure, layer_curve_figure, loss_curves_figure
 from evaluation.tables import comparison_table, print_table
 
+from .experiment import Outcome
 from .pictures import draw_pictures
 from .recipe import Recipe
 
 
-def report(results: dict[str, Any], recipe: Recipe) -> None:
-    """Prints the table and writes `table.md` and the figures beside `results.json`."""
+def report(outcome: Outcome, recipe: Recipe) -> None:
+    """Prints the table and writes `table.md` and the figures beside `results.json`; the main process alone does."""
     if not PartialState().is_main_process:
         return
-    output = Path(recipe.output_dir)
+    results, output = outcome.results, Path(recipe.output_dir)
     print_table(results)
     (output / "table.md").write_text(comparison_table(results) + "\n", encoding="utf-8")
-    loss_curves_figure({name: _history(output / name) for name in results["methods"]}, output / "loss_curves.png")
+    _curves(results, output)
     _heads(results, output)
-    if recipe.pictures:
-        draw_pictures(results, recipe, output / "pictures")
+    if recipe.pictures and outcome.data.regions is not None:
+        draw_pictures(results, recipe, outcome.data, output / "pictures")
     print(f"written: {output}/ (results.json, table.md, figures; one checkpoint directory a method)")
+
+
+def _curves(results: dict[str, Any], output: Path) -> None:
+    histories = {name: _history(output / name) for name in results["methods"]}
+    logged = {name: entries for name, entries in histories.items() if any("loss" in entry for entry in entries)}
+    if logged:  # a run shorter than logging_steps has none
+        loss_curves_figure(logged, output / "loss_curves.png")
 
 
 def _history(directory: Path) -> list[dict[str, Any]]:

@@ -5,11 +5,13 @@ import dataclasses
 import inspect
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import datasets
+import transformers
 from accelerate import PartialState
 from transformers import AutoConfig, AutoTokenizer, BertTokenizer, PreTrainedModel, TrainingArguments
 
@@ -93,10 +95,22 @@ def make_model(model_class: type[PreTrainedModel], model: Model, processor: Any,
     with blame(f"model.source {model.source}" if model.source else "model"):
         if model.source:
             _check_family(model_class, model.source)
-            return model_class.from_pretrained(model.source, **fields)
+            with _quiet_loading():
+                return model_class.from_pretrained(model.source, **fields)
         if model.bert:
             return model_class.from_bert(model.bert, **fields)  # type: ignore[attr-defined]
         return model_class(VLBertConfig(**{"vocab_size": len(processor.tokenizer), **fields}))
+
+
+@contextmanager
+def _quiet_loading() -> Iterator[None]:
+    """Without transformers' report of the heads that one task's checkpoint has and another's has not."""
+    verbosity = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers.logging.set_verbosity(verbosity)
 
 
 def check_width(model: PreTrainedModel, processor: VLBertProcessor, table: str, found: int) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Subset
 from tqdm.auto import tqdm
 from transformers import Trainer, TrainerCallback
+from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import rotate_checkpoints
 
 from attention_supervision import SupervisionMethod
@@ -134,6 +135,11 @@ class GroundingTrainer(Trainer):
         return {key: value for metric in metrics for key, value in metric.compute(_merged(metric)).items()}
 
     # Checkpoints
+
+    def _save(self, output_dir=None, state_dict=None):
+        """Saves without `training_args.bin`: it is a pickle, and `recipe.json` says the same."""
+        super()._save(output_dir, state_dict)
+        (Path(cast(str, output_dir or self.args.output_dir)) / TRAINING_ARGS_NAME).unlink(missing_ok=True)
 
     def _save_checkpoint(self, model, trial):
         """Saves, seals, and only then deletes older checkpoints: a complete one is there at every moment."""
