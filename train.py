@@ -2,7 +2,10 @@
 """Trains what a recipe describes: `accelerate launch train.py recipes/scenes_vgp.yaml [key=value ...]`."""
 
 import argparse
+import os
 import sys
+
+import torch
 
 from dataset_scripts.errors import DataError
 from dataset_scripts.region_table import MissingRegionsError
@@ -27,14 +30,18 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         recipe = load_recipe(arguments.recipe, arguments.overrides)
-        from training.experiment import run  # after the recipe is known to be sound: importing torch takes seconds
+        from training.experiment import run  # after the recipe is known to be sound: it imports for seconds
         from training.report import report
 
         report(run(recipe), recipe)
     except (RecipeError, DataError, MissingRegionsError, FileNotFoundError) as error:
         text = error.args[0] if isinstance(error, KeyError) else error
-        print(f"error: {' '.join(str(text).split())}", file=sys.stderr)
+        if os.environ.get("RANK", "0") == "0":  # one line, however many processes met it
+            print(f"error: {' '.join(str(text).split())}", file=sys.stderr)
         return 2
+    finally:
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()  # a process that ends without it may abort
     return 0
 
 

@@ -73,7 +73,7 @@ def test_results_have_the_agreed_schema(first):
         values += [result["identification_accuracy"], result["vgp_accuracy"]]
         assert all(isinstance(value, float) and math.isfinite(value) and 0 <= value <= 1 for value in values)
         assert result["figures"]["test"]["identification_count"] == 8
-    assert found["baselines"].keys() == {"majority", "text_only"}
+    assert found["baselines"].keys() == {"majority", "chance", "text_only"}
     for baseline in found["baselines"].values():
         assert baseline.keys() >= {"identification_accuracy", "vgp_accuracy"}
     chances = {result["text_to_region_accuracy"]["chance"] for result in found["methods"].values()}

@@ -10,6 +10,7 @@ import json
 import sys
 from pathlib import Path
 
+import torch
 from safetensors.torch import save_file
 
 from tests.test_training_trainer import logged, make_trainer, weights
@@ -44,3 +45,5 @@ def _evaluate(rows: int, output: Path) -> dict | None:
 if __name__ == "__main__":
     for each in sys.argv[2:]:
         run_case(each, Path(sys.argv[1]))
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
