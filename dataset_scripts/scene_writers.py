@@ -188,6 +188,6 @@ def _element(name: str, depth: int, children: Iterable[tuple[str, object]]) -> l
 
 
 def _inclusive(box: Sequence[float], scene: Scene) -> tuple[int, int, int, int]:
-    """The pixels that a box covers, counted from 1, first and last."""
+    """The pixels that a box covers, counted from 1, first and last; a tilted object may reach beyond the image."""
     x1, y1, x2, y2 = box
-    return int(x1) + 1, int(y1) + 1, min(int(x2) + 1, scene.width), min(int(y2) + 1, scene.height)
+    return max(int(x1), 0) + 1, max(int(y1), 0) + 1, min(int(x2) + 1, scene.width), min(int(y2) + 1, scene.height)

@@ -5,6 +5,7 @@ import csv
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +16,14 @@ from PIL import Image
 from dataset_scripts import scene_report, scene_shapes
 from dataset_scripts.errors import DataError
 from dataset_scripts.flickr30k_entities import Flickr30kEntities
+from dataset_scripts.flickr30k_parsing import parse_annotation
 from dataset_scripts.region_table import RegionTable
 from dataset_scripts.scene_captions import caption_holds
-from dataset_scripts.scene_dataset import scene_record, write_scenes
+from dataset_scripts.scene_dataset import VERSION, scene_record, write_scenes
 from dataset_scripts.scene_features import pixel_features
 from dataset_scripts.scene_language import meaning_of, relation_between
 from dataset_scripts.scene_report import report
+from dataset_scripts.scene_writers import annotation
 from dataset_scripts.scenes import main
 from dataset_scripts.vgp import VGP
 
@@ -88,6 +91,20 @@ def test_entities_have_the_boxes_of_the_description(rows):
             np.testing.assert_allclose(boxes[str(chain)], np.reshape(expected, (-1, 4)), atol=2.01)
         assert len(row["entities"]) == len(record.chains())
     assert several > 5
+
+
+@pytest.mark.parametrize("corner", [(0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0)])
+def test_objects_that_reach_beyond_the_image_have_boxes_inside(tmp_path, corner):
+    record = scene_record(SEED, 3, IMAGES)
+    scene = record.scene
+    x, y = corner[0] * scene.width, corner[1] * scene.height
+    moved = replace(scene, objects=tuple(replace(item, x=x, y=y, tilt=-10.0) for item in scene.objects))
+    path = tmp_path / "1.xml"
+    path.write_text(annotation(replace(record, scene=moved)))
+    width, height, entities = parse_annotation(path)
+    boxes = np.array([box for entity in entities for box in entity["boxes"]])
+    assert (width, height) == (scene.width, scene.height) and len(boxes)
+    assert ((boxes >= 0) & (boxes <= 1)).all() and (boxes[:, :2] < boxes[:, 2:]).all()
 
 
 def test_entities_without_boxes_and_objects_with_several_names(rows, folder):
@@ -250,4 +267,4 @@ def test_commands_print_json_and_examples(tmp_path, capsys):
 def test_report_of_a_damaged_manifest_is_an_error_in_one_line(tmp_path, capsys):
     (tmp_path / "scenes.json").write_text("{}")
     assert scene_report.main([str(tmp_path)]) == 2
-    assert "scenes of another version: expected 1" in capsys.readouterr().err
+    assert f"scenes of another version: expected {VERSION}" in capsys.readouterr().err
