@@ -22,7 +22,7 @@ from .masking import (
     choose_regions,
     mean_of_visible,
 )
-from .task import Batch, LossComponent, RowGenerator, Task, region_arguments
+from .task import TEXT_AND_REGIONS, Batch, LossComponent, RowGenerator, Task, region_arguments
 
 
 def captions(split: datasets.Dataset) -> datasets.Dataset:
@@ -115,15 +115,7 @@ TASK = Task(
     builder="flickr30k_entities",
     layout="caption",
     model_class=VLBertForPreTraining,
-    model_inputs=(
-        "input_ids",
-        "attention_mask",
-        "token_type_ids",
-        "region_features",
-        "region_boxes",
-        "region_attention_mask",
-        "masked_regions",
-    ),
+    model_inputs=(*TEXT_AND_REGIONS, "masked_regions"),
     losses=(
         LossComponent("words", word_loss, lambda batch: (batch["labels"] >= 0).sum()),
         LossComponent("regions", region_loss, lambda batch: (batch["region_labels"] >= 0).sum()),

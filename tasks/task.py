@@ -10,6 +10,16 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+# What every single-stream model reads.
+TEXT_AND_REGIONS = (
+    "input_ids",
+    "attention_mask",
+    "token_type_ids",
+    "region_features",
+    "region_boxes",
+    "region_attention_mask",
+)
+
 Batch = Mapping[str, Any]
 RowGenerator = Callable[[str], np.random.Generator]
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from evaluation.classification import ClassificationAccuracy
 from modeling import VLBertForVGP
 
-from .task import Batch, LossComponent, RowGenerator, Task, pad_labels, region_arguments
+from .task import TEXT_AND_REGIONS, Batch, LossComponent, RowGenerator, Task, pad_labels, region_arguments
 
 
 def collate(
@@ -57,16 +57,7 @@ TASK = Task(
     builder="vgp",
     layout="caption_pair",
     model_class=VLBertForVGP,
-    model_inputs=(
-        "input_ids",
-        "attention_mask",
-        "token_type_ids",
-        "region_features",
-        "region_boxes",
-        "region_attention_mask",
-        "phrase_mask",
-        "phrase_pairs",
-    ),
+    model_inputs=(*TEXT_AND_REGIONS, "phrase_mask", "phrase_pairs"),
     losses=(
         LossComponent(
             "identification", identification_loss, lambda batch: (batch["identification_labels"] >= 0).sum()
