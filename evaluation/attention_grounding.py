@@ -6,12 +6,13 @@ L layers, H heads, T text, R regions, P phrases, Q asked rows, K asked columns, 
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from attention_supervision import align, grounding_targets, sequence_pairs, supervised_implementation
+from attention_supervision.method import observed_layers
 from attention_supervision.rollout import attention_rollout
 
 DIRECTION = "text_to_region"
@@ -37,21 +38,26 @@ class AttentionGrounding:
         self._state: dict[str, Tensor] = {}
 
     def update(self, outputs: Any, batch: Mapping[str, Tensor]) -> None:
-        """Counts one batch."""
+        """Counts one batch.
+
+        Raises:
+            ValueError: the outputs hold no supervised attention.
+        """
+        layers = observed_layers(outputs)
         targets = self._targets(batch)
         counted = targets.rows >= 0
-        log_alpha = torch.stack([layer.pairs[0][0] for layer in outputs.attentions])
-        log_share = torch.stack([layer.pairs[0][1] for layer in outputs.attentions])
+        log_alpha = torch.stack([layer.pairs[0][0] for layer in layers])
+        log_share = torch.stack([cast(Tensor, layer.pairs[0][1]) for layer in layers])
         candidates = (targets.columns >= 0).sum(-1, keepdim=True).clamp(min=1)
         self._add("tokens", counted.sum())
         self._add("chance", (targets.gold.sum(-1) / candidates)[counted].sum())
         self._add("correct", (_hits(log_alpha, targets.gold) * counted[:, None]).sum((1, 3)))
         self._add("share", (log_share.exp() * counted[:, None]).sum((1, 3)))
-        self._add("rollout", (self._rollout_hits(outputs, targets, batch) * counted).sum((1, 2)))
+        self._add("rollout", (self._rollout_hits(layers, targets, batch) * counted).sum((1, 2)))
 
-    def _rollout_hits(self, outputs: Any, targets: Any, batch: Mapping[str, Tensor]) -> Tensor:
+    def _rollout_hits(self, layers: Any, targets: Any, batch: Mapping[str, Tensor]) -> Tensor:
         rows, columns = sequence_pairs({DIRECTION: targets}, batch)[DIRECTION]
-        rollouts = torch.stack(attention_rollout([layer.mean for layer in outputs.attentions]))
+        rollouts = torch.stack(attention_rollout([layer.mean for layer in layers]))
         asked = rollouts.gather(2, rows.clamp(min=0)[None, ..., None].expand(len(rollouts), -1, -1, rollouts.shape[3]))
         index = columns.clamp(min=0)[None, :, None].expand(*asked.shape[:3], -1)
         return _hits(asked.gather(3, index).masked_fill((columns < 0)[None, :, None], -1.0), targets.gold, heads=False)

@@ -199,3 +199,9 @@ def test_accuracy_without_a_label():
     metric = ClassificationAccuracy("vgp", "logits", "labels")
     metric.update(SimpleNamespace(logits=LOGITS[:, :0]), {"labels": LABELS[:, :0]})
     assert metric.compute(metric.state()) == {"vgp_count": 0}
+
+
+def test_outputs_without_supervised_attention_are_refused_with_the_reason():
+    batch = {"phrase_mask": torch.ones(1, 1, 2), "phrase_regions": torch.ones(1, 1, 3)}
+    with pytest.raises(ValueError, match="no supervised attention"):
+        AttentionGrounding().update(SimpleNamespace(attentions=()), batch)
