@@ -85,6 +85,9 @@ class VLBertConfig(PreTrainedConfig):
         Classes of phrase pairs: 5 for the typology, 2 for paraphrase or not.
     grounding_head (`bool`, *optional*, defaults to `False`):
         Whether [`VLBertForVGP`] scores every phrase against every region (indirect supervision).
+    unpad (`bool`, *optional*, defaults to `False`):
+        Whether to leave padding out of every layer but the attention itself, on any back end: results at the other
+        columns are the same, and states at padded columns are zeros.
 
     Raises:
         StrictDataclassFieldValidationError: when a field has the wrong type or an unknown choice.
@@ -141,6 +144,7 @@ class VLBertConfig(PreTrainedConfig):
     num_identification_labels: int = 3
     num_vgp_labels: int = 5
     grounding_head: bool = False
+    unpad: bool = False
 
     def __post_init__(self, **kwargs):
         if self.visual_size is None:

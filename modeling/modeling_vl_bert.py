@@ -31,7 +31,6 @@ from transformers.activations import ACT2FN
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_utils import PreTrainedModel
 from transformers.models.bert.modeling_bert import (
-    BertEncoder,
     BertLayer,
     BertPooler,
     BertPredictionHeadTransform,
@@ -43,6 +42,7 @@ from transformers.utils.generic import can_return_tuple, merge_with_config_defau
 from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_vl_bert import _REGION_TOKEN_TYPE, VLBertConfig
+from .unpadding import UnpaddedEncoder, apply_packed, find_packing
 
 # What a processor returns for grounding and a model may not need; dropped so that `model(**processor(...))` works.
 _GROUNDING_INPUTS = ("region_candidate_mask", "phrase_mask", "phrase_regions", "phrase_pairs")
@@ -490,7 +490,7 @@ class VLBertModel(VLBertPreTrainedModel):
             add_pooling_layer = config.use_pooler
         self.region_encoder = VLBertRegionEncoder(config)
         self.embeddings = VLBertEmbeddings(config)
-        self.encoder = BertEncoder(config)
+        self.encoder = UnpaddedEncoder(config)
         self.pooler = BertPooler(config) if add_pooling_layer else None
         self.post_init()
 
@@ -553,7 +553,8 @@ class VLBertModel(VLBertPreTrainedModel):
             token_type_ids = torch.zeros(batch_size, text_length, device=device, dtype=torch.long)
         text_mask, region_mask = attention_mask.bool(), region_attention_mask.bool()
 
-        region_visual_embeds = self.region_encoder(region_features, region_boxes)
+        packed_regions = find_packing(region_mask, self.config.unpad)
+        region_visual_embeds = apply_packed(self.region_encoder, packed_regions, region_features, region_boxes)
         visual_context = self.embeddings.get_visual_context(region_visual_embeds, region_mask)
         if region_linguistic_embeds is None:
             region_linguistic_embeds = self.embeddings.region_embedding(token_type_ids.new_zeros(batch_size, 1))
@@ -567,14 +568,18 @@ class VLBertModel(VLBertPreTrainedModel):
         )
 
         end_mask = torch.ones_like(text_mask[:, :1])
+        columns = torch.cat([text_mask, region_mask, end_mask], dim=1)
         sequence_mask = create_bidirectional_mask(
-            config=self.config,
-            inputs_embeds=embedding_output,
-            attention_mask=torch.cat([text_mask, region_mask, end_mask], dim=1),
+            config=self.config, inputs_embeds=embedding_output, attention_mask=columns
         )
+        # Hidden states are recorded as the layers see them, so they are computed padded.
+        recorded = kwargs.get("output_hidden_states", self.config.output_hidden_states)
+        packing = find_packing(columns, self.config.unpad and not recorded)
         if grounding_queries is not None:
             attention_kwargs["attention_queries"] = _locate_queries(grounding_queries, text_length)
-        encoder_outputs = self.encoder(embedding_output, attention_mask=sequence_mask, **attention_kwargs)
+        encoder_outputs = self.encoder(
+            embedding_output, attention_mask=sequence_mask, packing=packing, **attention_kwargs
+        )
         sequence_output = encoder_outputs.last_hidden_state
         text_states, region_states, end_states = sequence_output.split([text_length, num_regions, 1], dim=1)
         pooled_output = None
@@ -730,8 +735,10 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
             return_dict=True,
             **kwargs,
         )
-        mlm_logits = self.mlm_head(outputs.text_hidden_state)
-        region_logits = self.region_head(outputs.region_hidden_state)
+        packed_text = find_packing(attention_mask, self.config.unpad)
+        mlm_logits = apply_packed(self.mlm_head, packed_text, outputs.text_hidden_state)
+        packed_regions = find_packing(region_attention_mask, self.config.unpad and region_features is not None)
+        region_logits = apply_packed(self.region_head, packed_regions, outputs.region_hidden_state)
         relationship_logits = None
         if self.relationship_head is not None:
             relationship_logits = self.relationship_head(outputs.pooler_output)
