@@ -17,15 +17,21 @@ from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 from transformers import AutoConfig, AutoModel, AutoModelForPreTraining
 
+from .configuration_fast_rcnn import FastRCNNConfig
 from .configuration_vl_bert import VLBertConfig
+from .modeling_fast_rcnn import FastRCNNFeatures
 from .modeling_vl_bert import VLBertForPreTraining, VLBertForVGP, VLBertModel, VLBertPreTrainedModel
 
+AutoConfig.register("fast_rcnn", FastRCNNConfig, exist_ok=True)
+AutoModel.register(FastRCNNConfig, FastRCNNFeatures, exist_ok=True)
 AutoConfig.register("vl_bert", VLBertConfig, exist_ok=True)
 AutoModel.register(VLBertConfig, VLBertModel, exist_ok=True)
 AutoModelForPreTraining.register(VLBertConfig, VLBertForPreTraining, exist_ok=True)
 
 __all__ = [
     "OLDEST_TRANSFORMERS",
+    "FastRCNNConfig",
+    "FastRCNNFeatures",
     "VLBertConfig",
     "VLBertForPreTraining",
     "VLBertForVGP",

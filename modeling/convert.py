@@ -14,6 +14,7 @@
 """Turns an original checkpoint into a Hub directory.
 
 `python -m modeling.convert vl_bert --checkpoint FILE.model --output DIR [--config FILE.json] [--force]`
+(`fast_rcnn` for the pixel network alone, from its own file or an end-to-end checkpoint)
 """
 
 import argparse
@@ -21,11 +22,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import conversion_vl_bert
+from . import conversion_fast_rcnn, conversion_vl_bert
 from .conversion import check_output, format_summary, make_record, read_checkpoint, read_overrides, write_model
 
 # Family -> function of (state dict, configuration overrides) that returns (model, Conversion).
-FAMILIES = {"vl_bert": conversion_vl_bert.build_model}
+FAMILIES = {"fast_rcnn": conversion_fast_rcnn.build_model, "vl_bert": conversion_vl_bert.build_model}
 
 
 def convert_checkpoint(

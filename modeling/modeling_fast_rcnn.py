@@ -1,0 +1,278 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""PyTorch model of the region-feature network of VL-BERT.
+
+Shape letters: B batch, R regions, K regions that are no padding, C channels, h and w cells of the feature map, S cells
+along a side of a region.
+
+The blocks are transformers' ResNet blocks, whose numbers equal the public VL-BERT code's to 1e-4 (tested). Two things
+differ from a ResNet there: batch norm is frozen, and the last stage, which may be dilated, reads regions.
+"""
+
+from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import nn
+from transformers import initialization as init
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_utils import PreTrainedModel
+from transformers.models.resnet.modeling_resnet import ResNetBottleNeckLayer, ResNetEmbeddings
+from transformers.utils import ModelOutput, auto_docstring
+from transformers.utils.generic import can_return_tuple
+
+from .configuration_fast_rcnn import FastRCNNConfig
+from .roi_align import roi_align
+
+# Regions that go through the last stage at a time; it treats each by itself, so the numbers stay the same.
+_REGIONS_AT_ONCE = 128
+
+
+@auto_docstring(
+    custom_intro="""
+    Output of models that turn pixels and boxes into region features.
+    """
+)
+@dataclass
+class FastRCNNOutput(ModelOutput):
+    r"""
+    region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, feature_size)`):
+        One feature a region, zeros for padded ones.
+    """
+
+    region_features: torch.Tensor | None = None
+
+
+class FastRCNNFrozenBatchNorm(nn.Module):
+    """Batch norm that always uses its stored statistics and trains nothing: a scale and a shift for each channel."""
+
+    def __init__(self, num_channels: int, weight_init: float = 1.0, eps: float = 1e-5):
+        super().__init__()
+        self.eps = eps
+        self.weight_init = weight_init
+        self.weight = nn.Buffer(torch.full((num_channels,), weight_init))
+        self.bias = nn.Buffer(torch.zeros(num_channels))
+        self.running_mean = nn.Buffer(torch.zeros(num_channels))
+        self.running_var = nn.Buffer(torch.ones(num_channels))
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        scale = self.weight.float() * (self.running_var.float() + self.eps).rsqrt()
+        shift = self.bias.float() - self.running_mean.float() * scale
+        scale, shift = (channel.to(hidden_states.dtype)[:, None, None] for channel in (scale, shift))
+        # One pass, and nothing of the size of the input is kept for the backward pass.
+        return torch.addcmul(shift, hidden_states, scale)
+
+
+class FastRCNNBlock(GradientCheckpointingLayer, ResNetBottleNeckLayer):
+    """A bottleneck block of transformers' ResNet with frozen batch norm and, for the last stage, dilation."""
+
+    def __init__(self, config: FastRCNNConfig, in_channels: int, out_channels: int, stride: int, dilation: int = 1):
+        super().__init__(
+            in_channels,
+            out_channels,
+            stride=stride,
+            activation=config.hidden_act,
+            downsample_in_bottleneck=config.stride_in_1x1,
+        )
+        middle: Any = self.layer[1].convolution
+        middle.dilation = middle.padding = (dilation, dilation)
+        _freeze_batch_norm(self)
+        # Frozen, batch norm cannot tame a random network: blocks that add this little keep its scale.
+        last: Any = self.layer[2].normalization
+        last.weight_init = sum(config.depths) ** -0.5
+
+
+class FastRCNNStage(nn.Sequential):
+    """Blocks of one width; the first has the stride."""
+
+    def __init__(self, config: FastRCNNConfig, index: int, in_channels: int, stride: int, dilation: int = 1):
+        width = config.hidden_sizes[index]
+        blocks = [FastRCNNBlock(config, in_channels, width, stride, dilation)]
+        for _ in range(config.depths[index] - 1):
+            blocks.append(FastRCNNBlock(config, width, width, 1, dilation))
+        super().__init__(*blocks)
+
+
+def _freeze_batch_norm(module: nn.Module) -> None:
+    """Replaces the batch norms within a module."""
+    for parent in list(module.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, nn.BatchNorm2d):
+                setattr(parent, name, FastRCNNFrozenBatchNorm(child.num_features, eps=child.eps))
+
+
+@auto_docstring
+class FastRCNNPreTrainedModel(PreTrainedModel):
+    config: FastRCNNConfig
+    base_model_prefix = "fast_rcnn"
+    main_input_name = "pixel_values"
+    input_modalities = ["image"]
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["ResNetEmbeddings", "FastRCNNBlock"]
+
+    @torch.no_grad()
+    def _init_weights(self, module):
+        """Initialize the weights"""
+        super()._init_weights(module)
+        if isinstance(module, nn.Conv2d):
+            init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        elif isinstance(module, FastRCNNFrozenBatchNorm):
+            init.constant_(module.weight, module.weight_init)
+            init.zeros_(module.bias)
+            init.zeros_(module.running_mean)
+            init.ones_(module.running_var)
+
+
+@auto_docstring(
+    custom_intro="""
+    The region-feature network of VL-BERT: ResNet stages make a feature map with a cell every 16 pixels, RoIAlign cuts
+    the regions out of it, the last stage and a mean over their cells make the features.
+    """
+)
+class FastRCNNFeatures(FastRCNNPreTrainedModel):
+    def __init__(self, config: FastRCNNConfig):
+        super().__init__(config)
+        sizes = config.hidden_sizes
+        self.embedder = ResNetEmbeddings(cast(Any, config))  # has the fields that it reads
+        _freeze_batch_norm(self.embedder)
+        self.stages = nn.ModuleList(
+            [
+                FastRCNNStage(config, 0, config.embedding_size, stride=1),
+                FastRCNNStage(config, 1, sizes[0], stride=2),
+                FastRCNNStage(config, 2, sizes[1], stride=2),
+            ]
+        )
+        # CODEPATH: dilated in the public checkpoints; the public code has both.
+        stride, dilation = (1, 2) if config.dilated_c5 else (2, 1)
+        self.head = FastRCNNStage(config, 3, sizes[2], stride, dilation)
+
+        # Initialize weights and apply final processing
+        self.post_init()
+        self._freeze_stages()
+
+    def train(self, mode: bool = True) -> "FastRCNNFeatures":
+        """Sets the mode. Frozen stages stay so: loading weights makes parameters that ask for gradients again."""
+        super().train(mode)
+        self._freeze_stages()
+        return self
+
+    def _freeze_stages(self) -> None:
+        for stage in [self.embedder, *self.stages, self.head][: self.config.frozen_stages]:
+            stage.requires_grad_(False)
+
+    def get_feature_map(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        """
+        The map that regions are cut out of.
+
+        Args:
+            pixel_values (`torch.Tensor` of shape `(B, 3, H, W)`): images.
+
+        Returns:
+            `torch.Tensor` of shape `(B, C, h, w)` with a cell every 16 pixels.
+        """
+        hidden_states = self.embedder(pixel_values.to(self.embedder.embedder.convolution.weight.dtype))
+        for stage in self.stages:
+            hidden_states = stage(hidden_states)
+        return hidden_states
+
+    def get_region_features(
+        self, feature_map: torch.Tensor, boxes: torch.Tensor, batch_index: torch.Tensor
+    ) -> torch.Tensor:
+        """
+        Features of regions of a feature map.
+
+        Args:
+            feature_map (`torch.Tensor` of shape `(B, C, h, w)`): from `get_feature_map`.
+            boxes (`torch.Tensor` of shape `(K, 4)`): `(x1, y1, x2, y2)` in pixels.
+            batch_index (`torch.LongTensor` of shape `(K,)`): the image of each box.
+
+        Returns:
+            `torch.Tensor` of shape `(K, feature_size)`.
+        """
+        features = []
+        for part, images in zip(boxes.split(_REGIONS_AT_ONCE), batch_index.split(_REGIONS_AT_ONCE), strict=True):
+            cells = roi_align(
+                feature_map,
+                part,
+                images,
+                self.config.roi_size,
+                1 / self.config.feature_stride,
+                self.config.sampling_ratio,
+            )
+            features.append(self.head(cells).mean(dim=(2, 3)))
+        return torch.cat(features)
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        pixel_values: torch.Tensor,
+        region_boxes: torch.Tensor,
+        region_attention_mask: torch.Tensor | None = None,
+        **kwargs,
+    ) -> FastRCNNOutput:
+        r"""
+        pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`):
+            Images as the image processor returns them: blue, green, red in 0 to 255 less their means, padded with
+            zeros at the right and the bottom.
+        region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`):
+            Corners `(x1, y1, x2, y2)` in pixels of `pixel_values`.
+        region_attention_mask (`torch.LongTensor` of shape `(batch_size, num_regions)`, *optional*):
+            1 for regions, 0 for padding.
+
+        Raises:
+            ValueError: for boxes that do not fit the images, or are not finite.
+        """
+        check_regions(pixel_values, region_boxes, region_attention_mask)
+        if region_attention_mask is None:
+            region_attention_mask = region_boxes.new_ones(region_boxes.shape[:2], dtype=torch.long)
+        batch_index, region_index = region_attention_mask.nonzero(as_tuple=True)
+        values = self.get_region_features(
+            self.get_feature_map(pixel_values), region_boxes[batch_index, region_index], batch_index
+        )
+        region_features = values.new_zeros(*region_boxes.shape[:2], values.shape[-1])
+        region_features[batch_index, region_index] = values
+        return FastRCNNOutput(region_features=region_features)
+
+
+def check_regions(
+    pixel_values: torch.Tensor, region_boxes: torch.Tensor, region_attention_mask: torch.Tensor | None
+) -> None:
+    """Raises `ValueError` when boxes or mask do not fit the images, or a box that is no padding is not finite."""
+    batch_size = len(pixel_values)
+    if region_boxes.dim() != 3 or region_boxes.shape[0] != batch_size or region_boxes.shape[-1] != 4:
+        raise ValueError(
+            f"region_boxes have the shape {tuple(region_boxes.shape)}, expected ({batch_size}, num_regions, 4) for "
+            f"the {batch_size} images of pixel_values."
+        )
+    if region_attention_mask is not None and region_attention_mask.shape != region_boxes.shape[:2]:
+        raise ValueError(
+            f"region_attention_mask has the shape {tuple(region_attention_mask.shape)}, expected "
+            f"{tuple(region_boxes.shape[:2])}."
+        )
+    bad = ~region_boxes.isfinite().all(dim=-1)
+    if region_attention_mask is not None:
+        bad = bad & region_attention_mask.bool()
+    if bad.any():
+        image, region = bad.nonzero()[0].tolist()
+        raise ValueError(
+            f"region_boxes[{image}, {region}] is {region_boxes[image, region].tolist()}, expected finite pixels."
+        )
+
+
+FastRCNNFeatures.register_for_auto_class("AutoModel")
+
+__all__ = ["OLDEST_TRANSFORMERS", "FastRCNNFeatures", "FastRCNNOutput", "FastRCNNPreTrainedModel", "check_regions"]

@@ -1,0 +1,136 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""RoIAlign: torchvision's where it is installed, an equal one in plain torch elsewhere."""
+
+from typing import Any
+
+import torch
+
+try:
+    from torchvision.ops import roi_align as _imported_roi_align
+# A torchvision of another torch fails with other errors than a missing one.
+except (ImportError, RuntimeError, OSError):
+    _torchvision_roi_align: Any = None
+else:
+    _torchvision_roi_align = _imported_roi_align
+
+# Numbers that the plain path holds at a time beside its result: 64 MB of float32.
+_CHUNK_NUMBERS = 2**24
+
+
+def roi_align(
+    features: torch.Tensor,
+    boxes: torch.Tensor,
+    batch_index: torch.Tensor,
+    output_size: int,
+    spatial_scale: float,
+    sampling_ratio: int,
+) -> torch.Tensor:
+    """
+    Cuts a grid of cells out of feature maps for every box, each cell the mean of bilinear samples (Mask R-CNN, section
+    3), without the half-pixel shift of later versions (torchvision's `aligned=False`).
+
+    A box is at least one cell of the map wide and high. A sample further than one cell outside the map is 0.
+
+    Args:
+        features (`torch.Tensor` of shape `(B, C, h, w)`): feature maps; computed in float32 at least.
+        boxes (`torch.Tensor` of shape `(K, 4)`): corners `(x1, y1, x2, y2)` in the pixels of the input image; finite.
+            No gradient flows into them.
+        batch_index (`torch.LongTensor` of shape `(K,)`): the map of each box, in 0 to B - 1.
+        output_size (`int`): cells along each side of the result.
+        spatial_scale (`float`): cells of the map per pixel.
+        sampling_ratio (`int`): samples along each side of a cell, at least 1.
+
+    Returns:
+        `torch.Tensor` of shape `(K, C, output_size, output_size)`, in the type of `features`.
+
+    Raises:
+        ValueError: for a `sampling_ratio` or `output_size` below 1 or boxes of another shape.
+    """
+    if sampling_ratio < 1 or output_size < 1:
+        raise ValueError(f"sampling_ratio ({sampling_ratio}) and output_size ({output_size}) must be at least 1.")
+    if boxes.shape != (len(batch_index), 4):
+        raise ValueError(
+            f"boxes have the shape {tuple(boxes.shape)}, expected ({len(batch_index)}, 4): a row for each batch_index."
+        )
+    dtype = features.dtype if features.dtype == torch.float64 else torch.float32
+    align = roi_align_torch if _torchvision_roi_align is None else _roi_align_torchvision
+    # Without autocast, which would round the positions of the samples.
+    with torch.autocast(features.device.type, enabled=False):
+        cells = align(
+            features.to(dtype), boxes.detach().to(dtype), batch_index, output_size, spatial_scale, sampling_ratio
+        )
+    return cells.to(features.dtype)
+
+
+def _roi_align_torchvision(
+    features: torch.Tensor,
+    boxes: torch.Tensor,
+    batch_index: torch.Tensor,
+    output_size: int,
+    spatial_scale: float,
+    sampling_ratio: int,
+) -> torch.Tensor:
+    rois = torch.cat([batch_index.to(boxes.dtype)[:, None], boxes], dim=1)
+    return _torchvision_roi_align(features, rois, output_size, spatial_scale, sampling_ratio, aligned=False)
+
+
+def roi_align_torch(
+    features: torch.Tensor,
+    boxes: torch.Tensor,
+    batch_index: torch.Tensor,
+    output_size: int,
+    spatial_scale: float,
+    sampling_ratio: int,
+) -> torch.Tensor:
+    """
+    [`roi_align`] in plain torch, for float32 or float64.
+
+    Bilinear sampling on a grid is separable: rows of the map are mixed first, then columns, by small matrices that
+    depend on the box alone. The gradient is that of two matrix products, so it is deterministic.
+    """
+    height, width = features.shape[-2:]
+    with torch.no_grad():
+        start, end = (boxes * spatial_scale).split(2, dim=1)  # (K, 2): x, y
+        size = (end - start).clamp(min=1.0)
+        columns, rows = (
+            _interpolation(start[:, axis], size[:, axis], cells, output_size, sampling_ratio)
+            for axis, cells in enumerate((width, height))
+        )  # (K, S, w), (K, S, h)
+    chunk = max(1, _CHUNK_NUMBERS // (output_size * features.shape[1] * width))
+    output = features.new_zeros(len(boxes), features.shape[1], output_size, output_size)
+    for image in range(len(features)):
+        for members in (batch_index == image).nonzero()[:, 0].split(chunk):
+            # Empty when no box lies in the image.
+            mixed = torch.einsum("ksh,chw->kscw", rows[members], features[image])
+            cells = mixed.flatten(1, 2) @ columns[members].transpose(1, 2)  # (k, S * C, S)
+            output[members] = cells.unflatten(1, (output_size, -1)).transpose(1, 2)
+    return output
+
+
+def _interpolation(
+    start: torch.Tensor, size: torch.Tensor, cells: int, output_size: int, sampling_ratio: int
+) -> torch.Tensor:
+    """Along one axis, how much each of the map's cells counts in each cell of the result: (K, S, cells)."""
+    count = output_size * sampling_ratio
+    steps = (torch.arange(count, device=start.device, dtype=start.dtype) + 0.5) / count
+    positions = start[:, None] + size[:, None] * steps  # (K, S * ratio)
+    inside = (positions >= -1.0) & (positions <= cells)
+    # Linear interpolation gives a cell 1 minus its distance from the sample.
+    places = torch.arange(cells, device=start.device, dtype=start.dtype)
+    weights = (1.0 - (positions.clamp(0, cells - 1)[..., None] - places).abs()).clamp(min=0.0)
+    return (weights * inside[..., None]).unflatten(1, (output_size, sampling_ratio)).mean(dim=2)
+
+
+__all__ = ["roi_align", "roi_align_torch"]
