@@ -1,0 +1,105 @@
+# Copyright 2026 The grounded-attention authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Horizontal flip of an example: image, boxes, the words left and right, and phrases with their spans."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageOps
+
+OTHER_SIDE = {"left": "right", "right": "left"}
+SIDE = re.compile(r"\b(?:left|right)\b", flags=re.IGNORECASE)
+
+
+def flip_image(image: Image.Image) -> Image.Image:
+    """The image, mirrored left to right."""
+    return ImageOps.mirror(image)
+
+
+def flip_boxes(boxes: Any) -> np.ndarray:
+    """Normalised boxes (..., 4) of the mirrored image: x1, x2 become 1 - x2, 1 - x1.
+
+    In pixels the VL-BERT public code takes width - 1 - x, for boxes that end on the last pixel and not behind it.
+    """
+    array = np.asarray(boxes, dtype=np.float32)
+    if array.size == 0:
+        return array
+    if array.shape[-1] != 4:
+        raise ValueError(f"Boxes of shape {array.shape}, expected (..., 4): x1, y1, x2, y2.")
+    flipped = array.copy()
+    flipped[..., 0], flipped[..., 2] = 1 - array[..., 2], 1 - array[..., 0]
+    return flipped
+
+
+def swap_left_right(text: str) -> str:
+    """The text with the words "left" and "right" exchanged, whole words only, as the public code does on a flip.
+
+    Lower case, upper case and a capital first letter are kept; anything else becomes lower case. "right" in the sense
+    of "correct" or "just" is exchanged too: no one tells it apart here.
+    """
+    return SIDE.sub(lambda match: _other(match.group()), text)
+
+
+def swap_left_right_spans(text: str, spans: Sequence[tuple[int, int]]) -> tuple[str, list[tuple[int, int]]]:
+    """[`swap_left_right`], and character spans [start, end) of the text moved along with it.
+
+    A span's end inside one of the two words keeps its distance from the word's beginning as far as the other word
+    reaches, and a span that had a character has one afterwards.
+    """
+    words = [(match.start(), match.end(), len(_other(match.group()))) for match in SIDE.finditer(text)]
+    moved = []
+    for start, end in spans:
+        first = _move(start, words, is_end=False)
+        moved.append((first, first if end == start else _move(end, words, is_end=True)))
+    return swap_left_right(text), moved
+
+
+def flip_phrases(texts: Sequence[str], phrases: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[dict[str, Any]]]:
+    """Texts and labelled phrases of one mirrored example, in the form that `VLBertProcessor` takes them.
+
+    Args:
+        texts: The example's texts.
+        phrases: `{"text": index, "start": character, "end": character, ...}`; normalised `"boxes"` are flipped, other
+            keys stay as they are.
+
+    Returns:
+        The texts with left and right exchanged, and the phrases with their spans and boxes moved.
+    """
+    flipped = [dict(phrase) for phrase in phrases]
+    for phrase in flipped:
+        spans = [(phrase["start"], phrase["end"])]
+        ((phrase["start"], phrase["end"]),) = swap_left_right_spans(texts[phrase["text"]], spans)[1]
+        if phrase.get("boxes") is not None:
+            phrase["boxes"] = flip_boxes(phrase["boxes"]).tolist()
+    return [swap_left_right(text) for text in texts], flipped
+
+
+def _other(word: str) -> str:
+    other = OTHER_SIDE[word.lower()]
+    if word.isupper():
+        return other.upper()
+    return other.capitalize() if word == word.capitalize() else other
+
+
+def _move(position: int, words: Sequence[tuple[int, int, int]], is_end: bool) -> int:
+    """Where a span's boundary lies once every (start, end) of `words` has its new length."""
+    moved = position
+    for start, end, length in words:
+        if position >= end:
+            moved += length - (end - start)
+        elif position > start:
+            moved -= max(0, position - start - (length if is_end else length - 1))
+    return moved

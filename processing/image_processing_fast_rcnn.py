@@ -1,0 +1,163 @@
+# Copyright 2026 The grounded-attention authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Pixels for the region-feature network of VL-BERT: the resize, colour order and means of its public code."""
+
+from .check_processor_transformers import OLDEST_TRANSFORMERS  # isort: skip
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from transformers import BatchFeature
+from transformers.image_processing_utils import BaseImageProcessor
+from transformers.processing_utils import ImagesKwargs
+from transformers.utils import auto_docstring
+
+from .open_images import open_images
+
+# Of the network's Caffe weights, in the order blue, green, red, for pixels from 0 to 255.
+BGR_MEAN = (102.9801, 115.9465, 122.7717)
+
+
+class FastRCNNImageKwargs(ImagesKwargs, total=False):
+    r"""
+    fixed_padding (`bool`, *optional*, defaults to `False`):
+        Pad every image to the largest canvas, lying or standing, instead of to the largest image of the batch.
+    upright (`bool`, *optional*, defaults to `False`):
+        Turn images as their EXIF orientation says. By default the pixels stay as stored, where annotated boxes belong.
+    """
+
+    fixed_padding: bool
+    upright: bool
+
+
+@auto_docstring(
+    custom_intro="""
+    Turns images into the input of VL-BERT's region-feature network (VL-BERT public code): the shorter side becomes
+    600 pixels unless the longer one would pass 1000, channels are blue, green, red from 0 to 255 minus their mean, and
+    images of a batch are padded with zeros at the right and at the bottom.
+    """
+)
+class FastRCNNImageProcessor(BaseImageProcessor):
+    model_input_names = ["pixel_values", "image_sizes"]
+    valid_kwargs = FastRCNNImageKwargs
+
+    def __init__(
+        self,
+        size: Mapping[str, int] | None = None,
+        image_mean: Sequence[float] = BGR_MEAN,
+        image_std: Sequence[float] = (1.0, 1.0, 1.0),
+        fixed_padding: bool = False,
+        upright: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        r"""
+        size (`dict[str, int]`, *optional*, defaults to `{"shortest_edge": 600, "longest_edge": 1000}`):
+            Length of the shorter side after resizing, and the most that the longer side may have, in pixels.
+        image_mean (`list[float]`, *optional*, defaults to `(102.9801, 115.9465, 122.7717)`):
+            Means of blue, green and red, subtracted from pixels of 0 to 255.
+        image_std (`list[float]`, *optional*, defaults to `(1.0, 1.0, 1.0)`):
+            Divides blue, green and red after that.
+        fixed_padding (`bool`, *optional*, defaults to `False`):
+            Pad every image to `longest_edge` by `shortest_edge` (a standing image to `shortest_edge` by
+            `longest_edge`), so that batches have few shapes. By default a batch is as large as its largest image.
+        upright (`bool`, *optional*, defaults to `False`):
+            Turn images as their EXIF orientation says. By default the pixels stay as stored, where annotated boxes
+            belong.
+        """
+        super().__init__(**kwargs)
+        self.size = _checked_size({"shortest_edge": 600, "longest_edge": 1000} if size is None else size)
+        self.image_mean = _checked_channels("image_mean", image_mean)
+        self.image_std = _checked_channels("image_std", image_std)
+        if 0 in self.image_std:
+            raise ValueError(f"image_std={image_std!r}: pixels are divided by it; 0 is not possible.")
+        self.fixed_padding = fixed_padding
+        self.upright = upright
+
+    @auto_docstring
+    def preprocess(self, images: Any, return_tensors: str | None = "pt", **kwargs: Any) -> BatchFeature:
+        r"""
+        images (path, PIL image, array, or a list of them):
+            B images. Arrays have the shape (H, W), (H, W, C) or (C, H, W) and hold integers from 0 to 255 or floats in
+            [0, 1].
+        return_tensors (`str`, *optional*, defaults to `"pt"`):
+            `"pt"`, `"np"`, or `None` for lists of arrays.
+
+        Returns:
+            [`BatchFeature`]: `pixel_values` (B, 3, H, W) float32 and `image_sizes` (B, 2) int64, width and height of
+            each image inside the padded canvas, in pixels.
+
+        Raises:
+            ValueError: An image that cannot be read, with its file; see `open_image`.
+        """
+        if kwargs:
+            raise TypeError(f"Unknown arguments of the image processor: {', '.join(sorted(kwargs))}.")
+        pixels = [self.pixels(picture) for picture in open_images(images, self.upright)]
+        data = {
+            "pixel_values": pad_pixels(pixels, self.canvas([array.shape[1:] for array in pixels])),
+            "image_sizes": np.array([array.shape[:0:-1] for array in pixels], dtype=np.int64),
+        }
+        return BatchFeature({k: list(v) for k, v in data.items()} if return_tensors is None else data, return_tensors)
+
+    def resized(self, width: int, height: int) -> tuple[int, int]:
+        """Width and height that an image gets, in pixels: rounded down as in the VL-BERT public code, but not to 0."""
+        shorter, longer = min(width, height), max(width, height)
+        target, limit = self.size["shortest_edge"], self.size["longest_edge"]
+        if target * longer > limit * shorter:
+            target = max(1, limit * shorter // longer)
+        other = min(limit, target * longer // shorter)
+        return (target, other) if width < height else (other, target)
+
+    def pixels(self, picture: Image.Image) -> np.ndarray:
+        """One RGB picture, resized and normalised: (3, h, w) float32 in the order blue, green, red."""
+        size = self.resized(*picture.size)
+        resized = picture if size == picture.size else picture.resize(size, Image.Resampling.BILINEAR)
+        mean, spread = np.array([self.image_mean, self.image_std], dtype=np.float32)
+        array = (np.asarray(resized, dtype=np.float32)[..., ::-1] - mean) / spread
+        return np.ascontiguousarray(array.transpose(2, 0, 1))
+
+    def canvas(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, int]:
+        """Height and width of the padded images, from those of the resized ones."""
+        if self.fixed_padding:
+            edges = (self.size["longest_edge"], self.size["shortest_edge"])
+            shapes = [edges if height > width else edges[::-1] for height, width in shapes]
+        return max(shape[0] for shape in shapes), max(shape[1] for shape in shapes)
+
+
+def pad_pixels(pixels: Sequence[np.ndarray], canvas: tuple[int, int]) -> np.ndarray:
+    """Images (3, h, w) on one canvas, zeros at the bottom and at the right: (B, 3, H, W) float32."""
+    padded = np.zeros((len(pixels), 3, *canvas), dtype=np.float32)
+    for row, array in zip(padded, pixels, strict=True):
+        row[:, : array.shape[1], : array.shape[2]] = array
+    return padded
+
+
+def _checked_size(size: Any) -> dict[str, int]:
+    expected = {"shortest_edge", "longest_edge"}
+    if not isinstance(size, Mapping) or set(size) != expected or not all(isinstance(v, int) for v in size.values()):
+        raise ValueError(f"size={size!r}, expected {{'shortest_edge': pixels, 'longest_edge': pixels}}.")
+    if not 0 < size["shortest_edge"] <= size["longest_edge"]:
+        raise ValueError(f"size={size!r}: expected 0 < shortest_edge <= longest_edge.")
+    return dict(size)
+
+
+def _checked_channels(name: str, values: Sequence[float]) -> list[float]:
+    values = list(values)
+    if len(values) != 3 or not all(isinstance(value, (int, float)) for value in values):
+        raise ValueError(f"{name}={values!r}, expected three numbers: blue, green, red.")
+    return [float(value) for value in values]
+
+
+__all__ = ["OLDEST_TRANSFORMERS", "FastRCNNImageProcessor"]
