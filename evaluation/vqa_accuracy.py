@@ -1,0 +1,156 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""VQA accuracy, equal question by question to the official evaluation of VQA v2, its quirks included.
+
+An answer scores the mean, over the ten sets of nine human answers, of min(1, matches / 3). Unless all ten humans wrote
+the very same, answers are normalised first: punctuation, number words, articles, missing apostrophes.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import datasets
+import evaluate
+
+# Characters that are taken away or become a space; ' : $ % & stay.
+PUNCTUATION = ';/[]"{}()=+\\_-><@`,?!'
+NUMBERS = "zero one two three four five six seven eight nine ten".split()
+NUMBER_WORDS = {"none": "0", **{word: str(number) for number, word in enumerate(NUMBERS)}}
+ARTICLES = frozenset(("a", "an", "the"))
+# Words whose apostrophe people leave out. Not among them: those that would be another word without it (we'll, he'll).
+CONTRACTIONS = """
+ain't aren't can't could've couldn't couldn't've didn't doesn't don't hadn't hadn't've hasn't haven't he'd he'd've he's
+how'd how'll how's isn't it'd it'd've it'll ma'am mightn't mightn't've might've mustn't must've needn't not've o'clock
+oughtn't 'ow's'at shan't she'd've should've shouldn't shouldn't've somebody'd've somebody'll somebody's someone'd
+someone'd've someone'll someone's something'd something'd've something'll that's there'd there'd've there're there's
+they'd they'd've they'll they're they've 'twas wasn't we'd've we've weren't what'll what're what's what've when's
+where'd where's where've who'd who'd've who'll who's who've why'll why're why's won't would've wouldn't wouldn't've
+y'all y'all'll y'all'd've you'd you'd've you'll you're you've
+""".split()
+# The official table knows each word with exactly one apostrophe missing; one entry of it goes the other way.
+WITHOUT_APOSTROPHE = {
+    word[:place] + word[place + 1 :]: word
+    for word in CONTRACTIONS
+    for place, character in enumerate(word)
+    if character == "'"
+} | {"somebody'd": "somebodyd"}
+# The official code hands a flag (re.UNICODE, 32) in the place of the count: later full stops stay.
+MOST_FULL_STOPS = 32
+FULL_STOP = re.compile(r"\.(?!\d)")
+DIGIT_COMMA = re.compile(r"\d,\d")
+HUMANS = 10
+
+
+def normalise_answer(answer: str) -> str:
+    """An answer as the official evaluation compares it: lower case, without punctuation, articles, number words."""
+    return normalise_words(strip_punctuation(_one_line(answer)))
+
+
+def strip_punctuation(text: str) -> str:
+    """Punctuation taken away where it stands beside a space or the text has a number with a comma, else a space."""
+    number = DIGIT_COMMA.search(text) is not None
+    stripped = text
+    for character in PUNCTUATION:
+        away = number or f"{character} " in text or f" {character}" in text
+        stripped = stripped.replace(character, "" if away else " ")
+    return FULL_STOP.sub("", stripped, count=MOST_FULL_STOPS)
+
+
+def normalise_words(text: str) -> str:
+    """Lower case; number words as digits, articles left out, apostrophes put in."""
+    words = (NUMBER_WORDS.get(word, word) for word in text.lower().split())
+    return " ".join(WITHOUT_APOSTROPHE.get(word, word) for word in words if word not in ARTICLES)
+
+
+def vqa_accuracy(prediction: str, answers: Sequence[str]) -> float:
+    """
+    Accuracy of one predicted answer, in [0, 1].
+
+    Args:
+        prediction: the answer.
+        answers: what humans answered, ten of them in VQA v2.
+    """
+    prediction, answers = _one_line(prediction), [_one_line(answer) for answer in answers]
+    if len(set(answers)) > 1:
+        prediction, *answers = (normalise_words(strip_punctuation(text)) for text in (prediction, *answers))
+    return matches_to_accuracy(sum(answer == prediction for answer in answers), len(answers))
+
+
+def matches_to_accuracy(matches: int, humans: int = HUMANS) -> float:
+    """The mean over the sets that leave one human out of min(1, matches / 3): 0, 0.3, 0.6, 0.9, 1 for ten humans."""
+    without_a_match = matches * min(1.0, (matches - 1) / 3)
+    return (without_a_match + (humans - matches) * min(1.0, matches / 3)) / humans
+
+
+def soft_targets(answers: Iterable[str]) -> dict[str, float]:
+    """Each distinct answer with its accuracy, as training targets (VL-BERT public code): answers as they are."""
+    answers = list(answers)
+    return {answer: matches_to_accuracy(answers.count(answer), len(answers)) for answer in dict.fromkeys(answers)}
+
+
+def score_questions(
+    predictions: Mapping[Any, str], references: Mapping[Any, Sequence[str]], source: str = "the predictions"
+) -> dict[Any, float]:
+    """
+    Accuracy of every question.
+
+    Args:
+        predictions: question id -> answer.
+        references: question id -> human answers.
+        source: where the predictions come from, for the error.
+
+    Raises:
+        ValueError: a question without prediction, or a prediction without question.
+    """
+    missing, unknown = references.keys() - predictions.keys(), predictions.keys() - references.keys()
+    for kind, ids in (("has no answer to", missing), ("answers unknown", unknown)):
+        if ids:
+            examples = ", ".join(sorted(map(str, ids))[:3])
+            raise ValueError(f"{source} {kind} {len(ids)} of {len(references)} questions, such as {examples}")
+    return {question: vqa_accuracy(predictions[question], answers) for question, answers in references.items()}
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\n", " ").replace("\t", " ").strip()
+
+
+class VQAAccuracy(evaluate.Metric):
+    """
+    VQA accuracy as an `evaluate` metric: `VQAAccuracy().compute(predictions=[str], references=[[str] * 10])`.
+
+    `compute` returns `vqa_accuracy`, the mean in [0, 1]; with `answer_types` or `question_types`, one string a
+    question, also the mean of each as `vqa_accuracy_<type>`.
+
+    Example:
+        >>> VQAAccuracy().compute(predictions=["2"], references=[["two"] * 4 + ["3"] * 6])
+        {'vqa_accuracy': 1.0}
+    """
+
+    def _info(self) -> evaluate.MetricInfo:
+        return evaluate.MetricInfo(
+            description="Accuracy of VQA v2: min(1, matching humans / 3), averaged over the sets of nine humans.",
+            citation="Goyal et al., 2017: Making the V in VQA Matter",
+            inputs_description="predictions: answers; references: the ten human answers of each question",
+            features=datasets.Features(
+                {"predictions": datasets.Value("string"), "references": datasets.Sequence(datasets.Value("string"))}
+            ),
+        )
+
+    def _compute(
+        self,
+        predictions: list[str],
+        references: list[list[str]],
+        answer_types: Sequence[str] | None = None,
+        question_types: Sequence[str] | None = None,
+    ) -> dict[str, float]:
+        scores = [vqa_accuracy(p, r) for p, r in zip(predictions, references, strict=True)]
+        figures = {"vqa_accuracy": _mean(scores)}
+        for types in (answer_types, question_types):
+            for kind in dict.fromkeys(types or ()):
+                chosen = [score for score, found in zip(scores, types or (), strict=True) if found == kind]
+                figures[f"vqa_accuracy_{kind}"] = _mean(chosen)
+        return figures
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
