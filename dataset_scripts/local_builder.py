@@ -46,19 +46,25 @@ class LocalConfig(datasets.BuilderConfig):
         kwargs = {**config_kwargs, "sources_state": fingerprint(self.sources())}
         return super().create_config_id(kwargs, custom_features)
 
-    def wanted_splits(self) -> list[str]:
+    def wanted_splits(self, existing: Sequence[str] = tuple(SPLITS)) -> list[str]:
         """The splits to build, by their names on disk (`train`, `val`, `test`).
 
+        Args:
+            existing: The splits that the data set has.
+
         Raises:
-            DataError: A name is no split.
+            DataError: A name is no split, or not one of this data set.
         """
         if self.splits is None:
-            return list(SPLITS)
+            return list(existing)
         asked = [self.splits] if isinstance(self.splits, str) else list(self.splits)
         names = ["val" if name == "validation" else name for name in asked]
         for name in names:
             if name not in SPLITS:
                 raise DataError("unknown split", found=name, expected="train, validation or test")
+            if name not in existing:
+                has = " or ".join(str(SPLITS[each]) for each in existing)
+                raise DataError("the data set has no such split", found=str(SPLITS[name]), expected=has)
         return [name for name in SPLITS if name in names]
 
 
