@@ -32,23 +32,23 @@ class Packing(NamedTuple):
     Where the valid columns of a batch are.
 
     Args:
-        index (`torch.LongTensor` of shape `(M,)`): their places in the batch flattened to `(B * N)`, ascending.
+        places (`torch.LongTensor` of shape `(M,)`): their indices in the batch flattened to `(B * N)`, ascending.
         batch_size (`int`): B.
         length (`int`): N.
     """
 
-    index: torch.Tensor
+    places: torch.Tensor
     batch_size: int
     length: int
 
     def pack(self, states: torch.Tensor) -> torch.Tensor:
         """The valid columns of `(B, N, ...)` as `(1, M, ...)`."""
-        return states.flatten(0, 1).index_select(0, self.index)[None]
+        return states.flatten(0, 1).index_select(0, self.places)[None]
 
     def unpack(self, packed: torch.Tensor) -> torch.Tensor:
         """`(1, M, ...)` back in its columns of `(B, N, ...)`; zeros in the others."""
         states = packed.new_zeros(self.batch_size * self.length, *packed.shape[2:])
-        return states.index_copy_(0, self.index, packed[0]).unflatten(0, (self.batch_size, self.length))
+        return states.index_copy_(0, self.places, packed[0]).unflatten(0, (self.batch_size, self.length))
 
 
 def find_packing(mask: torch.Tensor | None, wanted: bool = True) -> Packing | None:
@@ -61,8 +61,8 @@ def find_packing(mask: torch.Tensor | None, wanted: bool = True) -> Packing | No
     """
     if mask is None or not wanted:
         return None
-    index = mask.bool().flatten().nonzero().squeeze(1)
-    return None if len(index) == mask.numel() else Packing(index, *mask.shape)
+    places = mask.bool().flatten().nonzero().squeeze(1)
+    return None if len(places) == mask.numel() else Packing(places, *mask.shape)
 
 
 def apply_packed(function: Callable[..., torch.Tensor], packing: Packing | None, *states: Any) -> torch.Tensor:
