@@ -1,0 +1,66 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""VCR: accuracy of answers, of rationales, and of both together."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import datasets
+import evaluate
+
+
+def joint_accuracy(
+    answers: Mapping[Any, int],
+    rationales: Mapping[Any, int],
+    labels: Mapping[Any, tuple[int, int]],
+) -> dict[str, float]:
+    """
+    Q→A, QA→R and Q→AR: a question counts for the last when answer and rationale are both right.
+
+    Args:
+        answers: question id -> chosen answer.
+        rationales: question id -> chosen rationale, given the right answer.
+        labels: question id -> the right answer and rationale.
+
+    Raises:
+        ValueError: a question without choice; the message names it.
+    """
+    for name, chosen in (("answer", answers), ("rationale", rationales)):
+        missing = sorted(map(str, labels.keys() - chosen.keys()))
+        if missing:
+            raise ValueError(
+                f"no {name} is chosen for {len(missing)} of {len(labels)} questions, such as {missing[0]}"
+            )
+    answered = [answers[question] == label[0] for question, label in labels.items()]
+    explained = [rationales[question] == label[1] for question, label in labels.items()]
+    both = [first and second for first, second in zip(answered, explained, strict=True)]
+    return {"q_to_a": _share(answered), "qa_to_r": _share(explained), "q_to_ar": _share(both)}
+
+
+def _share(right: Sequence[bool]) -> float:
+    return sum(right) / len(right)
+
+
+class VCRAccuracy(evaluate.Metric):
+    """
+    The three accuracies of VCR as an `evaluate` metric.
+
+    `compute(predictions=[[answer, rationale]], references=[[answer, rationale]])` returns `q_to_a`, `qa_to_r` and
+    `q_to_ar`, each in [0, 1]; the rationale is the one chosen when the right answer is given.
+    """
+
+    def _info(self) -> evaluate.MetricInfo:
+        pair = datasets.Sequence(datasets.Value("int64"))
+        return evaluate.MetricInfo(
+            description="Accuracy of answers, of rationales given the answer, and of both.",
+            citation="Zellers et al., 2019: From Recognition to Cognition",
+            inputs_description="predictions, references: pairs of answer and rationale, from 0",
+            features=datasets.Features({"predictions": pair, "references": pair}),
+        )
+
+    def _compute(self, predictions: list[list[int]], references: list[list[int]]) -> dict[str, float]:
+        chosen = dict(enumerate(predictions))
+        return joint_accuracy(
+            {number: pair[0] for number, pair in chosen.items()},
+            {number: pair[1] for number, pair in chosen.items()},
+            {number: (pair[0], pair[1]) for number, pair in enumerate(references)},
+        )
