@@ -17,11 +17,16 @@ from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 from transformers import AutoConfig, AutoModel, AutoModelForPreTraining
 
+from .configuration_backbone_regions import BackboneRegionsConfig
 from .configuration_fast_rcnn import FastRCNNConfig
 from .configuration_vl_bert import VLBertConfig
+from .modeling_backbone_regions import BackboneRegionFeatures
 from .modeling_fast_rcnn import FastRCNNFeatures
 from .modeling_vl_bert import VLBertForPreTraining, VLBertForVGP, VLBertModel, VLBertPreTrainedModel
+from .region_feature_models import load_region_features
 
+AutoConfig.register("backbone_regions", BackboneRegionsConfig, exist_ok=True)
+AutoModel.register(BackboneRegionsConfig, BackboneRegionFeatures, exist_ok=True)
 AutoConfig.register("fast_rcnn", FastRCNNConfig, exist_ok=True)
 AutoModel.register(FastRCNNConfig, FastRCNNFeatures, exist_ok=True)
 AutoConfig.register("vl_bert", VLBertConfig, exist_ok=True)
@@ -30,6 +35,8 @@ AutoModelForPreTraining.register(VLBertConfig, VLBertForPreTraining, exist_ok=Tr
 
 __all__ = [
     "OLDEST_TRANSFORMERS",
+    "BackboneRegionFeatures",
+    "BackboneRegionsConfig",
     "FastRCNNConfig",
     "FastRCNNFeatures",
     "VLBertConfig",
@@ -37,4 +44,5 @@ __all__ = [
     "VLBertForVGP",
     "VLBertModel",
     "VLBertPreTrainedModel",
+    "load_region_features",
 ]

@@ -1,0 +1,92 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Configuration of region features from any vision backbone"""
+
+from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
+
+from typing import Any
+
+from huggingface_hub.dataclasses import strict
+from transformers import AutoConfig, PreTrainedConfig
+from transformers.utils import auto_docstring
+
+_AUTO_MAP = {
+    "AutoConfig": "configuration_backbone_regions.BackboneRegionsConfig",
+    "AutoModel": "modeling_backbone_regions.BackboneRegionFeatures",
+}
+
+
+@auto_docstring(
+    custom_intro="""
+    Configuration of [`BackboneRegionFeatures`]. [`BackboneRegionFeatures.from_backbone`] makes it, and finds the width
+    and the stride by running the backbone once.
+    """
+)
+@strict
+class BackboneRegionsConfig(PreTrainedConfig):
+    r"""
+    backbone_config (`PreTrainedConfig | dict`, *optional*):
+        Configuration of a vision model of transformers.
+    feature_size (`int`, *optional*):
+        Width of a region feature: the channels of the backbone's last feature map. The model needs it.
+    feature_stride (`int`, *optional*):
+        Pixels between neighbouring cells of that map. The model needs it.
+    roi_size (`int`, *optional*, defaults to 7):
+        Height and width, in cells, of what RoIAlign cuts out of the map for a region.
+    sampling_ratio (`int`, *optional*, defaults to 2):
+        Samples along each side of such a cell.
+
+    Raises:
+        StrictDataclassFieldValidationError: when a field has the wrong type.
+        StrictDataclassClassValidationError: when a number is not positive; the message names it.
+
+    Example:
+
+    ```python
+    >>> from transformers import ResNetConfig
+
+    >>> from modeling import BackboneRegionFeatures, BackboneRegionsConfig
+
+    >>> config = BackboneRegionsConfig(backbone_config=ResNetConfig(), feature_size=2048, feature_stride=32)
+    >>> model = BackboneRegionFeatures(config)
+    ```"""
+
+    model_type = "backbone_regions"
+    sub_configs = {"backbone_config": AutoConfig}
+
+    backbone_config: dict[str, Any] | PreTrainedConfig | None = None
+    feature_size: int | None = None
+    feature_stride: int | None = None
+    roi_size: int = 7
+    sampling_ratio: int = 2
+
+    def __post_init__(self, **kwargs):
+        if isinstance(self.backbone_config, dict):
+            self.backbone_config = AutoConfig.for_model(**self.backbone_config)
+        # Bare file names, whatever repository a loaded config came from: a saved directory then reads its own code.
+        kwargs["auto_map"] = {**(kwargs.get("auto_map") or {}), **_AUTO_MAP}
+        super().__post_init__(**kwargs)
+
+    def validate_architecture(self):
+        """Part of `@strict`-powered validation. Validates that sizes are positive."""
+        super().validate_architecture()
+        for name in ("feature_size", "feature_stride", "roi_size", "sampling_ratio"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be positive, found {value}.")
+
+
+BackboneRegionsConfig.register_for_auto_class("AutoConfig")
+
+__all__ = ["OLDEST_TRANSFORMERS", "BackboneRegionsConfig"]

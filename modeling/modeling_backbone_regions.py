@@ -1,0 +1,257 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Region features from any vision backbone of transformers.
+
+Shape letters: B batch, R regions, K regions that are no padding, C channels, h and w cells of the feature map.
+"""
+
+from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
+
+import inspect
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoBackbone, AutoConfig, AutoModel, PreTrainedConfig
+from transformers.modeling_utils import PreTrainedModel
+from transformers.models.auto.modeling_auto import MODEL_MAPPING
+from transformers.utils import auto_docstring
+from transformers.utils.generic import can_return_tuple
+
+from .configuration_backbone_regions import BackboneRegionsConfig
+from .modeling_fast_rcnn import FastRCNNOutput, check_regions
+from .roi_align import roi_align
+
+# Side of the image that a backbone is tried on when its configuration names none.
+_TRIAL_SIZE = 224
+
+
+@auto_docstring
+class BackboneRegionsPreTrainedModel(PreTrainedModel):
+    config: BackboneRegionsConfig
+    base_model_prefix = "backbone_regions"
+    main_input_name = "pixel_values"
+    input_modalities = ["image"]
+    supports_gradient_checkpointing = True
+    # A backbone is a model with interfaces of its own, which it checks itself.
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+
+
+@auto_docstring(
+    custom_intro="""
+    Region features from any vision backbone of transformers: the mean of what RoIAlign cuts out of its last feature
+    map, or of its grid of patches.
+
+    The centre of a cell is the centre of the pixels it stands for: boxes are shifted by half a cell (Mask R-CNN as in
+    later implementations, "aligned"), unlike in [`FastRCNNFeatures`].
+    """
+)
+class BackboneRegionFeatures(BackboneRegionsPreTrainedModel):
+    def __init__(self, config: BackboneRegionsConfig):
+        super().__init__(config)
+        if config.backbone_config is None or config.feature_size is None or config.feature_stride is None:
+            raise ValueError(
+                "backbone_config, feature_size and feature_stride must all be given; "
+                "BackboneRegionFeatures.from_backbone finds them."
+            )
+        self.feature_stride = config.feature_stride
+        self.backbone = _choose_auto_class(config.backbone_config).from_config(config.backbone_config)
+
+        # Initialize weights and apply final processing
+        self.post_init()
+
+    @classmethod
+    def from_backbone(
+        cls, pretrained_model_name_or_path: str, roi_size: int = 7, sampling_ratio: int = 2, **kwargs
+    ) -> "BackboneRegionFeatures":
+        """
+        Wraps a pretrained vision model, and runs it once on an empty image to find width and stride.
+
+        Args:
+            pretrained_model_name_or_path (`str`): directory or Hub id of a vision model of transformers, or of a model
+                of images and texts whose image half is one (CLIP, SigLIP).
+            roi_size (`int`): cells along each side of a region, of which the feature is the mean.
+            sampling_ratio (`int`): samples along each side of such a cell.
+            kwargs: handed to `from_pretrained`, such as `dtype` or `revision`.
+
+        Raises:
+            ValueError: for a model that reads no images or makes no map of them, and for a checkpoint that lacks some
+                of its weights.
+        """
+        where = {name: kwargs[name] for name in ("revision", "token", "cache_dir", "subfolder") if name in kwargs}
+        backbone_config = AutoConfig.from_pretrained(pretrained_model_name_or_path, **where)
+        backbone_config = getattr(backbone_config, "vision_config", None) or backbone_config
+        _check_reads_images(backbone_config, pretrained_model_name_or_path)
+        backbone, info = _choose_auto_class(backbone_config).from_pretrained(
+            pretrained_model_name_or_path, config=backbone_config, output_loading_info=True, **kwargs
+        )
+        # A pooler is not used here, and many checkpoints come without.
+        missing = sorted(name for name in info["missing_keys"] if "pooler" not in name)
+        if missing:
+            raise ValueError(
+                f"{pretrained_model_name_or_path}: has no weights for {missing[0]} ({len(missing)} are missing); "
+                f"they would be random. Expected a complete checkpoint of a vision model."
+            )
+        feature_size, feature_stride = _measure(backbone, pretrained_model_name_or_path)
+        config = BackboneRegionsConfig(
+            backbone_config=backbone_config,
+            feature_size=feature_size,
+            feature_stride=feature_stride,
+            roi_size=roi_size,
+            sampling_ratio=sampling_ratio,
+        )
+        with torch.device("meta"):
+            model = cls(config)
+        model.backbone = backbone
+        return model.eval()
+
+    def get_feature_map(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        """
+        The map that regions are cut out of.
+
+        Args:
+            pixel_values (`torch.Tensor` of shape `(B, 3, H, W)`): images; padded with zeros to whole cells.
+
+        Returns:
+            `torch.Tensor` of shape `(B, feature_size, h, w)` with a cell every `feature_stride` pixels.
+        """
+        stride = self.feature_stride
+        height, width = pixel_values.shape[-2:]
+        pixel_values = nn.functional.pad(pixel_values, (0, -width % stride, 0, -height % stride))
+        return _to_map(_run(self.backbone, pixel_values), self.backbone.config, pixel_values, stride)
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        pixel_values: torch.Tensor,
+        region_boxes: torch.Tensor,
+        region_attention_mask: torch.Tensor | None = None,
+        **kwargs,
+    ) -> FastRCNNOutput:
+        r"""
+        pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`):
+            Images as the backbone's image processor normalises them, padded at the right and the bottom; a backbone
+            with attention sees the padding.
+        region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`):
+            Corners `(x1, y1, x2, y2)` in pixels of `pixel_values`.
+        region_attention_mask (`torch.LongTensor` of shape `(batch_size, num_regions)`, *optional*):
+            1 for regions, 0 for padding.
+
+        Raises:
+            ValueError: for boxes that do not fit the images, or are not finite.
+        """
+        check_regions(pixel_values, region_boxes, region_attention_mask)
+        if region_attention_mask is None:
+            region_attention_mask = region_boxes.new_ones(region_boxes.shape[:2], dtype=torch.long)
+        batch_index, region_index = region_attention_mask.nonzero(as_tuple=True)
+        stride = self.feature_stride
+        boxes = region_boxes[batch_index, region_index] - stride / 2
+        feature_map = self.get_feature_map(pixel_values)
+        cells = roi_align(
+            feature_map, boxes, batch_index, self.config.roi_size, 1 / stride, self.config.sampling_ratio
+        )
+        values = cells.mean(dim=(2, 3))
+        region_features = values.new_zeros(*region_boxes.shape[:2], values.shape[-1])
+        region_features[batch_index, region_index] = values
+        return FastRCNNOutput(region_features=region_features)
+
+
+def _choose_auto_class(config: Any) -> Any:
+    """Whole models, with their last norm; a few configurations have a backbone only."""
+    return AutoModel if type(config) in MODEL_MAPPING else AutoBackbone
+
+
+def _check_reads_images(config: PreTrainedConfig, name: str) -> None:
+    """Refuses a text model before its weights are loaded."""
+    if type(config) not in MODEL_MAPPING:
+        return
+    found: Any = MODEL_MAPPING[type(config)]
+    main_input = (found[0] if isinstance(found, tuple) else found).main_input_name
+    if main_input != "pixel_values":
+        raise ValueError(
+            f"{name}: a {config.model_type} model reads {main_input}, not images. Expected a vision model, such as a "
+            "ResNet or a ViT."
+        )
+
+
+def _run(backbone: Any, pixel_values: torch.Tensor) -> torch.Tensor:
+    """The last feature map (B, C, h, w) or the tokens (B, n, C) of a backbone."""
+    options = {}
+    if "interpolate_pos_encoding" in inspect.signature(backbone.forward).parameters:
+        options["interpolate_pos_encoding"] = True
+    outputs = backbone(pixel_values=pixel_values.to(backbone.dtype), **options)
+    maps = getattr(outputs, "feature_maps", None)
+    return maps[-1] if maps else outputs.last_hidden_state
+
+
+def _to_map(states: torch.Tensor, config: PreTrainedConfig, pixel_values: torch.Tensor, stride: int) -> torch.Tensor:
+    """Tokens as a map (B, C, h, w), without those that stand in front of the patches; a map as it is."""
+    if states.dim() == 4:
+        return states
+    height, width = (size // stride for size in pixel_values.shape[-2:])
+    extra = states.shape[1] - height * width
+    if extra not in _list_extra_tokens(config):
+        raise ValueError(
+            f"a {config.model_type} makes {states.shape[1]} tokens of {height} x {width} patches; expected a token a "
+            "patch and, in front, a class token or registers."
+        )
+    return states[:, extra:].transpose(1, 2).unflatten(2, (height, width))
+
+
+def _list_extra_tokens(config: PreTrainedConfig) -> set[int]:
+    """How many tokens may stand in front: class token, distillation token (DeiT), registers."""
+    return {0, 1, 2, 1 + getattr(config, "num_register_tokens", 0)}
+
+
+@torch.no_grad()
+def _measure(backbone: Any, name: str) -> tuple[int, int]:
+    """Channels and stride of a backbone's map, seen on one empty square image."""
+    config = backbone.config
+    size = getattr(config, "image_size", None) or _TRIAL_SIZE
+    side = size if isinstance(size, int) else max(size)
+    image = torch.zeros(1, getattr(config, "num_channels", 3), side, side, device=backbone.device)
+    try:
+        states = _run(backbone, image)
+    except Exception as error:  # whatever a model that wants more than an image raises
+        raise ValueError(f"{name}: a {config.model_type} model cannot be run on an image alone: {error}") from error
+    stride = _find_stride(states, config, side)
+    if stride is None:
+        raise ValueError(
+            f"{name}: a {config.model_type} model makes states of the shape {tuple(states.shape)} of an image of "
+            f"{side} x {side} pixels; expected a map (1, channels, h, h) or a token for every patch."
+        )
+    return states.shape[1 if states.dim() == 4 else 2], stride
+
+
+def _find_stride(states: torch.Tensor, config: PreTrainedConfig, side: int) -> int | None:
+    if states.dim() == 4:
+        height, width = states.shape[-2:]
+        return round(side / height) if height == width else None
+    patch = getattr(config, "patch_size", None)
+    patch = patch[0] if isinstance(patch, (list, tuple)) else patch
+    if states.dim() != 3 or not isinstance(patch, int):
+        return None
+    # Models with several stages halve the grid of patches between them.
+    strides = [patch * 2**halvings for halvings in range(6)]
+    counts = {stride: states.shape[1] - (side // stride) ** 2 for stride in strides if stride <= side}
+    return next((stride for stride, extra in counts.items() if extra in _list_extra_tokens(config)), None)
+
+
+BackboneRegionFeatures.register_for_auto_class("AutoModel")
+
+__all__ = ["OLDEST_TRANSFORMERS", "BackboneRegionFeatures", "BackboneRegionsPreTrainedModel"]

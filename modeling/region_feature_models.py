@@ -1,0 +1,48 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Region-feature models by name."""
+
+from transformers import AutoConfig
+
+from .modeling_backbone_regions import BackboneRegionFeatures
+from .modeling_fast_rcnn import FastRCNNFeatures
+
+# Model type -> class of ours; everything else is taken for a backbone.
+_CLASSES: dict[str, type[FastRCNNFeatures] | type[BackboneRegionFeatures]] = {
+    "fast_rcnn": FastRCNNFeatures,
+    "backbone_regions": BackboneRegionFeatures,
+}
+
+
+def load_region_features(pretrained_model_name_or_path: str, **kwargs) -> FastRCNNFeatures | BackboneRegionFeatures:
+    """
+    The model that turns pixels and boxes into region features, in evaluation mode.
+
+    Args:
+        pretrained_model_name_or_path (`str`): directory or Hub id of a [`FastRCNNFeatures`], of a
+            [`BackboneRegionFeatures`] or of any vision model of transformers.
+        kwargs: handed to `from_pretrained`, such as `dtype` or `revision`.
+
+    Raises:
+        OSError: when there is no such model.
+        ValueError: when it is no vision model, such as a text model.
+    """
+    where = {name: kwargs[name] for name in ("revision", "token", "cache_dir", "subfolder") if name in kwargs}
+    config = AutoConfig.from_pretrained(pretrained_model_name_or_path, **where)
+    if config.model_type in _CLASSES:
+        return _CLASSES[config.model_type].from_pretrained(pretrained_model_name_or_path, **kwargs)
+    return BackboneRegionFeatures.from_backbone(pretrained_model_name_or_path, **kwargs)
+
+
+__all__ = ["load_region_features"]
