@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import datasets
 from datasets.exceptions import DatasetGenerationError
@@ -33,6 +33,8 @@ class LocalConfig(datasets.BuilderConfig):
         splits: Splits to build, of `"train"`, `"validation"` (or `"val"`) and `"test"`; all three by default.
     """
 
+    # Names on disk and those of `datasets`, in order; a data set with other test splits has its own.
+    SPLIT_NAMES: ClassVar[dict[str, Any]] = SPLITS
     # Part of the cache's key: raise it when the same files give other rows than before.
     version: datasets.Version | str | None = VERSION
     splits: str | Sequence[str] | None = None
@@ -46,26 +48,29 @@ class LocalConfig(datasets.BuilderConfig):
         kwargs = {**config_kwargs, "sources_state": fingerprint(self.sources())}
         return super().create_config_id(kwargs, custom_features)
 
-    def wanted_splits(self, existing: Sequence[str] = tuple(SPLITS)) -> list[str]:
-        """The splits to build, by their names on disk (`train`, `val`, `test`).
+    def wanted_splits(self, existing: Sequence[str] | None = None) -> list[str]:
+        """The splits to build, by their names on disk (`train`, `val`, `test`, or those of the data set).
 
         Args:
-            existing: The splits that the data set has.
+            existing: The splits that the data set has; all of `SPLIT_NAMES` by default.
 
         Raises:
             DataError: A name is no split, or not one of this data set.
         """
+        existing = tuple(self.SPLIT_NAMES) if existing is None else existing
         if self.splits is None:
             return list(existing)
         asked = [self.splits] if isinstance(self.splits, str) else list(self.splits)
         names = ["val" if name == "validation" else name for name in asked]
         for name in names:
-            if name not in SPLITS:
-                raise DataError("unknown split", found=name, expected="train, validation or test")
+            if name not in self.SPLIT_NAMES:
+                known = [str(split) for split in self.SPLIT_NAMES.values()]
+                expected = f"{', '.join(known[:-1])} or {known[-1]}"
+                raise DataError("unknown split", found=name, expected=expected)
             if name not in existing:
-                has = " or ".join(str(SPLITS[each]) for each in existing)
-                raise DataError("the data set has no such split", found=str(SPLITS[name]), expected=has)
-        return [name for name in SPLITS if name in names]
+                has = " or ".join(str(self.SPLIT_NAMES[each]) for each in existing)
+                raise DataError("the data set has no such split", found=str(self.SPLIT_NAMES[name]), expected=has)
+        return [name for name in self.SPLIT_NAMES if name in names]
 
 
 class LocalBuilder(datasets.GeneratorBasedBuilder):
