@@ -6,19 +6,24 @@
     DIR/flickr30k-images/<id>.jpg     the images
     DIR/flickr30k_entities/           Sentences, Annotations, train.txt, val.txt, test.txt, UNRELATED_CAPTIONS
     DIR/vgp/{train,val,test}_data.csv phrase pairs of the five classes
+    DIR/coco/annotations/             captions_train2014.json, captions_val2014.json
+    DIR/coco/dataset_coco.json        the same captions and those of the test images, in Karpathy's layout
+    DIR/corpus.txt                    sentences about further scenes, which no image shows; a blank line after a scene
     DIR/regions/                      region table of a simulated detector
     DIR/vocab.txt                     WordPiece vocabulary of the captions
     DIR/scenes.json                   what was written, from which seed; written last
 
 The same seed and number of images give the same bytes, with any number of processes. The builders
-`Flickr30kEntities(data_dir=DIR)` and `VGP(data_dir=DIR)` read the files as they read the real ones.
+`Flickr30kEntities`, `VGP` and `CocoCaptions` with `data_dir=DIR`, and `TextCorpus(data_dir="DIR/corpus.txt")`, read
+the files as they read the real ones.
 """
 
 import io
 import json
+import os
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -31,15 +36,17 @@ import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
-from dataset_scripts import scene_annotators, scene_detector, scene_features, scene_writers
+from dataset_scripts import scene_annotators, scene_detector, scene_features, scene_writers, scene_writers_coco
 from dataset_scripts.errors import DataError
 from dataset_scripts.region_table import Regions, RegionTableWriter, normalise_boxes
-from dataset_scripts.scene_captions import caption_holds
+from dataset_scripts.scene_captions import Caption, caption_holds
 from dataset_scripts.scene_painter import paint
-from dataset_scripts.scene_world import draw_scene
+from dataset_scripts.scene_world import Scene, draw_scene
 from dataset_scripts.scene_writers import SceneRecord
+from dataset_scripts.scene_writers_coco import CaptionedImage, caption_text
 
-# Raise when the same seed gives other files than before.
+# Raise when the same seed gives other files than before. Files that are new beside the old ones need no new version:
+# a folder without them gets them, see `_complete`.
 VERSION = 2
 MANIFEST, PARTIAL = "scenes.json", "scenes.partial.json"
 SPLITS = ("train", "val", "test")
@@ -55,10 +62,21 @@ class Drawn:
     record: SceneRecord
     regions: Regions
     pairs: list[tuple[str, ...]]
+    texts: "Texts"
+
+
+@dataclass(frozen=True)
+class Texts:
+    """What a number adds to the files of captions and sentences alone: an image, and sentences about another scene."""
+
+    image: CaptionedImage
+    sentences: tuple[str, ...]
 
 
 def write_scenes(output: str | Path, images: int, seed: int, num_proc: int = 1, force: bool = False) -> dict[str, Any]:
     """Draws scenes and writes them to a folder, unless they are there already.
+
+    A finished folder of before there were COCO captions and a corpus gets these; its other files are not touched.
 
     Args:
         output: The folder; made if need be. A half-written one of the same seed and size is written again.
@@ -76,13 +94,16 @@ def write_scenes(output: str | Path, images: int, seed: int, num_proc: int = 1, 
     _check_arguments(images, seed, num_proc)
     root = Path(output)
     identity = {"version": VERSION, "seed": seed, "images": images}
-    finished = _finished(root, identity, force)
-    if finished:
-        return finished
-    _begin(root, identity)
-    manifest = {**identity, **_write_all(root, images, seed, num_proc)}
-    (root / PARTIAL).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-    (root / PARTIAL).replace(root / MANIFEST)
+    manifest = _finished(root, identity, force)
+    if manifest is None:
+        _begin(root, identity)
+        manifest = {**identity, **_write_all(root, images, seed, num_proc)}
+    elif "corpus_sentences" not in manifest:
+        manifest = {**manifest, **_complete(root, images, seed, num_proc)}
+    else:
+        return manifest
+    _put(root / MANIFEST, json.dumps(manifest, indent=2) + "\n")
+    (root / PARTIAL).unlink(missing_ok=True)
     return manifest
 
 
@@ -114,14 +135,26 @@ def image_id(number: int) -> str:
     return str(9990 + 7 * number)
 
 
+def scene_texts(seed: int, number: int, images: int) -> Texts:
+    """What image number `number` adds to the COCO files, and the five sentences that number adds to the corpus."""
+    _, captions = _described(f"{seed}/corpus/{number}")
+    sentences = tuple(caption_text(caption) for caption in captions)
+    return Texts(CaptionedImage.of(scene_record(seed, number, images)), sentences)
+
+
 @lru_cache(maxsize=64)
 def _own_record(seed: int, number: int) -> SceneRecord:
+    return SceneRecord(number, image_id(number), *_described(f"{seed}/scene/{number}"))
+
+
+def _described(name: str) -> tuple[Scene, tuple[Caption, ...]]:
+    """The first scene drawn under this name that the annotators can describe, with their captions."""
     for attempt in count():
-        rng = random.Random(f"{seed}/scene/{number}/{attempt}")
+        rng = random.Random(f"{name}/{attempt}")
         scene = draw_scene(rng)
         captions = scene_annotators.describe(scene, rng)
         if captions is not None:
-            return SceneRecord(number, image_id(number), scene, tuple(captions))
+            return scene, tuple(captions)
     raise AssertionError("unreachable: the loop has no end")
 
 
@@ -143,7 +176,7 @@ def draw(seed: int, number: int, images: int, root: Path) -> Drawn:
     )
     # The features are those of the stored image, as anyone who reads it would compute them.
     regions = _regions(record, Image.open(jpeg), np.random.default_rng([seed, number]))
-    return Drawn(record, regions, scene_writers.phrase_pairs(record))
+    return Drawn(record, regions, scene_writers.phrase_pairs(record), scene_texts(seed, number, images))
 
 
 def _regions(record: SceneRecord, image: Image.Image, rng: np.random.Generator) -> Regions:
@@ -165,13 +198,14 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int) -> dict[str, A
     for folder in (entities / "Sentences", entities / "Annotations", root / "flickr30k-images", root / "vgp"):
         folder.mkdir(parents=True)
     pairs: dict[int, list[tuple[str, ...]]] = {}
+    texts: dict[int, Texts] = {}
     unrelated: list[tuple[str, int]] = []
     provenance = {"source": "scenes", "version": VERSION, "seed": seed, "classes": list(scene_detector.CLASSES)}
     with RegionTableWriter(root / "regions", provenance) as writer, _mapper(num_proc) as mapped:
         drawn = mapped(partial(_draw_number, seed, images, root), range(images))
         for each in tqdm(drawn, total=images, desc="scenes", unit="image", disable=None):
             writer.write(each.regions)
-            pairs[each.record.number] = each.pairs
+            pairs[each.record.number], texts[each.record.number] = each.pairs, each.texts
             if each.record.unrelated is not None:
                 unrelated.append((each.record.image_id, each.record.unrelated))
     splits = split_numbers(seed, images)
@@ -187,11 +221,61 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int) -> dict[str, A
         "phrase_pairs": {split: sum(len(pairs[n]) for n in numbers) for split, numbers in splits.items()},
         "unrelated_captions": len(unrelated),
         "words": len(words),
+        **_write_texts(root, splits, texts),
     }
+
+
+def _write_texts(root: Path, splits: Mapping[str, list[int]], texts: Mapping[int, Texts]) -> dict[str, Any]:
+    """Writes the COCO files and the corpus, and returns their part of the manifest."""
+    images = {split: [texts[number].image for number in numbers] for split, numbers in splits.items()}
+    annotations = root / "coco" / "annotations"
+    annotations.mkdir(parents=True, exist_ok=True)
+    for split in ("train", "val"):
+        _put_new(annotations / f"captions_{split}2014.json", scene_writers_coco.captions_file(images[split]))
+    listed = ((split, image) for split in SPLITS for image in images[split])
+    _put_new(root / "coco" / "dataset_coco.json", scene_writers_coco.karpathy_file(listed))
+    sentences = [texts[number].sentences for number in sorted(texts)]
+    _put_new(root / "corpus.txt", scene_writers_coco.corpus_file(sentences))
+    return {
+        "coco_captions": {split: sum(len(each.captions) for each in images[split]) for split in SPLITS},
+        "corpus_sentences": sum(map(len, sentences)),
+    }
+
+
+def _complete(root: Path, images: int, seed: int, num_proc: int) -> dict[str, Any]:
+    """Writes what finished scenes of an earlier time lack.
+
+    Raises:
+        DataError: A file of another content has one of the names.
+    """
+    with _mapper(num_proc) as mapped:
+        drawn = mapped(partial(_texts_of_number, seed, images), range(images))
+        texts = dict(enumerate(tqdm(drawn, total=images, desc="captions of scenes", unit="image", disable=None)))
+    return _write_texts(root, split_numbers(seed, images), texts)
+
+
+def _put_new(path: Path, text: str) -> None:
+    """As `_put`, unless the file is there; whoever put another there keeps it."""
+    if not path.exists():
+        _put(path, text)
+    elif path.read_bytes() != text.encode("utf-8"):
+        hint = "move it away"
+        raise DataError("a file of another content has the name of a file of the scenes", file=path, hint=hint)
+
+
+def _put(path: Path, text: str) -> None:
+    """Puts a file in place in one step: whoever reads it meanwhile finds the whole file or none."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)
 
 
 def _draw_number(seed: int, images: int, root: Path, number: int) -> Drawn:
     return draw(seed, number, images, root)
+
+
+def _texts_of_number(seed: int, images: int, number: int) -> Texts:
+    return scene_texts(seed, number, images)
 
 
 @contextmanager
@@ -242,7 +326,8 @@ def _begin(root: Path, identity: dict[str, int]) -> None:
     root.mkdir(parents=True, exist_ok=True)
     (root / PARTIAL).write_text(json.dumps(identity) + "\n", encoding="utf-8")
     (root / MANIFEST).unlink(missing_ok=True)
-    for name in ("flickr30k_entities", "flickr30k-images", "vgp", "regions"):
+    for name in ("flickr30k_entities", "flickr30k-images", "vgp", "regions", "coco"):
         if (root / name).exists():
             shutil.rmtree(root / name)
-    (root / "vocab.txt").unlink(missing_ok=True)
+    for name in ("vocab.txt", "corpus.txt"):
+        (root / name).unlink(missing_ok=True)

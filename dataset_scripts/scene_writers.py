@@ -158,7 +158,7 @@ def _written_mentions(caption: Caption) -> list[tuple[Mention, str]]:
     """The mentions in order with their text as it is written: a phrase that begins the sentence has a capital."""
     numbers = [token for token in caption.tokens if isinstance(token, int)]
     return [
-        (caption.mentions[number], _capital(caption.mentions[number].text, number == caption.tokens[0]))
+        (caption.mentions[number], capital(caption.mentions[number].text, number == caption.tokens[0]))
         for number in numbers
     ]
 
@@ -172,11 +172,12 @@ def _tagged(caption: Caption, chains: dict[Entity, int]) -> str:
             tag = f"{chains[mention.entity]}/{TYPES[mention.entity.kind]}" if mention.entity else NOT_VISUAL_TAG
             words.append(f"[/EN#{tag} {text}]")
         else:
-            words.append(_capital(token, place == 0))
+            words.append(capital(token, place == 0))
     return " ".join((*words, "."))
 
 
-def _capital(text: str, first: bool) -> str:
+def capital(text: str, first: bool) -> str:
+    """A text, with a capital if it is the first of its sentence."""
     return text[0].upper() + text[1:] if first else text
 
 
