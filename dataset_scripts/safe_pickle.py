@@ -1,0 +1,383 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Reads pickles and NumPy object arrays from data files without running anything that stands in them.
+
+The only way into a legacy pickle (`refs(unc).p`, LMDB values, `*_imgid2idx.pkl`, object arrays in .npy). What comes
+out are None, booleans, numbers, texts, bytes, lists, tuples, dicts, sets, NumPy scalars and arrays. Three fences:
+
+1. Before the first instruction runs, all are looked through: lengths must lie inside the data, so that a few bytes
+   cannot claim gigabytes, and instructions that plain data never needs (classes, persistent ids, extensions) are
+   refused.
+2. A name is looked up in a short table here and never imported; any other name is refused.
+3. The table holds this file's own constructors, not NumPy's: dtype, shape and bytes are compared before an array is
+   made, so that a forged dtype never reaches NumPy.
+"""
+
+import io
+import math
+import os
+import pickle
+import pickletools
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn
+
+import numpy as np
+
+from .errors import DataError, MissingFileError
+
+# A pickle is read into memory whole; the largest of the known files (captions of all images) stay far below.
+LARGEST = 2 << 30
+# What `numpy.dtype` is pickled as: booleans, numbers, fixed-length texts, objects. No records, no dates.
+DTYPE = re.compile(r"b1|[iu][1248]|f[248]|c8|c16|[SU]\d{1,9}|O[48]?")
+MOST_DIMENSIONS = 32
+LAST_CODE_POINT = 0x10FFFF
+# Instructions that data made of containers, numbers, texts and arrays never holds.
+REFUSED = {
+    *("PERSID", "BINPERSID", "EXT1", "EXT2", "EXT4"),
+    *("INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "NEXT_BUFFER", "READONLY_BUFFER"),
+}
+INSTRUCTIONS = {ord(instruction.code): instruction for instruction in pickletools.opcodes}
+# Bytes of the length that stands before a long argument, by pickletools' mark for it.
+LENGTH_BYTES = {
+    pickletools.TAKEN_FROM_ARGUMENT1: 1,
+    pickletools.TAKEN_FROM_ARGUMENT4: 4,
+    pickletools.TAKEN_FROM_ARGUMENT4U: 4,
+    pickletools.TAKEN_FROM_ARGUMENT8U: 8,
+}
+
+
+def load_pickle(path: str | os.PathLike[str]) -> Any:
+    """The data in a pickle file, also one that Python 2 wrote (its `str` becomes text, by Latin-1).
+
+    Raises:
+        MissingFileError: no such file.
+        DataError: the file is damaged or cut, larger than 2 GiB, or names anything but containers and arrays.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise MissingFileError("no such file", file=path, expected="a pickle")
+    if path.stat().st_size > LARGEST:
+        raise DataError("the pickle is too large", file=path, found=path.stat().st_size, expected=f"at most {LARGEST}")
+    return loads(path.read_bytes(), file=path)
+
+
+def load_npy(path: str | os.PathLike[str]) -> Any:
+    """The array in a .npy file; an object array is read as `load_pickle` reads, and one of no dimension is its object.
+
+    Raises:
+        MissingFileError: no such file.
+        DataError: the file is damaged or cut, of records, or its objects are more than containers and arrays.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise MissingFileError("no such file", file=path, expected="a NumPy array")
+    with open(path, "rb") as file:
+        return read_npy(file, path)
+
+
+def loads(data: bytes, *, file: str | os.PathLike[str] | None = None, where: str | None = None) -> Any:
+    """The data in a pickle; `file` and `where` name its place in errors, which are those of `load_pickle`."""
+    try:
+        _look_through(data)
+        unpickler = _Unpickler(data)
+        value = unpickler.load()
+        return _finished(value, {}) if unpickler.has_values else value
+    except DataError as error:
+        raise DataError(str(error), file=file, where=where) from error
+    except Exception as error:  # whatever the interpreter of damaged instructions stumbles over
+        problem = f"damaged pickle ({type(error).__name__})"
+        raise DataError(problem, file=file, where=where, found=str(error)[:200]) from error
+
+
+def read_npy(file: BinaryIO, name: str | os.PathLike[str]) -> Any:
+    """`load_npy` from an open file that can seek; `name` stands for it in errors."""
+    try:
+        shape, fortran, dtype = _npy_header(file)
+    except (ValueError, EOFError, OSError, SyntaxError, TypeError) as error:
+        raise DataError("not a NumPy array", file=name, found=str(error)[:200]) from error
+    if dtype.kind == "O":
+        array = loads(file.read(LARGEST), file=name)
+        if not isinstance(array, np.ndarray) or array.shape != shape:
+            raise DataError("objects differ from the head", file=name, found=type(array).__name__, expected=f"{shape}")
+        return array.item() if not shape else array
+    if dtype.hasobject or dtype.kind not in "biufcSU" or not dtype.itemsize:
+        raise DataError("an array of this kind is not read", file=name, found=str(dtype), expected="numbers or texts")
+    needed = math.prod(shape) * dtype.itemsize
+    start, end = file.tell(), file.seek(0, io.SEEK_END)
+    if end - start < needed:
+        raise DataError("the array is cut", file=name, found=f"{end - start} bytes", expected=f"{needed} bytes")
+    file.seek(start)
+    flat = np.frombuffer(file.read(needed), dtype) if needed else np.empty(0, dtype)
+    return _checked_text(flat).reshape(shape, order="F" if fortran else "C")
+
+
+def _npy_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
+    version = np.lib.format.read_magic(file)
+    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
+    if read is None:
+        raise ValueError(f"version {version} of the format")
+    return read(file)
+
+
+def _look_through(data: bytes) -> None:
+    """Raises `DataError` at an instruction that is refused, unknown, or says that it is longer than the data."""
+    position, end = 0, len(data)
+    while position < end:
+        code = data[position]
+        size, index = _SIZES[code], None
+        if size is None:
+            _refuse_instruction(code)
+        if size >= 0:
+            index = _memo_index(code, data, position + 1)
+            position += 1 + size
+        elif size == pickletools.UP_TO_NEWLINE:
+            line_end = data.find(b"\n", position)
+            if _NAMES[code] == "PUT" and line_end > 0:
+                index = int(data[position + 1 : line_end])
+            position = line_end + 1 if line_end >= 0 else end + 1
+            if _NAMES[code] == "GLOBAL" and position <= end:
+                position = data.find(b"\n", position) + 1 or end + 1
+        else:
+            width = LENGTH_BYTES[size]
+            position += 1 + width + int.from_bytes(data[position + 1 : position + 1 + width], "little")
+        if index is not None and not 0 <= index <= end:
+            raise DataError("the pickle counts more objects than it has bytes", found=index, expected=f"below {end}")
+        if code == _STOP and position <= end:
+            return
+    raise DataError("the pickle is cut, or damaged", found=f"{end} bytes", expected="its end inside them")
+
+
+def _memo_index(code: int, data: bytes, position: int) -> int | None:
+    return int.from_bytes(data[position : position + 4], "little") if code == _LONG_BINPUT else None
+
+
+def _refuse_instruction(code: int) -> NoReturn:
+    found = INSTRUCTIONS[code].name if code in INSTRUCTIONS else f"byte {code}"
+    raise DataError(
+        "the pickle holds more than data", found=found, hint="such pickles are not read, as they may run code"
+    )
+
+
+def _size(code: int) -> int | None:
+    """Bytes of an instruction's argument, pickletools' negative mark, or None for one that is not read."""
+    instruction = INSTRUCTIONS.get(code)
+    if instruction is None or instruction.name in REFUSED:
+        return None
+    return 0 if instruction.arg is None else instruction.arg.n
+
+
+_SIZES: list[Any] = [_size(code) for code in range(256)]
+_NAMES = {code: instruction.name for code, instruction in INSTRUCTIONS.items()}
+_STOP, _LONG_BINPUT = ord("."), ord("r")
+
+
+class _Unpickler(pickle.Unpickler):
+    """Runs the instructions with a table of constructors in the place of imports."""
+
+    def __init__(self, data: bytes) -> None:
+        # Python 2 kept the bytes of arrays in its `str`, which only Latin-1 gives back unchanged.
+        super().__init__(io.BytesIO(data), fix_imports=False, encoding="latin1")
+        self.has_values = False
+
+    def find_class(self, module: str, name: str) -> "_Constructor":
+        self.has_values = True
+        constructor = CONSTRUCTORS.get((module, name))
+        if constructor is None:
+            expected = "containers, numbers, texts and NumPy arrays"
+            hint = "such pickles are not read, as they may run code"
+            raise DataError("the pickle holds more than data", found=f"{module}.{name}", expected=expected, hint=hint)
+        return constructor
+
+
+class _Constructor:
+    """What a name stands for: a function to call, and nothing that a pickle could change."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._function(*arguments)
+
+    def __setstate__(self, state: Any) -> NoReturn:
+        raise DataError("the pickle changes a constructor", hint="such pickles are not read, as they may run code")
+
+
+class _Dtype:
+    """A dtype while it is being read."""
+
+    __slots__ = ("dtype",)
+
+    def __init__(self, code: Any, *flags: Any) -> None:
+        if not isinstance(code, str) or not DTYPE.fullmatch(code):
+            raise DataError("dtype is not read", found=str(code)[:40], expected="a boolean, number, text or object")
+        self.dtype = np.dtype("O" if code.startswith("O") else code)
+        if not self.dtype.itemsize:
+            raise DataError("dtype has no size", found=code)
+
+    def __setstate__(self, state: Any) -> None:
+        _, order, *records = state[:5]
+        if order not in ("<", ">", "|", "=") or any(part is not None for part in records):
+            raise DataError("dtype is not read", found="records", expected="a boolean, number, text or object")
+        self.dtype = self.dtype.newbyteorder(order)
+
+
+class _Array:
+    """An array while it is being read; `objects` are the values of an object array, which may be arrays themselves."""
+
+    __slots__ = ("array", "objects")
+
+    def __init__(self) -> None:
+        self.array: Any = None
+        self.objects: list[Any] | None = None
+
+    def __setstate__(self, state: Any) -> None:
+        *_, shape, dtype, fortran, content = state
+        self._set(content, dtype, shape, "F" if fortran else "C")
+
+    def _set(self, content: Any, dtype: Any, shape: Any, order: str) -> None:
+        count = _count(shape)
+        if not isinstance(dtype, _Dtype):
+            raise DataError("dtype of an array is none", found=type(dtype).__name__)
+        if dtype.dtype.kind == "O":
+            if not isinstance(content, list) or len(content) != count:
+                raise DataError("objects of an array do not fit its shape", expected=f"{count} for {shape}")
+            self.array, self.objects = np.empty(shape, object), content
+            return
+        data = content.encode("latin1") if isinstance(content, str) else content
+        if not isinstance(data, (bytes, bytearray)) or len(data) != count * dtype.dtype.itemsize:
+            expected = f"{count * dtype.dtype.itemsize} bytes for {shape} of {dtype.dtype}"
+            raise DataError("bytes of an array do not fit its shape", expected=expected)
+        flat = np.frombuffer(data, dtype.dtype) if count else np.empty(0, dtype.dtype)
+        self.array = _checked_text(flat).reshape(shape, order=order)  # type: ignore[call-overload]
+
+
+def _count(shape: Any) -> int:
+    is_shape = isinstance(shape, tuple) and len(shape) <= MOST_DIMENSIONS
+    if not is_shape or not all(type(length) is int and 0 <= length < 1 << 62 for length in shape):
+        raise DataError("shape of an array is none", found=type(shape).__name__, expected="a tuple of sizes")
+    return math.prod(shape)
+
+
+def _checked_text(array: np.ndarray) -> np.ndarray:
+    """`array`, unless it is of texts with a number that no character has."""
+    if array.dtype.kind == "U" and array.size:
+        points = array.view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
+        if points.max() > LAST_CODE_POINT:
+            raise DataError("a text holds a number that is no character", found=int(points.max()))
+    return array
+
+
+def _reconstruct(kind: Any, *_: Any) -> _Array:
+    if kind is not _ARRAY:
+        raise DataError("the pickle holds a subclass of arrays", expected="numpy.ndarray")
+    return _Array()
+
+
+def _array_from_bytes(content: Any, dtype: Any, shape: Any, order: Any, axes: Any = None) -> _Array:
+    """What protocol 5 calls: `order` "K" comes with the order of the axes."""
+    array = _Array()
+    array._set(content, dtype, shape, "F" if order == "F" else "C")
+    if axes is not None:
+        if array.objects is not None or sorted(axes) != list(range(len(shape))):
+            raise DataError("axes of an array are no permutation", expected=f"of 0 to {len(shape) - 1}")
+        array.array = array.array.transpose(axes)
+    return array
+
+
+def _scalar(dtype: Any, content: Any) -> _Array:
+    scalar = _Array()
+    scalar._set(content, dtype, (1,), "C")
+    if scalar.objects is not None:
+        raise DataError("a scalar of objects is not read")
+    scalar.array = scalar.array[0]
+    return scalar
+
+
+def _encode(text: Any, encoding: Any) -> bytes:
+    """Bytes, as Python 3 writes them for Python 2."""
+    if not isinstance(text, str) or encoding != "latin1":
+        raise DataError("the pickle encodes something else than bytes", found=str(encoding)[:40], expected="latin1")
+    return text.encode("latin1")
+
+
+def _container(kind: Callable[[Any], Any], *accepted: type) -> Callable[..., Any]:
+    def make(content: Any = ()) -> Any:
+        # Checked, since bytearray(10**12) makes as many bytes.
+        if not isinstance(content, (tuple, list, *accepted)):
+            raise DataError(f"the pickle makes a {kind.__name__} of no container", found=type(content).__name__)
+        return kind(content)
+
+    return make
+
+
+def _no_array(*_: Any) -> NoReturn:
+    raise DataError("the pickle makes an array directly", expected="the way that NumPy writes them")
+
+
+_ARRAY = _Constructor(_no_array)
+_MULTIARRAY: dict[str, Callable[..., Any]] = {"_reconstruct": _reconstruct, "scalar": _scalar}
+_BUILTINS: dict[str, Callable[..., Any]] = {
+    "complex": complex,
+    "bytes": _container(bytes, bytes),
+    "bytearray": _container(bytearray, bytes, bytearray),
+    "set": _container(set),
+    "frozenset": _container(frozenset),
+    "list": _container(list),
+    "tuple": _container(tuple),
+    "dict": _container(dict, dict),
+}
+_FUNCTIONS: dict[tuple[str, str], Callable[..., Any]] = {
+    # NumPy 1 and 2.
+    **{(f"numpy.{core}.multiarray", name): made for core in ("core", "_core") for name, made in _MULTIARRAY.items()},
+    **{(f"numpy.{core}.numeric", "_frombuffer"): _array_from_bytes for core in ("core", "_core")},
+    ("numpy", "dtype"): _Dtype,
+    ("_codecs", "encode"): _encode,
+    # Python 2 and 3.
+    **{(module, name): made for module in ("__builtin__", "builtins") for name, made in _BUILTINS.items()},
+    ("collections", "OrderedDict"): _container(dict, dict),
+}
+CONSTRUCTORS: dict[tuple[str, str], _Constructor] = {
+    ("numpy", "ndarray"): _ARRAY,
+    **{name: _Constructor(function) for name, function in _FUNCTIONS.items()},
+}
+
+
+def _finished(value: Any, known: dict[int, Any]) -> Any:
+    """`value` with arrays for what stood in their place; an object that occurs twice stays one object."""
+    if isinstance(value, (str, bytes, int, float, complex, bytearray, type(None))):
+        return value
+    if id(value) not in known:
+        if isinstance(value, (list, dict)):
+            known[id(value)] = value  # it may hold itself
+        known[id(value)] = _rebuilt(value, known)
+    return known[id(value)]
+
+
+def _rebuilt(value: Any, known: dict[int, Any]) -> Any:
+    if isinstance(value, _Array):
+        return _filled(value, known)
+    if isinstance(value, list):
+        value[:] = [_finished(item, known) for item in value]
+        return value
+    if isinstance(value, dict):
+        items = [(_finished(key, known), _finished(item, known)) for key, item in value.items()]
+        value.clear()
+        value.update(items)
+        return value
+    if isinstance(value, (tuple, set, frozenset)):
+        return type(value)(_finished(item, known) for item in value)
+    raise DataError("the pickle holds a name in the place of a value", found=type(value).__name__)
+
+
+def _filled(value: _Array, known: dict[int, Any]) -> Any:
+    if value.array is None:
+        raise DataError("an array has no content")
+    if value.objects is not None:
+        known[id(value)] = value.array
+        flat = value.array.reshape(-1)
+        for position, item in enumerate(value.objects):
+            flat[position] = _finished(item, known)
+    return value.array
