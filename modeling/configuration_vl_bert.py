@@ -21,6 +21,8 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.utils import auto_docstring
 
+from .configuration_fast_rcnn import FastRCNNConfig
+
 # Every class that travels with a checkpoint. A task class goes by its own name: `AutoModel` is always the base model.
 _AUTO_MAP = {
     "AutoConfig": "configuration_vl_bert.VLBertConfig",
@@ -45,7 +47,7 @@ class VLBertConfig(PreTrainedConfig):
     position_offset (`int`, *optional*, defaults to 0):
         Added to every position id. 0 for BERT; 2 for weights that come from RoBERTa (`padding_idx + 1`).
     region_feature_size (`int`, *optional*, defaults to 2048):
-        Width of the given region features.
+        Width of the region features, given or computed by the model's own pixel network.
     region_classes (`int`, *optional*, defaults to 1601):
         Number of detector classes the masked-region head predicts, background included.
     region_dropout (`float`, *optional*, defaults to 0.1):
@@ -55,6 +57,13 @@ class VLBertConfig(PreTrainedConfig):
         (paper, section 3.2).
     coordinate_dim (`int`, *optional*, defaults to 256):
         Wavelengths per coordinate; the embedding of a box is `8 * coordinate_dim` wide.
+    vision_config (`FastRCNNConfig` or `dict`, *optional*):
+        The pixel network, trained end to end with the rest: the model then takes images. Without it the region
+        features are given.
+    region_masking (`str`, *optional*, defaults to `"feature"`):
+        What hides a region in pre-training: `"feature"` puts a learned embedding in the place of its feature (paper;
+        public checkpoints on precomputed features), `"pixels"` blanks its box in the image before the pixel network
+        sees it (public end-to-end checkpoints). `"pixels"` needs `vision_config`.
     visual_size (`int`, *optional*):
         Width of the visual embeddings; `hidden_size` when not given. Another width adds a projection.
     visual_norm (`bool`, *optional*, defaults to `True`):
@@ -104,6 +113,7 @@ class VLBertConfig(PreTrainedConfig):
     ```"""
 
     model_type = "vl_bert"
+    sub_configs = {"vision_config": FastRCNNConfig}
     # Read by the BERT layers; a VL-BERT is always a plain encoder.
     is_decoder = False
     add_cross_attention = False
@@ -129,6 +139,8 @@ class VLBertConfig(PreTrainedConfig):
     region_dropout: float | int = 0.1
     coordinate_embedding: Literal["center", "corner"] = "center"
     coordinate_dim: int = 256
+    vision_config: FastRCNNConfig | dict | None = None
+    region_masking: Literal["feature", "pixels"] = "feature"
     visual_size: int | None = None
     visual_norm: bool = True
     visual_scale_text_init: float | int = 0.0
@@ -149,6 +161,8 @@ class VLBertConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs):
         if self.visual_size is None:
             self.visual_size = self.hidden_size
+        if isinstance(self.vision_config, dict):
+            self.vision_config = FastRCNNConfig(**self.vision_config)
         # Bare file names, whatever repository a loaded config came from: a saved directory then reads its own code.
         kwargs["auto_map"] = {**(kwargs.get("auto_map") or {}), **_AUTO_MAP}
         super().__post_init__(**kwargs)
@@ -192,6 +206,14 @@ class VLBertConfig(PreTrainedConfig):
                 f"max_position_embeddings ({self.max_position_embeddings}) must leave room for text beside "
                 f"position_offset ({self.position_offset}) and the two positions of regions and END."
             )
+        if self.region_masking == "pixels" and self.vision_config is None:
+            raise ValueError('region_masking "pixels" needs vision_config: without it there are no pixels to hide.')
+        if isinstance(self.vision_config, FastRCNNConfig):
+            if self.vision_config.feature_size != self.region_feature_size:
+                raise ValueError(
+                    f"region_feature_size ({self.region_feature_size}) must be the width of the features that the "
+                    f"pixel network of vision_config gives ({self.vision_config.feature_size})."
+                )
         for name in ("region_feature_size", "coordinate_dim", "region_classes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be positive, found {getattr(self, name)}.")

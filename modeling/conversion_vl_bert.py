@@ -23,9 +23,12 @@ from typing import Any
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
+from transformers import PreTrainedConfig
 
+from .configuration_fast_rcnn import FastRCNNConfig
 from .configuration_vl_bert import VLBertConfig
 from .conversion import CheckpointError, Conversion
+from .conversion_fast_rcnn import check_second_head, explain_image_key, infer_image_config, rename_image_key
 from .modeling_vl_bert import VLBertForPreTraining, VLBertForVGP, VLBertModel, VLBertPreTrainedModel
 
 # Original prefix -> ours, for every class. The first that matches decides; what follows the prefix stays.
@@ -71,12 +74,8 @@ _HEADS = {
     ),
 }
 
-# Original prefix -> why the tensor has no place in ours.
-_LEFT_OUT = {
-    "image_feature_extractor.backbone.": "pixel network: region features are precomputed here",
-    "image_feature_extractor.roi_head_feature_extractor.": "pixel network: region features are precomputed here",
-    "image_feature_extractor.head.0.": "second name of roi_head_feature_extractor, pixel network",
-}
+# Where the pixel network of end-to-end checkpoints goes, and what stands before all of its original keys.
+_VISION, _IMAGE = "vl_bert.vision_model.", "image_feature_extractor."
 
 # Heads of tasks that have no class here yet: prefix -> tasks. The rest of such a checkpoint becomes a `VLBertModel`.
 _HEADS_OF_OTHER_TASKS = {
@@ -171,12 +170,13 @@ def _fit_to_model(conversion: Conversion, model: VLBertPreTrainedModel, prefix: 
             )
     tied = set(getattr(model, "_tied_weights_keys", None) or ())
     conversion.initialised = sorted(set(places) - set(conversion.weights) - tied)
-    lost = [name for name in conversion.initialised if name.startswith("vl_bert.encoder.")]
-    if lost:
-        raise CheckpointError(
-            f"the checkpoint has no tensor for {lost[0]} ({len(lost)} of the encoder are missing); it is damaged or "
-            "incomplete."
-        )
+    for part, begin in {"encoder": "vl_bert.encoder.", "pixel network": _VISION}.items():
+        lost = [name for name in conversion.initialised if name.startswith(begin)]
+        if lost:
+            raise CheckpointError(
+                f"the checkpoint has no tensor for {lost[0]} ({len(lost)} of the {part} are missing); it is damaged "
+                "or incomplete."
+            )
 
 
 def convert_state_dict(state_dict: Mapping[str, torch.Tensor]) -> Conversion:
@@ -187,8 +187,8 @@ def convert_state_dict(state_dict: Mapping[str, torch.Tensor]) -> Conversion:
         state_dict (`Mapping[str, torch.Tensor]`): the original weights, with or without `module.`.
 
     Raises:
-        CheckpointError: for another family, a key under two names, an option that is not supported, or a decoder that
-            is not tied.
+        CheckpointError: for another family, a key under two names, an option that is not supported, or a tensor under
+            two names (decoder and words, the pixel network's last stage) that holds two things.
     """
     originals = {normalise_key(key): key for key in state_dict}
     if len(originals) < len(state_dict):
@@ -200,12 +200,13 @@ def convert_state_dict(state_dict: Mapping[str, torch.Tensor]) -> Conversion:
     places = _list_places(conversion.class_name, originals)
     for key, original in originals.items():
         _refuse_options(key)
-        name = _rename(key, places)
+        name = _rename(key, places) or _rename_image_key(key)
         if name is None:
             conversion.left_out[original] = _explain(key)
         else:
             conversion.converted[original] = name
             conversion.weights[name] = state_dict[original].float()
+    check_second_head(state_dict)
     _check_tied_decoder(conversion.weights)
     _permute_pair_features(conversion.weights)
     return conversion
@@ -226,6 +227,11 @@ def _rename(key: str, places: list[tuple[str, str]]) -> str | None:
     return None
 
 
+def _rename_image_key(key: str) -> str | None:
+    name = rename_image_key(key) if key.startswith(_IMAGE) else None
+    return None if name is None else _VISION + name
+
+
 def _refuse_options(key: str) -> None:
     for prefix, option in _REFUSED.items():
         if key.startswith(prefix):
@@ -235,9 +241,9 @@ def _refuse_options(key: str) -> None:
 
 
 def _explain(key: str) -> str:
-    for prefix, reason in _LEFT_OUT.items():
-        if key.startswith(prefix):
-            return reason
+    reason = explain_image_key(key) if key.startswith(_IMAGE) else None
+    if reason is not None:
+        return reason
     for prefix, tasks in _HEADS_OF_OTHER_TASKS.items():
         if key.startswith(prefix):
             return f"head of {tasks}, a task without a class here yet"
@@ -272,24 +278,30 @@ def infer_config(weights: Mapping[str, torch.Tensor], overrides: Mapping[str, An
     Args:
         weights (`Mapping[str, torch.Tensor]`): weights under our names.
         overrides (`Mapping[str, Any]`, *optional*): fields of [`VLBertConfig`] that win over what the shapes say; some
-            (`num_attention_heads`, `position_offset`, dropouts) leave no trace in the shapes.
+            (`num_attention_heads`, `position_offset`, dropouts) leave no trace in the shapes. Those under
+            `vision_config` win one by one; `None` there leaves the pixel network out.
 
     Raises:
         CheckpointError: when the sizes cannot be inferred or an override is not a field.
     """
     overrides = dict(overrides or {})
-    unknown = sorted(set(overrides) - set(VLBertConfig().to_dict()))
-    if unknown:
-        raise CheckpointError(f"unknown configuration field {unknown[0]}; expected fields of VLBertConfig.")
-    fields = {**_infer_trunk(weights), **_infer_heads(weights), **overrides}
+    _check_fields(overrides, VLBertConfig)
+    vision = _infer_vision(weights, overrides.pop("vision_config", {}))
+    fields = {**_infer_trunk(weights), **_infer_heads(weights), **vision, **overrides}
     if "num_attention_heads" not in fields:
         fields["num_attention_heads"] = _infer_attention_heads(fields["hidden_size"])
     if "region_feature_size" not in fields:
-        fields["region_feature_size"] = _infer_region_feature_size(weights)
+        fields["region_feature_size"] = _infer_region_feature_size(weights, fields["vision_config"])
     try:
         return VLBertConfig(**fields)
-    except StrictDataclassError as error:
+    except (StrictDataclassError, TypeError) as error:
         raise CheckpointError(f"the configuration does not fit together: {' '.join(str(error).split())}") from error
+
+
+def _check_fields(fields: Mapping[str, Any], config_class: type[PreTrainedConfig]) -> None:
+    unknown = sorted(set(fields) - set(config_class().to_dict()))
+    if unknown:
+        raise CheckpointError(f"unknown configuration field {unknown[0]}; expected fields of {config_class.__name__}.")
 
 
 def _infer_trunk(weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
@@ -334,6 +346,21 @@ def _infer_heads(weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     return fields
 
 
+def _infer_vision(weights: Mapping[str, torch.Tensor], given: Mapping[str, Any] | None) -> dict[str, Any]:
+    own = {name.removeprefix(_VISION): value for name, value in weights.items() if name.startswith(_VISION)}
+    if given is None or not (own or given):
+        return {"vision_config": None}
+    if not isinstance(given, Mapping):
+        raise CheckpointError(f"vision_config is {given!r}, expected an object of fields of FastRCNNConfig.")
+    _check_fields(given, FastRCNNConfig)
+    # In pre-training, what has no feature for masked regions blanked their pixels.
+    pixels = "mlm_head.decoder.weight" in weights and "region_mask_embedding.weight" not in weights
+    return {
+        "vision_config": {**(infer_image_config(own) if own else {}), **given},
+        "region_masking": "pixels" if pixels else "feature",
+    }
+
+
 def _infer_attention_heads(hidden_size: int) -> int:
     if hidden_size % _HEAD_SIZE != 0:
         raise CheckpointError(
@@ -343,15 +370,16 @@ def _infer_attention_heads(hidden_size: int) -> int:
     return hidden_size // _HEAD_SIZE
 
 
-def _infer_region_feature_size(weights: Mapping[str, torch.Tensor]) -> int:
+def _infer_region_feature_size(weights: Mapping[str, torch.Tensor], vision: Mapping[str, Any] | None) -> int:
+    size = (vision or {}).get("hidden_sizes", [_REGION_FEATURE_SIZE])[-1]
     width = _shape(weights, "vl_bert.region_encoder.projection.weight")[1]
-    if width != 8 * _COORDINATE_DIM + _REGION_FEATURE_SIZE:
+    if width != 8 * _COORDINATE_DIM + size:
         raise CheckpointError(
             f"image_feature_extractor.obj_downsample.1.weight reads {width} columns, expected "
-            f"{8 * _COORDINATE_DIM + _REGION_FEATURE_SIZE} (coordinates and features); give region_feature_size in "
+            f"{8 * _COORDINATE_DIM + size} (coordinates and features); give region_feature_size in "
             "the file of --config if the features are of another width."
         )
-    return _REGION_FEATURE_SIZE
+    return size
 
 
 def _shape(weights: Mapping[str, torch.Tensor], name: str) -> torch.Size:

@@ -16,6 +16,9 @@
 Shape letters: B batch, T text, R regions, P phrases, K phrase pairs, N = T + R + 1, D hidden, V visual width.
 The sequence has fixed columns, [text T][regions R][END]; position ids and the mask carry what the public VL-BERT code
 does by moving each row's elements together, so a text token or a region is always where its index says.
+
+Boxes are used as they are given. The public code ends them at the last pixel: the whole image is (0, 0, w - 1, h - 1)
+there, divided by (w, h); the processors here give (0, 0, 1, 1).
 """
 
 from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
@@ -42,10 +45,14 @@ from transformers.utils.generic import can_return_tuple, merge_with_config_defau
 from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_vl_bert import _REGION_TOKEN_TYPE, VLBertConfig
+from .modeling_fast_rcnn import FastRCNNFeatures
 from .unpadding import UnpaddedEncoder, apply_packed, find_packing
 
 # What a processor returns for grounding and a model may not need; dropped so that `model(**processor(...))` works.
 _GROUNDING_INPUTS = ("region_candidate_mask", "phrase_mask", "phrase_regions", "phrase_pairs")
+
+# Boxes arrive divided by the image size, so an edge on a pixel comes back a little off; this decides whose it is.
+_PIXEL_TOLERANCE = 1e-3
 
 # Targets count as distributions when they sum to 1 within this (VL-BERT public code); all-zero rows are not predicted.
 _PROBABILITY_TOLERANCE = 0.1
@@ -154,6 +161,40 @@ def embed_coordinates(boxes: torch.Tensor, dim: int, form: str) -> torch.Tensor:
     return torch.cat([angles.sin(), angles.cos()], dim=-1).flatten(-2)
 
 
+def scale_boxes(region_boxes: torch.Tensor, image_sizes: torch.Tensor) -> torch.Tensor:
+    """
+    Normalised boxes to pixels of the padded canvas, in whose top left corner each image lies.
+
+    Args:
+        region_boxes (`torch.Tensor` of shape `(batch_size, num_regions, 4)`): `(x1, y1, x2, y2)` in [0, 1].
+        image_sizes (`torch.LongTensor` of shape `(batch_size, 2)`): width and height of each image in pixels.
+
+    Returns:
+        `torch.Tensor` of shape `(batch_size, num_regions, 4)`, float32.
+    """
+    return region_boxes.float() * image_sizes[:, None].repeat(1, 1, 2)
+
+
+def mask_region_pixels(
+    pixel_values: torch.Tensor, pixel_boxes: torch.Tensor, masked_regions: torch.Tensor
+) -> torch.Tensor:
+    """
+    Images whose masked boxes are zeros, which is the mean colour (VL-BERT public code, `MASK_RAW_PIXELS`).
+
+    Args:
+        pixel_values (`torch.Tensor` of shape `(batch_size, channels, height, width)`): normalised images.
+        pixel_boxes (`torch.Tensor` of shape `(batch_size, num_regions, 4)`): boxes in pixels; a box covers the pixels
+            from its first edge to its last, both included.
+        masked_regions (`torch.BoolTensor` of shape `(batch_size, num_regions)`): the boxes to mask.
+    """
+    left, top, right, bottom = (pixel_boxes + _PIXEL_TOLERANCE).floor()[..., None].unbind(dim=2)  # (B, R, 1) each
+    rows, columns = (torch.arange(size, device=pixel_boxes.device) for size in pixel_values.shape[2:])
+    in_rows = (rows >= top) & (rows <= bottom) & masked_regions[..., None]  # (B, R, height)
+    in_columns = (columns >= left) & (columns <= right)  # (B, R, width)
+    boxes_over_pixel = in_rows.float().transpose(1, 2) @ in_columns.float()  # (B, height, width)
+    return pixel_values.masked_fill(boxes_over_pixel[:, None] > 0, 0.0)
+
+
 def pool_phrases(text_states: torch.Tensor, phrase_mask: torch.Tensor) -> torch.Tensor:
     """
     Max-pooling of token states over each phrase (VGP paper, equation 2).
@@ -183,6 +224,24 @@ def mean_cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tens
         logits.float().flatten(0, -2), labels.flatten(), ignore_index=-100, reduction="sum"
     )
     return total / (labels != -100).sum().clamp(min=1)
+
+
+def mean_cross_entropy_of_streams(logits: torch.Tensor, labels: torch.Tensor, text_only: torch.Tensor) -> torch.Tensor:
+    """
+    Mean cross-entropy of the words beside images plus that of text alone (VL-BERT public code, its two streams).
+
+    Args:
+        logits (`torch.Tensor` of shape `(batch_size, text_length, vocab_size)`): scores.
+        labels (`torch.LongTensor` of shape `(batch_size, text_length)`): vocabulary indices, -100 to leave out.
+        text_only (`torch.BoolTensor` of shape `(batch_size,)`): rows of text alone.
+    """
+    losses = nn.functional.cross_entropy(
+        logits.float().flatten(0, -2), labels.flatten(), ignore_index=-100, reduction="none"
+    ).view_as(labels)
+    predicted, text_only = labels != -100, text_only.bool()[:, None]
+    streams = torch.stack([predicted & ~text_only, predicted & text_only])  # (2, B, T)
+    # A stream without a masked word adds 0.
+    return ((losses * streams).sum(dim=(1, 2)) / streams.sum(dim=(1, 2)).clamp(min=1)).sum()
 
 
 def mean_soft_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -425,10 +484,10 @@ class VLBertPreTrainedModel(PreTrainedModel):
 
         Args:
             pretrained_model_name_or_path (`str`): directory or Hub id of a BERT checkpoint.
-            config_overrides: fields of [`VLBertConfig`] other than the sizes that BERT decides.
+            config_overrides: fields of [`VLBertConfig`] other than those that BERT decides.
 
         Raises:
-            ValueError: when the checkpoint is not of the BERT family.
+            ValueError: when the checkpoint is not of the BERT family, or an override is no field or BERT's to decide.
         """
         bert_config = AutoConfig.from_pretrained(pretrained_model_name_or_path)
         if bert_config.model_type != "bert":
@@ -436,7 +495,9 @@ class VLBertPreTrainedModel(PreTrainedModel):
                 f"{pretrained_model_name_or_path} is a checkpoint of the family '{bert_config.model_type}'; from_bert "
                 "expects 'bert', for example google-bert/bert-base-uncased."
             )
-        model = cls(VLBertConfig(**{**_read_bert_config(bert_config), **config_overrides}))
+        fields = _read_bert_config(bert_config)
+        _check_overrides(config_overrides, fields, pretrained_model_name_or_path)
+        model = cls(VLBertConfig(**{**fields, **config_overrides}))
         loaded: Any = BertForPreTraining.from_pretrained(pretrained_model_name_or_path, output_loading_info=True)
         bert, info = loaded
         model._copy_bert_weights(bert.state_dict(), missing=set(info["missing_keys"]))
@@ -450,9 +511,16 @@ class VLBertPreTrainedModel(PreTrainedModel):
             target = _rename_bert_weight(name, prefix)
             if name in missing or target not in weights:
                 continue
+            if target.startswith("relationship_head."):
+                # BERT's class 0 is "belongs"; ours, as in VL-BERT's targets, is 1.
+                value = value.flip(0)
             # Two token types of three; the third, of regions, has no counterpart in BERT.
             weights[target][: value.shape[0]].copy_(value)
         self.tie_weights()
+
+
+# The fields that the shapes of BERT's tensors fix.
+_BERT_SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "max_position_embeddings")
 
 
 def _read_bert_config(bert_config) -> dict:
@@ -463,6 +531,18 @@ def _read_bert_config(bert_config) -> dict:
         "pad_token_id"
     )
     return {name: getattr(bert_config, name) for name in names.split()}
+
+
+def _check_overrides(overrides: dict, bert_fields: dict, name: str) -> None:
+    unknown = sorted(set(overrides) - set(VLBertConfig().to_dict()))
+    if unknown:
+        raise ValueError(f"{unknown[0]} is no field of VLBertConfig.")
+    for field in _BERT_SIZES:
+        if overrides.get(field, bert_fields[field]) != bert_fields[field]:
+            raise ValueError(
+                f"{field}={overrides[field]} contradicts the weights of {name}, where it is {bert_fields[field]}; "
+                "leave it out."
+            )
 
 
 def _rename_bert_weight(name: str, prefix: str) -> str:
@@ -488,6 +568,8 @@ class VLBertModel(VLBertPreTrainedModel):
         super().__init__(config)
         if add_pooling_layer is None:
             add_pooling_layer = config.use_pooler
+        # CODEPATH: the public end-to-end checkpoints own the network that makes their region features from pixels.
+        self.vision_model = FastRCNNFeatures(config.vision_config) if config.vision_config is not None else None
         self.region_encoder = VLBertRegionEncoder(config)
         self.embeddings = VLBertEmbeddings(config)
         self.encoder = UnpaddedEncoder(config)
@@ -512,6 +594,8 @@ class VLBertModel(VLBertPreTrainedModel):
         region_boxes: torch.Tensor | None = None,
         region_attention_mask: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
+        pixel_values: torch.Tensor | None = None,
+        image_sizes: torch.Tensor | None = None,
         region_linguistic_embeds: torch.Tensor | None = None,
         grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
         **kwargs: Unpack[TransformersKwargs],
@@ -523,6 +607,11 @@ class VLBertModel(VLBertPreTrainedModel):
             `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1].
         region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
             1 for regions, 0 for padding. Rows without any region are text alone.
+        pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, *optional*):
+            Images to compute the region features from, in the top left corner of a padded canvas, instead of
+            `region_features`. For models with `config.vision_config`. Rows of text alone are not looked at.
+        image_sizes (`torch.LongTensor` of shape `(batch_size, 2)`, *optional*):
+            Width and height in pixels of each image within the canvas; needed beside `pixel_values`.
         region_linguistic_embeds (`torch.FloatTensor` of shape `(batch_size, num_regions, hidden_size)`, *optional*):
             The word embeddings in the places of the regions, instead of the model's one for all.
         grounding_queries (`dict`, *optional*):
@@ -536,7 +625,10 @@ class VLBertModel(VLBertPreTrainedModel):
         if inputs_embeds is None:
             inputs_embeds = self.embeddings.word_embeddings(input_ids)
         batch_size, text_length = inputs_embeds.shape[:2]
-        self._check_inputs(batch_size, text_length, region_features, region_boxes)
+        self._check_text(batch_size, text_length, attention_mask, token_type_ids)
+        self.check_regions(region_features, region_boxes, region_attention_mask, pixel_values, image_sizes, batch_size)
+        if pixel_values is not None:
+            region_features = self.get_region_features(pixel_values, image_sizes, region_boxes, region_attention_mask)
         attention_kwargs: dict[str, Any] = {k: v for k, v in kwargs.items() if k not in _GROUNDING_INPUTS}
 
         device = inputs_embeds.device
@@ -594,29 +686,101 @@ class VLBertModel(VLBertPreTrainedModel):
             end_hidden_state=end_states[:, 0],
         )
 
-    def _check_inputs(self, batch_size: int, text_length: int, region_features, region_boxes) -> None:
+    def get_region_features(
+        self,
+        pixel_values: torch.Tensor,
+        image_sizes: torch.Tensor,
+        region_boxes: torch.Tensor,
+        region_attention_mask: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """
+        Region features of images by the model's own pixel network; zeros for padded regions.
+
+        Args:
+            pixel_values (`torch.Tensor` of shape `(batch_size, 3, height, width)`): images on a padded canvas.
+            image_sizes (`torch.LongTensor` of shape `(batch_size, 2)`): width and height of each in pixels.
+            region_boxes (`torch.Tensor` of shape `(batch_size, num_regions, 4)`): boxes divided by those sizes.
+            region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 0 for padding.
+
+        Returns:
+            `torch.Tensor` of shape `(batch_size, num_regions, region_feature_size)`.
+
+        Raises:
+            ValueError: when the model has no pixel network, an image is larger than the canvas, or shapes disagree.
+        """
+        self.check_regions(None, region_boxes, region_attention_mask, pixel_values, image_sizes, len(region_boxes))
+        if region_attention_mask is None:
+            region_attention_mask = torch.ones(region_boxes.shape[:2], device=region_boxes.device, dtype=torch.bool)
+        # Rows of text alone have no image.
+        rows = region_attention_mask.bool().any(dim=1).nonzero().squeeze(1)
+        pixel_values, image_sizes = pixel_values[rows], image_sizes[rows]
+        height, width = pixel_values.shape[2:]
+        if (image_sizes > image_sizes.new_tensor([width, height])).any() or (image_sizes < 1).any():
+            raise ValueError(
+                f"image_sizes are {image_sizes.tolist()} on a canvas {width} wide and {height} high; expected the "
+                "width and height of each image in pixels, no larger than the canvas."
+            )
+        boxes = scale_boxes(region_boxes[rows], image_sizes)
+        features = self.vision_model(pixel_values, boxes, region_attention_mask[rows]).region_features
+        return features.new_zeros(*region_boxes.shape[:2], features.shape[-1]).index_copy(0, rows, features)
+
+    def _check_text(self, batch_size: int, text_length: int, attention_mask, token_type_ids) -> None:
         if text_length > self.config.max_text_length:
             raise ValueError(
                 f"The text is {text_length} tokens long, the longest this model takes is "
                 f"{self.config.max_text_length} (max_position_embeddings less those of the regions and END). "
                 "Truncate it in the processor or tokenizer."
             )
-        if (region_features is None) != (region_boxes is None):
-            given, absent = "region_features", "region_boxes"
-            if region_features is None:
-                given, absent = absent, given
-            raise ValueError(f"{given} are given without {absent}; a region needs both.")
-        if region_features is None:
-            return
-        width = self.config.region_feature_size
-        if region_features.dim() != 3 or region_features.shape[-1] != width:
-            raise ValueError(
-                f"region_features have the shape {tuple(region_features.shape)}, but this model's region_feature_size "
-                f"is {width}: expected (batch_size, num_regions, {width})."
-            )
-        expected = (batch_size, region_features.shape[1], 4)
-        if tuple(region_boxes.shape) != expected:
-            raise ValueError(f"region_boxes have the shape {tuple(region_boxes.shape)}, expected {expected}.")
+        _check_shape("attention_mask", attention_mask, (batch_size, text_length))
+        _check_shape("token_type_ids", token_type_ids, (batch_size, text_length))
+
+    def check_regions(
+        self, region_features, region_boxes, region_attention_mask, pixel_values, image_sizes, batch_size: int
+    ) -> None:
+        """Raises a `ValueError` naming what of the region inputs (see `forward`) is missing, too much or misshapen."""
+        _check_combination(region_features, region_boxes, region_attention_mask, pixel_values, image_sizes)
+        num_regions: int | str = "num_regions"
+        if pixel_values is not None:
+            if self.vision_model is None:
+                raise ValueError(
+                    "pixel_values are given, but this model has no pixel network (config.vision_config is None): give "
+                    "region_features."
+                )
+            _check_shape("pixel_values", pixel_values, (batch_size, 3, "height", "width"))
+            _check_shape("image_sizes", image_sizes, (batch_size, 2))
+        if region_features is not None:
+            width = self.config.region_feature_size
+            note = f"; this model's region_feature_size is {width}"
+            _check_shape("region_features", region_features, (batch_size, num_regions, width), note)
+            num_regions = region_features.shape[1]
+        _check_shape("region_boxes", region_boxes, (batch_size, num_regions, 4))
+        if region_boxes is not None:
+            _check_shape("region_attention_mask", region_attention_mask, tuple(region_boxes.shape[:2]))
+
+
+def _check_combination(region_features, region_boxes, region_attention_mask, pixel_values, image_sizes) -> None:
+    if region_features is not None and pixel_values is not None:
+        raise ValueError("Give region_features or pixel_values, not both.")
+    if (pixel_values is None) != (image_sizes is None):
+        given, absent = ("pixel_values", "image_sizes") if image_sizes is None else ("image_sizes", "pixel_values")
+        raise ValueError(f"{given} are given without {absent}; an image needs both.")
+    if region_features is None and pixel_values is None:
+        for name, value in {"region_boxes": region_boxes, "region_attention_mask": region_attention_mask}.items():
+            if value is not None and value.numel() > 0:
+                raise ValueError(f"{name} are given without region_features or pixel_values; a region needs both.")
+    elif region_boxes is None:
+        given = "region_features" if pixel_values is None else "pixel_values"
+        raise ValueError(f"{given} are given without region_boxes; a region needs both.")
+
+
+def _check_shape(name: str, tensor: torch.Tensor | None, expected: tuple[int | str, ...], note: str = "") -> None:
+    """Compares the shape of an input, where given; names in `expected` stand for any size."""
+    if tensor is None:
+        return
+    shape = tuple(tensor.shape)
+    fits = len(shape) == len(expected)
+    if not fits or any(isinstance(size, int) and size != found for size, found in zip(expected, shape, strict=True)):
+        raise ValueError(f"{name} have the shape {shape}, expected ({', '.join(map(str, expected))}){note}.")
 
 
 def get_first_state(text_states: torch.Tensor, text_mask: torch.Tensor) -> torch.Tensor:
@@ -669,7 +833,10 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
         # CODEPATH: absent from the public checkpoints; present in those trained with `WITH_REL_LOSS`.
         self.relationship_head = nn.Linear(config.hidden_size, 2) if config.relationship_head else None
         # In the place of a masked region's feature and of its word.
-        self.region_mask_embedding = VLBertRegionMask(1, config.region_feature_size)
+        self.region_mask_embedding: nn.Module | None = None
+        # CODEPATH: the public end-to-end checkpoints hide pixels instead and have no such feature.
+        if config.region_masking == "feature":
+            self.region_mask_embedding = VLBertRegionMask(1, config.region_feature_size)
         self.masked_region_embedding = nn.Embedding(1, config.hidden_size)
         self.post_init()
 
@@ -690,8 +857,11 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
         region_boxes: torch.Tensor | None = None,
         region_attention_mask: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
+        pixel_values: torch.Tensor | None = None,
+        image_sizes: torch.Tensor | None = None,
         grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
         masked_regions: torch.Tensor | None = None,
+        text_only: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         region_labels: torch.Tensor | None = None,
         region_label_probs: torch.Tensor | None = None,
@@ -705,10 +875,19 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
             `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1].
         region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
             1 for regions, 0 for padding. Rows without any region are text alone.
+        pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, *optional*):
+            Images to compute the region features from, in the top left corner of a padded canvas, instead of
+            `region_features`. For models with `config.vision_config`. Rows of text alone are not looked at.
+        image_sizes (`torch.LongTensor` of shape `(batch_size, 2)`, *optional*):
+            Width and height in pixels of each image within the canvas; needed beside `pixel_values`.
         grounding_queries (`dict`, *optional*):
             Index pairs whose attention is to be reported, see [`VLBertModel`].
         masked_regions (`torch.BoolTensor` of shape `(batch_size, num_regions)`, *optional*):
-            Regions whose feature and word are replaced by learned mask embeddings; their boxes stay.
+            Regions to hide: their words are replaced by a learned embedding, their boxes stay, and their features are
+            replaced by another or their pixels blanked, as `config.region_masking` says.
+        text_only (`torch.BoolTensor` of shape `(batch_size,)`, *optional*):
+            Rows of a text-only corpus. When given, the loss of the masked words is the mean over those of the other
+            rows plus the mean over those of these (VL-BERT public code); without it, one mean over all.
         labels (`torch.LongTensor` of shape `(batch_size, text_length)`, *optional*):
             Vocabulary indices of the masked words, -100 elsewhere.
         region_labels (`torch.LongTensor` of shape `(batch_size, num_regions)`, *optional*):
@@ -719,32 +898,43 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
         relationship_labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
             1 when the caption belongs to the image, 0 when not, -100 to leave a row out.
         """
-        region_linguistic_embeds = None
-        if masked_regions is not None and region_features is not None:
-            region_features, region_linguistic_embeds = self._mask_regions(region_features, masked_regions)
+        regions = {
+            "region_features": region_features,
+            "region_boxes": region_boxes,
+            "region_attention_mask": region_attention_mask,
+            "pixel_values": pixel_values,
+            "image_sizes": image_sizes,
+        }
+        if masked_regions is not None:
+            self.vl_bert.check_regions(**regions, batch_size=len(masked_regions))
+            regions = self._mask_regions(masked_regions, **regions)
         outputs = self.vl_bert(
             input_ids,
             attention_mask=attention_mask,
             token_type_ids=token_type_ids,
-            region_features=region_features,
-            region_boxes=region_boxes,
-            region_attention_mask=region_attention_mask,
             inputs_embeds=inputs_embeds,
-            region_linguistic_embeds=region_linguistic_embeds,
             grounding_queries=grounding_queries,
             return_dict=True,
+            **regions,
             **kwargs,
         )
         packed_text = find_packing(attention_mask, self.config.unpad)
         mlm_logits = apply_packed(self.mlm_head, packed_text, outputs.text_hidden_state)
-        packed_regions = find_packing(region_attention_mask, self.config.unpad and region_features is not None)
+        packed_regions = find_packing(region_attention_mask, self.config.unpad)
         region_logits = apply_packed(self.region_head, packed_regions, outputs.region_hidden_state)
         relationship_logits = None
         if self.relationship_head is not None:
             relationship_logits = self.relationship_head(outputs.pooler_output)
 
+        _check_shape("labels", labels, mlm_logits.shape[:2])
+        _check_shape("text_only", text_only, mlm_logits.shape[:1])
+        _check_shape("region_labels", region_labels, region_logits.shape[:2])
+        _check_shape("region_label_probs", region_label_probs, region_logits.shape)
+        _check_shape("relationship_labels", relationship_labels, mlm_logits.shape[:1])
         losses = []
-        if labels is not None:
+        if labels is not None and text_only is not None:
+            losses.append(mean_cross_entropy_of_streams(mlm_logits, labels, text_only))
+        elif labels is not None:
             losses.append(mean_cross_entropy(mlm_logits, labels))
         if region_labels is not None and region_label_probs is not None:
             raise ValueError("Give region_labels or region_label_probs, not both.")
@@ -767,13 +957,47 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
         )
 
     def _mask_regions(
-        self, region_features: torch.Tensor, masked_regions: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        masked = masked_regions.bool()[..., None]
-        row = torch.zeros(1, 1, device=region_features.device, dtype=torch.long)
-        features = torch.where(masked, self.region_mask_embedding(row), region_features)
-        words = torch.where(masked, self.masked_region_embedding(row), self.vl_bert.embeddings.region_embedding(row))
-        return features, words
+        self,
+        masked_regions: torch.Tensor,
+        region_features: torch.Tensor | None,
+        region_boxes: torch.Tensor | None,
+        region_attention_mask: torch.Tensor | None,
+        pixel_values: torch.Tensor | None,
+        image_sizes: torch.Tensor | None,
+    ) -> dict[str, torch.Tensor | None]:
+        """The region inputs of [`VLBertModel`], the masked regions hidden."""
+        if region_features is None and pixel_values is None:
+            # Text alone; a collator may still give masks without columns.
+            _check_shape("masked_regions", masked_regions, (len(masked_regions), 0))
+            return {}
+        _check_shape("masked_regions", masked_regions, tuple(region_boxes.shape[:2]))
+        masked = masked_regions.bool()
+        if region_attention_mask is not None:
+            masked = masked & region_attention_mask.bool()
+        row = torch.zeros(1, 1, device=masked.device, dtype=torch.long)
+        if self.region_mask_embedding is None:
+            if pixel_values is None:
+                raise ValueError(
+                    'masked_regions are given with region_features, but config.region_masking is "pixels": give '
+                    "pixel_values and image_sizes."
+                )
+            pixel_values = mask_region_pixels(pixel_values, scale_boxes(region_boxes, image_sizes), masked)
+        else:
+            if pixel_values is not None:
+                region_features = self.vl_bert.get_region_features(
+                    pixel_values, image_sizes, region_boxes, region_attention_mask
+                )
+                pixel_values, image_sizes = None, None
+            region_features = torch.where(masked[..., None], self.region_mask_embedding(row), region_features)
+        word, masked_word = self.vl_bert.embeddings.region_embedding(row), self.masked_region_embedding(row)
+        return {
+            "region_features": region_features,
+            "region_boxes": region_boxes,
+            "region_attention_mask": region_attention_mask,
+            "region_linguistic_embeds": torch.where(masked[..., None], masked_word, word),
+            "pixel_values": pixel_values,
+            "image_sizes": image_sizes,
+        }
 
 
 @auto_docstring(
@@ -813,6 +1037,8 @@ class VLBertForVGP(VLBertPreTrainedModel):
         region_boxes: torch.Tensor | None = None,
         region_attention_mask: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
+        pixel_values: torch.Tensor | None = None,
+        image_sizes: torch.Tensor | None = None,
         grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
         phrase_mask: torch.Tensor | None = None,
         phrase_pairs: torch.Tensor | None = None,
@@ -828,6 +1054,11 @@ class VLBertForVGP(VLBertPreTrainedModel):
             `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1].
         region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
             1 for regions, 0 for padding. Rows without any region are text alone.
+        pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, *optional*):
+            Images to compute the region features from, in the top left corner of a padded canvas, instead of
+            `region_features`. For models with `config.vision_config`. Rows of text alone are not looked at.
+        image_sizes (`torch.LongTensor` of shape `(batch_size, 2)`, *optional*):
+            Width and height in pixels of each image within the canvas; needed beside `pixel_values`.
         grounding_queries (`dict`, *optional*):
             Index pairs whose attention is to be reported, see [`VLBertModel`].
         phrase_mask (`torch.BoolTensor` of shape `(batch_size, num_phrases, text_length)`, *optional*):
@@ -849,6 +1080,8 @@ class VLBertForVGP(VLBertPreTrainedModel):
             region_boxes=region_boxes,
             region_attention_mask=region_attention_mask,
             inputs_embeds=inputs_embeds,
+            pixel_values=pixel_values,
+            image_sizes=image_sizes,
             grounding_queries=grounding_queries,
             return_dict=True,
             **kwargs,

@@ -161,21 +161,56 @@ def test_grounding_tensors_of_a_processor_are_dropped():
     torch.testing.assert_close(outputs.last_hidden_state, expected)
 
 
+@pytest.mark.parametrize("cls", [VLBertModel, VLBertForPreTraining, VLBertForVGP])
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"region_features": torch.rand(B, R, F + 1)}, rf"\(3, 4, {F + 1}\).*region_feature_size is {F}"),
         ({"region_boxes": None}, "region_features are given without region_boxes"),
         ({"region_features": None}, "region_boxes are given without region_features"),
+        (
+            {"region_features": None, "region_boxes": None},
+            "region_attention_mask are given without region_features or pixel_values",
+        ),
+        ({"region_features": torch.rand(B, F)}, rf"expected \(3, num_regions, {F}\)"),
+        ({"region_features": torch.rand(B + 1, R, F)}, r"region_features have the shape \(4, 4, 10\)"),
+        ({"attention_mask": torch.ones(B, T + 1)}, r"attention_mask have the shape \(3, 8\), expected \(3, 7\)"),
+        ({"attention_mask": torch.ones(T)}, r"attention_mask have the shape \(7,\), expected \(3, 7\)"),
+        ({"token_type_ids": torch.zeros(1, T).long()}, r"token_type_ids have the shape \(1, 7\), expected \(3, 7\)"),
+        ({"region_attention_mask": torch.ones(B, R - 1)}, r"region_attention_mask .* \(3, 3\), expected \(3, 4\)"),
         ({"region_boxes": torch.rand(B, R + 1, 4)}, r"region_boxes have the shape \(3, 5, 4\), expected \(3, 4, 4\)"),
         ({"input_ids": None}, "exactly one of input_ids and inputs_embeds"),
         ({"input_ids": torch.ones(B, 19, dtype=torch.long)}, "19 tokens long, the longest this model takes is 18"),
         ({"grounding_queries": {"text_to_regions": ()}}, "unknown entries.*text_to_regions"),
     ],
 )
-def test_wrong_inputs_are_named(change, message):
+def test_wrong_inputs_are_named(cls, change, message):
     with pytest.raises(ValueError, match=message):
-        make_model()(**{**make_inputs(), **change})
+        make_model(cls)(**{**make_inputs(), **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"masked_regions": torch.ones(B, R + 1)}, r"masked_regions have the shape \(3, 5\), expected \(3, 4\)"),
+        ({"labels": torch.ones(B, T + 1).long()}, r"labels have the shape \(3, 8\), expected \(3, 7\)"),
+        ({"region_labels": torch.ones(B, R + 1).long()}, r"region_labels have the shape \(3, 5\), expected \(3, 4\)"),
+        ({"region_label_probs": torch.ones(B, R, 5)}, r"\(3, 4, 5\), expected \(3, 4, 6\)"),
+        ({"relationship_labels": torch.ones(2).long()}, r"relationship_labels have the shape \(2,\), expected \(3\)"),
+        ({"labels": torch.ones(B, T).long(), "text_only": torch.ones(B, 1)}, r"text_only have the shape \(3, 1\)"),
+    ],
+)
+def test_wrong_targets_are_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        make_model(VLBertForPreTraining, relationship_head=True)(**make_inputs(), **change)
+
+
+def test_masked_regions_need_regions():
+    ids = torch.ones(B, T, dtype=torch.long)
+    model = make_model(VLBertForPreTraining)
+    with pytest.raises(ValueError, match=r"masked_regions have the shape \(3, 4\), expected \(3, 0\)"):
+        model(input_ids=ids, masked_regions=torch.ones(B, R, dtype=torch.bool))
+    assert model(input_ids=ids, masked_regions=torch.ones(B, 0)).region_logits.shape == (B, 0, 6)
 
 
 def test_the_longest_text_fits():
@@ -351,17 +386,42 @@ def test_hard_region_labels_are_one_hot_distributions():
         model(**inputs, region_labels=labels, region_label_probs=probs)
 
 
-def test_nothing_masked_gives_zero_with_a_graph():
-    model, inputs = make_model(VLBertForPreTraining), make_inputs()
+NOTHING = {
+    "labels": torch.full((B, T), -100),
+    "region_labels": torch.full((B, R), -100),
+    "region_label_probs": torch.zeros(B, R, 6),
+    "relationship_labels": torch.full((B,), -100),
+}
+
+
+@pytest.mark.parametrize(
+    "targets",
+    [("labels",), ("labels", "text_only"), ("region_labels",), ("region_label_probs",), ("relationship_labels",)],
+)
+def test_nothing_masked_gives_zero_with_a_graph(targets):
+    model, inputs = make_model(VLBertForPreTraining, relationship_head=True), make_inputs()
+    values = {**NOTHING, "text_only": torch.tensor([False, False, True])}
     outputs = model(
-        **inputs,
-        labels=torch.full((B, T), -100),
-        region_label_probs=torch.zeros(B, R, 6),
-        masked_regions=torch.zeros(B, R, dtype=torch.bool),
+        **inputs, masked_regions=torch.zeros(B, R, dtype=torch.bool), **{name: values[name] for name in targets}
     )
     assert outputs.loss.item() == 0.0
     outputs.loss.backward()
-    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    assert len(gradients) > 10
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+def test_words_of_text_only_rows_are_a_mean_of_their_own():
+    model, inputs = make_model(VLBertForPreTraining), make_inputs()
+    inputs["region_attention_mask"][2] = 0
+    labels = torch.full((B, T), -100)
+    labels[0, 1], labels[1, [2, 4]], labels[2, 0] = 5, 6, 7
+    text_only = torch.tensor([False, False, True])
+    outputs = model(**inputs, labels=labels, text_only=text_only)
+    log_p = outputs.mlm_logits.log_softmax(-1)
+    beside = -(log_p[0, 1, 5] + log_p[1, 2, 6] + log_p[1, 4, 6]) / 3
+    torch.testing.assert_close(outputs.loss, beside - log_p[2, 0, 7], **CLOSE)
+    torch.testing.assert_close(model(**inputs, labels=labels).loss, (3 * beside - log_p[2, 0, 7]) / 4, **CLOSE)
 
 
 def test_pretraining_works_on_text_alone():
@@ -437,7 +497,9 @@ def test_from_bert_takes_the_word_head(tmp_path):
     model = VLBertForPreTraining.from_bert(str(tmp_path), region_feature_size=F, relationship_head=True)
     states = torch.randn(2, D)
     torch.testing.assert_close(model.mlm_head(states), bert.cls.predictions(states), **CLOSE)
-    torch.testing.assert_close(model.relationship_head(states), bert.cls.seq_relationship(states), **CLOSE)
+    # BERT's class 0 is "follows", ours "does not belong".
+    expected = bert.cls.seq_relationship(states)[:, [1, 0]]
+    torch.testing.assert_close(model.relationship_head(states), expected, **CLOSE)
     assert model.mlm_head.decoder.weight is model.get_input_embeddings().weight
 
 
@@ -445,6 +507,20 @@ def test_from_bert_refuses_another_family(tmp_path):
     make_model().save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="family 'vl_bert'; from_bert expects 'bert'"):
         VLBertModel.from_bert(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"hidden_size": 48}, "hidden_size=48 contradicts the weights of .*, where it is 24"),
+        ({"num_hidden_layers": 3}, "num_hidden_layers=3 contradicts"),
+        ({"region_feature_sizes": 3}, "region_feature_sizes is no field of VLBertConfig"),
+    ],
+)
+def test_from_bert_refuses_what_bert_decides(tmp_path, overrides, message):
+    make_bert(BertModel, tmp_path)
+    with pytest.raises(ValueError, match=message):
+        VLBertModel.from_bert(str(tmp_path), **overrides)
 
 
 # -- back ends

@@ -1,14 +1,17 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """VL-BERT equals the reference tensors of the public code (see vl_bert_reference.py), whatever the padding."""
 
+import zlib
 from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 from transformers.masking_utils import create_bidirectional_mask
-from vl_bert_reference import as_checkpoint, load_fixture, load_weights, make_config
+from vl_bert_reference import as_checkpoint, list_shapes, load_fixture, load_weights, make_config
 
 from modeling import VLBertForPreTraining, VLBertForVGP, VLBertModel
+from modeling.conversion_vl_bert import build_model
 from modeling.modeling_vl_bert import embed_coordinates, get_first_state, mean_soft_cross_entropy
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
@@ -250,6 +253,70 @@ def pretraining_inputs(inputs):
     }
 
 
+def check_pretraining(model, inputs, expected):
+    """Logits where they mean something, and every loss by itself."""
+    outputs = model(**inputs)
+    text, regions = inputs["attention_mask"].bool(), inputs["region_attention_mask"].bool()
+    torch.testing.assert_close(outputs.mlm_logits[text], expected["mlm_logits"][text], **CLOSE)
+    rows = len(expected["mvrc_logits"])
+    torch.testing.assert_close(outputs.region_logits[regions], expected["mvrc_logits"][regions[:rows]], **CLOSE)
+    torch.testing.assert_close(outputs.relationship_logits[:rows], expected["relationship_logits"], **CLOSE)
+    torch.testing.assert_close(outputs.loss, expected["loss"], **CLOSE)
+    targets = {
+        "labels": expected["mlm_loss"],
+        "region_label_probs": expected["mvrc_loss"],
+        "relationship_labels": expected["relationship_loss"],
+    }
+    for name, loss in targets.items():
+        others = {key: value for key, value in inputs.items() if key == name or key not in targets}
+        torch.testing.assert_close(model(**others).loss, loss, **CLOSE, msg=lambda text, name=name: f"{name}: {text}")
+    return outputs
+
+
+def join_streams(inputs, ids, labels):
+    """Rows of text alone under the image rows, as the public multi-task module has them, and which they are."""
+    text, alone = inputs["input_ids"], len(ids)
+    pad = (0, ids.shape[1] - text.shape[1])
+    rows = {
+        "input_ids": torch.cat([nn.functional.pad(text, pad), ids]),
+        "attention_mask": torch.cat([nn.functional.pad(inputs["attention_mask"], pad), ids > 0]),
+        "labels": torch.cat([nn.functional.pad(inputs["labels"], pad, value=-100), labels]),
+        "relationship_labels": nn.functional.pad(inputs["relationship_labels"], (0, alone), value=-100),
+        "text_only": torch.arange(len(text) + alone) >= len(text),
+    }
+    for name in REGIONS:
+        value = inputs[name]
+        rows[name] = torch.cat([value, value.new_zeros(alone, *value.shape[1:])])
+    return rows
+
+
+REGIONS = ("region_boxes", "region_features", "region_attention_mask", "masked_regions", "region_label_probs")
+
+
+def multitask_case(inputs, outputs, loss):
+    """Our inputs and what is expected of them, from the reference's two streams."""
+    labels = torch.where(inputs["aux_labels"] < 0, -100, inputs["aux_labels"])
+    expected = {
+        **outputs,
+        "loss": loss,
+        "mlm_logits": torch.cat([outputs["mlm_logits_wvc"], outputs["mlm_logits_aux"]]),
+        "mlm_loss": outputs["mlm_loss_wvc"] + outputs["mlm_loss_aux"],
+    }
+    return join_streams(pretraining_inputs(inputs), inputs["aux_text"], labels), expected
+
+
+def test_two_streams_of_pretraining_equal_reference():
+    """Words beside images, words alone, regions and relationship, from the visual embeddings on."""
+    reference = load_fixture("pretrain_multitask")
+    model = VLBertForPreTraining(make_config(reference["config"], relationship_head=True)).eval()
+    load_weights(model, as_checkpoint(reference["state_dict"]))
+    model.vl_bert.region_encoder = GivenVisual(nn.functional.pad(reference["region_visual"], (0, 0, 0, 0, 0, 4)))
+    boxes = reference["inputs"]["boxes"]
+    reference["inputs"]["boxes"] = nn.functional.pad(boxes, (0, 2048))
+    inputs, expected = multitask_case(reference["inputs"], reference["outputs"], reference["loss"])
+    check_pretraining(model, inputs, expected)
+
+
 @pytest.mark.parametrize("name", ["pretrain", "pretrain_multitask"])
 def test_pretraining_module_equals_reference(shared: Path, name):
     """Masked regions, masked words, text-only rows and every loss, from features and boxes on."""
@@ -258,17 +325,52 @@ def test_pretraining_module_equals_reference(shared: Path, name):
     config = make_config(reference["config"]["NETWORK"]["VLBERT"], relationship_head=True)
     model = VLBertForPreTraining(config).eval()
     load_weights(model, as_checkpoint(reference["state_dict"]))
-    inputs, expected = pretraining_inputs(reference["inputs"]), reference["outputs"]
-    outputs = model(**inputs)
-    mlm_loss = expected.get("mlm_loss", expected.get("mlm_loss_wvc"))
-    loss = expected["relationship_loss"] + mlm_loss + expected["mvrc_loss"]
-    torch.testing.assert_close(outputs.loss, loss, **CLOSE)
-    text_mask, region_mask = inputs["attention_mask"], inputs["region_attention_mask"]
-    logits = expected.get("mlm_logits", expected.get("mlm_logits_wvc"))[:, : text_mask.shape[1]]
-    torch.testing.assert_close(outputs.mlm_logits[text_mask], logits[text_mask], **CLOSE)
-    torch.testing.assert_close(outputs.region_logits[region_mask], expected["mvrc_logits"][region_mask], **CLOSE)
-    torch.testing.assert_close(outputs.relationship_logits, expected["relationship_logits"], **CLOSE)
+    inputs, expected = pretraining_inputs(reference["inputs"]), {**reference["outputs"], "loss": reference["loss"]}
     if name == "pretrain_multitask":
         ids, labels = reference["aux"]
-        aux = model(input_ids=ids, attention_mask=ids > 0, labels=torch.where(labels < 0, -100, labels))
-        torch.testing.assert_close(aux.loss, expected["mlm_loss_aux"], **CLOSE)
+        given = {**reference["inputs"], "aux_text": ids, "aux_labels": labels}
+        inputs, expected = multitask_case(given, reference["outputs"], reference["loss"])
+    check_pretraining(model, inputs, expected)
+
+
+def image_weight(key, shape):
+    """The tensor that the reference gave a key of its region-feature module."""
+    random = torch.randn(shape, generator=torch.Generator().manual_seed(zlib.crc32(key.encode())))
+    if key.endswith("num_batches_tracked"):
+        return torch.tensor(0)
+    if key.endswith("running_var"):
+        return 0.5 + random.abs()
+    if len(shape) == 1:
+        return 1 + 0.1 * random if key.endswith("weight") else 0.1 * random
+    return random / random[0].numel() ** 0.5
+
+
+def test_pixels_give_the_reference_visual_embeddings(shared: Path):
+    """An end-to-end checkpoint, converted, on images and boxes in pixels; also with masked regions."""
+    reference = torch.load(shared / "parity" / "fast_rcnn.pt", weights_only=True)["resnet50"]
+    state_dict = {}
+    for key, shape in reference["keys"].items():
+        first_name = "roi_head_feature_extractor." + key.removeprefix("head.0.") if key.startswith("head.0.") else key
+        state_dict[f"module.image_feature_extractor.{key}"] = image_weight(first_name, shape)
+    trunk = list_shapes(hidden=32, layers=1, intermediate=8, vocab=20, positions=12, classes=5)
+    trunk = {key: torch.zeros(shape) for key, shape in trunk.items() if "image_feature_extractor" not in key}
+    trunk["object_mask_visual_embedding.weight"] = reference["inputs"]["mask_visual_embed"][None]
+    model, _ = build_model({**state_dict, **as_checkpoint(trunk)}, {"num_attention_heads": 4})
+    assert model.config.vision_config.depths == [3, 4, 6, 3]
+    assert model.config.region_masking == "feature"
+    seen = []
+    model.eval().vl_bert.region_encoder.register_forward_hook(lambda *call: seen.append(call[-1]))
+    given = reference["inputs"]
+    inputs = {
+        "input_ids": torch.ones(2, 3, dtype=torch.long),
+        "pixel_values": given["images"],
+        "image_sizes": given["im_info"][:, :2].long(),
+        "region_boxes": given["boxes"] / given["im_info"][:, None, [0, 1, 0, 1]],
+        "region_attention_mask": given["box_mask"],
+    }
+    with torch.no_grad():
+        model(**inputs)
+        model(**inputs, masked_regions=given["mvrc_ops"] == 1)
+    mask = given["box_mask"]
+    for mine, name in zip(seen, ("obj_reps", "obj_reps_masked_visual"), strict=True):
+        torch.testing.assert_close(mine[mask], reference[name][mask], rtol=1e-4, atol=1e-4)

@@ -9,6 +9,8 @@ weights:
 - `pretrain_heads`: without the decoder, a copy of the word embeddings
 - `vgp_module`: the VGP module without supervision; its 48 x 4096 region projection is left out and `region_visual`
   holds what it gives, computed in float64 by its formula
+- `pretrain_multitask`: image rows and text-only rows with every loss; cut like `vgp_module`, `region_visual` with the
+  masked regions replaced
 - `helpers`: coordinate embeddings, soft cross-entropy
 
 Names are `state_dict.<key>`, `inputs.<name>`, `grads.<key>` and the outputs; the metadata has the public code's
@@ -69,3 +71,76 @@ def load_weights(model: torch.nn.Module, checkpoint: dict[str, torch.Tensor]) ->
     assert not unexpected
     model.tie_weights()
     return {key: name.removeprefix(prefix) for key, name in conversion.converted.items()}
+
+
+def list_shapes(
+    hidden: int = 768,
+    layers: int = 12,
+    intermediate: int = 3072,
+    vocab: int = 30522,
+    positions: int = 512,
+    classes: int = 1601,
+    end_to_end: bool = False,
+    widths: tuple[int, ...] = (64, 256, 512, 1024, 2048),
+    depths: tuple[int, ...] = (3, 4, 23, 3),
+) -> dict[str, tuple[int, ...]]:
+    """Keys, without `module.`, and shapes of a pre-training checkpoint of the public code; the defaults are base."""
+    image = "image_feature_extractor."
+    shapes = {
+        **dict.fromkeys(("object_linguistic_embeddings.weight", "object_mask_word_embedding.weight"), (1, hidden)),
+        "aux_text_visual_embedding.weight": (1, hidden),
+        **_linear(image + "obj_downsample.1", hidden, 2048 + widths[-1]),
+        "vlbert.word_embeddings.weight": (vocab, hidden),
+        "vlbert.end_embedding.weight": (1, hidden),
+        "vlbert.position_embeddings.weight": (positions, hidden),
+        "vlbert.token_type_embeddings.weight": (3, hidden),
+        **_norm("vlbert.embedding_LayerNorm", hidden),
+        **_norm("vlbert.visual_ln_text", hidden),
+        **_norm("vlbert.visual_ln_object", hidden),
+        "vlbert.mlm_head.predictions.bias": (vocab,),
+        **_linear("vlbert.mlm_head.predictions.transform.dense", hidden, hidden),
+        **_norm("vlbert.mlm_head.predictions.transform.LayerNorm", hidden),
+        "vlbert.mlm_head.predictions.decoder.weight": (vocab, hidden),
+        **_linear("vlbert.mvrc_head.transform.dense", hidden, hidden),
+        **_linear("vlbert.mvrc_head.region_cls_pred", classes, hidden),
+    }
+    for layer in (f"vlbert.encoder.layer.{index}." for index in range(layers)):
+        for name in ("self.query", "self.key", "self.value", "output.dense"):
+            shapes |= _linear(f"{layer}attention.{name}", hidden, hidden)
+        shapes |= _linear(layer + "intermediate.dense", intermediate, hidden)
+        shapes |= _linear(layer + "output.dense", hidden, intermediate)
+        shapes |= {**_norm(layer + "attention.output.LayerNorm", hidden), **_norm(layer + "output.LayerNorm", hidden)}
+    if not end_to_end:
+        return {**shapes, "object_mask_visual_embedding.weight": (1, widths[-1])}
+    shapes |= {image + "backbone.conv1.weight": (widths[0], 3, 7, 7), **_batch_norm(image + "backbone.bn1", widths[0])}
+    stages = [[f"{image}backbone.layer{number}"] for number in (1, 2, 3)]
+    stages.append([image + "roi_head_feature_extractor", image + "head.0"])
+    for index, names in enumerate(stages):
+        for name in names:
+            shapes |= _stage(name, widths[index], widths[index + 1], depths[index])
+    return shapes
+
+
+def _linear(name: str, outputs: int, inputs: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
+
+
+def _norm(name: str, size: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}.weight": (size,), f"{name}.bias": (size,)}
+
+
+def _batch_norm(name: str, size: int) -> dict[str, tuple[int, ...]]:
+    statistics = {f"{name}.running_mean": (size,), f"{name}.running_var": (size,), f"{name}.num_batches_tracked": ()}
+    return {**_norm(name, size), **statistics}
+
+
+def _stage(name: str, inputs: int, outputs: int, depth: int) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {f"{name}.0.downsample.0.weight": (outputs, inputs, 1, 1)}
+    shapes |= _batch_norm(f"{name}.0.downsample.1", outputs)
+    middle = outputs // 4
+    for block in range(depth):
+        sizes = ((middle, outputs if block else inputs, 1), (middle, middle, 3), (outputs, middle, 1))
+        for number, (out, into, kernel) in enumerate(sizes, start=1):
+            shapes[f"{name}.{block}.conv{number}.weight"] = (out, into, kernel, kernel)
+            shapes |= _batch_norm(f"{name}.{block}.bn{number}", out)
+    return shapes
