@@ -1,11 +1,13 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Accuracy of a classifier, beside the accuracy of always naming the most frequent class."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+
+COLUMNS = ("accuracy", "majority", "chance", "count")
 
 
 class ClassificationAccuracy:
@@ -14,11 +16,13 @@ class ClassificationAccuracy:
     Args:
         name: prefix of the reported figures.
         logits: name of the model output, (..., C).
-        labels: name of the batch entry, (...) int64; negative labels do not count.
+        labels: name of the batch entry, (...) int64, or a function of the batch that gives it; negative labels do not
+            count, and a batch without the entry (None from the function) adds nothing.
     """
 
-    def __init__(self, name: str, logits: str, labels: str):
-        self.name, self.logits, self.labels = name, logits, labels
+    def __init__(self, name: str, logits: str, labels: str | Callable[[Mapping[str, Any]], Tensor | None]):
+        self.name, self.logits = name, logits
+        self.labels = (lambda batch: batch.get(labels)) if isinstance(labels, str) else labels
         self._state: dict[str, Tensor] = {}
 
     def forward_kwargs(self, batch: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -27,9 +31,12 @@ class ClassificationAccuracy:
 
     def update(self, outputs: Any, batch: Mapping[str, Tensor]) -> None:
         """Counts one batch."""
-        logits, labels = getattr(outputs, self.logits), batch[self.labels]
+        labels = self.labels(batch)
+        if labels is None:
+            return
+        logits = getattr(outputs, self.logits)
         labelled = labels >= 0
-        predicted, labels = logits.argmax(-1)[labelled], labels[labelled]
+        predicted, labels = logits[labelled].argmax(-1), labels[labelled]
         classes = torch.bincount(labels, minlength=logits.shape[-1]).double()
         counted = {"correct": (predicted == labels).sum().double(), "classes": classes}
         for key, value in counted.items():
@@ -40,7 +47,12 @@ class ClassificationAccuracy:
         return dict(self._state)
 
     def compute(self, state: Mapping[str, Tensor]) -> dict[str, float]:
-        """`{name}_accuracy`, `..._majority` (of always naming the most frequent label), `..._chance`, `..._count`."""
+        """`{name}_accuracy`, `..._majority` (of always naming the most frequent label), `..._chance`, `..._count`.
+
+        Only the count where nothing was labelled, and nothing where no batch had labels.
+        """
+        if not state:
+            return {}
         total = state["classes"].sum().item()
         if not total:
             return {f"{self.name}_count": 0}
@@ -50,3 +62,31 @@ class ClassificationAccuracy:
             f"{self.name}_chance": 1 / len(state["classes"]),
             f"{self.name}_count": int(total),
         }
+
+
+def accuracy_table(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """What was predicted how well, as a Markdown table that also reads well on a terminal.
+
+    Args:
+        results: name of a model -> its figures on one split, with `{name}_accuracy` and the other figures of
+            `ClassificationAccuracy.compute` for each thing `{name}` that was predicted.
+
+    Returns:
+        One line for each model and each thing it predicted, in the order of the figures.
+    """
+    rows = [["model", "predicted", *COLUMNS], ["---", "---", *["--:"] * len(COLUMNS)]]
+    for model, figures in results.items():
+        for name in [key.removesuffix("_accuracy") for key in figures if key.endswith("_accuracy")]:
+            found = [figures.get(f"{name}_{column}") for column in COLUMNS]
+            rows.append([model, name, *(_shown(value) for value in found)])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("| " + " | ".join(_padded(row, widths)) + " |" for row in rows)
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else "–" if value is None else str(value)
+
+
+def _padded(row: list[str], widths: list[int]) -> list[str]:
+    texts, numbers = zip(row[:2], widths[:2], strict=True), zip(row[2:], widths[2:], strict=True)
+    return [text.ljust(width) for text, width in texts] + [text.rjust(width) for text, width in numbers]

@@ -2,12 +2,9 @@
 """Masking of words and regions for pre-training (VL-BERT, section 3.3)."""
 
 import numpy as np
-import torch
-from torch import Tensor
 
 WORD_PROBABILITY = 0.15
 REGION_PROBABILITY = 0.15
-REGIONS_KEPT = 0.1  # of the chosen regions, how many keep their feature and are still predicted (public code)
 
 
 class WordMasker:
@@ -29,10 +26,13 @@ class WordMasker:
         self.random_ids = np.setdiff1d(np.arange(len(pieces)), self.special_ids)
 
     def __call__(self, input_ids: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """One row of ids (T,) -> (masked ids (T,), labels (T,) with -100 where nothing is predicted)."""
+        """One row of ids (T,) -> (masked ids (T,), labels (T,) with -100 where nothing is predicted).
+
+        Give a row without its padding: how much there is depends on the other rows of a batch, the draws must not.
+        """
         ordinary = ~np.isin(input_ids, self.special_ids)
         word = np.cumsum(~self.continues[input_ids] | ~ordinary) - 1
-        words = word[-1] + 1
+        words = word.max(initial=-1) + 1
         chosen = (rng.random(words) < self.probability)[word] & ordinary
         fate = rng.random(words)[word]
         masked = np.where(chosen & (fate < 0.8), self.mask_id, input_ids)
@@ -42,25 +42,24 @@ class WordMasker:
 
 
 def choose_regions(
-    candidates: np.ndarray,
-    rng: np.random.Generator,
-    probability: float = REGION_PROBABILITY,
-    kept: float = REGIONS_KEPT,
+    count: int, rng: np.random.Generator, probability: float = REGION_PROBABILITY, kept: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """One row's regions to predict, and those of them whose feature is hidden.
+    """Which of an image's `count` regions are predicted, and which of those are hidden.
 
     Args:
-        candidates: (R,) bool, the detected regions (never the whole-image region).
+        probability: chance of a region to be predicted.
+        kept: share of the predicted regions that keep their feature; 0 in the paper, 0.1 in the public code.
 
     Returns:
-        (R,) bool predicted, (R,) bool hidden; hidden is a subset of predicted.
+        (count,) bool predicted, (count,) bool hidden; hidden is a subset of predicted.
     """
-    predicted = candidates & (rng.random(len(candidates)) < probability)
-    hidden = predicted & (rng.random(len(candidates)) >= kept)
+    predicted = rng.random(count) < probability
+    hidden = predicted & (rng.random(count) >= kept)
     return predicted, hidden
 
 
-def mean_of_visible(features: Tensor, candidates: Tensor, hidden: Tensor) -> Tensor:
-    """The whole-image feature without what the hidden regions would give away: (B, D) mean over visible regions."""
-    visible = (candidates & ~hidden).to(features.dtype)
-    return torch.einsum("br,brd->bd", visible, features) / visible.sum(1, keepdim=True).clamp(min=1)
+def mean_of_visible(features: np.ndarray, hidden: np.ndarray) -> np.ndarray:
+    """The whole-image feature without what the hidden regions would give away: mean (D,) float32 over the others."""
+    if hidden.all():
+        return np.zeros(features.shape[1], dtype=np.float32)
+    return features[~hidden].mean(axis=0, dtype=np.float32)

@@ -1,72 +1,169 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Pre-training on captions: masked words with visual clues, masked regions with linguistic clues."""
+"""Pre-training on captions (VL-BERT, section 3.3): masked words with visual clues, masked regions with linguistic
+clues, whether the caption belongs to the image; beside it masked words of texts without images (VL-BERT public code).
+"""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import datasets
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from evaluation.classification import ClassificationAccuracy
 from modeling import VLBertForPreTraining
 
-from .masking import (
-    REGION_PROBABILITY,
-    REGIONS_KEPT,
-    WORD_PROBABILITY,
-    WordMasker,
-    choose_regions,
-    mean_of_visible,
+from .caption_rows import to_rows
+from .masking import REGION_PROBABILITY, WORD_PROBABILITY, WordMasker, choose_regions, mean_of_visible
+from .pretraining_losses import (
+    count,
+    region_labels,
+    region_loss,
+    relationship_labels,
+    relationship_loss,
+    text_word_labels,
+    text_word_loss,
+    word_labels,
+    word_loss,
 )
-from .task import TEXT_AND_REGIONS, Batch, LossComponent, RowGenerator, Task, region_arguments
+from .task import TEXT_AND_REGIONS, Examples, LossComponent, Task, pad_labels, region_arguments
+from .text_rows import draw_texts, stack_batches
+
+TARGETS = ("hard", "soft")
+DRAWS = 1000  # of captions, before a split is taken to hold one image only
 
 
-def captions(split: datasets.Dataset) -> datasets.Dataset:
-    """One row a related caption: `image_id`, `caption_id`, `text`."""
-
-    def flatten(images):
-        rows = [
-            (image_id, caption["caption_id"], caption["text"])
-            for image_id, listed in zip(images["image_id"], images["captions"], strict=True)
-            for caption in listed
-            if caption["related"]
-        ]
-        return {"image_id": [r[0] for r in rows], "caption_id": [r[1] for r in rows], "text": [r[2] for r in rows]}
-
-    return split.map(flatten, batched=True, remove_columns=split.column_names)
-
-
-def collate(
-    rows: Sequence[Mapping[str, Any]],
-    regions: Sequence[Any] | None,
-    processor: Any,
-    generator: RowGenerator,
-    *,
-    word_probability: float = WORD_PROBABILITY,
-    region_probability: float = REGION_PROBABILITY,
-    regions_kept: float = REGIONS_KEPT,
-) -> dict[str, Any]:
-    """Captions -> masked model inputs and targets, see `VLBertForPreTraining.forward`.
+@dataclass(frozen=True)
+class PretrainingOptions:
+    """What is predicted, and how much of it. The defaults are the paper's.
 
     Args:
+        words: predict masked words.
+        regions: predict the detector's class of masked regions. Left out where the model sees no regions.
+        relationship: half of the images get a caption of another image; predict which (1: the caption belongs).
+        region_targets: `"hard"`, the detector's most likely class, or `"soft"`, its probabilities of all classes
+            (public code).
+        background: the model's region class 0 is the background, as in the 1,601 classes of the Visual Genome
+            detector: a table's class k, which counts without background, is the model's class k + 1. Hard targets
+            only: probabilities are taken in the columns they have.
         word_probability: chance of a word to be predicted.
         region_probability: chance of a region to be predicted.
-        regions_kept: share of the predicted regions that stay visible.
+        regions_kept: share of the predicted regions that stay visible; 0.1 in the public code.
+        max_sequence_length: most text tokens (with [CLS] and [SEP]) and regions (with the whole image) of an example
+            together; of the longer of the two the last, for regions the least certain, is left out (64 in the public
+            code).
+        texts_per_image: rows of text alone beside each image, where there is a text corpus.
 
     Raises:
-        ValueError: no regions.
+        ValueError: nothing to predict, or a value outside its range.
     """
-    if regions is None:
-        raise ValueError("pre-training on captions needs regions: give data.regions a region table")
-    batch = dict(processor(text=[row["text"] for row in rows], return_tensors="pt", **region_arguments(regions)))
-    generators = [generator(row["caption_id"]) for row in rows]
-    mask_words(batch, _word_masker(processor.tokenizer, word_probability), generators)
-    mask_regions(batch, [record.classes for record in regions], generators, region_probability, regions_kept)
+
+    words: bool = True
+    regions: bool = True
+    relationship: bool = True
+    region_targets: str = "hard"
+    background: bool = True
+    word_probability: float = WORD_PROBABILITY
+    region_probability: float = REGION_PROBABILITY
+    regions_kept: float = 0.0
+    max_sequence_length: int | None = None
+    texts_per_image: int = 1
+
+    def __post_init__(self) -> None:
+        if not (self.words or self.regions or self.relationship):
+            raise ValueError("nothing to predict: switch on words, regions or relationship")
+        if self.region_targets not in TARGETS:
+            raise ValueError(f"region_targets is {self.region_targets!r}, expected one of {', '.join(TARGETS)}")
+        for name in ("word_probability", "region_probability", "regions_kept"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, expected a share in [0, 1]")
+        if self.texts_per_image < 0:
+            raise ValueError(f"texts_per_image is {self.texts_per_image}, expected 0 or more")
+
+
+def collate(examples: Examples, processor: Any, options: PretrainingOptions) -> dict[str, Any]:
+    """Captions -> masked model inputs and targets, see `VLBertForPreTraining.forward`.
+
+    Every draw comes from the row's own generator, so that it depends neither on the other rows of the batch nor on
+    what the batch is padded to. With texts, the batch gains `text_only` (B,) bool: rows of text alone stand below
+    those of the images.
+
+    Raises:
+        ValueError: no detector classes (or probabilities) for masked regions; no caption of another image.
+    """
+    generators = [examples.generator(row["caption_id"]) for row in examples.rows]
+    texts, related = [row["text"] for row in examples.rows], None
+    if options.relationship:
+        texts, related = exchange_captions(examples, generators)
+    regions = _regions(examples, options)
+    chosen = None
+    if options.regions and regions is not None:
+        chosen = [
+            choose_regions(len(record.boxes), rng, options.region_probability, options.regions_kept)
+            for record, rng in zip(regions, generators, strict=True)
+        ]
+    arguments = region_arguments(regions)
+    if chosen is not None and regions is not None:
+        hidden = [hides for _, hides in chosen]
+        arguments["image_features"] = [mean_of_visible(r.features, h) for r, h in zip(regions, hidden, strict=True)]
+    if options.max_sequence_length is not None:
+        arguments["max_sequence_length"] = options.max_sequence_length
+    batch = dict(processor(text=texts, return_tensors="pt", **arguments))
+    if chosen is not None and regions is not None:
+        batch |= region_targets(batch["region_candidate_mask"], regions, chosen, options)
+    if related is not None:
+        batch["relationship_labels"] = torch.tensor(related)
+    if options.words:
+        masker = _word_masker(processor.tokenizer, options.word_probability)
+        mask_words(batch, masker, generators)
+        if examples.texts is not None and options.texts_per_image:
+            texts, generators = draw_texts(examples.texts, options.texts_per_image, generators)
+            below = dict(processor(text=texts, layout="plain", max_length=options.max_sequence_length))
+            mask_words(below, masker, generators)
+            batch = stack_batches(batch, below, processor.tokenizer.pad_token_id)
     return batch
+
+
+def exchange_captions(examples: Examples, generators: Sequence[np.random.Generator]) -> tuple[list[str], list[int]]:
+    """Each row's caption, or with probability 0.5 one of another image of the split; and 1 where it is its own.
+
+    Raises:
+        ValueError: the split has no caption of another image.
+    """
+    pairs = [
+        (row["text"], 1) if rng.random() < 0.5 else (_other_caption(row, examples.split or examples.rows, rng), 0)
+        for row, rng in zip(examples.rows, generators, strict=True)
+    ]
+    return [text for text, _ in pairs], [label for _, label in pairs]
+
+
+def _other_caption(row: Mapping[str, Any], split: Sequence[Mapping[str, Any]], rng: np.random.Generator) -> str:
+    for _ in range(DRAWS):
+        other = split[int(rng.integers(len(split)))]
+        if other["image_id"] != row["image_id"]:
+            return other["text"]
+    raise ValueError(
+        f"no caption of another image than {row['image_id']!r} among {len(split)} rows: "
+        "options.relationship needs several images"
+    )
+
+
+def _regions(examples: Examples, options: PretrainingOptions) -> list[Any] | None:
+    """The region records, the most certain regions first where the sequence may leave out the last."""
+    if examples.regions is None:
+        return None
+    cut = options.max_sequence_length is not None
+    return [_most_certain_first(r) if cut and r.scores is not None else r for r in examples.regions]
+
+
+def _most_certain_first(record: Any) -> Any:
+    order = np.argsort(-record.scores, kind="stable")
+    return type(record)(
+        **{**{name: getattr(record, name) for name in ("image_id", "width", "height")}},
+        **{name: array[order] for name, array in record.arrays().items()},
+    )
 
 
 @lru_cache(maxsize=4)
@@ -75,55 +172,79 @@ def _word_masker(tokenizer: Any, probability: float) -> WordMasker:
 
 
 def mask_words(batch: dict[str, Any], masker: WordMasker, generators: Sequence[np.random.Generator]) -> None:
-    """Masks `input_ids` in place and adds `labels` (B, T)."""
-    masked = [masker(ids, rng) for ids, rng in zip(batch["input_ids"].numpy(), generators, strict=True)]
-    batch["input_ids"] = torch.from_numpy(np.stack([ids for ids, _ in masked]))
-    batch["labels"] = torch.from_numpy(np.stack([labels for _, labels in masked]))
+    """Masks `input_ids` in place and adds `labels` (B, T), -100 where nothing is predicted."""
+    rows, labels = batch["input_ids"].numpy(), []
+    for row, length, rng in zip(rows, batch["attention_mask"].sum(1).tolist(), generators, strict=True):
+        row[:length], wanted = masker(row[:length], rng)
+        labels.append(wanted.tolist())
+    batch["labels"] = pad_labels(labels, rows.shape[1])
 
 
-def mask_regions(
-    batch: dict[str, Any],
-    classes: Sequence[np.ndarray],
-    generators: Sequence[np.random.Generator],
-    probability: float = REGION_PROBABILITY,
-    kept: float = REGIONS_KEPT,
-) -> None:
-    """Adds `masked_regions` and `region_labels` (B, R), and takes the hidden regions out of the whole-image mean."""
-    candidates = batch["region_candidate_mask"]
-    chosen = [choose_regions(r, rng, probability, kept) for r, rng in zip(candidates.numpy(), generators, strict=True)]
-    predicted, hidden = (torch.from_numpy(np.stack(part)) for part in zip(*chosen, strict=True))
-    labels = torch.full(candidates.shape, -100, dtype=torch.int64)
-    for row, mask, values in zip(labels, candidates, classes, strict=True):
-        row[mask] = torch.from_numpy(values[: int(mask.sum())].astype(np.int64))
-    batch["region_labels"] = labels.masked_fill(~predicted, -100)
-    batch["masked_regions"] = hidden
-    batch["region_features"][:, 0] = mean_of_visible(batch["region_features"], candidates, hidden)
+def region_targets(
+    candidates: Tensor,
+    regions: Sequence[Any],
+    chosen: Sequence[tuple[np.ndarray, np.ndarray]],
+    options: PretrainingOptions,
+) -> dict[str, Tensor]:
+    """`masked_regions` (B, R) bool, and `region_labels` (B, R) or `region_label_probs` (B, R, C).
+
+    Args:
+        candidates: (B, R) bool, the columns of detected regions; the first of an image's regions are in the sequence.
+        chosen: of each image, which regions are predicted and which are hidden.
+    """
+    masked = torch.zeros_like(candidates)
+    for row, columns, (_, hidden) in zip(masked, candidates, chosen, strict=True):
+        row[columns] = torch.from_numpy(hidden[: int(columns.sum())])
+    soft = options.region_targets == "soft"
+    wanted = [_class_probs(r) if soft else _classes(r, options.background) for r in regions]
+    shape = (*candidates.shape, wanted[0].shape[1]) if soft else candidates.shape
+    targets = torch.zeros(shape) if soft else torch.full(shape, -100)
+    for row, columns, values, (predicted, _) in zip(targets, candidates, wanted, chosen, strict=True):
+        fits = int(columns.sum())
+        place = columns.nonzero()[:, 0][torch.from_numpy(predicted[:fits])]
+        row[place] = torch.from_numpy(values[:fits][predicted[:fits]]).to(row.dtype)
+    return {"masked_regions": masked, "region_label_probs" if soft else "region_labels": targets}
 
 
-def word_loss(outputs: Any, batch: Batch) -> Tensor:
-    """Cross-entropy of the masked pieces, summed."""
-    return F.cross_entropy(outputs.mlm_logits.flatten(0, 1), batch["labels"].flatten(), reduction="sum")
+def _classes(record: Any, background: bool) -> np.ndarray:
+    if record.classes is None:
+        raise ValueError(_missing(record, "detector classes", "options.region_targets=hard"))
+    return record.classes + int(background)
 
 
-def region_loss(outputs: Any, batch: Batch) -> Tensor:
-    """Cross-entropy of the detector's class of the chosen regions, summed."""
-    return F.cross_entropy(outputs.region_logits.flatten(0, 1), batch["region_labels"].flatten(), reduction="sum")
+def _class_probs(record: Any) -> np.ndarray:
+    if record.class_probs is None:
+        raise ValueError(_missing(record, "class probabilities (class_probs)", "options.region_targets=soft"))
+    return record.class_probs
+
+
+def _missing(record: Any, what: str, option: str) -> str:
+    return (
+        f"image {record.image_id}: the region table holds no {what}, which {option} needs: import or extract features "
+        "with them, or give options.regions=false"
+    )
 
 
 TASK = Task(
     name="pretraining",
     builder="flickr30k_entities",
-    layout="caption",
+    columns=("image_id", "caption_id", "text"),
     model_class=VLBertForPreTraining,
     model_inputs=(*TEXT_AND_REGIONS, "masked_regions"),
     losses=(
-        LossComponent("words", word_loss, lambda batch: (batch["labels"] >= 0).sum()),
-        LossComponent("regions", region_loss, lambda batch: (batch["region_labels"] >= 0).sum()),
+        LossComponent("words", word_loss, lambda batch: count(word_labels(batch))),
+        LossComponent("text_words", text_word_loss, lambda batch: count(text_word_labels(batch))),
+        LossComponent("regions", region_loss, lambda batch: count(region_labels(batch))),
+        LossComponent("relationship", relationship_loss, lambda batch: count(relationship_labels(batch))),
     ),
     metrics=lambda: [
-        ClassificationAccuracy("words", "mlm_logits", "labels"),
-        ClassificationAccuracy("regions", "region_logits", "region_labels"),
+        ClassificationAccuracy("words", "mlm_logits", word_labels),
+        ClassificationAccuracy("text_words", "mlm_logits", text_word_labels),
+        ClassificationAccuracy("regions", "region_logits", region_labels),
+        ClassificationAccuracy("relationship", "relationship_logits", relationship_labels),
     ],
     collate=collate,
-    to_rows=captions,
+    options=PretrainingOptions,
+    model_config=lambda options: {"relationship_head": True} if options.relationship else {},
+    to_rows=to_rows,
 )

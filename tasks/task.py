@@ -18,6 +18,8 @@ TEXT_AND_REGIONS = (
     "region_features",
     "region_boxes",
     "region_attention_mask",
+    "pixel_values",
+    "image_sizes",
 )
 
 Batch = Mapping[str, Any]
@@ -34,13 +36,14 @@ class LossComponent:
     Args:
         name: what the term is called in logs (`loss_<name>`).
         total: `(outputs, batch) -> ()` tensor, the sum over the counted things, with a graph even where none is.
-        count: `batch -> ()` tensor, how many things the sum runs over; needs no forward pass.
+        count: `batch -> ()` tensor, how many things the sum runs over; needs no forward pass. None where the batch
+            lacks what the term is about (an objective that is switched off): the term is left out then.
         weight: factor of the mean in the total loss.
     """
 
     name: str
     total: Callable[[Any, Batch], Tensor]
-    count: Callable[[Batch], Tensor]
+    count: Callable[[Batch], Tensor | None]
     weight: float = 1.0
 
 
@@ -57,30 +60,61 @@ class Metric(Protocol):
 
 
 @dataclass(frozen=True)
+class Examples:
+    """What one batch is made from.
+
+    Args:
+        rows: the rows.
+        regions: one region record a row, or None: text alone, or regions found by the processor in `images`.
+        generator: `generator(key)` is the random generator of the row with this key in this epoch.
+        split: all rows of the split, to draw others from.
+        texts: rows with a `text` each, of a corpus without images.
+        images: one picture a row, where the model reads pixels.
+        training: whether the batch is trained on; one that is measured is not augmented.
+    """
+
+    rows: Sequence[Mapping[str, Any]]
+    regions: Sequence[Any] | None
+    generator: RowGenerator
+    split: Sequence[Mapping[str, Any]] | None = None
+    texts: Sequence[Mapping[str, Any]] | None = None
+    images: Sequence[Any] | None = None
+    training: bool = False
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """The options of a task that has none."""
+
+
+@dataclass(frozen=True)
 class Task:
     """Binds a builder's rows, a sequence layout, a model class, losses and metrics.
 
     Args:
         name: key in the registry and in recipes.
-        builder: name of the data builder (`dataset_scripts.build`).
-        layout: name of the processor's sequence layout.
+        builder: name of the data builder (`dataset_scripts.build`) that a recipe need not name.
+        columns: what every row has, after `to_rows`.
         model_class: a `PreTrainedModel` class.
         model_inputs: names of the batch entries handed to the model.
         losses: the task's own loss terms; attention supervision adds its own.
         metrics: makes fresh metrics for one evaluation.
-        collate: `(rows, regions, processor, generator) -> batch`; `regions` holds one entry a row, or is None for text
-            alone; `generator(key)` gives the random generator of one row in this epoch.
+        collate: `(examples, processor, options) -> batch`.
+        options: frozen dataclass of the task's options; its values are checked when one is made (ValueError).
+        model_config: options -> configuration fields that a model needs for them.
         to_rows: turns the builder's split into the rows the task trains on (identity by default).
     """
 
     name: str
     builder: str
-    layout: str
+    columns: tuple[str, ...]
     model_class: type[PreTrainedModel]
     model_inputs: tuple[str, ...]
     losses: tuple[LossComponent, ...]
     metrics: Callable[[], list[Metric]]
-    collate: Callable[..., dict[str, Any]]
+    collate: Callable[[Examples, Any, Any], dict[str, Any]]
+    options: type = NoOptions
+    model_config: Callable[[Any], dict[str, Any]] = field(default=lambda options: {})
     to_rows: Callable[[Any], Any] = field(default=lambda split: split)
 
 

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Visually grounded paraphrases: which caption matches the image, and how two phrases of one thing relate."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,24 +11,19 @@ from torch.nn import functional as F
 from evaluation.classification import ClassificationAccuracy
 from modeling import VLBertForVGP
 
-from .task import TEXT_AND_REGIONS, Batch, LossComponent, RowGenerator, Task, pad_labels, region_arguments
+from .task import TEXT_AND_REGIONS, Batch, Examples, LossComponent, NoOptions, Task, pad_labels, region_arguments
 
 
-def collate(
-    rows: Sequence[Mapping[str, Any]],
-    regions: Sequence[Any] | None,
-    processor: Any,
-    generator: RowGenerator,
-) -> dict[str, Any]:
+def collate(examples: Examples, processor: Any, options: NoOptions) -> dict[str, Any]:
     """Rows of the VGP builder -> model inputs and targets, see `VLBertForVGP.forward`."""
-    grounded = regions is not None
+    rows, grounded = examples.rows, examples.regions is not None
     inputs = processor(
         text=[row["caption1"] for row in rows],
         text_pair=[row["caption2"] for row in rows],
         phrases=[[_phrase(phrase, grounded) for phrase in row["phrases"]] for row in rows],
         phrase_pairs=[[(pair["phrase1"], pair["phrase2"]) for pair in row["phrase_pairs"]] for row in rows],
         return_tensors="pt",
-        **region_arguments(regions),
+        **region_arguments(examples.regions),
     )
     pairs = inputs["phrase_pairs"]
     labels = pad_labels([[pair["label"] for pair in row["phrase_pairs"]] for row in rows], pairs.shape[1])
@@ -55,7 +50,7 @@ def vgp_loss(outputs: Any, batch: Batch) -> Tensor:
 TASK = Task(
     name="vgp",
     builder="vgp",
-    layout="caption_pair",
+    columns=("image_id", "caption1", "caption2", "phrases", "phrase_pairs", "identification_label"),
     model_class=VLBertForVGP,
     model_inputs=(*TEXT_AND_REGIONS, "phrase_mask", "phrase_pairs"),
     losses=(

@@ -3,7 +3,6 @@
 
 import numpy as np
 import pytest
-import torch
 from transformers import BertTokenizer
 
 from tasks.masking import WordMasker, choose_regions, mean_of_visible
@@ -40,18 +39,26 @@ def test_fates_follow_the_paper(tokenizer):
     assert (masked[~chosen] == ids[~chosen]).all()
 
 
-def test_regions_hidden_are_predicted_and_never_the_whole_image():
-    candidates = np.array([False] + [True] * 20000 + [False] * 5)
-    predicted, hidden = choose_regions(candidates, np.random.default_rng(2))
-    assert not (predicted & ~candidates).any() and not (hidden & ~predicted).any()
+def test_regions_hidden_are_predicted():
+    predicted, hidden = choose_regions(20000, np.random.default_rng(2), kept=0.1)
+    assert not (hidden & ~predicted).any()
     assert predicted.mean() == pytest.approx(0.15, abs=0.01)
     assert hidden.sum() / predicted.sum() == pytest.approx(0.9, abs=0.02)
 
 
+def test_the_paper_hides_every_predicted_region():
+    predicted, hidden = choose_regions(100, np.random.default_rng(2))
+    assert predicted.any() and (predicted == hidden).all()
+
+
 def test_the_mean_tells_nothing_of_hidden_regions():
-    features = torch.randn(2, 4, 3)
-    candidates = torch.tensor([[False, True, True, True], [False, True, True, False]])
-    hidden = torch.tensor([[False, False, True, False], [False, True, True, False]])
-    mean = mean_of_visible(features, candidates, hidden)
-    assert torch.allclose(mean[0], (features[0, 1] + features[0, 3]) / 2)
-    assert (mean[1] == 0).all()
+    features = np.random.default_rng(0).random((3, 4)).astype(np.float16)
+    mean = mean_of_visible(features, np.array([False, True, False]))
+    assert mean.dtype == np.float32
+    assert np.allclose(mean, (features[0].astype(np.float32) + features[2]) / 2)
+    assert (mean_of_visible(features, np.ones(3, dtype=bool)) == 0).all()
+
+
+def test_a_text_without_a_word_has_nothing_masked(tokenizer):
+    masked, labels = WordMasker(tokenizer, 0.9)(np.zeros(0, dtype=np.int64), np.random.default_rng(0))
+    assert masked.shape == labels.shape == (0,)

@@ -40,7 +40,7 @@ def test_overrides_replace_nested_values_and_keep_the_rest(tmp_path):
         ("methods: direct", ["methods must be of type list"]),
         ("supervision: {weight: heavy}", ["supervision.weight must be of type float", "'heavy'"]),
         ("seed: true", ["seed must be of type int"]),
-        ("start: 3", ["start. must be a section"]),
+        ("start: 3", ["start must be a section"]),
         ("a: [", ["not YAML"]),
     ],
 )

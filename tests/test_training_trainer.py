@@ -80,7 +80,7 @@ def test_the_loss_is_the_plain_mean_over_the_batch(tmp_path):
     trainer = make_trainer(tmp_path, "none", per_device_train_batch_size=16, max_steps=1)
     batch = trainer.data_collator([trainer.train_dataset[i] for i in range(16)])
     names = ("identification_labels", "vgp_labels", *TASKS["vgp"].model_inputs)
-    expected = trainer.model(**{name: batch[name] for name in names}).loss.item()
+    expected = trainer.model(**{name: batch[name] for name in names if name in batch}).loss.item()
     trainer.train()
     assert logged(trainer)[0]["loss"] == pytest.approx(expected, abs=1e-5)
 

@@ -1,14 +1,20 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Rows joined with region features, and batches of them."""
 
+import re
 import zlib
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
 import torch
 
 from tasks import Task
+from tasks.task import Examples
+
+# The draws of a validation or test split are those of this epoch, which no training reaches.
+EVALUATION = 2**31 - 1
 
 
 class Collator:
@@ -22,24 +28,60 @@ class Collator:
         processor: the model family's processor.
         regions: a region table, or None for text alone.
         seed: of the draws.
-        options: keyword arguments of the task's `collate`.
+        split: the rows that are trained on, for tasks that draw others beside a row.
+        texts: rows of a text corpus, for tasks that read one.
+        options: the task's options.
+
+    Raises:
+        ValueError: from a call: what the processor or the task has against a row; the message names the image.
     """
 
-    def __init__(self, task: Task, processor: Any, regions: Any | None, seed: int = 0, **options: Any):
-        self.task, self.processor, self.regions, self.seed, self.options = task, processor, regions, seed, options
+    def __init__(
+        self,
+        task: Task,
+        processor: Any,
+        regions: Any | None,
+        seed: int = 0,
+        *,
+        split: Any | None = None,
+        texts: Any | None = None,
+        options: Mapping[str, Any] | None = None,
+    ):
+        self.task, self.processor, self.regions, self.seed = task, processor, regions, seed
+        self.split, self.texts, self.options = split, texts, task.options(**options or {})
+        self.training = True
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # seen by running DataLoader workers too
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the draws of this epoch."""
         self._epoch.fill_(epoch)
 
+    def evaluating(self, split: Any) -> "Collator":
+        """The same for a split that is measured: the same draws every time, whatever the epoch of training."""
+        other = copy(self)
+        other.split, other.training = split, False
+        other._epoch = torch.tensor(EVALUATION)
+        return other
+
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         records = None if self.regions is None else [self.regions[row["image_id"]] for row in rows]
-        return self.task.collate(rows, records, self.processor, self.generator, **self.options)
+        examples = Examples(rows, records, self.generator, self.split, self.texts, training=self.training)
+        try:
+            return self.task.collate(examples, self.processor, self.options)
+        except ValueError as error:
+            raise ValueError(f"{_image(rows, str(error))}{error}") from error
 
     def generator(self, key: str) -> np.random.Generator:
         """The random generator of the row with this key, in this epoch."""
         return np.random.default_rng((self.seed, int(self._epoch), zlib.crc32(key.encode())))
+
+
+def _image(rows: Sequence[Mapping[str, Any]], message: str) -> str:
+    """The image of the example of the batch that a processor's message counts."""
+    counted = re.match(r"Example (\d+)", message)
+    if counted is None or int(counted[1]) >= len(rows):
+        return ""
+    return f"image {rows[int(counted[1])]['image_id']}: "
 
 
 def check_regions(rows: Any, regions: Any) -> None:

@@ -31,12 +31,15 @@ class ScenesData:
 class Data:
     """Where the rows and the region features come from.
 
-    `options` go to the builder (`config_name`, `negatives`, ...); `limit` cuts a split to its first rows after a
-    seeded shuffle; `regions: null` trains on text alone.
+    `builder` names the data builder, by default the task's; `options` go to it (`config_name`, `negatives`, ...);
+    `limit` cuts a split to its first rows after a seeded shuffle; `regions: null` trains on text alone;
+    `text_corpus` is a text file, one sentence a line, for tasks that read texts without images.
     """
 
     data_dir: str = ""
+    builder: str | None = None
     regions: str | None = None
+    text_corpus: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
     limit: dict[str, int] = field(default_factory=dict)
     scenes: ScenesData | None = None
@@ -66,20 +69,15 @@ class Supervision:
 
 
 @dataclass
-class Start:
-    """Training before the methods, shared by all of them; `options` go to the task (how much is masked, ...)."""
-
-    task: str = "pretraining"
-    options: dict[str, Any] = field(default_factory=dict)
-    training: dict[str, Any] = field(default_factory=dict)
-    data: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass
 class Recipe:
-    """One experiment. `methods` names the attention supervision methods to train, each from the same start."""
+    """One experiment. `methods` names the attention supervision methods to train, each from the same start.
+
+    `options` go to the task (how much is masked, ...). `start` is what is trained before the methods: a recipe with
+    the model, the seed and the place of the data of the one around it, see `load_recipe`.
+    """
 
     task: str = "vgp"
+    options: dict[str, Any] = field(default_factory=dict)
     output_dir: str = ""
     seed: int = 0
     methods: list[str] = field(default_factory=lambda: ["none"])
@@ -89,9 +87,14 @@ class Recipe:
     overwrite: bool = False
     data: Data = field(default_factory=Data)
     model: Model = field(default_factory=Model)
-    start: Start | None = None
+    start: "Recipe | None" = None
     supervision: Supervision = field(default_factory=Supervision)
     training: dict[str, Any] = field(default_factory=dict)
+
+
+# What a `start` may say; all else is as in the recipe around it. Of a recipe that it extends, it takes no places.
+START_KEYS = ("task", "options", "data", "training")
+PLACES = ("data_dir", "regions", "scenes")
 
 
 class _Loader(yaml.SafeLoader):
@@ -106,7 +109,9 @@ _Loader.add_implicit_resolver(
 def load_recipe(path: str | Path, overrides: typing.Sequence[str] = ()) -> Recipe:
     """Reads a recipe and applies `key=value` overrides (dotted keys, YAML values).
 
-    A recipe may name another one in `extends` (a path relative to its own) and give only what differs.
+    A recipe may name another one in `extends` (a path relative to its own) and give only what differs; so may its
+    `start`, which takes `task`, `options`, `training` and what of `data` is no place from there. Where the data lie
+    (`data.data_dir`, `regions`, `scenes`), the model and the seed are those of the recipe around it.
 
     Raises:
         RecipeError: unreadable file, unknown key (names the nearest known one), or a value of the wrong type.
@@ -115,13 +120,39 @@ def load_recipe(path: str | Path, overrides: typing.Sequence[str] = ()) -> Recip
     content = _read(path)
     for override in overrides:
         _apply(content, override)
-    return _build(Recipe, content, str(path), "")
+    start = content.pop("start", None)
+    recipe = _build(Recipe, content, str(path), "")
+    if start is not None:
+        recipe.start = _build_start(recipe, content, start, str(path))
+    return recipe
+
+
+def _build_start(recipe: Recipe, content: dict[str, Any], start: Any, source: str) -> Recipe:
+    """The recipe of what is trained first: `start` laid over what it shares with the recipe around it."""
+    _check_start(start, source)
+    shared = {"data": {key: value for key, value in content.get("data", {}).items() if key in PLACES}}
+    built = _build(Recipe, _overlay({"task": "pretraining", **shared}, start), source, "start.")
+    directory = str(Path(recipe.output_dir) / "start") if recipe.output_dir else ""
+    return dataclasses.replace(built, model=recipe.model, seed=recipe.seed, output_dir=directory, resume=recipe.resume)
+
+
+def _check_start(start: Any, source: str) -> None:
+    if not isinstance(start, dict):
+        raise RecipeError(f"{source}: start must be a section of keys, found {start!r}")
+    for key in start:
+        if key not in START_KEYS and key in {field.name for field in dataclasses.fields(Recipe)}:
+            raise RecipeError(
+                f"{source}: start.{key} can't be given: a start has {', '.join(START_KEYS)}, and shares the rest with "
+                "the recipe around it"
+            )
+    check_names(start, START_KEYS, "start.", f"{source}: ")
 
 
 def _read(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The content of a recipe file, laid over the one it `extends`."""
-    if path in below:
+    """The content of a recipe file, laid over the one it `extends`; its `start` likewise."""
+    if path.resolve() in below:
         raise RecipeError(f"{path}: extends itself")
+    below = (*below, path.resolve())
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), _Loader) or {}
     except OSError as error:
@@ -130,8 +161,29 @@ def _read(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
         raise RecipeError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise RecipeError(f"{path}: the recipe must be a section of keys, found {content!r}")
-    base = content.pop("extends", None)
-    return content if base is None else _overlay(_read(path.parent / base, (*below, path)), content)
+    start = content.get("start")
+    own_start = isinstance(start, dict) and "extends" in start
+    if isinstance(start, dict) and own_start:
+        content["start"] = _overlay(_as_start(_read(_base(path, start), below)), start)
+    if "extends" not in content:
+        return content
+    base = _read(_base(path, content), below)
+    return _overlay({**base, "start": None} if own_start else base, content)
+
+
+def _base(path: Path, section: dict[str, Any]) -> Path:
+    name = section.pop("extends")
+    if not isinstance(name, str):
+        raise RecipeError(f"{path}: extends must name a recipe file, found {name!r}")
+    return path.parent / name
+
+
+def _as_start(content: dict[str, Any]) -> dict[str, Any]:
+    """What a start takes of a recipe that it extends."""
+    kept = {key: value for key, value in content.items() if key in START_KEYS}
+    if isinstance(kept.get("data"), dict):
+        kept["data"] = {key: value for key, value in kept["data"].items() if key not in PLACES}
+    return kept
 
 
 def _overlay(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:

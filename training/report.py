@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from accelerate import PartialState
 
+from evaluation.classification import accuracy_table
 from evaluation.figures import heads_figure, layer_curve_figure, loss_curves_figure
 from evaluation.tables import comparison_table, print_table
 
-from .experiment import Outcome
+from .experiment import Outcome, reported
 from .pictures import draw_pictures
 from .recipe import Recipe
 
@@ -21,13 +22,23 @@ def report(outcome: Outcome, recipe: Recipe) -> None:
     if not PartialState().is_main_process:
         return
     results, output = outcome.results, Path(recipe.output_dir)
-    print_table(results)
-    (output / "table.md").write_text(comparison_table(results) + "\n", encoding="utf-8")
+    (output / "table.md").write_text(_table(results) + "\n", encoding="utf-8")
     _curves(results, output)
     _heads(results, output)
     if recipe.pictures and outcome.data.regions is not None:
         draw_pictures(results, recipe, outcome.data, output / "pictures")
     print(f"written: {output}/ (results.json, table.md, figures; one checkpoint directory a method)")
+
+
+def _table(results: dict[str, Any]) -> str:
+    """Prints the comparison of the methods, or what was predicted how well, and returns it as Markdown."""
+    if any("text_to_region_accuracy" in result for result in results["methods"].values()):
+        print_table(results)
+        return comparison_table(results)
+    trained = {**results["methods"], **{n: r for n, r in results["baselines"].items() if "figures" in r}}
+    table = accuracy_table({name: reported(result["figures"]) for name, result in trained.items()})
+    print(table)
+    return table
 
 
 def _curves(results: dict[str, Any], output: Path) -> None:
@@ -42,7 +53,7 @@ def _history(directory: Path) -> list[dict[str, Any]]:
 
 
 def _heads(results: dict[str, Any], output: Path) -> None:
-    figures = {name: result["figures"]["test"] for name, result in results["methods"].items()}
+    figures = {name: reported(result["figures"]) for name, result in results["methods"].items()}
     accuracy = {
         name: np.array(f["text_to_region_by_head"]) for name, f in figures.items() if "text_to_region_by_head" in f
     }

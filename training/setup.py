@@ -20,7 +20,7 @@ from dataset_scripts.region_table import RegionTable
 from dataset_scripts.scene_dataset import write_scenes
 from modeling import VLBertConfig
 from processing import VLBertProcessor
-from tasks import Task
+from tasks import TASKS, Task
 
 from .data import check_regions, limit_rows
 from .recipe import Data, Model, Recipe, RecipeError, blame, check_names, convert
@@ -28,44 +28,73 @@ from .recipe import Data, Model, Recipe, RecipeError, blame, check_names, conver
 
 @dataclasses.dataclass
 class Prepared:
-    """What a task trains and is judged on."""
+    """What a task trains and is judged on; `texts` is a corpus without images, for tasks that read one."""
 
     splits: dict[str, datasets.Dataset]
     regions: RegionTable | None
+    texts: datasets.Dataset | None = None
 
 
-def prepare_data(task: Task, data: Data, seed: int) -> Prepared:
+def prepare_data(recipe: Recipe) -> Prepared:
     """Generates scenes when the recipe says so, builds the task's rows, opens the region table.
 
     One process does the work, the others wait and read what it wrote.
 
     Raises:
-        RecipeError: no `data_dir`. The builder's and the region table's own errors otherwise.
+        RecipeError: no `data_dir`, or rows that are none of the task's. The builder's and the region table's own
+            errors otherwise.
     """
+    task, data = TASKS[recipe.task], recipe.data
     if not data.data_dir:
         raise RecipeError("data.data_dir is empty: give the folder that holds the data set")
     with PartialState().main_process_first():
         if data.scenes is not None:
             write_scenes(Path(data.data_dir), images=data.scenes.images, seed=data.scenes.seed, num_proc=2)
         splits = _build(task, data)
+        texts = (
+            _build_texts(data.text_corpus, recipe.options.get("max_sequence_length") or 0)
+            if data.text_corpus
+            else None
+        )
     regions = RegionTable.open(data.regions) if data.regions else None
     for name, rows in splits.items():
-        splits[name] = limit_rows(task.to_rows(rows), data.limit.get(name), seed)
+        with blame(f"data.builder {data.builder or task.builder}"):
+            rows = task.to_rows(rows)
+        _check_columns(task, data, rows)
+        splits[name] = limit_rows(rows, data.limit.get(name), recipe.seed)
         if regions is not None:
             check_regions(splits[name], regions)
-    return Prepared(splits, regions)
+    return Prepared(splits, regions, texts)
 
 
 def _build(task: Task, data: Data) -> dict[str, datasets.Dataset]:
-    options = dict(data.options)
-    if data.regions and options.get("negatives", "nearest") == "nearest" and task.builder == "vgp":
+    name, options = data.builder or task.builder, dict(data.options)
+    if data.regions and options.get("negatives", "nearest") == "nearest" and name == "vgp":
         options.setdefault("regions", data.regions)
-    builder_class = BUILDERS[task.builder]
+    return _built(name, options, data_dir=data.data_dir)
+
+
+def _built(name: str, options: Mapping[str, Any], **places: Any) -> dict[str, datasets.Dataset]:
+    builder_class = BUILDERS[name]
     known = [*_fields(builder_class.BUILDER_CONFIG_CLASS), *inspect.signature(datasets.DatasetBuilder).parameters]
     check_names(options, known, "data.options.")
-    builder = builder_class(data_dir=data.data_dir, **options)
+    builder = builder_class(**places, **options)
     builder.download_and_prepare()
     return dict(builder.as_dataset())
+
+
+def _check_columns(task: Task, data: Data, rows: datasets.Dataset) -> None:
+    missing = [name for name in task.columns if name not in rows.column_names]
+    if missing:
+        raise RecipeError(
+            f"data.builder {data.builder or task.builder}: its rows lack {', '.join(missing)}, which the task "
+            f"{task.name!r} reads; it has {', '.join(rows.column_names)}"
+        )
+
+
+def _build_texts(path: str, length: int) -> datasets.Dataset:
+    """The rows of a text corpus, lines joined until they have `length` words; they lie on disk, read one by one."""
+    return _built("text_corpus", {"join_until": length}, data_dir=path)["train"]
 
 
 def make_processor(model: Model) -> VLBertProcessor:
@@ -133,13 +162,19 @@ def _check_family(model_class: type[PreTrainedModel], source: str) -> None:
         )
 
 
-def training_arguments(recipe: Recipe, output_dir: Path, training: Mapping[str, Any]) -> TrainingArguments:
-    """`TrainingArguments` of a `training` section that `check_training` has seen."""
+def training_arguments(recipe: Recipe, output_dir: Path) -> TrainingArguments:
+    """`TrainingArguments` of the `training` section, which `check_training` has seen."""
     # The collator reads more columns than the model takes, and the task names its own labels.
     fixed = {"output_dir": str(output_dir), "remove_unused_columns": False, "label_names": []}
     defaults = {"seed": recipe.seed, "report_to": "none", "disable_tqdm": False}
     with blame("training"):
-        return TrainingArguments(**{**defaults, **training, **fixed})
+        return TrainingArguments(**{**defaults, **recipe.training, **fixed})
+
+
+def check_options(task: Task, options: Mapping[str, Any], key: str) -> Any:
+    """The task's options made from a recipe's; RecipeError for one that it does not have, or of another type."""
+    with blame(key):
+        return convert(task.options, options, "", key)
 
 
 def check_model(model: Model) -> None:

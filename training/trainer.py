@@ -18,6 +18,7 @@ from attention_supervision import SupervisionMethod
 from tasks import Metric, Task
 
 from .checkpoint import seal
+from .data import Collator
 
 
 class GroundingTrainer(Trainer):
@@ -63,7 +64,8 @@ class GroundingTrainer(Trainer):
         return dict(zip(counts[0], totals.unbind(), strict=True))
 
     def _counts(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
-        counts = {component.name: component.count(batch) for component in self.task.losses}
+        counted = {component.name: component.count(batch) for component in self.task.losses}
+        counts = {name: count for name, count in counted.items() if count is not None}
         return {name: count.double().cpu() for name, count in {**counts, **self.method.counts(batch)}.items()}
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
@@ -84,8 +86,9 @@ class GroundingTrainer(Trainer):
         return model(**given, **self.method.forward_kwargs(inputs))
 
     def components(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tuple[Tensor, float]]:
-        """Name -> (sum, weight) of every loss term."""
-        parts = {c.name: (c.total(outputs, batch), c.weight) for c in self.task.losses}
+        """Name -> (sum, weight) of every loss term that the batch has."""
+        terms = [component for component in self.task.losses if component.count(batch) is not None]
+        parts = {component.name: (component.total(outputs, batch), component.weight) for component in terms}
         supervised = self.method.losses(outputs, batch)
         return parts | {name: (total, self.attention_weight) for name, (total, _) in supervised.items()}
 
@@ -123,7 +126,10 @@ class GroundingTrainer(Trainer):
         model, metrics = cast(torch.nn.Module, self.model), self.metrics()
         rank, world = self.accelerator.process_index, self.accelerator.num_processes
         share = Subset(dataset, range(rank, len(dataset), world))
-        loader = DataLoader(share, self.args.eval_batch_size, collate_fn=self.data_collator)
+        collator = cast(Collator, self.data_collator).evaluating(dataset)
+        loader = DataLoader(
+            share, self.args.eval_batch_size, collate_fn=collator, num_workers=self.args.dataloader_num_workers
+        )
         model.eval()
         for batch in tqdm(loader, desc=description, leave=False, disable=rank > 0 or self.args.disable_tqdm):
             batch = self._prepare_inputs(batch)

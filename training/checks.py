@@ -1,0 +1,82 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""What a recipe gets wrong, found before anything is trained."""
+
+from attention_supervision import get_method
+from dataset_scripts.builders import BUILDERS
+from tasks import TASKS, Task
+
+from .recipe import Recipe, RecipeError, blame
+from .setup import Prepared, check_model, check_options, check_training
+
+
+def check(recipe: Recipe, prefix: str = "") -> None:
+    """Refuses what would fail later: unknown names and options, a method that needs grounding without regions.
+
+    Raises:
+        RecipeError: names the key, with `prefix` before it.
+    """
+    _check_known(f"{prefix}task", recipe.task, TASKS)
+    _check_known(f"{prefix}data.builder", recipe.data.builder, BUILDERS)
+    _check_sources(recipe, TASKS[recipe.task], prefix)
+    check_training(recipe.training, f"{prefix}training.")
+    if recipe.start is not None:
+        check(recipe.start, "start.")
+    check_model(recipe.model)
+    if not recipe.output_dir:
+        raise RecipeError("output_dir is empty: say where the run's files go")
+    for name in recipe.methods:
+        _check_method(name, recipe)
+    if recipe.pictures and not _has_phrases(recipe):
+        raise RecipeError(f"pictures show what phrases attend to, the task {recipe.task!r} has none: give pictures=0")
+
+
+def _check_known(key: str, name: str | None, known: dict) -> None:
+    if name is not None and name not in known:
+        raise RecipeError(f"unknown {key} {name!r}; known: {', '.join(sorted(known))}")
+
+
+def _check_sources(recipe: Recipe, task: Task, prefix: str) -> None:
+    """Whether there is what the task's options make it predict, and something to do with what there is."""
+    options, data = check_options(task, recipe.options, f"{prefix}options"), recipe.data
+    if getattr(options, "regions", False) and data.regions is None:
+        raise RecipeError(
+            f"{prefix}data.regions is null, but {prefix}options.regions asks to predict masked regions: "
+            f"give a region table, or {prefix}options.regions=false"
+        )
+    if data.text_corpus and not (getattr(options, "words", False) and options.texts_per_image):
+        raise RecipeError(
+            f"{prefix}data.text_corpus is given, but nothing is predicted in texts without images: leave it out, or "
+            f"give the task pretraining with {prefix}options.words=true and texts_per_image above 0"
+        )
+
+
+def _has_phrases(recipe: Recipe) -> bool:
+    return "phrase_mask" in TASKS[recipe.task].model_inputs
+
+
+def _check_method(name: str, recipe: Recipe) -> None:
+    with blame(f"methods, supervision.options.{name}"):
+        method = get_method(name, **recipe.supervision.options.get(name, {}))
+    if not method.needs_grounding:
+        return
+    if not _has_phrases(recipe):
+        raise RecipeError(
+            f"method {name!r} supervises attention from phrases, which the task {recipe.task!r} has none of: "
+            "use method 'none'"
+        )
+    if recipe.data.regions is None:
+        raise RecipeError(
+            f"method {name!r} supervises attention on regions, but data.regions is null: "
+            "give a region table, or use method 'none'"
+        )
+
+
+def check_grounding(recipe: Recipe, data: Prepared) -> None:
+    """Refuses methods that need grounding where no training row has any."""
+    needing = [name for name in recipe.methods if get_method(name).needs_grounding]
+    rows = data.splits["train"]
+    if needing and not any(phrase["boxes"] for phrases in rows["phrases"] for phrase in phrases):
+        raise RecipeError(
+            f"method {needing[0]!r} needs grounding, but no phrase of the {len(rows)} training rows in "
+            f"{recipe.data.data_dir} has a box: give data with boxes, or use method 'none'"
+        )

@@ -1,0 +1,69 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The folder of a run: whose run it holds, and files in it that are never half written."""
+
+import json
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+
+from .recipe import Recipe, RecipeError
+
+# What may differ when a run is continued.
+ASIDE = ("resume", "overwrite", "output_dir", "pictures")
+
+
+def open_output(recipe: Recipe) -> Path:
+    """The output directory, empty or holding an unfinished run of the same recipe.
+
+    Raises:
+        RecipeError: it holds a run of another recipe, or of this one which is not to be resumed.
+    """
+    output, state = Path(recipe.output_dir), PartialState()
+    wanted = json.loads(json.dumps(identity(recipe)))
+    found = read_json(output / "recipe.json")
+    if found is not None and not recipe.overwrite:
+        _check_same(output, found, wanted, recipe.resume)
+    state.wait_for_everyone()
+    if state.is_main_process:
+        if recipe.overwrite:
+            shutil.rmtree(output, ignore_errors=True)
+        output.mkdir(parents=True, exist_ok=True)
+        write_json(output / "recipe.json", wanted)
+    state.wait_for_everyone()
+    return output
+
+
+def _check_same(output: Path, found: dict[str, Any], wanted: dict[str, Any], resume: bool) -> None:
+    if found != wanted:
+        keys = ", ".join(sorted(k for k in wanted.keys() | found.keys() if wanted.get(k) != found.get(k)))
+        raise RecipeError(
+            f"{output} holds a run of another recipe (they differ in: {keys}): "
+            "give another output_dir, or overwrite=true to delete it"
+        )
+    if not resume:
+        raise RecipeError(f"{output} holds a run of this recipe: resume=true continues it, overwrite=true restarts")
+
+
+def identity(recipe: Recipe) -> dict[str, Any]:
+    """What makes a recipe this one and no other."""
+    return _without_aside(asdict(recipe))
+
+
+def _without_aside(content: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in content.items() if key not in ASIDE}
+    return kept | {"start": _without_aside(kept["start"])} if kept["start"] else kept
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Writes a JSON file that is either the old one or the new one, never half of it."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    partial.replace(path)
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file, or None where there is none."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
