@@ -2,7 +2,9 @@
 """One row of a region table: the regions of an image, how they are checked, hashed, and laid out in Arrow."""
 
 import hashlib
+import struct
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +15,11 @@ from .errors import DataError
 # Detectors that count pixels from 0 to w (not w - 1) put box edges up to one pixel over the image's.
 EDGE_TOLERANCE = 1.0
 DIGEST_SIZE = 16
+# Arrow's writers pad each buffer of a message to a multiple of this many bytes.
+_ALIGNMENT = 8
+_INTEGER = struct.Struct("<i")
+_OFFSETS = struct.Struct("<ii")  # of the only element of a list or string column: 0 and its length
+_HEAD_BYTES = 3 * _ALIGNMENT + DIGEST_SIZE  # width, height, source row, checksum
 # Arrays of a row: dtype and whether it is a matrix (one vector a region) or a vector (one number a region).
 ARRAYS: dict[str, tuple[np.dtype, bool]] = {
     "boxes": (np.dtype(np.float32), True),
@@ -209,6 +216,11 @@ def encode_row(regions: Regions, schema: pa.Schema, source_row: int, digest: byt
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+def _padded(sizes: Any) -> Any:
+    """Bytes, or arrays of them, with the padding that Arrow puts behind a buffer."""
+    return -(-sizes // _ALIGNMENT) * _ALIGNMENT
+
+
 class RowDecoder:
     """Turns record batches of one row into `Regions` whose arrays are read-only views of the batch, nothing copied."""
 
@@ -221,7 +233,33 @@ class RowDecoder:
 
     def decode(self, message: pa.Buffer) -> Regions:
         """The regions in an encapsulated IPC message that holds a record batch of one row."""
-        return self._regions(self._batch(message))
+        try:
+            regions = self._read_layout(memoryview(message))
+        except (struct.error, ValueError):
+            regions = None
+        return regions or self._regions(self._batch(message))
+
+    def _read_layout(self, message: memoryview) -> Regions | None:
+        """The row by the places where Arrow's writer puts its buffers, which takes a quarter of the reader's time.
+
+        None, or one of the errors that `decode` knows, for a message that is laid out in another way.
+        """
+        # A marker, the length of the metadata, the metadata, the buffers. Absent validity bitmaps take no place.
+        place = 8 + _INTEGER.unpack_from(message, 4)[0]
+        id_end = _OFFSETS.unpack_from(message, place)[1]
+        place += _OFFSETS.size
+        image_id = str(message[place : place + id_end], "utf-8")
+        place += _padded(id_end)
+        width, height = (_INTEGER.unpack_from(message, place + shift)[0] for shift in (0, _ALIGNMENT))
+        place += _HEAD_BYTES
+        arrays = {}
+        for _, name, dtype, columns in self._arrays:
+            count = _OFFSETS.unpack_from(message, place)[1]
+            place += _OFFSETS.size
+            flat = np.frombuffer(message, dtype, count * (columns or 1), place)
+            place += _padded(flat.nbytes)
+            arrays[name] = flat if columns is None else flat.reshape(count, columns)
+        return Regions(image_id, width, height, **arrays) if place == len(message) else None
 
     def verified(self, message: pa.Buffer) -> tuple[Regions, int, bytes]:
         """The regions, their source row and their digest.
@@ -240,6 +278,29 @@ class RowDecoder:
         if not intact:
             raise DataError("damaged row: its content does not have its checksum")
         return regions, source_row, digest
+
+    def count_regions(
+        self, lengths: npt.NDArray[np.int64], id_lengths: npt.NDArray[np.int64], example: tuple[int, int, int]
+    ) -> npt.NDArray[np.int64]:
+        """The number of regions of rows from their lengths alone, -1 where none fits.
+
+        Args:
+            lengths: (n,) bytes of each row's message.
+            id_lengths: (n,) bytes of each row's image id.
+            example: length, id length and number of regions of any row of the table.
+        """
+        length, id_length, count = example
+        # What all rows have beside id and arrays: the same schema, the same metadata.
+        fixed = length - _padded(id_length) - self._array_bytes(np.array([count]))[0]
+        wanted = lengths - fixed - _padded(id_lengths)
+        counts = wanted // sum(dtype.itemsize * (width or 1) for *_, dtype, width in self._arrays)
+        while (too_many := (counts > 0) & (self._array_bytes(counts) > wanted)).any():
+            counts[too_many] -= 1
+        return np.where((counts > 0) & (self._array_bytes(counts) == wanted), counts, -1)
+
+    def _array_bytes(self, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        sizes = (_padded(counts * dtype.itemsize * (width or 1)) for *_, dtype, width in self._arrays)
+        return np.sum(list(sizes), axis=0)
 
     def _batch(self, message: pa.Buffer) -> pa.RecordBatch:
         return pa.ipc.read_record_batch(pa.ipc.read_message(message), self.schema)

@@ -97,11 +97,14 @@ class RegionTable:
         return self._decoder.decode(self._message(image_id))
 
     def _message(self, image_id: str) -> pa.Buffer:
+        shard, offset, length = self._place(image_id)
+        return self._shards[shard].slice(offset, length)
+
+    def _place(self, image_id: str) -> list[int]:
         row = self._rows.get(image_id)
         if row is None:
             raise self._missing(image_id)
-        shard, offset, length = self._places[row].tolist()
-        return self._shards[shard].slice(offset, length)
+        return self._places[row].tolist()
 
     def _missing(self, image_id: object) -> MissingRegionsError:
         examples = ", ".join(repr(known) for known in list(self._rows)[:3])
@@ -110,6 +113,22 @@ class RegionTable:
         return MissingRegionsError(
             "no regions for this image", file=self.path, found=image_id, expected=expected, hint=hint
         )
+
+    def counts(self, ids: Iterable[str]) -> npt.NDArray[np.int64]:
+        """The number of regions of each image: (number of ids,) int64, from the index alone, no row being read.
+
+        Raises:
+            MissingRegionsError: an id that the table does not hold.
+        """
+        wanted = list(ids)
+        lengths = np.array([self._place(image_id)[2] for image_id in wanted], dtype=np.int64)
+        id_lengths = np.array([len(image_id.encode()) for image_id in wanted], dtype=np.int64)
+        first = next(iter(self))
+        example = (self._place(first)[2], len(first.encode()), len(self[first]))
+        counts = self._decoder.count_regions(lengths, id_lengths, example)
+        for row in np.flatnonzero(counts < 0):  # a writer with other padding
+            counts[row] = len(self[wanted[row]])
+        return counts
 
     def mean_features(self, ids: Iterable[str]) -> npt.NDArray[np.float32]:
         """The mean feature vector of each image's regions: (number of ids, D) float32, one image in memory at a time.

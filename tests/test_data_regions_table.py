@@ -188,3 +188,45 @@ def test_mean_features(table: RegionTable) -> None:
     assert table.mean_features([]).shape == (0, 8)
     with pytest.raises(MissingRegionsError):
         table.mean_features(["7", "8"])
+
+
+def test_counts_come_from_the_index_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [f"{'é' * (number % 11)}{number}" for number in range(40)]
+    with RegionTableWriter(tmp_path / "regions", PROVENANCE) as writer:
+        for number, image_id in enumerate(ids):
+            writer.write(sample(image_id, count=1 + number % 17, size=3))
+    table = RegionTable.open(tmp_path / "regions")
+    expected = [len(table[image_id].boxes) for image_id in ids]
+    read: list[str] = []
+    lookup = RegionTable.__getitem__
+    monkeypatch.setattr(RegionTable, "__getitem__", lambda self, name: read.append(name) or lookup(self, name))
+    assert table.counts(ids).tolist() == expected == [1 + number % 17 for number in range(40)]
+    assert read == ids[:1], "one row is read, to know what a row without regions takes"
+    with pytest.raises(MissingRegionsError):
+        table.counts(["0", "no such image"])
+
+
+def test_rows_are_read_as_arrow_reads_them(table: RegionTable) -> None:
+    for image_id in IDS:
+        message = table._message(image_id)
+        quick, arrow = table._decoder._read_layout(memoryview(message)), table._decoder.verified(message)[0]
+        assert quick is not None
+        assert (quick.image_id, quick.width, quick.height) == (arrow.image_id, arrow.width, arrow.height)
+        for name, values in arrow.arrays().items():
+            np.testing.assert_array_equal(getattr(quick, name), values)
+            assert not getattr(quick, name).flags.writeable
+
+
+def test_rows_that_are_laid_out_in_another_way_are_read_by_arrow(table: RegionTable) -> None:
+    schema = table._decoder.schema
+    batch = table._decoder._batch(table._message("42"))
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema, options=options) as writer:
+        writer.write_batch(batch)
+    stream = pa.BufferReader(sink.getvalue())
+    pa.ipc.read_schema(stream)
+    begin = stream.tell()
+    pa.ipc.read_message(stream)
+    message = sink.getvalue().slice(begin, stream.tell() - begin)
+    np.testing.assert_array_equal(table._decoder.decode(message).features, table["42"].features)
