@@ -1,0 +1,113 @@
+# Copyright 2026 The grounded-attention authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Pixels for a region-feature model: whole images, never cropped, so that boxes keep their place."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from transformers import AutoConfig, AutoImageProcessor
+
+from .image_processing_fast_rcnn import FastRCNNImageProcessor, pad_pixels
+from .open_images import open_images
+from .region_detection import first_line
+
+# VL-BERT's region-feature network reads 600 x 1000 pixels; other backbones get the same room for a long side.
+LONGEST_TO_SHORTEST = 5 / 3
+
+
+class BackbonePixels:
+    """Images for a vision backbone of transformers, normalised as its own image processor does.
+
+    The shorter side becomes `shortest_edge` unless the longer one would pass 5/3 of it; nothing is cropped or
+    squeezed. Images of a batch are padded with zeros at the right and at the bottom.
+
+    Args:
+        image_mean: (3,) mean of red, green, blue after rescaling.
+        image_std: (3,) standard deviation, likewise.
+        shortest_edge: in pixels.
+        rescale_factor: multiplies pixels of 0 to 255 first.
+    """
+
+    def __init__(
+        self,
+        image_mean: Sequence[float],
+        image_std: Sequence[float],
+        shortest_edge: int,
+        rescale_factor: float = 1 / 255,
+    ) -> None:
+        self.image_mean, self.image_std = list(image_mean), list(image_std)
+        self.shortest_edge = shortest_edge
+        self.rescale_factor = rescale_factor
+
+    @classmethod
+    def from_image_processor(cls, processor: Any) -> "BackbonePixels":
+        """With the numbers of an image processor of transformers.
+
+        Raises:
+            ValueError: it says no size.
+        """
+        size = dict(processor.size or {})
+        edge = size.get("shortest_edge") or min(size.get("height") or 0, size.get("width") or 0)
+        if not edge:
+            raise ValueError(f"{type(processor).__name__} says no size in pixels: {size}.")
+        factor = (processor.rescale_factor or 1 / 255) if processor.do_rescale is not False else 1.0
+        if processor.do_normalize is False:
+            return cls([0.0] * 3, [1.0] * 3, edge, factor)
+        return cls(processor.image_mean, processor.image_std, edge, factor)
+
+    def __call__(self, images: Any, return_tensors: str = "pt") -> dict[str, torch.Tensor]:
+        """`pixel_values` (B, 3, H, W) float32 and `image_sizes` (B, 2) int64, width and height inside the canvas.
+
+        Raises:
+            ValueError: an image that cannot be read; see `open_image`.
+        """
+        pixels = [self._pixels(picture) for picture in open_images(images)]
+        canvas = max(array.shape[1] for array in pixels), max(array.shape[2] for array in pixels)
+        sizes = torch.tensor([array.shape[:0:-1] for array in pixels])
+        return {"pixel_values": torch.from_numpy(pad_pixels(pixels, canvas)), "image_sizes": sizes}
+
+    def _pixels(self, picture: Image.Image) -> np.ndarray:
+        shorter, longer = sorted(picture.size)
+        scale = min(self.shortest_edge / shorter, self.shortest_edge * LONGEST_TO_SHORTEST / longer)
+        width, height = (max(1, round(side * scale)) for side in picture.size)
+        resized = np.asarray(picture.resize((width, height), Image.Resampling.BICUBIC), dtype=np.float32)
+        array = (resized * self.rescale_factor - self.image_mean) / self.image_std
+        return np.ascontiguousarray(array.transpose(2, 0, 1), dtype=np.float32)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers, JSON-able."""
+        return {**self.__dict__, "image_processor_type": type(self).__name__}
+
+
+def load_feature_processor(name_or_path: str, revision: str | None = None) -> FastRCNNImageProcessor | BackbonePixels:
+    """The image processor of a region-feature model, by name or folder.
+
+    Raises:
+        ValueError: there is no such model, or no image processor beside the weights of a vision backbone.
+    """
+    try:
+        model_type = AutoConfig.from_pretrained(name_or_path, revision=revision).model_type
+    except (OSError, ValueError) as error:
+        raise ValueError(f"Feature model {name_or_path!r} cannot be used: {first_line(error)}") from error
+    try:
+        if model_type == "fast_rcnn":
+            return FastRCNNImageProcessor.from_pretrained(name_or_path, revision=revision or "main")
+        return BackbonePixels.from_image_processor(AutoImageProcessor.from_pretrained(name_or_path, revision=revision))
+    except (OSError, ValueError, ImportError) as error:
+        if model_type == "fast_rcnn":  # its converted checkpoints may come alone; there is one way to prepare pixels
+            return FastRCNNImageProcessor()
+        raise ValueError(f"Feature model {name_or_path!r} has no image processor: {first_line(error)}") from error

@@ -1,0 +1,344 @@
+# Copyright 2026 The grounded-attention authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Boxes for any image: from an object detector or zero-shot detector of transformers, or given beforehand."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from PIL import Image
+from torch import Tensor
+from transformers import (
+    AutoConfig,
+    AutoImageProcessor,
+    AutoModelForObjectDetection,
+    AutoModelForZeroShotObjectDetection,
+    AutoProcessor,
+)
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES,
+    MODEL_FOR_ZERO_SHOT_OBJECT_DETECTION_MAPPING_NAMES,
+)
+
+# Every post-processing function keeps the scores above its threshold, and probabilities may underflow to 0.
+KEEP_ALL = -1.0
+# What a configuration says about files and versions, not about the model.
+NOT_THE_MODEL = {"_name_or_path", "name_or_path", "_commit_hash", "transformers_version", "dtype", "torch_dtype"}
+
+
+@dataclass(eq=False)
+class Detections:
+    """What a detector found in one image; n boxes, C columns.
+
+    Args:
+        boxes: (n, 4) float32, x1 y1 x2 y2 in pixels of the image, as the detector gave them.
+        scores: (n,) float32.
+        classes: (n,) int64, indices into the detector's label names.
+        class_probs: (n, C) float32 where the detector gives one distribution over its classes and "no object";
+            "no object" is column 0, class c is column c + 1.
+    """
+
+    boxes: Tensor
+    scores: Tensor
+    classes: Tensor
+    class_probs: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.boxes)
+
+    def __getitem__(self, chosen: Tensor) -> "Detections":
+        """The boxes at these indices, or where this mask is true."""
+        probs = None if self.class_probs is None else self.class_probs[chosen]
+        return Detections(self.boxes[chosen], self.scores[chosen], self.classes[chosen], probs)
+
+
+class BoxSource(Protocol):
+    """Where boxes come from: `RegionDetector`, `GivenBoxes`, or any object with these attributes and `detect`."""
+
+    label_names: list[str]
+    selected: bool  # the boxes are the wanted regions: none is suppressed, or left out for its score
+    provenance: dict[str, Any]
+
+    def detect(self, images: Sequence[Image.Image], image_ids: Sequence[str] | None = None) -> list[Detections]:
+        """One `Detections` an image."""
+
+
+class RegionDetector:
+    """An object detector or zero-shot detector of transformers, post-processed by the library's own functions.
+
+    Args:
+        model: a detector (DETR, RT-DETR, Conditional DETR, YOLOS ...), or a zero-shot detector (Grounding DINO,
+            OWL-ViT, OWLv2 ...).
+        processor: its image processor, or for a zero-shot detector its processor.
+        queries: what a zero-shot detector looks for; they become its label names.
+        name: kept as provenance.
+
+    Attributes:
+        label_names: the label of each class index.
+        provenance: name, model type, commit on the Hub if known, dtype, and hashes of configuration, weights and
+            processor.
+
+    Raises:
+        ValueError: queries for a detector of fixed classes; for a zero-shot detector none, an empty one, one that
+            occurs twice, or one with a full stop (Grounding DINO ends a query with it).
+
+    `load_detector` loads one by name.
+    """
+
+    selected = False
+
+    def __init__(self, model: Any, processor: Any, queries: Sequence[str] | None = None, name: str = "") -> None:
+        self.zero_shot = model.config.model_type in MODEL_FOR_ZERO_SHOT_OBJECT_DETECTION_MAPPING_NAMES
+        _check_queries(queries, self.zero_shot, model.config.model_type)
+        self.model = model.eval()
+        self.processor = processor
+        self.label_names: list[str] = list(queries or ()) or _label_names(model.config)
+        self.provenance: dict[str, Any] = {
+            **model_provenance(model, name),
+            "processor": dictionary_digest(getattr(processor, "image_processor", processor).to_dict()),
+            "label_names": self.label_names,
+        }
+
+    @torch.no_grad()
+    def detect(self, images: Sequence[Image.Image], image_ids: Sequence[str] | None = None) -> list[Detections]:
+        """All boxes of RGB images in the detector's order, neither clipped nor chosen; the ids are not used."""
+        inputs = self._inputs(list(images))
+        outputs = self.model(**inputs.to(self.model.device, self.model.dtype))
+        # Single precision whatever the model's; and some post-processing functions mix devices but on the CPU.
+        for name, value in outputs.items():
+            if isinstance(value, Tensor):
+                outputs[name] = value.float().cpu() if value.is_floating_point() else value.cpu()
+        results = self._post_process(outputs, [(image.height, image.width) for image in images])
+        classes = self._classes(outputs, inputs, results)
+        probs = None if self.zero_shot else _distributions(outputs.logits, results)
+        return [
+            Detections(result["boxes"], result["scores"], classes[i], None if probs is None else probs[i])
+            for i, result in enumerate(results)
+        ]
+
+    def _inputs(self, images: list[Image.Image]) -> Any:
+        if not self.zero_shot:
+            return self.processor(images=images, return_tensors="pt")
+        text = [self.label_names for _ in images]
+        return self.processor(images=images, text=text, padding=True, return_tensors="pt")
+
+    def _post_process(self, outputs: Any, sizes: list[tuple[int, int]]) -> list[Any]:
+        if not self.zero_shot:
+            return self.processor.post_process_object_detection(outputs, threshold=KEEP_ALL, target_sizes=sizes)
+        labels = [self.label_names for _ in sizes]
+        return self.processor.post_process_grounded_object_detection(
+            outputs, threshold=KEEP_ALL, target_sizes=sizes, text_labels=labels
+        )
+
+    def _classes(self, outputs: Any, inputs: Any, results: list[Any]) -> list[Tensor]:
+        # `dict.get`: the dictionaries of Grounding DINO warn about this key.
+        labels = [dict.get(result, "labels") for result in results]
+        indices = [label.long() for label in labels if isinstance(label, Tensor)]
+        if len(indices) == len(results):
+            return indices
+        # Grounding DINO decodes the words above a threshold, which may be none, or of several queries.
+        return list(_best_queries(outputs.logits, inputs["input_ids"].cpu(), self.processor.tokenizer))
+
+
+def load_detector(
+    name_or_path: str,
+    queries: Sequence[str] | None = None,
+    revision: str | None = None,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> RegionDetector:
+    """A detector from the Hub or a folder, with its processor.
+
+    Args:
+        name_or_path: for example "PekingU/rtdetr_r50vd", or with queries "IDEA-Research/grounding-dino-tiny".
+        queries: what a zero-shot detector looks for.
+        revision: branch, tag or commit on the Hub.
+        device: where it computes.
+        dtype: its floating type.
+
+    Raises:
+        ValueError: there is no such model, it is no detector, a package it needs is missing, or the queries do not fit
+            (see `RegionDetector`).
+    """
+    try:
+        model_type = AutoConfig.from_pretrained(name_or_path, revision=revision).model_type
+        zero_shot = model_type in MODEL_FOR_ZERO_SHOT_OBJECT_DETECTION_MAPPING_NAMES
+        if not zero_shot and model_type not in MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES:
+            raise ValueError(f"a model of type {model_type}, which is no object detector of transformers")
+        _check_queries(queries, zero_shot, model_type)
+        factory = AutoModelForZeroShotObjectDetection if zero_shot else AutoModelForObjectDetection
+        processor = (AutoProcessor if zero_shot else AutoImageProcessor).from_pretrained(
+            name_or_path, revision=revision
+        )
+        model = factory.from_pretrained(name_or_path, revision=revision, dtype=dtype)
+    except (OSError, ValueError, ImportError) as error:
+        raise ValueError(f"Detector {name_or_path!r} cannot be used: {first_line(error)}") from error
+    return RegionDetector(model.to(device), processor, queries, name_or_path)
+
+
+class GivenBoxes:
+    """Boxes that are known already, in the place of a detector: kept as they are, in their order.
+
+    Args:
+        records: image id -> {"boxes": (n, 4) x1 y1 x2 y2 in pixels, and optionally "scores": (n,) numbers (1 where
+            not given), "labels": n strings}.
+        name: kept as provenance.
+
+    The label names are the labels that occur, sorted; without any, every box has class 0.
+    """
+
+    selected = True
+
+    def __init__(self, records: Mapping[str, Mapping[str, Any]], name: str = "") -> None:
+        self._records = records
+        labels = {label for record in records.values() for label in record.get("labels") or ()}
+        self.label_names: list[str] = sorted(labels)
+        self._classes = {label: index for index, label in enumerate(self.label_names)}
+        self.provenance: dict[str, Any] = {"name": name, "label_names": self.label_names}
+
+    def detect(self, images: Sequence[Image.Image], image_ids: Sequence[str] | None = None) -> list[Detections]:
+        """The boxes of these images.
+
+        Raises:
+            ValueError: without ids; an image without a record; boxes that are inverted, more than a pixel outside the
+                image, or divided by its size; scores or labels that are not one a box.
+        """
+        if image_ids is None:
+            raise ValueError("Given boxes are looked up by image id: give image_ids.")
+        return [self._lookup(image, image_id) for image, image_id in zip(images, image_ids, strict=True)]
+
+    def _lookup(self, image: Image.Image, image_id: str) -> Detections:
+        if image_id not in self._records:
+            known = ", ".join(repr(name) for name in list(self._records)[:3])
+            raise ValueError(f"No boxes are given for image {image_id!r}; there are boxes for {known} ...")
+        record = self._records[image_id]
+        boxes = torch.as_tensor(record["boxes"], dtype=torch.float32).reshape(-1, 4)
+        _check_given(boxes, image.size, image_id)
+        scores = torch.as_tensor(_or_default(record.get("scores"), [1.0] * len(boxes)), dtype=torch.float32)
+        labels = _or_default(record.get("labels"), [None] * len(boxes))
+        if not len(boxes) == len(scores) == len(labels):
+            raise ValueError(
+                f"Image {image_id!r} has {len(boxes)} boxes, {len(scores)} scores and {len(labels)} labels; "
+                "expected as many of each."
+            )
+        classes = torch.tensor([self._classes.get(label, 0) for label in labels], dtype=torch.long)
+        return Detections(boxes, scores, classes)
+
+
+def _or_default(value: Any, default: list[Any]) -> Any:
+    return default if value is None else value
+
+
+def _check_given(boxes: Tensor, size: tuple[int, int], image_id: str) -> None:
+    width, height = size
+    limit = torch.tensor([width, height, width, height]) + 1.0
+    wrong = ~boxes.isfinite().all(-1) | (boxes < -1).any(-1) | (boxes > limit).any(-1)
+    wrong |= (boxes[:, :2] > boxes[:, 2:]).any(-1)
+    expected = f"x1 <= x2 <= {width} and y1 <= y2 <= {height} in pixels"
+    if wrong.any():
+        index = int(wrong.int().argmax())
+        raise ValueError(f"Image {image_id!r}, box {index}: found {boxes[index].tolist()}, expected {expected}.")
+    if len(boxes) and boxes.max() <= 1 and min(size) > 2:
+        raise ValueError(f"Image {image_id!r}: boxes up to {boxes.max():g} look divided by the size; give {expected}.")
+
+
+def model_provenance(model: Any, name: str) -> dict[str, Any]:
+    """What identifies a model: its name, type, commit on the Hub if known, dtype, hashes of configuration and weights.
+
+    The name of a local folder is cut to its last part, so that moving it makes no difference.
+    """
+    return {
+        "name": Path(name).name if Path(name).is_dir() else name,
+        "model_type": model.config.model_type,
+        "revision": getattr(model.config, "_commit_hash", None),
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "config": dictionary_digest(model.config.to_dict()),
+        "weights": weights_digest(model),
+    }
+
+
+def dictionary_digest(content: Mapping[str, Any]) -> str:
+    """A hash of a configuration, without what it says about files and versions."""
+    text = json.dumps(_without_places(content), sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _without_places(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _without_places(item) for key, item in value.items() if key not in NOT_THE_MODEL}
+    return [_without_places(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def weights_digest(model: torch.nn.Module) -> str:
+    """A hash of all saved tensors of a model, with their names and shapes."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name}{tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of a message; those of transformers go on for many."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def _label_names(config: Any) -> list[str]:
+    """Labels by index; a configuration may number its classes with gaps."""
+    names = {int(index): str(label) for index, label in (config.id2label or {}).items()}
+    return [names.get(index, str(index)) for index in range(max(names, default=-1) + 1)]
+
+
+def _check_queries(queries: Sequence[str] | None, zero_shot: bool, model_type: str) -> None:
+    if isinstance(queries, str):
+        raise ValueError(f"queries are a list of texts, found {queries!r}")
+    if not zero_shot:
+        if queries:
+            raise ValueError(f"queries are given, but a detector of type {model_type} has fixed classes")
+        return
+    if not queries:
+        raise ValueError(f"a zero-shot detector ({model_type}) needs queries: the things to look for")
+    found = [query.strip().lower() for query in queries]
+    for query in found:
+        if not query or "." in query or found.count(query) > 1:
+            raise ValueError(f"query {query!r} is empty, has a full stop or occurs twice")
+
+
+def _distributions(logits: Tensor, results: list[Any]) -> Tensor | None:
+    """(B, n, C) with "no object" first, where the scores are those of a softmax with "no object" last; else None."""
+    if logits.shape[-1] < 2:
+        return None
+    probs = logits.softmax(-1)
+    best = probs[..., :-1].max(-1).values
+    for row, result in zip(best, results, strict=True):
+        if result["scores"].shape != row.shape or not torch.allclose(result["scores"], row, atol=1e-6):
+            return None
+    return probs.roll(1, dims=-1)
+
+
+def _best_queries(logits: Tensor, input_ids: Tensor, tokenizer: Any) -> Tensor:
+    """(B, n, tokens) logits of boxes and tokens -> (B, n) int64, the query with the best token.
+
+    The queries stand in one text, each closed by a full stop: "a cat. a dog."
+    """
+    stop = tokenizer.convert_tokens_to_ids(".")
+    queries = (input_ids == stop).long().cumsum(-1)
+    ends = torch.tensor([stop, tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id])
+    is_word = ~torch.isin(input_ids, ends)
+    best = logits[..., : input_ids.shape[1]].masked_fill(~is_word[:, None], -torch.inf).argmax(-1)
+    return queries.gather(1, best)

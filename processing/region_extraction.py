@@ -1,0 +1,240 @@
+# Copyright 2026 The grounded-attention authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Region boxes and features of any image: a detector, the choice of its boxes, and a feature model in one object."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from .open_images import open_image
+from .region_detection import BoxSource, Detections, dictionary_digest, model_provenance
+from .region_selection import clip_boxes, select_regions
+
+
+@dataclass(eq=False)
+class DetectedRegions:
+    """The regions of one image; n regions, D feature values, C columns.
+
+    Args:
+        image_id: id of the image, if it was told.
+        width: width of the image in pixels.
+        height: height of the image in pixels.
+        boxes: (n, 4) float32, x1 y1 x2 y2 divided by width and height, in [0, 1]; at least one, best first.
+        scores: (n,) float32.
+        classes: (n,) int32, indices into `label_names`.
+        features: (n, D) float32, or None without a feature model.
+        class_probs: (n, C) float32 where the detector gives a distribution: "no object" is column 0, class c is
+            column c + 1.
+        label_names: the detector's label of each class; empty where there are none.
+    """
+
+    image_id: str | None
+    width: int
+    height: int
+    boxes: np.ndarray
+    scores: np.ndarray
+    classes: np.ndarray
+    features: np.ndarray | None
+    class_probs: np.ndarray | None
+    label_names: list[str]
+
+    def __len__(self) -> int:
+        return len(self.boxes)
+
+    def label(self, region: int) -> str:
+        """Label of a region; empty where the detector names none."""
+        index = int(self.classes[region])
+        return self.label_names[index] if index < len(self.label_names) else ""
+
+
+class RegionExtractor:
+    """Finds regions in images and computes their features.
+
+    Images of one size are computed together and nothing is padded, so an image's regions do not depend on the images
+    beside it. An image in which nothing is found keeps one region, the whole image, with score 0 and class 0.
+
+    Args:
+        detector: a `RegionDetector`, `GivenBoxes`, or another `BoxSource`.
+        features: `FastRCNNFeatures`, `BackboneRegionFeatures`, or another model that is called with `pixel_values`,
+            `region_boxes` (in pixels) and `region_attention_mask`, returns `region_features` (B, R, D) and has
+            `config.feature_size`; None for boxes only.
+        feature_processor: the feature model's image processor: RGB images to `pixel_values` and `image_sizes`.
+        min_regions, max_regions, score_threshold, nms_threshold: see `select_regions`. Given boxes are neither
+            suppressed nor left out for their score; of more than `max_regions` the best stay.
+        batch_size: how many images are computed at once.
+        features_name: name of the feature model, kept as provenance.
+
+    Attributes:
+        provenance: JSON-able: the detector, the feature model, and the options. Two extractors of equal provenance
+            give equal regions up to rounding.
+
+    Raises:
+        ValueError: options outside their range, or a feature model without its processor.
+
+    Example:
+
+    ```python
+    >>> from processing.region_detection import load_detector  # doctest: +SKIP
+    >>> extractor = RegionExtractor(load_detector("PekingU/rtdetr_r50vd"), features, processor)  # doctest: +SKIP
+    >>> regions = extractor.extract([Image.open("dog.jpg")])[0]  # doctest: +SKIP
+    >>> regions.boxes.shape, regions.features.shape  # doctest: +SKIP
+    ((17, 4), (17, 2048))
+
+    ```
+    """
+
+    def __init__(
+        self,
+        detector: BoxSource,
+        features: Any = None,
+        feature_processor: Any = None,
+        min_regions: int = 10,
+        max_regions: int = 100,
+        score_threshold: float = 0.2,
+        nms_threshold: float = 0.7,
+        batch_size: int = 8,
+        features_name: str = "",
+    ) -> None:
+        if not 1 <= min_regions <= max_regions or not 0 <= nms_threshold <= 1 or batch_size < 1:
+            raise ValueError(
+                f"min_regions={min_regions}, max_regions={max_regions}, nms_threshold={nms_threshold}, "
+                f"batch_size={batch_size}: expected 1 <= min_regions <= max_regions, a threshold in [0, 1], and at "
+                "least one image a batch."
+            )
+        if features is not None and feature_processor is None:
+            raise ValueError("A feature model needs its image processor: give feature_processor.")
+        self.detector = detector
+        self.features = None if features is None else features.eval()
+        self.feature_processor = feature_processor
+        self.batch_size = batch_size
+        self.options: dict[str, Any] = {
+            "min_regions": min_regions,
+            "max_regions": max_regions,
+            "score_threshold": score_threshold,
+            "nms_threshold": nms_threshold,
+        }
+        self.provenance: dict[str, Any] = {
+            "detector": detector.provenance,
+            "features": None if features is None else self._features_provenance(features_name),
+            "options": {"max_regions": max_regions} if detector.selected else self.options,
+        }
+
+    def _features_provenance(self, name: str) -> dict[str, Any]:
+        processor = dictionary_digest(self.feature_processor.to_dict())
+        return {**model_provenance(self.features, name), "processor": processor, "feature_size": self.feature_size}
+
+    @property
+    def feature_size(self) -> int | None:
+        """D, the number of feature values of a region; None without a feature model."""
+        return None if self.features is None else self.features.config.feature_size
+
+    def extract(self, images: Sequence[Image.Image], image_ids: Sequence[str] | None = None) -> list[DetectedRegions]:
+        """The regions of each image, in the order of the images.
+
+        Args:
+            images: PIL images of any mode and size, or what else `open_image` reads: paths, arrays.
+            image_ids: their ids; given boxes need them.
+
+        Raises:
+            ValueError: an image that cannot be read, not one id an image, or what the detector refuses.
+        """
+        if image_ids is not None and len(image_ids) != len(images):
+            raise ValueError(f"{len(images)} images have {len(image_ids)} ids; expected one an image.")
+        pictures = [open_image(image, f"image {index}") for index, image in enumerate(images)]
+        found: dict[int, DetectedRegions] = {}
+        for batch in self._batches(pictures):
+            ids = None if image_ids is None else [image_ids[i] for i in batch]
+            regions = self._extract_batch([pictures[i] for i in batch], ids)
+            found.update(zip(batch, regions, strict=True))
+        return [found[i] for i in range(len(pictures))]
+
+    def _batches(self, images: Sequence[Image.Image]) -> Iterator[list[int]]:
+        """Indices of images of one size, at most `batch_size` at once."""
+        by_size: dict[tuple[int, int], list[int]] = {}
+        for index, image in enumerate(images):
+            by_size.setdefault(image.size, []).append(index)
+        for indices in by_size.values():
+            for start in range(0, len(indices), self.batch_size):
+                yield indices[start : start + self.batch_size]
+
+    def _extract_batch(self, images: list[Image.Image], ids: list[str] | None) -> list[DetectedRegions]:
+        detections = [
+            self._choose(detected, *image.size)
+            for detected, image in zip(self.detector.detect(images, ids), images, strict=True)
+        ]
+        # Width and height of a whole row, so that right and lower edges of the image come out as exactly 1.
+        sizes = [torch.tensor([image.width, image.height] * 2, dtype=torch.float32) for image in images]
+        boxes = [detected.boxes / size for detected, size in zip(detections, sizes, strict=True)]
+        features = self._features(images, boxes)
+        return [
+            DetectedRegions(
+                image_id=None if ids is None else ids[i],
+                width=image.width,
+                height=image.height,
+                boxes=boxes[i].numpy(),
+                scores=detections[i].scores.numpy(),
+                classes=detections[i].classes.numpy().astype(np.int32),
+                features=features[i],
+                class_probs=_to_numpy(detections[i].class_probs),
+                label_names=self.detector.label_names,
+            )
+            for i, image in enumerate(images)
+        ]
+
+    def _choose(self, detected: Detections, width: int, height: int) -> Detections:
+        """Boxes inside the image, as many as wanted; the whole image where there is none."""
+        boxes, usable = clip_boxes(detected.boxes, width, height)
+        detected = Detections(boxes, detected.scores, detected.classes, detected.class_probs)[usable]
+        if not len(detected):
+            return _whole_image(detected, width, height)
+        if not self.detector.selected:
+            return detected[select_regions(detected.boxes, detected.scores, **self.options)]
+        best = detected.scores.argsort(descending=True, stable=True)[: self.options["max_regions"]]
+        return detected[best.sort().values]
+
+    @torch.no_grad()
+    def _features(self, images: list[Image.Image], boxes: list[Tensor]) -> Sequence[np.ndarray | None]:
+        if self.features is None:
+            return [None] * len(images)
+        inputs = self.feature_processor(images=images, return_tensors="pt")
+        device, dtype = self.features.device, self.features.dtype
+        sizes = inputs["image_sizes"].to(torch.float32).repeat(1, 2)
+        padded = torch.nn.utils.rnn.pad_sequence(boxes, batch_first=True) * sizes[:, None]
+        counts = torch.tensor([len(rows) for rows in boxes])
+        mask = torch.arange(padded.shape[1]) < counts[:, None]
+        outputs = self.features(
+            pixel_values=inputs["pixel_values"].to(device, dtype),
+            region_boxes=padded.to(device),
+            region_attention_mask=mask.to(device),
+        )
+        rows = outputs.region_features.float().cpu()
+        return [row[:count].numpy() for row, count in zip(rows, counts.tolist(), strict=True)]
+
+
+def _to_numpy(values: Tensor | None) -> np.ndarray | None:
+    return None if values is None else values.numpy()
+
+
+def _whole_image(like: Detections, width: int, height: int) -> Detections:
+    boxes = torch.tensor([[0.0, 0.0, width, height]])
+    probs = None
+    if like.class_probs is not None:  # nothing was found: "no object"
+        probs = torch.zeros(1, like.class_probs.shape[1])
+        probs[0, 0] = 1.0
+    return Detections(boxes, torch.zeros(1), torch.zeros(1, dtype=torch.long), probs)

@@ -1,0 +1,359 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Extraction of regions into a table: lists of images, broken images, kills at any point, processes, refusals."""
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from dataset_scripts.errors import DataError, MissingFileError
+from dataset_scripts.image_files import ImageFile, list_images
+from dataset_scripts.region_boxes import read_boxes
+from dataset_scripts.region_extraction_run import PARTS, extract_table
+from dataset_scripts.region_table import RegionTable
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class Extractor:
+    """Regions that depend on the image alone: its first pixel says how many there are and what they hold."""
+
+    batch_size = 1
+
+    def __init__(self, slow=0.0, **provenance):
+        self.slow = slow
+        self.provenance = {"detector": {"name": "stub"}, "options": {"max_regions": 9}, **provenance}
+
+    def extract(self, images, image_ids=None):
+        time.sleep(self.slow * len(images))
+        return [self._regions(image) for image in images]
+
+    def _regions(self, image):
+        value = np.asarray(image)[0, 0, 0]
+        if value == 255:
+            raise ValueError("this picture is too bright")
+        count = 1 + value % 3
+        return SimpleNamespace(
+            width=image.width,
+            height=image.height,
+            boxes=np.tile(np.float32([0, 0, 0.5, 1]), (count, 1)),
+            features=np.full((count, 4), float(value), np.float32),
+            classes=np.zeros(count, np.int32),
+            scores=np.ones(count, np.float32),
+            class_probs=None,
+        )
+
+
+def read(path):
+    try:
+        with Image.open(path) as image:
+            return image.convert("RGB")
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error})") from error
+
+
+@pytest.fixture
+def photos(tmp_path):
+    return save_photos(tmp_path / "photos", 12)
+
+
+def save_photos(folder, count):
+    folder.mkdir()
+    for number in range(count):
+        Image.new("RGB", (6, 4), (number, 0, 0)).save(folder / f"{number:03d}.png")
+    return folder
+
+
+def extract(photos, output, extractor=None, **options):
+    return extract_table(
+        list_images(photos), extractor or Extractor(), output, read, source="photos", progress=False, **options
+    )
+
+
+def assert_whole(output, count):
+    """Every image once, each with its own content, and no part left."""
+    table = RegionTable.open(output)
+    table.verify()
+    assert sorted(table.ids) == [f"{number:03d}" for number in range(count)]
+    for image_id in table:
+        number = int(image_id)
+        assert len(table[image_id]) == 1 + number % 3
+        assert (table[image_id].features == number).all()
+    assert not (output / PARTS).exists()
+    return table
+
+
+def test_a_folder_becomes_a_table(photos, tmp_path):
+    info = extract(photos, tmp_path / "out")
+    table = assert_whole(tmp_path / "out", 12)
+    assert info["summary"] == {"given": 12, "images": 12, "skipped": 0, "problems": []}
+    assert table.provenance["detector"] == {"name": "stub"} and table.provenance["images"]["count"] == 12
+    assert (table["004"].width, table["004"].height) == (6, 4)
+
+
+def test_a_finished_table_is_left_as_it_is(photos, tmp_path):
+    info = extract(photos, tmp_path / "out")
+    before = (tmp_path / "out" / "regions.json").stat().st_mtime_ns
+
+    class Never(Extractor):
+        def extract(self, images, image_ids=None):
+            raise AssertionError("nothing is to be done")
+
+    assert extract(photos, tmp_path / "out", Never()) == info
+    assert (tmp_path / "out" / "regions.json").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_another_detector_option_or_set_of_images_is_refused(photos, tmp_path, finished):
+    output = tmp_path / "out"
+    if not finished:
+        Image.new("RGB", (6, 4), (255, 0, 0)).save(photos / "bright.png")
+        with pytest.raises(DataError, match=r"bright\.png: this picture is too bright.*--on-error skip"):
+            extract(photos, output)
+    else:
+        extract(photos, output)
+    with pytest.raises(DataError, match=r"differs in detector\.name \('stub', now 'other'\)"):
+        extract(photos, output, Extractor(detector={"name": "other"}))
+    with pytest.raises(DataError, match=r"options\.max_regions \(9, now 5\)"):
+        extract(photos, output, Extractor(options={"max_regions": 5}))
+    (photos / "000.png").unlink()
+    with pytest.raises(DataError, match=r"images\.count"):
+        extract(photos, output)
+
+
+def test_a_table_without_rows_may_be_begun_anew_with_other_options(tmp_path):
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    (photos / "a.png").write_bytes(b"no picture")
+    with pytest.raises(DataError, match=r"a\.png"):
+        extract(photos, tmp_path / "out")
+    Image.new("RGB", (6, 4), (3, 0, 0)).save(photos / "a.png")
+    extract(photos, tmp_path / "out", Extractor(detector={"name": "other"}))
+    assert RegionTable.open(tmp_path / "out").ids == ["a"]
+
+
+@pytest.mark.parametrize("batch_size", [1, 8])
+def test_broken_images_are_left_out_and_listed(photos, tmp_path, batch_size):
+    (photos / "torn.png").write_bytes((photos / "001.png").read_bytes()[:40])
+    Image.new("RGB", (6, 4), (255, 0, 0)).save(photos / "bright.png")
+    extractor = Extractor()
+    extractor.batch_size = batch_size
+    info = extract(photos, tmp_path / "out", extractor, on_error="skip")
+    assert info["summary"]["skipped"] == 2 and info["summary"]["images"] == 12
+    assert all(any(name in problem for problem in info["summary"]["problems"]) for name in ("torn.png", "bright.png"))
+    assert_whole(tmp_path / "out", 12)
+
+
+def test_features_that_float16_cannot_hold_name_their_image(photos, tmp_path):
+    class Huge(Extractor):
+        def _regions(self, image):
+            regions = super()._regions(image)
+            regions.features[0, 0] = 1e6
+            return regions
+
+    with pytest.raises(DataError, match=r"000\.png.*features hold a value that float16 has no number for"):
+        extract(photos, tmp_path / "out", Huge())
+
+
+def test_no_usable_image_is_an_error(tmp_path):
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    (photos / "a.png").write_bytes(b"no picture")
+    with pytest.raises(DataError, match=r"no usable image; the first problem: .*a\.png"):
+        extract(photos, tmp_path / "out", on_error="skip")
+
+
+# Kills
+
+
+def rows_on_disk(output):
+    return sum(path.stat().st_size for path in Path(output).rglob("regions-*.arrow")) if Path(output).exists() else 0
+
+
+def run_and_kill(photos, output, size):
+    """Extracts in a process of its own, which is killed when its shards reach `size` bytes."""
+    child = multiprocessing.get_context("fork").Process(target=extract, args=(photos, output, Extractor(slow=0.01)))
+    child.start()
+    while rows_on_disk(output) < size and child.is_alive():
+        time.sleep(0.002)
+    os.kill(child.pid, signal.SIGKILL)
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+
+
+def test_killed_again_and_again_no_image_is_lost_or_double(tmp_path):
+    photos, output = save_photos(tmp_path / "photos", 24), tmp_path / "out"
+    for size in (1, 6000, 12000):
+        run_and_kill(photos, output, size)
+        assert not (output / "regions.json").exists()
+    extract(photos, output)
+    assert_whole(output, 24)
+
+
+def test_a_torn_row_is_done_again(photos, tmp_path):
+    output = tmp_path / "out"
+    run_and_kill(photos, output, 3000)
+    shard = next(output.rglob("regions-*.arrow"))
+    with open(shard, "r+b") as file:
+        file.truncate(shard.stat().st_size - 30)
+    extract(photos, output)
+    assert_whole(output, 12)
+
+
+@pytest.mark.parametrize("stop", ["os.rename", "dataset_scripts.region_writer.write_json", "shutil.rmtree"])
+def test_a_kill_while_the_parts_are_joined(photos, tmp_path, monkeypatch, stop):
+    """Killed at each step of the join in turn, the table is whole after the next run."""
+    output = tmp_path / "out"
+
+    def killed():
+        called = []
+
+        def last(*arguments, **options):
+            # The first `write_json` begins a table, the others are those of the join.
+            called.append(arguments)
+            if stop != "dataset_scripts.region_writer.write_json" or "regions.json" in str(arguments[0]):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*arguments, **options)
+
+        module, name = stop.rsplit(".", 1)
+        target = sys.modules[module]
+        real = getattr(target, name)
+        setattr(target, name, last)
+        extract(photos, output)
+
+    for _ in range(2):
+        child = multiprocessing.get_context("fork").Process(target=killed)
+        child.start()
+        child.join()
+    assert child.exitcode in (-signal.SIGKILL, 0)
+    extract(photos, output)
+    assert_whole(output, 12)
+
+
+def test_another_number_of_processes_goes_on(tmp_path):
+    """Three processes' parts, one of them half moved into the table, are finished by one process."""
+    photos, output = save_photos(tmp_path / "photos", 24), tmp_path / "out"
+    run_and_kill(photos, output, 4000)
+    # What a run with three processes leaves: parts with higher numbers, of which one was moved already.
+    (output / PARTS / "00000").rename(output / PARTS / "00002")
+    run_and_kill(photos, output, 8000)
+    shard = next((output / PARTS / "00000").glob("regions-*.arrow"))
+    shard.rename(output / "regions-00000.arrow")
+    extract(photos, output)
+    assert_whole(output, 24)
+
+
+SCRIPT = """
+import sys
+from tests.test_data_extract_regions import Extractor, extract
+extract(sys.argv[1], sys.argv[2], Extractor(slow=float(sys.argv[3])))
+"""
+
+
+def launch(tmp_path, photos, output, slow):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    command = ["-m", "torch.distributed.run", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
+    command += ["--nproc_per_node", "2", str(script), str(photos), str(output), str(slow)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+    return subprocess.Popen(
+        [sys.executable, *command], env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def test_two_processes_killed_and_finished_by_two_and_by_one(tmp_path):
+    photos, output = save_photos(tmp_path / "photos", 40), tmp_path / "out"
+    launched = launch(tmp_path, photos, output, 0.2)
+    deadline = time.monotonic() + 120
+    while len([path for path in output.rglob("regions-*.arrow") if path.stat().st_size > 2000]) < 2:
+        assert launched.poll() is None and time.monotonic() < deadline, launched.stderr.read()[-3000:]
+        time.sleep(0.02)
+    os.killpg(launched.pid, signal.SIGKILL)
+    for path in Path("/proc").glob("[0-9]*/cmdline"):  # the workers have sessions of their own
+        if str(tmp_path / "script.py").encode() in (path.read_bytes() if path.exists() else b""):
+            os.kill(int(path.parent.name), signal.SIGKILL)
+    launched.wait()
+    launched.stderr.close()
+    assert not (output / "regions.json").exists()
+    again = launch(tmp_path, photos, output, 0)
+    error = again.communicate(timeout=120)[1]
+    assert again.returncode == 0, error[-3000:]
+    assert_whole(output, 40)
+
+
+# Lists of images and boxes
+
+
+def test_images_of_a_folder_and_of_a_list(tmp_path):
+    (tmp_path / "b").mkdir()
+    for name in ("2.PNG", "b/1.jpg", "notes.txt"):
+        (tmp_path / name).write_bytes(b"")
+    assert list_images(tmp_path) == [ImageFile("2", tmp_path / "2.PNG"), ImageFile("1", tmp_path / "b" / "1.jpg")]
+    listing = tmp_path / "list.txt"
+    listing.write_text("b/1.jpg\n\nseven\t2.PNG\n/elsewhere/x.png\n")
+    assert list_images(listing) == [
+        ImageFile("1", tmp_path / "b" / "1.jpg"),
+        ImageFile("seven", tmp_path / "2.PNG"),
+        ImageFile("x", Path("/elsewhere/x.png")),
+    ]
+
+
+def test_lists_of_images_that_are_refused(tmp_path):
+    with pytest.raises(MissingFileError, match="nowhere"):
+        list_images(tmp_path / "nowhere")
+    with pytest.raises(DataError, match="no images"):
+        list_images(tmp_path)
+    for text, problem in {
+        "a\tb\tc\n": "line 1: not an image",
+        "\tx.png\n": "line 1: not an image",
+        "\n": "no images",
+    }.items():
+        (tmp_path / "list").write_text(text)
+        with pytest.raises(DataError, match=problem):
+            list_images(tmp_path / "list")
+    (tmp_path / "list").write_text("x/1.png\ny/1.jpg\n")
+    with pytest.raises(DataError, match=r"id 1: two images have one id.*x/1\.png.*y/1\.jpg"):
+        list_images(tmp_path / "list")
+
+
+def test_boxes_as_json_and_as_lines(tmp_path):
+    boxes, labels = [[0, 1, 2, 3], [4.5, 5, 6, 7]], ["cat", "dog"]
+    (tmp_path / "boxes.json").write_text(json.dumps({"1": boxes, "2": {"boxes": boxes, "labels": labels}}))
+    lines = [{"image_id": 1, "boxes": boxes}, {"image_id": "2", "boxes": boxes, "labels": labels, "scores": [1, 0.5]}]
+    (tmp_path / "boxes.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
+    for name, keys in {"boxes.json": {"boxes", "labels"}, "boxes.jsonl": {"boxes", "labels", "scores"}}.items():
+        found = read_boxes(tmp_path / name)
+        assert list(found) == ["1", "2"] and set(found["1"]) == {"boxes"} and set(found["2"]) == keys
+        assert found["1"]["boxes"].tolist() == boxes and found["2"]["labels"] == labels
+
+
+@pytest.mark.parametrize(
+    "name, text, problem",
+    [
+        ("b.json", "[1, 2]", "not an object"),
+        ("b.json", "{", "not JSON"),
+        ("b.json", "{}", "no"),
+        ("b.json", '{"1": [[0, 0, 1]]}', "image 1: boxes are not numbers"),
+        ("b.json", '{"1": "abcd"}', "image 1: boxes are not numbers"),
+        ("b.json", '{"1": [[0,0,1,1]], "1": [[0,0,1,1]]}', "image id occurs twice"),
+        ("b.json", '{"1": {"boxes": [[0,0,1,1]], "sizes": 3}}', "image 1: not a record of boxes"),
+        ("b.json", '{"1": {"boxes": [[0,0,1,1]], "scores": [1, 2]}}', "not one score a box"),
+        ("b.json", '{"1": {"boxes": [[0,0,1,1]], "labels": [1]}}', "not one label a box"),
+        ("b.jsonl", '{"boxes": []}', "line 1: not a record"),
+        ("b.jsonl", "[]", "line 1: not a record"),
+        ("b.jsonl", '{"image_id": 1}', "line 1: not a record of boxes"),
+    ],
+)
+def test_boxes_that_are_refused(tmp_path, name, text, problem):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match=problem):
+        read_boxes(tmp_path / name)
