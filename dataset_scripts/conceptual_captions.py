@@ -151,10 +151,13 @@ class ConceptualCaptions(LocalBuilder):
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
         wanted = self.config.wanted_splits(tuple(FILES[self.config.name]))
         self.config.check(wanted)
-        return [datasets.SplitGenerator(name=SPLITS[split], gen_kwargs={"split": split}) for split in wanted]
+        kept = _KeptImages(self.config)
+        return [
+            datasets.SplitGenerator(name=SPLITS[split], gen_kwargs={"split": split, "kept": kept}) for split in wanted
+        ]
 
-    def _generate_examples(self, split: str) -> Iterator[tuple[str, Row]]:
-        path, kept, report = self.config.path(split), _KeptImages(self.config), Report()
+    def _generate_examples(self, split: str, kept: "_KeptImages") -> Iterator[tuple[str, Row]]:
+        path, report = self.config.path(split), Report()
         addresses = array("I")
         for number, row in caption_rows(path, self.config.name, self.config.id_format()):
             report.add("rows")

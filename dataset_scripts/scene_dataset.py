@@ -9,13 +9,16 @@
     DIR/coco/annotations/             captions_train2014.json, captions_val2014.json
     DIR/coco/dataset_coco.json        the same captions and those of the test images, in Karpathy's layout
     DIR/corpus.txt                    sentences about further scenes, which no image shows; a blank line after a scene
+    DIR/refcoco+/                     instances.json, refs(unc).p, and detections below DIR/detections
+    DIR/vqa/                          questions of train2014, val2014 and test2015, annotations of the first two
     DIR/regions/                      region table of a simulated detector
-    DIR/vocab.txt                     WordPiece vocabulary of the captions
+    DIR/regions_gt/                   region table of the objects' true boxes
+    DIR/vocab.txt                     WordPiece vocabulary of all texts
     DIR/scenes.json                   what was written, from which seed; written last
 
 The same seed and number of images give the same bytes, with any number of processes. The builders
-`Flickr30kEntities`, `VGP` and `CocoCaptions` with `data_dir=DIR`, and `TextCorpus(data_dir="DIR/corpus.txt")`, read
-the files as they read the real ones.
+`Flickr30kEntities`, `VGP`, `CocoCaptions`, `RefCOCO` and `VQAv2` with `data_dir=DIR`, and
+`TextCorpus(data_dir="DIR/corpus.txt")`, read the files as they read the real ones.
 """
 
 import io
@@ -23,7 +26,7 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -36,7 +39,17 @@ import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
-from dataset_scripts import scene_annotators, scene_detector, scene_features, scene_writers, scene_writers_coco
+from dataset_scripts import (
+    scene_annotators,
+    scene_detector,
+    scene_expressions,
+    scene_features,
+    scene_questions,
+    scene_writers,
+    scene_writers_coco,
+    scene_writers_refcoco,
+    scene_writers_vqa,
+)
 from dataset_scripts.errors import DataError
 from dataset_scripts.region_table import Regions, RegionTableWriter, normalise_boxes
 from dataset_scripts.scene_captions import Caption, caption_holds
@@ -44,12 +57,24 @@ from dataset_scripts.scene_painter import paint
 from dataset_scripts.scene_world import Scene, draw_scene
 from dataset_scripts.scene_writers import SceneRecord
 from dataset_scripts.scene_writers_coco import CaptionedImage, caption_text
+from dataset_scripts.scene_writers_refcoco import ReferredImage
+from dataset_scripts.scene_writers_vqa import QuestionedImage
 
-# Raise when the same seed gives other files than before. Files that are new beside the old ones need no new version:
-# a folder without them gets them, see `_complete`.
-VERSION = 2
+# Raise when the same seed gives other files than before.
+VERSION = 3
 MANIFEST, PARTIAL = "scenes.json", "scenes.partial.json"
 SPLITS = ("train", "val", "test")
+FOLDERS = (
+    "flickr30k_entities",
+    "flickr30k-images",
+    "vgp",
+    "coco",
+    "refcoco+",
+    "detections",
+    "vqa",
+    "regions",
+    "regions_gt",
+)
 FEWEST_IMAGES = 5
 JPEG_QUALITY = 90
 _CHUNK = 16
@@ -61,22 +86,23 @@ class Drawn:
 
     record: SceneRecord
     regions: Regions
-    pairs: list[tuple[str, ...]]
+    true_regions: Regions
     texts: "Texts"
 
 
 @dataclass(frozen=True)
 class Texts:
-    """What a number adds to the files of captions and sentences alone: an image, and sentences about another scene."""
+    """What is said of an image, in every layout, and sentences about a scene that no image shows."""
 
-    image: CaptionedImage
+    pairs: list[tuple[str, ...]]
+    captioned: CaptionedImage
+    referred: ReferredImage
+    questioned: QuestionedImage
     sentences: tuple[str, ...]
 
 
 def write_scenes(output: str | Path, images: int, seed: int, num_proc: int = 1, force: bool = False) -> dict[str, Any]:
     """Draws scenes and writes them to a folder, unless they are there already.
-
-    A finished folder of before there were COCO captions and a corpus gets these; its other files are not touched.
 
     Args:
         output: The folder; made if need be. A half-written one of the same seed and size is written again.
@@ -95,13 +121,10 @@ def write_scenes(output: str | Path, images: int, seed: int, num_proc: int = 1, 
     root = Path(output)
     identity = {"version": VERSION, "seed": seed, "images": images}
     manifest = _finished(root, identity, force)
-    if manifest is None:
-        _begin(root, identity)
-        manifest = {**identity, **_write_all(root, images, seed, num_proc)}
-    elif "corpus_sentences" not in manifest:
-        manifest = {**manifest, **_complete(root, images, seed, num_proc)}
-    else:
+    if manifest is not None:
         return manifest
+    _begin(root, identity)
+    manifest = {**identity, **_write_all(root, images, seed, num_proc)}
     _put(root / MANIFEST, json.dumps(manifest, indent=2) + "\n")
     (root / PARTIAL).unlink(missing_ok=True)
     return manifest
@@ -135,11 +158,22 @@ def image_id(number: int) -> str:
     return str(9990 + 7 * number)
 
 
-def scene_texts(seed: int, number: int, images: int) -> Texts:
-    """What image number `number` adds to the COCO files, and the five sentences that number adds to the corpus."""
-    _, captions = _described(f"{seed}/corpus/{number}")
-    sentences = tuple(caption_text(caption) for caption in captions)
-    return Texts(CaptionedImage.of(scene_record(seed, number, images)), sentences)
+def referred_image(seed: int, record: SceneRecord, found: scene_detector.Detections) -> ReferredImage:
+    """The referring expressions of an image, its objects, and what the detector found."""
+    rng, scene = random.Random(f"{seed}/expressions/{record.number}"), record.scene
+    return ReferredImage(
+        record.number,
+        record.image_id,
+        scene.width,
+        scene.height,
+        boxes=scene_writers_refcoco.object_boxes(scene),
+        shapes=tuple(item.shapes[0] for item in scene.objects),
+        expressions=tuple(tuple(scene_expressions.refer(scene, k, rng)) for k in range(len(scene.objects))),
+        detections=tuple(
+            (tuple(box), round(score, 4))
+            for box, score in zip(found.boxes.tolist(), found.scores.tolist(), strict=True)
+        ),
+    )
 
 
 @lru_cache(maxsize=64)
@@ -175,12 +209,21 @@ def draw(seed: int, number: int, images: int, root: Path) -> Drawn:
         scene_writers.annotation(record), encoding="utf-8"
     )
     # The features are those of the stored image, as anyone who reads it would compute them.
-    regions = _regions(record, Image.open(jpeg), np.random.default_rng([seed, number]))
-    return Drawn(record, regions, scene_writers.phrase_pairs(record), scene_texts(seed, number, images))
+    image, found = Image.open(jpeg), scene_detector.detect(record.scene, np.random.default_rng([seed, number]))
+    referred = referred_image(seed, record, found)
+    _, spoken = _described(f"{seed}/corpus/{number}")
+    questions = scene_questions.ask(record.scene, random.Random(f"{seed}/questions/{number}"))
+    texts = Texts(
+        scene_writers.phrase_pairs(record),
+        CaptionedImage.of(record),
+        referred,
+        QuestionedImage(record.image_id, tuple(questions)),
+        tuple(caption_text(caption) for caption in spoken),
+    )
+    return Drawn(record, _regions(record, image, found), _true_regions(record, image, referred), texts)
 
 
-def _regions(record: SceneRecord, image: Image.Image, rng: np.random.Generator) -> Regions:
-    found = scene_detector.detect(record.scene, rng)
+def _regions(record: SceneRecord, image: Image.Image, found: scene_detector.Detections) -> Regions:
     return Regions(
         image_id=record.image_id,
         width=record.scene.width,
@@ -193,74 +236,92 @@ def _regions(record: SceneRecord, image: Image.Image, rng: np.random.Generator) 
     )
 
 
+def _true_regions(record: SceneRecord, image: Image.Image, referred: ReferredImage) -> Regions:
+    boxes = np.array(referred.boxes, dtype=np.float32)
+    names = [f"{item.colours[0]} {item.shapes[0]}" for item in record.scene.objects]
+    return Regions(
+        image_id=record.image_id,
+        width=record.scene.width,
+        height=record.scene.height,
+        boxes=normalise_boxes(boxes, record.scene.width, record.scene.height),
+        features=scene_features.pixel_features(image, boxes),
+        classes=np.array([scene_detector.CLASSES.index(name) for name in names], dtype=np.int32),
+        scores=np.ones(len(boxes), dtype=np.float32),
+    )
+
+
 def _write_all(root: Path, images: int, seed: int, num_proc: int) -> dict[str, Any]:
     entities = root / "flickr30k_entities"
-    for folder in (entities / "Sentences", entities / "Annotations", root / "flickr30k-images", root / "vgp"):
+    for folder in (entities / "Sentences", entities / "Annotations", root / "flickr30k-images"):
         folder.mkdir(parents=True)
-    pairs: dict[int, list[tuple[str, ...]]] = {}
     texts: dict[int, Texts] = {}
     unrelated: list[tuple[str, int]] = []
     provenance = {"source": "scenes", "version": VERSION, "seed": seed, "classes": list(scene_detector.CLASSES)}
-    with RegionTableWriter(root / "regions", provenance) as writer, _mapper(num_proc) as mapped:
+    with (
+        RegionTableWriter(root / "regions", {**provenance, "boxes": "detected"}) as detected,
+        RegionTableWriter(root / "regions_gt", {**provenance, "boxes": "ground truth"}) as true,
+        _mapper(num_proc) as mapped,
+    ):
         drawn = mapped(partial(_draw_number, seed, images, root), range(images))
         for each in tqdm(drawn, total=images, desc="scenes", unit="image", disable=None):
-            writer.write(each.regions)
-            pairs[each.record.number], texts[each.record.number] = each.pairs, each.texts
+            detected.write(each.regions)
+            true.write(each.true_regions)
+            texts[each.record.number] = each.texts
             if each.record.unrelated is not None:
                 unrelated.append((each.record.image_id, each.record.unrelated))
-    splits = split_numbers(seed, images)
-    for split, numbers in splits.items():
-        (entities / f"{split}.txt").write_text("".join(f"{image_id(n)}\n" for n in numbers), encoding="utf-8")
-        rows = [row for number in numbers for row in pairs[number]]
-        (root / "vgp" / f"{split}_data.csv").write_text(scene_writers.pairs_file(rows), encoding="utf-8", newline="")
+    splits = {split: [texts[n] for n in numbers] for split, numbers in split_numbers(seed, images).items()}
     (entities / "UNRELATED_CAPTIONS").write_text(scene_writers.unrelated_file(unrelated), encoding="utf-8")
-    words = scene_annotators.vocabulary()
-    (root / "vocab.txt").write_text(scene_writers.vocabulary_file(words), encoding="utf-8")
+    for path, content in _common_files(splits).items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
     return {
-        "splits": {split: len(numbers) for split, numbers in splits.items()},
-        "phrase_pairs": {split: sum(len(pairs[n]) for n in numbers) for split, numbers in splits.items()},
+        "splits": {split: len(listed) for split, listed in splits.items()},
+        "phrase_pairs": {split: sum(len(each.pairs) for each in listed) for split, listed in splits.items()},
         "unrelated_captions": len(unrelated),
-        "words": len(words),
-        **_write_texts(root, splits, texts),
+        "words": len(_words()),
+        "coco_captions": _counts(splits, lambda each: len(each.captioned.captions)),
+        "corpus_sentences": sum(_counts(splits, lambda each: len(each.sentences)).values()),
+        "expressions": _counts(splits, lambda each: sum(map(len, each.referred.expressions))),
+        "questions": _counts(splits, lambda each: len(each.questioned.questions)),
     }
 
 
-def _write_texts(root: Path, splits: Mapping[str, list[int]], texts: Mapping[int, Texts]) -> dict[str, Any]:
-    """Writes the COCO files and the corpus, and returns their part of the manifest."""
-    images = {split: [texts[number].image for number in numbers] for split, numbers in splits.items()}
-    annotations = root / "coco" / "annotations"
-    annotations.mkdir(parents=True, exist_ok=True)
-    for split in ("train", "val"):
-        _put_new(annotations / f"captions_{split}2014.json", scene_writers_coco.captions_file(images[split]))
-    listed = ((split, image) for split in SPLITS for image in images[split])
-    _put_new(root / "coco" / "dataset_coco.json", scene_writers_coco.karpathy_file(listed))
-    sentences = [texts[number].sentences for number in sorted(texts)]
-    _put_new(root / "corpus.txt", scene_writers_coco.corpus_file(sentences))
-    return {
-        "coco_captions": {split: sum(len(each.captions) for each in images[split]) for split in SPLITS},
-        "corpus_sentences": sum(map(len, sentences)),
+def _common_files(splits: Mapping[str, list[Texts]]) -> dict[str, str | bytes]:
+    """The files that are about all images of a split or of all, by their paths."""
+    everything = sorted(
+        (each for listed in splits.values() for each in listed), key=lambda each: each.captioned.number
+    )
+    files: dict[str, str | bytes] = {}
+    for split, listed in splits.items():
+        ids = (f"{each.captioned.image_id}\n" for each in listed)
+        files[f"flickr30k_entities/{split}.txt"] = "".join(ids)
+        files[f"vgp/{split}_data.csv"] = scene_writers.pairs_file(row for each in listed for row in each.pairs)
+        questioned = [each.questioned for each in listed]
+        questions, annotations = scene_writers_vqa.file_names(split)
+        files[f"vqa/{questions}"] = scene_writers_vqa.questions_file(questioned)
+        if split != "test":
+            captions = scene_writers_coco.captions_file(each.captioned for each in listed)
+            files[f"coco/annotations/captions_{split}2014.json"] = captions
+            files[f"vqa/{annotations}"] = scene_writers_vqa.annotations_file(questioned)
+    captioned = ((split, each.captioned) for split, listed in splits.items() for each in listed)
+    referred = {split: [each.referred for each in listed] for split, listed in splits.items()}
+    folder, all_referred = scene_writers_refcoco.NAME, [each.referred for each in everything]
+    return files | {
+        "coco/dataset_coco.json": scene_writers_coco.karpathy_file(captioned),
+        "corpus.txt": scene_writers_coco.corpus_file(each.sentences for each in everything),
+        f"{folder}/instances.json": scene_writers_refcoco.instances_file(all_referred),
+        f"{folder}/{scene_writers_refcoco.REFS_FILE}": scene_writers_refcoco.references_file(referred),
+        scene_writers_refcoco.DETECTIONS_FILE: scene_writers_refcoco.detections_file(all_referred),
+        "vocab.txt": scene_writers.vocabulary_file(_words()),
     }
 
 
-def _complete(root: Path, images: int, seed: int, num_proc: int) -> dict[str, Any]:
-    """Writes what finished scenes of an earlier time lack.
-
-    Raises:
-        DataError: A file of another content has one of the names.
-    """
-    with _mapper(num_proc) as mapped:
-        drawn = mapped(partial(_texts_of_number, seed, images), range(images))
-        texts = dict(enumerate(tqdm(drawn, total=images, desc="captions of scenes", unit="image", disable=None)))
-    return _write_texts(root, split_numbers(seed, images), texts)
+def _words() -> list[str]:
+    return sorted({*scene_annotators.vocabulary(), *scene_questions.vocabulary()})
 
 
-def _put_new(path: Path, text: str) -> None:
-    """As `_put`, unless the file is there; whoever put another there keeps it."""
-    if not path.exists():
-        _put(path, text)
-    elif path.read_bytes() != text.encode("utf-8"):
-        hint = "move it away"
-        raise DataError("a file of another content has the name of a file of the scenes", file=path, hint=hint)
+def _counts(splits: Mapping[str, list[Texts]], count_of: Callable[[Texts], int]) -> dict[str, int]:
+    return {split: sum(map(count_of, listed)) for split, listed in splits.items()}
 
 
 def _put(path: Path, text: str) -> None:
@@ -272,10 +333,6 @@ def _put(path: Path, text: str) -> None:
 
 def _draw_number(seed: int, images: int, root: Path, number: int) -> Drawn:
     return draw(seed, number, images, root)
-
-
-def _texts_of_number(seed: int, images: int, number: int) -> Texts:
-    return scene_texts(seed, number, images)
 
 
 @contextmanager
@@ -326,7 +383,7 @@ def _begin(root: Path, identity: dict[str, int]) -> None:
     root.mkdir(parents=True, exist_ok=True)
     (root / PARTIAL).write_text(json.dumps(identity) + "\n", encoding="utf-8")
     (root / MANIFEST).unlink(missing_ok=True)
-    for name in ("flickr30k_entities", "flickr30k-images", "vgp", "regions", "coco"):
+    for name in FOLDERS:
         if (root / name).exists():
             shutil.rmtree(root / name)
     for name in ("vocab.txt", "corpus.txt"):

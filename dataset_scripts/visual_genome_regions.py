@@ -102,10 +102,13 @@ class VisualGenomeRegions(LocalBuilder):
         for name in (REGIONS_FILE, IMAGES_FILE):
             if not self.config.path(name).is_file():
                 raise MissingFileError("the file is missing", file=self.config.path(name), hint=WHERE_TO_GET)
-        return [datasets.SplitGenerator(name=SPLITS[split], gen_kwargs={"split": split}) for split in wanted]
-
-    def _generate_examples(self, split: str) -> Iterator[tuple[str, Row]]:
         unwanted = read_ids(self.config.without_coco_ids) if self.config.without_coco_ids else set()
+        return [
+            datasets.SplitGenerator(name=SPLITS[split], gen_kwargs={"split": split, "unwanted": unwanted})
+            for split in wanted
+        ]
+
+    def _generate_examples(self, split: str, unwanted: set[str]) -> Iterator[tuple[str, Row]]:
         images = read_images(self.config.path(IMAGES_FILE))
         report = Report()
         for image_id, row in region_rows(self.config.path(REGIONS_FILE), images, unwanted, report):
