@@ -1,0 +1,81 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Which spans of a caption are phrases: those that are told, noun phrases by spaCy, or each content word."""
+
+import importlib.util
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+SPACY_MODEL = "en_core_web_sm"
+GIVEN, BY_SPACY, BY_WORDS = "given", f"noun phrases by spaCy ({SPACY_MODEL})", "each content word"
+
+# English words that name nothing one can see.
+FUNCTION_WORDS = frozenset(
+    "a about above across after against all along also am among an and another any are around as at be because been "
+    "before behind being below beneath beside between both but by can could did do does doing down during each either "
+    "every few for from had has have having he her hers him his how i if in inside into is it its itself just like "
+    "many may me might mine more most much my near neither next no nor not of off on onto or other our out outside "
+    "over own shall she should so some such than that the their them then there these they this those through to "
+    "together too toward towards under until up upon us very was we were what when where which while who whom whose "
+    "why will with within without would you your".split()
+)
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """A span of a caption: its text, and its first character and the one after its last."""
+
+    text: str
+    start: int
+    end: int
+
+
+def find_phrases(caption: str, wanted: Sequence[str] | None = None) -> tuple[list[Phrase], str]:
+    """The phrases of an English caption in its order, and which way they were found.
+
+    Args:
+        caption: the text.
+        wanted: phrases to find in it, whatever their case; one that is named twice is its first and second occurrence.
+            Without them: noun phrases where spaCy and its model are installed, else each content word.
+
+    Raises:
+        ValueError: a wanted phrase does not occur, or there is no phrase.
+    """
+    if wanted is not None:
+        phrases, way = _locate(caption, [phrase.strip() for phrase in wanted if phrase.strip()]), GIVEN
+    elif _has_spacy():
+        phrases, way = _noun_phrases(caption), BY_SPACY
+    else:
+        phrases, way = content_words(caption), BY_WORDS
+    if not phrases:
+        raise ValueError(f"caption {caption!r} has no phrases ({way}); expected a caption that names what is seen")
+    return phrases, way
+
+
+def _locate(caption: str, wanted: Sequence[str]) -> list[Phrase]:
+    found: list[Phrase] = []
+    for phrase in wanted:
+        taken = {other.start for other in found if other.text.lower() == phrase.lower()}
+        pattern = rf"(?<!\w){re.escape(phrase)}(?!\w)"
+        matches = [match for match in re.finditer(pattern, caption, re.IGNORECASE) if match.start() not in taken]
+        if not matches:
+            raise ValueError(f"phrase {phrase!r} does not occur in the caption {caption!r}")
+        found.append(Phrase(matches[0].group(), *matches[0].span()))
+    return sorted(found, key=lambda phrase: phrase.start)
+
+
+def content_words(caption: str) -> list[Phrase]:
+    """Every word that is no English function word."""
+    words = re.finditer(r"\w+(?:['’-]\w+)*", caption)
+    return [Phrase(word.group(), *word.span()) for word in words if word.group().lower() not in FUNCTION_WORDS]
+
+
+def _has_spacy() -> bool:
+    return all(importlib.util.find_spec(name) is not None for name in ("spacy", SPACY_MODEL))
+
+
+def _noun_phrases(caption: str) -> list[Phrase]:
+    import spacy
+
+    chunks = spacy.load(SPACY_MODEL)(caption).noun_chunks
+    return [Phrase(chunk.text, chunk.start_char, chunk.end_char) for chunk in chunks if chunk.root.pos_ != "PRON"]
