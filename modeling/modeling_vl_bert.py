@@ -569,7 +569,8 @@ class VLBertModel(VLBertPreTrainedModel):
         if add_pooling_layer is None:
             add_pooling_layer = config.use_pooler
         # CODEPATH: the public end-to-end checkpoints own the network that makes their region features from pixels.
-        self.vision_model = FastRCNNFeatures(config.vision_config) if config.vision_config is not None else None
+        vision_config: Any = config.vision_config
+        self.vision_model: Any = FastRCNNFeatures(vision_config) if vision_config is not None else None
         self.region_encoder = VLBertRegionEncoder(config)
         self.embeddings = VLBertEmbeddings(config)
         self.encoder = UnpaddedEncoder(config)
@@ -627,7 +628,7 @@ class VLBertModel(VLBertPreTrainedModel):
         batch_size, text_length = inputs_embeds.shape[:2]
         self._check_text(batch_size, text_length, attention_mask, token_type_ids)
         self.check_regions(region_features, region_boxes, region_attention_mask, pixel_values, image_sizes, batch_size)
-        if pixel_values is not None:
+        if pixel_values is not None and image_sizes is not None and region_boxes is not None:
             region_features = self.get_region_features(pixel_values, image_sizes, region_boxes, region_attention_mask)
         attention_kwargs: dict[str, Any] = {k: v for k, v in kwargs.items() if k not in _GROUNDING_INPUTS}
 
@@ -898,7 +899,7 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
         relationship_labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
             1 when the caption belongs to the image, 0 when not, -100 to leave a row out.
         """
-        regions = {
+        regions: dict[str, Any] = {
             "region_features": region_features,
             "region_boxes": region_boxes,
             "region_attention_mask": region_attention_mask,
@@ -906,7 +907,8 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
             "image_sizes": image_sizes,
         }
         if masked_regions is not None:
-            self.vl_bert.check_regions(**regions, batch_size=len(masked_regions))
+            given = [value for value in (region_features, pixel_values) if value is not None]
+            self.vl_bert.check_regions(**regions, batch_size=len(given[0] if given else masked_regions))
             regions = self._mask_regions(masked_regions, **regions)
         outputs = self.vl_bert(
             input_ids,
@@ -959,12 +961,12 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
     def _mask_regions(
         self,
         masked_regions: torch.Tensor,
-        region_features: torch.Tensor | None,
-        region_boxes: torch.Tensor | None,
-        region_attention_mask: torch.Tensor | None,
-        pixel_values: torch.Tensor | None,
-        image_sizes: torch.Tensor | None,
-    ) -> dict[str, torch.Tensor | None]:
+        region_features: Any,
+        region_boxes: Any,
+        region_attention_mask: Any,
+        pixel_values: Any,
+        image_sizes: Any,
+    ) -> dict[str, Any]:
         """The region inputs of [`VLBertModel`], the masked regions hidden."""
         if region_features is None and pixel_values is None:
             # Text alone; a collator may still give masks without columns.

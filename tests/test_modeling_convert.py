@@ -7,8 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from test_modeling_vl_bert_parity import CLOSE, GivenVisual, check_vgp, core_inputs, run_core, vgp_inputs
-from vl_bert_reference import as_checkpoint, load_fixture
+from test_modeling_vl_bert_parity import (
+    CLOSE,
+    GivenVisual,
+    check_vgp,
+    core_inputs,
+    image_weight,
+    run_core,
+    vgp_inputs,
+)
+from vl_bert_reference import as_checkpoint, list_shapes, load_fixture
 
 import modeling.conversion_vl_bert as conversion_vl_bert
 from modeling import VLBertForPreTraining, VLBertForVGP, VLBertModel
@@ -81,7 +89,8 @@ def test_a_pretraining_checkpoint_gives_the_reference_logits(convert):
     code, printed, _, directory = convert(content)
     assert code == 0
     assert "entries of the file that are no weights: optimizer, validation_monitor" in printed
-    assert "1 tensors: pixel network" in printed
+    assert "1 tensors: counter of batch norm, which is frozen" in printed
+    assert VLBertForPreTraining.from_pretrained(directory).config.vision_config is None
     model = VLBertForPreTraining.from_pretrained(directory).eval()
     assert model.config.relationship_head
     assert model.config.region_classes == 17
@@ -172,6 +181,109 @@ def test_heads_of_later_tasks_leave_the_base_model(convert):
     torch.testing.assert_close(words, state_dict["module.vlbert.word_embeddings.weight"])
 
 
+# -- end to end: the pixel network comes along
+
+LARGE = {"hidden": 1024, "layers": 24, "intermediate": 4096}
+TINY = {"hidden": 48, "layers": 2, "intermediate": 96, "vocab": 120, "positions": 64, "classes": 17}
+TINY_IMAGE = {"end_to_end": True, "widths": (4, 8, 16, 16, 32), "depths": (1, 2, 3, 2)}
+IMAGE = "module.image_feature_extractor."
+
+
+def image_checkpoint(shapes):
+    """Random tensors for the keys, the same under both names of the last stage and for words and decoder."""
+    state_dict = {key: image_weight(key, shape) for key, shape in shapes.items()}
+    for key in state_dict:
+        state_dict[key] = state_dict[key.replace("extractor.head.0.", "extractor.roi_head_feature_extractor.")]
+    words = "vlbert.word_embeddings.weight"
+    if words in state_dict:
+        state_dict["vlbert.mlm_head.predictions.decoder.weight"] = state_dict[words]
+    return as_checkpoint(state_dict)
+
+
+def pixel_checkpoint():
+    return image_checkpoint(list_shapes(**TINY, **TINY_IMAGE))
+
+
+def pixel_inputs():
+    return {
+        "input_ids": torch.tensor([[5, 6, 7], [8, 9, 10]]),
+        "pixel_values": 50 * torch.randn(2, 3, 64, 48),
+        "image_sizes": torch.tensor([[48, 64], [40, 30]]),
+        "region_boxes": torch.tensor([[[0.0, 0.0, 1.0, 1.0], [0.1, 0.2, 0.6, 0.9]]] * 2),
+    }
+
+
+@pytest.mark.parametrize("size", ["base", "large"])
+@pytest.mark.parametrize("kind", ["prec", "e2e"])
+def test_the_key_lists_of_these_tests_are_the_original_ones(shared: Path, size, kind):
+    lines = (shared / "parity" / "checkpoint_keys" / f"keys_pretrain_{size}_{kind}.tsv").read_text().splitlines()
+    original = dict(line.split("\t") for line in lines)
+    mine = list_shapes(**(LARGE if size == "large" else {}), end_to_end=kind == "e2e")
+    assert {key: str(shape) for key, shape in mine.items()} == original
+
+
+def test_an_end_to_end_checkpoint_brings_its_pixel_network(convert):
+    state_dict = pixel_checkpoint()
+    code, printed, _, directory = convert({"state_dict": state_dict})
+    assert code == 0
+    assert "second name of roi_head_feature_extractor" in printed
+    model = VLBertForPreTraining.from_pretrained(directory).eval()
+    vision = model.config.vision_config
+    assert (vision.depths, vision.hidden_sizes) == ([1, 2, 3, 2], [8, 16, 16, 32])
+    assert (vision.stride_in_1x1, vision.dilated_c5) == (True, True)
+    assert (model.config.region_masking, model.region_mask_embedding) == ("pixels", None)
+    account = json.loads((directory / "conversion.json").read_text())
+    assert account["initialised"] == []
+    assert {
+        key.rsplit(".", 1)[-1] for key in set(state_dict) - set(account["converted"]) if ".head.0." not in key
+    } == {"num_batches_tracked"}
+    weights = model.state_dict()
+    assert set(account["converted"].values()) == set(weights)
+    for key, name in account["converted"].items():
+        assert torch.equal(weights[name], state_dict[key]), key
+    masked = torch.tensor([[False, True]] * 2)
+    assert model(**pixel_inputs(), masked_regions=masked).mlm_logits.isfinite().all()
+
+
+def test_precomputed_checkpoints_mask_features(convert):
+    code, _, _, directory = convert(image_checkpoint(list_shapes(**TINY)))
+    assert code == 0
+    model = VLBertForPreTraining.from_pretrained(directory)
+    assert (model.config.vision_config, model.config.region_masking) == (None, "feature")
+    assert model.vl_bert.vision_model is None
+
+
+def test_a_task_checkpoint_brings_its_pixel_network(convert):
+    _, state_dict = vgp_checkpoint()
+    image = {key: shape for key, shape in list_shapes(**TINY, **TINY_IMAGE).items() if "extractor." in key}
+    state_dict = {**state_dict, **image_checkpoint(image)}
+    code, _, _, directory = convert(state_dict)
+    assert code == 0
+    model = VLBertForVGP.from_pretrained(directory).eval()
+    assert model.config.region_masking == "feature"
+    weight = model.vl_bert.vision_model.head[1].layer[2].convolution.weight
+    assert torch.equal(weight, state_dict[IMAGE + "roi_head_feature_extractor.1.conv3.weight"])
+    assert model(**pixel_inputs()).identification_logits.isfinite().all()
+
+
+def test_settings_without_a_trace_in_the_weights_can_be_given(convert, tmp_path):
+    fields = {"num_attention_heads": 4, "vision_config": {"dilated_c5": False, "roi_size": 7}}
+    (tmp_path / "fields.json").write_text(json.dumps(fields))
+    code, _, _, directory = convert(pixel_checkpoint(), "--config", str(tmp_path / "fields.json"))
+    assert code == 0
+    vision = VLBertForPreTraining.from_pretrained(directory).config.vision_config
+    assert (vision.dilated_c5, vision.roi_size, vision.depths) == (False, 7, [1, 2, 3, 2])
+
+
+def test_the_pixel_network_can_be_left_out(convert, tmp_path):
+    fields = {"num_attention_heads": 4, "vision_config": None, "region_feature_size": 32}
+    (tmp_path / "fields.json").write_text(json.dumps(fields))
+    code, printed, _, directory = convert(pixel_checkpoint(), "--config", str(tmp_path / "fields.json"))
+    assert code == 0
+    assert "no tensor of VLBertForPreTraining in this configuration" in printed
+    assert VLBertForPreTraining.from_pretrained(directory).vl_bert.vision_model is None
+
+
 @pytest.mark.parametrize("name", KEY_LISTS)
 def test_every_key_of_the_original_checkpoints_has_a_place_or_a_reason(shared: Path, name):
     lines = (shared / "parity" / "checkpoint_keys" / f"keys_{name}.tsv").read_text().splitlines()
@@ -193,11 +305,15 @@ def test_every_key_of_the_original_checkpoints_has_a_place_or_a_reason(shared: P
     places = {prefix + key: value.shape for key, value in model.state_dict().items()}
     for key, value in conversion.weights.items():
         assert places[key] == value.shape, key
-    # The raw-pixel checkpoints mask pixels and have no feature for it; only pre-training sees text without images.
+    # Only pre-training sees text without images.
     absent = {key.rsplit(".", 2)[-2] for key in set(places) - set(conversion.weights)}
-    assert absent <= {"region_mask_embedding", "text_only_visual_embedding"} | (
-        {"dense"} if name in ("vqa_base", "refcoco_base") else set()
-    )
+    assert absent <= {"text_only_visual_embedding"} | ({"dense"} if name in ("vqa_base", "refcoco_base") else set())
+    precomputed = name in ("pretrain_base_prec", "pretrain_large_prec", "vqa_base")
+    assert (config.vision_config is None) == precomputed
+    if not precomputed:
+        assert config.vision_config.depths == [3, 4, 23, 3]
+        assert any("vl_bert.vision_model." in key for key in conversion.weights)
+    assert (config.region_masking == "pixels") == (name in ("pretrain_base_e2e", "pretrain_large_e2e"))
 
 
 # -- wrong files: one line, exit code 2, nothing written
@@ -221,7 +337,16 @@ def wrong_files():
     wide = {**vgp, "module.image_feature_extractor.obj_downsample.1.weight": torch.zeros(48, 4224)}
     frozen = {**vgp, "module.vlbert.special_word_embeddings.weight": torch.zeros(9, 48)}
     twice = {**vgp, "object_linguistic_embeddings.weight": torch.zeros(1, 48)}
+    pixels = pixel_checkpoint()
+    stage = IMAGE + "roi_head_feature_extractor.1.conv2.weight"
+    two_heads = {**pixels, stage: pixels[stage] + 1.0}
     return {
+        "two heads": (two_heads, "head.0.1.conv2.weight differs from"),
+        "no stage": (without(pixels, "backbone.layer2."), "no tensor for stages.1.0.layer.2.convolution.weight"),
+        "no convolution": (
+            without(pixels, "backbone.layer3.1.conv1."),
+            "no tensor for vl_bert.vision_model.stages.2.1.layer.0.convolution.weight (1 of the pixel network",
+        ),
         "text": (b"not a checkpoint", "not a file that torch.save wrote"),
         "empty": (b"", "not a file that torch.save wrote"),
         "code": ({"state_dict": vgp, "x": RunsCode()}, "would run code and are not loaded"),
@@ -274,6 +399,14 @@ def test_the_head_count_cannot_be_guessed_from_odd_sizes(convert):
         ("{", "not JSON"),
         ("[1]", "holds a list, expected an object"),
         ('{"heads": 4}', "unknown configuration field heads"),
+        ('{"num_attention_heads": 4, "vision_config": {"depth": [1]}}', "unknown configuration field depth; expected"),
+        ('{"num_attention_heads": 4, "vision_config": 3}', "vision_config is 3, expected an object of fields"),
+        ('{"num_attention_heads": 4, "vision_config": {"depths": 3}}', "does not fit together"),
+        (
+            '{"num_attention_heads": 4, "vision_config": {"depths": [1, 1, 1, 1]}}',
+            "no tensor for vl_bert.vision_model.",
+        ),
+        ('{"num_attention_heads": 4, "region_masking": "pixels"}', 'region_masking "pixels" needs vision_config'),
         ('{"num_attention_heads": 5}', "must be a multiple of num_attention_heads"),
         ('{"num_attention_heads": 4, "vocab_size": 99}', "but the configuration expects (99, 48)"),
         (None, "cannot be read"),

@@ -169,6 +169,19 @@ def test_feature_masking_from_pixels_equals_that_from_features():
     assert not torch.allclose(mine, model(**inputs).mlm_logits)
 
 
+@pytest.mark.parametrize("masking", ["feature", "pixels"])
+def test_leaving_padding_out_keeps_the_loss(masking):
+    masked = torch.tensor([[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]).bool()
+    labels = torch.full((3, 7), -100)
+    labels[0, 1], labels[2, 2] = 4, 5
+    targets = {"labels": labels, "region_labels": torch.where(masked, 3, -100), "text_only": torch.tensor([0, 0, 1])}
+    losses = []
+    for unpad in (False, True):
+        model = make_pixel_model(VLBertForPreTraining, region_masking=masking, unpad=unpad)
+        losses.append(model(**make_inputs(), masked_regions=masked, **targets).loss)
+    torch.testing.assert_close(*losses, **CLOSE)
+
+
 # -- wrong inputs
 
 

@@ -14,7 +14,15 @@ from transformers import AutoConfig, AutoModel, AutoModelForPreTraining
 
 from modeling import OLDEST_TRANSFORMERS, VLBertConfig, VLBertForPreTraining, VLBertForVGP, VLBertModel
 
-CODE = ["check_transformers.py", "configuration_vl_bert.py", "modeling_vl_bert.py"]
+CODE = [
+    "check_transformers.py",
+    "configuration_fast_rcnn.py",
+    "configuration_vl_bert.py",
+    "modeling_fast_rcnn.py",
+    "modeling_vl_bert.py",
+    "roi_align.py",
+    "unpadding.py",
+]
 CLASSES = [VLBertModel, VLBertForPreTraining, VLBertForVGP]
 
 LOAD = """
