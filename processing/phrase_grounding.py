@@ -24,7 +24,9 @@ from typing import Any
 import numpy as np
 
 from .grounded_batch import DroppedPhrase
-from .region_columns import RegionColumns, find_bad_box, pairwise_iou, to_array
+from .number_arrays import to_array
+from .region_boxes import find_bad_box, pairwise_iou
+from .region_columns import RegionColumns
 from .sequence_layouts import EncodedTexts, TextColumns
 
 TRUNCATED = "truncated"
@@ -135,7 +137,7 @@ def ground_phrases(
     Of a phrase's `regions`, `entity_id` (when the batch has entity ids) and `boxes` the first that it has counts.
     """
     given = np.zeros((len(flat.records), regions.columns.shape[1]), dtype=bool)
-    boxes: list[tuple[int, Any]] = []
+    boxes: list[tuple[int, np.ndarray]] = []
     columns_of = _columns_by_entity(entity_ids, regions.counts)
     for index, record in enumerate(flat.records):
         if record.get("regions") is not None:
@@ -143,7 +145,7 @@ def ground_phrases(
         elif record.get("entity_id") is not None and columns_of is not None:
             given[index, columns_of[flat.example[index]].get(record["entity_id"], [])] = True
         elif record.get("boxes") is not None:
-            boxes += [(index, box) for box in record["boxes"]]
+            boxes += [(index, box) for box in _gold_boxes(flat, index)]
         elif record.get("entity_id") is not None:
             raise ValueError(f"{flat.name(index)}: has an entity_id, but region_entity_ids is not given.")
     if boxes:
@@ -178,7 +180,7 @@ def _columns_by_entity(entity_ids: Sequence[Any] | None, counts: np.ndarray) -> 
 
 def _checked_indices(flat: FlatPhrases, index: int, counts: np.ndarray) -> np.ndarray:
     count = counts[flat.example[index]]
-    indices = to_array(flat.records[index]["regions"]).reshape(-1)
+    indices = to_array(flat.records[index]["regions"], f"{flat.name(index)}, regions", kinds="iufb").reshape(-1)
     if indices.size and indices.dtype.kind not in "iu":
         raise ValueError(
             f"{flat.name(index)}: regions {indices.tolist()} are no integers; expected indices into the regions, "
@@ -193,17 +195,25 @@ def _checked_indices(flat: FlatPhrases, index: int, counts: np.ndarray) -> np.nd
     return indices
 
 
+def _gold_boxes(flat: FlatPhrases, index: int) -> np.ndarray:
+    """(n, 4)."""
+    given = flat.records[index]["boxes"]
+    array = to_array(given, f"{flat.name(index)}, boxes")
+    if array.size and (array.ndim != 2 or array.shape[1] != 4):
+        raise ValueError(f"{flat.name(index)}: boxes {given!r:.80}, expected [[x1, y1, x2, y2], ...].")
+    return array.reshape(-1, 4)
+
+
 def _match_boxes(
-    flat: FlatPhrases, boxes: list[tuple[int, Any]], given: np.ndarray, region_boxes: np.ndarray, threshold: float
+    flat: FlatPhrases,
+    boxes: list[tuple[int, np.ndarray]],
+    given: np.ndarray,
+    region_boxes: np.ndarray,
+    threshold: float,
 ) -> None:
     """Mark in `given` (F, G) the regions whose IoU with a gold box of the phrase reaches the threshold."""
     phrase = np.array([index for index, _ in boxes], dtype=np.int64)
-    wrong = next((index for index, box in boxes if not hasattr(box, "__len__") or len(box) != 4), None)
-    if wrong is not None:
-        raise ValueError(
-            f"{flat.name(wrong)}: boxes {flat.records[wrong]['boxes']!r}, expected [[x1, y1, x2, y2], ...]."
-        )
-    gold = np.array([to_array(box) for _, box in boxes], dtype=np.float32)
+    gold = np.array([box for _, box in boxes], dtype=np.float32)
     problem = find_bad_box(gold, pixels_hint=False)
     if problem is not None:
         raise ValueError(f"{flat.name(phrase[problem[0]])}: gold {problem[1]} (gold boxes are always normalised).")
@@ -235,7 +245,7 @@ def pair_phrases(
 
 def _checked_pairs(example: int, pairs: Any) -> np.ndarray:
     """(k, 2) int64."""
-    array = to_array([] if pairs is None else pairs)
+    array = to_array([] if pairs is None else pairs, f"Example {example}: phrase_pairs")
     if not array.size:
         return np.zeros((0, 2), dtype=np.int64)
     if array.dtype.kind not in "iu" or array.ndim != 2 or array.shape[1] != 2:

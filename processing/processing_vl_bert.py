@@ -11,18 +11,24 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Processor of VL-BERT: texts, region features and boxes, and labelled phrases become model inputs."""
+"""Processor of VL-BERT: texts, regions or images, and labelled phrases become model inputs."""
 
 from .check_processor_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
+from transformers.dynamic_module_utils import custom_object_save
 from transformers.processing_utils import ProcessorMixin
 from transformers.utils import auto_docstring, logging
 
+from .batch_arguments import as_batch
 from .grounded_batch import DroppedPhrase, GroundedBatch
+from .image_processing_fast_rcnn import FastRCNNImageProcessor
+from .image_regions import pixel_arrays, read_images
 from .phrase_grounding import (
     NO_TOKEN,
     REGIONS_CUT,
@@ -33,30 +39,31 @@ from .phrase_grounding import (
     pair_phrases,
     phrase_tokens,
 )
-from .region_columns import RegionColumns, build_regions
-from .sequence_layouts import EncodedTexts, TextColumns, arrange_columns, encode_texts, get_layout, kept_lengths
+from .region_columns import GivenRegions, RegionColumns, arrange_regions, check_boxes, check_features
+from .sequence_layouts import EncodedTexts, TextColumns, arrange_columns, encode_texts, get_layouts
+from .sequence_lengths import NO_LIMIT, fit_lengths, min_width
 
 logger = logging.get_logger(__name__)
-
-# A tokenizer without a limit has a huge number in the place of one.
-NO_LIMIT = 1_000_000
 
 
 @auto_docstring(
     custom_intro="""
-    Turns words and image regions into the inputs of VL-BERT. Region features are made beforehand by any detector;
-    the processor puts a region for the whole image in front of them.
+    Turns words and image regions into the inputs of VL-BERT. Region features are made beforehand, by a detector during
+    the call, or by the model from the pixels; the processor puts a region for the whole image in front of them.
     """
 )
 class VLBertProcessor(ProcessorMixin):
     def __init__(
         self,
         tokenizer: Any,
+        image_processor: FastRCNNImageProcessor | Mapping[str, Any] | None = None,
         max_regions: int = 100,
         region_feature_size: int = 2048,
         iou_threshold: float = 0.5,
     ) -> None:
         r"""
+        image_processor ([`FastRCNNImageProcessor`] or `dict`, *optional*):
+            Makes the pixels for a model that computes region features itself; as a dictionary its settings.
         max_regions (`int`, *optional*, defaults to 100):
             How many regions an image keeps, not counting the whole image. Without `region_scores` the first ones
             stay: give regions in the order of the detector's confidence.
@@ -77,16 +84,31 @@ class VLBertProcessor(ProcessorMixin):
                 f"max_regions={max_regions}, region_feature_size={region_feature_size}, "
                 f"iou_threshold={iou_threshold}: expected two positive integers and a number above 0 and at most 1."
             )
+        self.image_processor = _as_image_processor(image_processor)
         self.max_regions = max_regions
         self.region_feature_size = region_feature_size
         self.iou_threshold = iou_threshold
+
+    @classmethod
+    def get_attributes(cls) -> list[str]:
+        """The parts that a processor cannot be without; `image_processor` is kept with the settings."""
+        return ["tokenizer"]
+
+    def save_pretrained(self, save_directory: Any, push_to_hub: bool = False, **kwargs: Any) -> list[str]:
+        """As `ProcessorMixin.save_pretrained`; `AutoImageProcessor` finds the image processor in the directory too."""
+        if self.image_processor is not None:
+            Path(save_directory).mkdir(parents=True, exist_ok=True)
+            custom_object_save(self.image_processor, save_directory, config=self.image_processor)
+        return super().save_pretrained(save_directory, push_to_hub, **kwargs)
 
     @auto_docstring
     def __call__(
         self,
         text: str | Sequence[str],
-        text_pair: str | Sequence[str] | None = None,
+        text_pair: str | Sequence[str | None] | None = None,
         *,
+        images: Any = None,
+        detector: Any = None,
         region_features: Any = None,
         region_boxes: Any = None,
         image_sizes: Any = None,
@@ -95,10 +117,11 @@ class VLBertProcessor(ProcessorMixin):
         region_entity_ids: Any = None,
         phrases: Any = None,
         phrase_pairs: Any = None,
-        layout: str | None = None,
+        layout: str | Sequence[str] | None = None,
         padding: bool | str = True,
         truncation: bool | str = True,
         max_length: int | None = None,
+        max_sequence_length: int | None = None,
         pad_to_multiple_of: int | None = None,
         return_tensors: str | None = "pt",
     ) -> GroundedBatch:
@@ -107,20 +130,27 @@ class VLBertProcessor(ProcessorMixin):
             A text, or a batch of B texts. With a single `str` every other argument is that of one example, without
             the batch dimension; the outputs have it, with B = 1.
         text_pair (`str` or `list[str]`, *optional*):
-            Second texts, as many.
+            Second texts, as many; `None` in the list is an example with one text.
+        images (list of B images, or one array `(B, ...)`, *optional*):
+            Paths, PIL images or arrays, see [`open_image`]; `None` is an example without an image. With `region_boxes`
+            and the processor's `image_processor` the outputs hold pixels and no features; with `detector` no boxes are
+            needed.
+        detector (object with `extract(images)`, such as a [`RegionExtractor`], *optional*):
+            Finds the regions of `images`, and computes their features if it has a feature model; without one the
+            outputs hold pixels.
         region_features (list of B arrays `(n, region_feature_size)`, or one array `(B, n, ...)`, *optional*):
             NumPy or torch, any floating type. The number of regions n may differ. `None` in the list is an example
-            without an image. Without this argument the inputs are text only and have no region keys.
+            without an image. Without this argument and `images` the inputs are text only and have no region keys.
         region_boxes (list of B arrays `(n, 4)`, or one array `(B, n, 4)`, *optional*):
             Boxes (x1, y1, x2, y2) of the same regions: in pixels with `image_sizes`, else divided by image width and
             height. Up to 0.001 outside the image is clipped, more is an error.
         image_sizes (list of B pairs `(width, height)`, *optional*):
-            Sizes of the images in pixels; says that `region_boxes` are in pixels.
+            Sizes of the images in pixels, as the boxes were measured; says that `region_boxes` are in pixels.
         image_features (`(B, region_feature_size)`, or a list with `None` for some, *optional*):
             Feature of the whole image. By default the mean of all its region features, as in the public code's
             precomputed mode (zeros when it has no region).
         region_scores (list of B arrays `(n,)`, *optional*):
-            When an image has more than `max_regions` regions, those with the best scores stay, in their given order.
+            When an image has more regions than fit, those with the best scores stay, in their given order.
         region_entity_ids (list of B lists of n entries, *optional*):
             Entity of each region: an id, a list of ids, or `None`.
         phrases (list of B lists of dictionaries, *optional*):
@@ -131,9 +161,10 @@ class VLBertProcessor(ProcessorMixin):
             box, a phrase is ungrounded. Other keys are ignored.
         phrase_pairs (list of B arrays `(k, 2)`, *optional*):
             Pairs of indices into the example's phrases.
-        layout (`str`, *optional*):
-            Sequence layout: `"caption"` ([CLS] text [SEP]) or `"caption_pair"` ([CLS] text [SEP] text_pair [SEP],
-            token types 0 and 1). Chosen by the number of texts when not given.
+        layout (`str` or `list[str]`, *optional*):
+            Sequence layout, one for all or one an example: `"caption"` ([CLS] text [SEP]), `"caption_pair"` ([CLS]
+            text [SEP] text_pair [SEP], token types 0 and 1), or `"plain"` (no special tokens, as the VL-BERT public
+            code feeds its text corpus). One of the first two, by the number of texts, when not given.
         padding (`bool` or `str`, *optional*, defaults to `True`):
             `True` or `"longest"`, `"max_length"` (texts only), or `False` (all examples must have one length). Padding
             is always on the right.
@@ -142,6 +173,10 @@ class VLBertProcessor(ProcessorMixin):
             `[CLS]`, texts and `[SEP]` are longer than `max_length`.
         max_length (`int`, *optional*):
             Text columns an example may take; the tokenizer's `model_max_length` by default.
+        max_sequence_length (`int`, *optional*):
+            Columns that text, special tokens and regions, the whole image counted, may take together, END not counted.
+            Over it, the longer side loses one at a time (VL-BERT public code): a region where those are more, else a
+            word piece. The special tokens and the whole image stay.
         pad_to_multiple_of (`int`, *optional*):
             Makes T a multiple of this.
         return_tensors (`str`, *optional*, defaults to `"pt"`):
@@ -151,11 +186,14 @@ class VLBertProcessor(ProcessorMixin):
             [`GroundedBatch`]: With T text columns, R regions, the whole image first, P phrases and K pairs:
 
             - `input_ids`, `attention_mask`, `token_type_ids`: (B, T) int64.
-            - `region_features` (B, R, `region_feature_size`) and `region_boxes` (B, R, 4, in [0, 1]) float32,
-              `region_attention_mask` (B, R) int64, `region_candidate_mask` (B, R) bool, which is False for the whole
-              image and padding. Only with `region_features`.
-            - `phrase_mask` (B, P, T) bool, and `phrase_regions` (B, P, R) bool with `region_features`: the tokens and
-              the regions of each phrase. The whole image never belongs to a phrase. Only with `phrases`.
+            - `region_features` (B, R, `region_feature_size`) float32 where they were given or found; else, for a model
+              that makes its own, `pixel_values` (B, 3, H, W) float32 and `image_sizes` (B, 2) int64, width and height
+              in pixels of each image inside the padded canvas, (0, 0) without an image.
+            - `region_boxes` (B, R, 4) float32 in [0, 1], the whole image as (0, 0, 1, 1), `region_attention_mask`
+              (B, R) int64, `region_candidate_mask` (B, R) bool, which is False for the whole image and padding. Only
+              with regions or images.
+            - `phrase_mask` (B, P, T) bool, and with regions `phrase_regions` (B, P, R) bool: the tokens and the
+              regions of each phrase. The whole image never belongs to a phrase. Only with `phrases`.
             - `phrase_pairs` (B, K, 2) int64, -1 for padding. Only with `phrase_pairs`.
 
             `dropped_phrases` of the result lists every labelled phrase that was cut. Rows of phrases and pairs keep
@@ -163,9 +201,10 @@ class VLBertProcessor(ProcessorMixin):
 
         Raises:
             ValueError: For regions that do not fit the arguments above (features of another width, another number of
-                boxes, NaN, boxes inverted, outside the image, or in pixels without `image_sizes`), a span outside its
-                text, an index out of range, or an `entity_id` without `region_entity_ids`. The
-                message names the example and the region or phrase.
+                boxes, NaN, no numbers, boxes inverted, outside the image, or in pixels without `image_sizes`), an
+                image that cannot be read, images without boxes or detector, a span outside its text, an index out of
+                range, or an `entity_id` without `region_entity_ids`. The message names the example and the region,
+                phrase or file.
 
         Example:
 
@@ -194,6 +233,7 @@ class VLBertProcessor(ProcessorMixin):
         ```
         """
         given = {
+            "images": images,
             "region_features": region_features,
             "region_boxes": region_boxes,
             "image_sizes": image_sizes,
@@ -203,14 +243,27 @@ class VLBertProcessor(ProcessorMixin):
             "phrases": phrases,
             "phrase_pairs": phrase_pairs,
         }
-        texts, given = _as_batch(text, text_pair, given)
+        texts, text_counts, given = as_batch(text, text_pair, given)
+        layouts = get_layouts(layout, text_counts)
+        given, pictures = read_images(given, self.image_processor, detector)
+        regions = self._given_regions(given, pictures)
         encoded = encode_texts(self.tokenizer, texts)
-        columns = self._text_columns(layout, encoded, padding, truncation, max_length, pad_to_multiple_of)
-        regions = self._region_columns(given)
-        data = {**columns.arrays, **({} if regions is None else regions.arrays)}
+        limit = min(self.tokenizer.model_max_length if max_length is None else max_length, NO_LIMIT)
+        kept, room = fit_lengths(
+            layouts,
+            encoded.lengths,
+            self._region_counts(regions, len(layouts)),
+            truncation,
+            limit,
+            max_sequence_length,
+        )
+        width = min_width(padding, limit, kept.sum(axis=0) + [layout.special_count for layout in layouts])
+        columns = arrange_columns(layouts, self.tokenizer, encoded, kept, width, pad_to_multiple_of or 1)
+        arranged = None if regions is None else self._arranged(regions, room - 1, given)
+        data = {**columns.arrays, **self._pixel_arrays(pictures), **({} if arranged is None else arranged.arrays)}
         dropped: list[list[DroppedPhrase]] = [[] for _ in texts[0]]
         if given["phrases"] is not None:
-            phrase_data, dropped = self._phrase_arrays(texts, encoded, columns, regions, given)
+            phrase_data, dropped = self._phrase_arrays(texts, encoded, columns, arranged, given)
             data.update(phrase_data)
         elif given["phrase_pairs"] is not None:
             raise ValueError("phrase_pairs are given without phrases; they are indices into them.")
@@ -222,55 +275,50 @@ class VLBertProcessor(ProcessorMixin):
     @property
     def model_input_names(self) -> list[str]:
         """Every key a batch may have; models that do not need one ignore it."""
+        pixels = [] if self.image_processor is None else self.image_processor.model_input_names
         regions = ["region_features", "region_boxes", "region_attention_mask", "region_candidate_mask"]
         return [
             "input_ids",
             "attention_mask",
             "token_type_ids",
+            *pixels,
             *regions,
             "phrase_mask",
             "phrase_regions",
             "phrase_pairs",
         ]
 
-    def _text_columns(
-        self,
-        layout: str | None,
-        encoded: EncodedTexts,
-        padding: bool | str,
-        truncation: bool | str,
-        max_length: int | None,
-        pad_to_multiple_of: int | None,
-    ) -> TextColumns:
-        text_count = len(encoded.lengths)
-        spec = get_layout(layout or ("caption", "caption_pair")[text_count - 1], text_count)
-        limit = min(self.tokenizer.model_max_length if max_length is None else max_length, NO_LIMIT)
-        kept = encoded.lengths
-        if truncation not in (False, None, "do_not_truncate"):
-            strategy = "longest_first" if truncation is True else str(truncation)
-            if limit < spec.special_count:
-                raise ValueError(f"max_length={limit} leaves no room for {spec.special_count} special tokens.")
-            kept = kept_lengths(kept, limit - spec.special_count, strategy)
-        width = _min_width(padding, limit, kept.sum(axis=0) + spec.special_count)
-        return arrange_columns(spec, self.tokenizer, encoded, kept, width, pad_to_multiple_of or 1)
-
-    def _region_columns(self, given: Mapping[str, Any]) -> RegionColumns | None:
+    def _given_regions(
+        self, given: Mapping[str, Any], pictures: Sequence[Image.Image | None] | None
+    ) -> GivenRegions | None:
+        boxes, sizes = given["region_boxes"], given["image_sizes"]
+        if pictures is not None:
+            return check_boxes(boxes, np.array([picture is not None for picture in pictures]), sizes)
         if given["region_features"] is None:
             orphans = [name for name in given if name.startswith(("region", "image")) and given[name] is not None]
             if orphans:
-                raise ValueError(f"{', '.join(orphans)} given without region_features.")
+                raise ValueError(f"{', '.join(orphans)} given without region_features or images.")
             return None
-        if given["region_boxes"] is None:
+        if boxes is None:
             raise ValueError("region_features are given without region_boxes; every region needs its box.")
-        return build_regions(
-            given["region_features"],
-            given["region_boxes"],
-            given["image_sizes"],
-            given["image_features"],
-            given["region_scores"],
-            self.max_regions,
-            self.region_feature_size,
+        return check_features(given["region_features"], boxes, sizes, self.region_feature_size)
+
+    def _region_counts(self, regions: GivenRegions | None, batch_size: int) -> np.ndarray:
+        """(B,) columns that the regions may take, the whole image counted."""
+        if regions is None:
+            return np.zeros(batch_size, dtype=np.int64)
+        return np.where(regions.has_image, 1 + np.minimum(regions.counts, self.max_regions), 0)
+
+    def _arranged(self, regions: GivenRegions, limits: np.ndarray, given: Mapping[str, Any]) -> RegionColumns:
+        limits = np.maximum(limits, 0)
+        return arrange_regions(
+            regions, limits, given["image_features"], given["region_scores"], self.region_feature_size
         )
+
+    def _pixel_arrays(self, pictures: Sequence[Image.Image | None] | None) -> dict[str, np.ndarray]:
+        if pictures is None or self.image_processor is None:
+            return {}
+        return pixel_arrays(pictures, self.image_processor)
 
     def _phrase_arrays(
         self,
@@ -299,39 +347,15 @@ class VLBertProcessor(ProcessorMixin):
         return data, dropped
 
 
-def _as_batch(
-    text: str | Sequence[str], text_pair: str | Sequence[str] | None, given: dict[str, Any]
-) -> tuple[list[list[str]], dict[str, Any]]:
-    """Lists of texts, first and second, and the other arguments, all with a batch dimension and of one length."""
-    if isinstance(text, str):
-        text, text_pair = [text], None if text_pair is None else [text_pair]  # type: ignore[list-item]
-        given = {name: None if value is None else [value] for name, value in given.items()}
-    texts = [text] if text_pair is None else [text, text_pair]
-    for name, value in {"text": text, "text_pair": text_pair}.items():
-        if isinstance(value, str) or not all(isinstance(item, str) for item in value or ()):
-            raise ValueError(f"{name} must be a str, or a list of str as `text` is; found {value!r:.80}.")
-    if not len(text):
-        raise ValueError("The batch is empty: `text` has no entry.")
-    for name, value in {"text_pair": text_pair, **given}.items():
-        if value is not None and len(value) != len(text):
-            raise ValueError(
-                f"{name} has {len(value)} entries, but `text` has {len(text)}: one an example is expected."
-            )
-    return [list(row) for row in texts], given
-
-
-def _min_width(padding: bool | str, limit: int, lengths: np.ndarray) -> int:
-    if padding in (True, "longest"):
-        return 0
-    if padding == "max_length":
-        if limit >= NO_LIMIT:
-            raise ValueError("padding='max_length' needs max_length, since the tokenizer has no model_max_length.")
-        return limit
-    if padding not in (False, None, "do_not_pad"):
-        raise ValueError(f"Unknown padding {padding!r}; known: True, 'longest', 'max_length', False.")
-    if len(set(lengths.tolist())) > 1:
-        raise ValueError(f"padding=False, but the examples have {lengths.tolist()} tokens; use padding=True.")
-    return 0
+def _as_image_processor(value: Any) -> FastRCNNImageProcessor | None:
+    """The image processor itself, or a new one of its settings (also of a copy of the class, loaded with a model)."""
+    if value is None or isinstance(value, FastRCNNImageProcessor):
+        return value
+    settings = value.to_dict() if hasattr(value, "to_dict") else value
+    name = FastRCNNImageProcessor.__name__
+    if not isinstance(settings, Mapping) or settings.get("image_processor_type", name) != name:
+        raise ValueError(f"image_processor: {type(value).__name__}, expected a {name} or its settings.")
+    return FastRCNNImageProcessor.from_dict(dict(settings))
 
 
 def _warn_about(dropped: list[list[DroppedPhrase]], phrase_count: int) -> None:

@@ -16,6 +16,7 @@
 Shapes: S texts of an example, B batch, L tokens of the longest text, T columns of the text part.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -54,6 +55,8 @@ SEQUENCE_LAYOUTS = {
         SequenceLayout("caption", (("cls_token", 0), (0, 0), ("sep_token", 0))),
         # [CLS] text [SEP] text_pair [SEP]
         SequenceLayout("caption_pair", (("cls_token", 0), (0, 0), ("sep_token", 0), (1, 1), ("sep_token", 1))),
+        # text, as the VL-BERT public code feeds its text corpus
+        SequenceLayout("plain", ((0, 0),)),
     )
 }
 
@@ -84,14 +87,33 @@ class TextColumns:
     first: np.ndarray
 
 
-def get_layout(name: str, text_count: int) -> SequenceLayout:
-    """Look a layout up by name; `ValueError` for an unknown name or one made for another number of texts."""
+def get_layouts(names: str | Sequence[str] | None, text_counts: Sequence[int]) -> list[SequenceLayout]:
+    """The layout of each of B examples.
+
+    Args:
+        names: One name for all or B names; by default "caption" for an example of one text, "caption_pair" for two.
+        text_counts: How many texts each example has.
+
+    Raises:
+        ValueError: An unknown name, or a layout made for another number of texts.
+    """
+    if names is None:
+        names = [("caption", "caption_pair")[count - 1] for count in text_counts]
+    names = [names] * len(text_counts) if isinstance(names, str) else list(names)
+    if len(names) != len(text_counts):
+        raise ValueError(f"layout has {len(names)} entries, but `text` has {len(text_counts)}.")
+    return [_get_layout(i, name, count) for i, (name, count) in enumerate(zip(names, text_counts, strict=True))]
+
+
+def _get_layout(example: int, name: str, text_count: int) -> SequenceLayout:
     layout = SEQUENCE_LAYOUTS.get(name)
     if layout is None:
-        raise ValueError(f"Unknown sequence layout {name!r}; known: {', '.join(sorted(SEQUENCE_LAYOUTS))}.")
+        raise ValueError(
+            f"Example {example}: Unknown sequence layout {name!r}; known: {', '.join(sorted(SEQUENCE_LAYOUTS))}."
+        )
     if layout.text_count != text_count:
         raise ValueError(
-            f"Layout {name!r} takes {layout.text_count} text(s) an example, found {text_count}; "
+            f"Example {example}: Layout {name!r} takes {layout.text_count} text(s) an example, found {text_count}; "
             "give or leave out `text_pair`, or name another layout."
         )
     return layout
@@ -122,12 +144,12 @@ def encode_texts(tokenizer: Any, texts: list[list[str]]) -> EncodedTexts:
     return EncodedTexts(ids.reshape(*shape, -1), spans.reshape(*shape, -1, 2), lengths.reshape(shape))
 
 
-def kept_lengths(lengths: np.ndarray, budget: int, strategy: str) -> np.ndarray:
+def kept_lengths(lengths: np.ndarray, budget: np.ndarray, strategy: str) -> np.ndarray:
     """Number of pieces of each text that fit, cutting at the texts' ends.
 
     Args:
         lengths: (S, B) int64 with S of 1 or 2.
-        budget: Columns for the texts of one example.
+        budget: (B,) int64, columns for the texts of each example.
         strategy: `"longest_first"` (the longer text gives first; the same numbers as the tokenizers library),
             `"only_first"` or `"only_second"`.
 
@@ -144,14 +166,15 @@ def kept_lengths(lengths: np.ndarray, budget: int, strategy: str) -> np.ndarray:
     if (room < 0).any():
         example = int(np.argmax(room < 0))
         raise ValueError(
-            f"Example {example}: {strategy} cannot make {lengths[:, example].tolist()} tokens fit into {budget}; "
+            f"Example {example}: {strategy} cannot make {lengths[:, example].tolist()} tokens fit into "
+            f"{budget[example]}; "
             "raise max_length or use truncation='longest_first'."
         )
     kept[cut] = np.minimum(lengths[cut], room)
     return kept
 
 
-def _cut_longest_first(lengths: np.ndarray, budget: int) -> np.ndarray:
+def _cut_longest_first(lengths: np.ndarray, budget: np.ndarray) -> np.ndarray:
     if len(lengths) == 1:
         return np.minimum(lengths, budget)
     short, long = lengths.argmin(axis=0), 1 - lengths.argmin(axis=0)
@@ -163,29 +186,36 @@ def _cut_longest_first(lengths: np.ndarray, budget: int) -> np.ndarray:
 
 
 def arrange_columns(
-    layout: SequenceLayout, tokenizer: Any, texts: EncodedTexts, kept: np.ndarray, min_width: int, multiple_of: int
+    layouts: Sequence[SequenceLayout],
+    tokenizer: Any,
+    texts: EncodedTexts,
+    kept: np.ndarray,
+    min_width: int,
+    multiple_of: int,
 ) -> TextColumns:
     """Write special tokens and the kept pieces of the texts into their columns, padded on the right.
 
     T is at least `min_width`, at least the longest example, and a multiple of `multiple_of`.
     """
-    batch = kept.shape[1]
-    width = max(min_width, int(kept.sum(axis=0).max(initial=0)) + layout.special_count)
-    shape = (batch, -(-width // multiple_of) * multiple_of)
+    specials = np.array([layout.special_count for layout in layouts])
+    width = max(min_width, int((kept.sum(axis=0) + specials).max(initial=0)))
+    shape = (kept.shape[1], -(-width // multiple_of) * multiple_of)
     ids = np.full(shape, tokenizer.pad_token_id, dtype=np.int64)
     types = np.zeros(shape, dtype=np.int64)
-    first = np.zeros_like(kept)
-    rows, end = np.arange(batch), np.zeros(batch, dtype=np.int64)
-    for piece, token_type in layout.pieces:
-        if isinstance(piece, str):
-            ids[rows, end] = getattr(tokenizer, f"{piece}_id")
-            types[rows, end] = token_type
-            end = end + 1
-            continue
-        row, token = np.nonzero(np.arange(texts.ids.shape[2]) < kept[piece][:, None])
-        ids[row, end[row] + token] = texts.ids[piece, row, token]
-        types[row, end[row] + token] = token_type
-        first[piece] = end
-        end = end + kept[piece]
+    first, end = np.zeros_like(kept), np.zeros(len(specials), dtype=np.int64)
+    for layout in dict.fromkeys(layouts):
+        rows = np.array([i for i, other in enumerate(layouts) if other == layout])
+        for piece, token_type in layout.pieces:
+            if isinstance(piece, str):
+                ids[rows, end[rows]] = getattr(tokenizer, f"{piece}_id")
+                types[rows, end[rows]] = token_type
+                end[rows] += 1
+                continue
+            row, token = np.nonzero(np.arange(texts.ids.shape[2]) < kept[piece, rows, None])
+            row = rows[row]
+            ids[row, end[row] + token] = texts.ids[piece, row, token]
+            types[row, end[row] + token] = token_type
+            first[piece, rows] = end[rows]
+            end[rows] += kept[piece, rows]
     mask = (np.arange(shape[1]) < end[:, None]).astype(np.int64)
     return TextColumns({"input_ids": ids, "attention_mask": mask, "token_type_ids": types}, kept, first)

@@ -191,6 +191,10 @@ def test_ragged_and_empty_batches_of_phrases():
         ({"text": 0, "start": 0, "end": 3, "entity_id": "1"}, "region_entity_ids is not given"),
         ({"text": 0, "start": 0, "end": 3, "boxes": [[0, 0, 30, 30]]}, "gold box .* outside .* always normalised"),
         ({"text": 0, "start": 0, "end": 3, "boxes": [[0.5, 0, 0.1, 1]]}, "gold box .* is inverted"),
+        ({"text": 0, "start": 0, "end": 3, "boxes": [[0, 0, 1, 1], [0]]}, "phrase 1, boxes: .* rows of one length"),
+        ({"text": 0, "start": 0, "end": 3, "boxes": "abcd"}, "phrase 1, boxes: values of type <U4"),
+        ({"text": 0, "start": 0, "end": 3, "boxes": 7}, r"expected \[\[x1, y1, x2, y2\], ...\]"),
+        ({"text": 0, "start": 0, "end": 3, "regions": "0"}, "phrase 1, regions: values of type <U1"),
         ({"text": 0, "start": 0, "end": 3, "boxes": [0, 0, 1, 1]}, r"expected \[\[x1, y1, x2, y2\], ...\]"),
     ],
 )

@@ -99,7 +99,7 @@ def broken(array: np.ndarray, index: tuple, value: float) -> np.ndarray:
             r"Example 1: region features of shape \(3, 5\), expected \(regions, 6\)",
         ),
         ({"region_features": np.zeros(6)}, r"Example 1: region features of shape \(6,\)"),
-        ({"region_boxes": BOXES[:2]}, r"Example 1: boxes of shape \(2, 4\) for 3 region features"),
+        ({"region_boxes": BOXES[:2]}, r"Example 1: boxes of shape \(2, 4\) for 3 regions"),
         ({"region_features": broken(features(3), (2, 4), np.nan)}, "Example 1: NaN or infinity .* region 2"),
         ({"region_features": broken(features(3), (0, 0), np.inf)}, "Example 1: NaN or infinity .* region 0"),
         ({"region_boxes": broken(BOXES, (1, 2), np.nan)}, "Example 1, region 1: .* NaN"),
@@ -108,6 +108,14 @@ def broken(array: np.ndarray, index: tuple, value: float) -> np.ndarray:
         ({"region_boxes": BOXES * 300}, r"Example 1, region 0: .* outside .* pixel boxes need image_sizes"),
         ({"image_features": np.zeros(5)}, r"Example 1: image feature of shape \(5,\)"),
         ({"image_features": np.full(6, np.nan)}, "Example 1: NaN or infinity .* whole-image feature"),
+        ({"region_features": [[1.0] * 6, [1.0] * 5]}, "Example 1: region_features: .* in rows of one length"),
+        ({"region_features": np.ones((3, 6), dtype=bool)}, "Example 1: region_features: values of type bool"),
+        ({"region_features": "abc"}, "Example 1: region_features: values of type <U3"),
+        ({"region_features": [[None] * 6] * 3}, "Example 1: region_features: values of type object"),
+        ({"region_boxes": [["0", "0", "1", "1"]] * 3}, "Example 1: region_boxes: values of type <U1, such as .*'0'"),
+        ({"region_boxes": [[0, 0, 1, 1], [0, 0, 1]]}, "Example 1: region_boxes: .* in rows of one length"),
+        ({"image_features": ["a"] * 6}, "Example 1: image_features: values of type <U1"),
+        ({"region_scores": ["1", "2", "3"]}, "Example 1: region_scores: values of type <U1"),
         ({"region_scores": [1.0, 2.0]}, r"Example 1: region_scores of shape \(2,\) for 3 regions"),
     ],
 )
@@ -126,6 +134,8 @@ def test_sizes_that_do_not_go_with_the_boxes():
         make_processor()("a", **batch, image_sizes=(640, 480))
     with pytest.raises(ValueError, match=r"image size \(inf, 480\), expected \(width, height\)"):
         make_processor()("a", **batch, image_sizes=(float("inf"), 480))
+    with pytest.raises(ValueError, match="Example 0: image_sizes: values of type <U3"):
+        make_processor()("a", **batch, image_sizes=("640", "480"))
     with pytest.raises(ValueError, match=r"image size \(640, 0\), expected \(width, height\)"):
         make_processor()("a", **batch, image_sizes=(640, 0))
     with pytest.raises(ValueError, match=r"outside the image.* after division"):

@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizer
 
 import processing
 from processing import SEQUENCE_LAYOUTS, VLBertProcessor
-from tests.processing_helpers import make_processor, make_tokenizer
+from tests.processing_helpers import make_processor, make_tokenizer, span
 
 WORDS = "a an the man woman in red shirt dogs running umbrella cafe zebra , .".split()
 
@@ -79,6 +79,10 @@ def test_padding_is_on_the_right_whatever_the_tokenizer_prefers():
         ((["a"],), {"truncation": "middle", "max_length": 8}, "Unknown truncation 'middle'"),
         ((["a"],), {"max_length": 1}, "max_length=1 leaves no room"),
         ((["a"],), {"layout": "answer"}, "Unknown sequence layout 'answer'; known: caption, caption_pair"),
+        ((["a", "a"],), {"layout": ["caption"]}, "layout has 1 entries, but `text` has 2"),
+        ((["a", "a"],), {"layout": ["caption", "plane"]}, "Example 1: Unknown sequence layout 'plane'"),
+        ((["a", "a"], ["a", None]), {"layout": "caption_pair"}, r"Example 1: Layout 'caption_pair' takes 2 text\(s\)"),
+        ((["a"],), {"phrases": 7}, "phrases: 7, expected a list with an entry for each of 1 texts"),
         ((["a"],), {"layout": "caption_pair"}, r"takes 2 text\(s\) an example, found 1"),
         ((["a"], ["a", "a"]), {}, "text_pair has 2 entries, but `text` has 1"),
         ((["a"], "a"), {}, "text_pair must be a str, or a list of str"),
@@ -135,7 +139,8 @@ def test_a_single_text_is_a_batch_of_one_and_lists_are_plain():
 
 
 def test_layouts_say_where_things_stand():
-    assert set(SEQUENCE_LAYOUTS) == {"caption", "caption_pair"}
+    assert set(SEQUENCE_LAYOUTS) == {"caption", "caption_pair", "plain"}
+    assert SEQUENCE_LAYOUTS["plain"].special_count == 0
     assert (SEQUENCE_LAYOUTS["caption_pair"].text_count, SEQUENCE_LAYOUTS["caption_pair"].special_count) == (2, 3)
 
 
@@ -153,3 +158,25 @@ def test_docstring_example_runs():
     assert len(example.examples) > 5
     results = doctest.DocTestRunner().run(example)
     assert results.failed == 0
+
+
+def test_layouts_may_differ_within_a_batch():
+    """Each row equals the one it is in a batch of its own."""
+    texts, pairs = ["a man", "two dogs on a shirt", "a dog"], [None, None, "the ball"]
+    inputs = make_processor()(texts, pairs, layout=["caption", "plain", "caption_pair"])
+    assert inputs["input_ids"].shape == (3, 7)
+    for row, (text, pair, layout) in enumerate(zip(texts, pairs, ["caption", "plain", "caption_pair"], strict=True)):
+        alone = make_processor()(text, pair, layout=layout)
+        length = alone["input_ids"].shape[1]
+        for key, value in alone.items():
+            assert torch.equal(inputs[key][row, :length], value[0]) and not inputs[key][row, length:].any()
+    assert (
+        make_tokenizer().decode(inputs["input_ids"][1][: inputs["attention_mask"][1].sum()]) == "two dogs on a shirt"
+    )
+    found = make_processor()(texts, pairs)["token_type_ids"].tolist()
+    assert found == [[0] * 8, [0] * 8, [0, 0, 0, 0, 1, 1, 1, 0]]
+
+
+def test_phrases_of_plain_text_start_at_column_zero():
+    inputs = make_processor()("a man", layout="plain", phrases=[span("a man", "man")])
+    assert inputs["phrase_mask"].tolist() == [[[False, True]]]

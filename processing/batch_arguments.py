@@ -1,0 +1,55 @@
+# Copyright 2026 The grounded-attention authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Arguments of one example or of a batch -> arguments of a batch, counted."""
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def as_batch(
+    text: str | Sequence[str], text_pair: str | Sequence[str | None] | None, given: dict[str, Any]
+) -> tuple[list[list[str]], list[int], dict[str, Any]]:
+    """Lists of texts, first and second, how many each example has, and the other arguments, one entry an example.
+
+    Raises:
+        ValueError: Something else in the place of texts, no example at all, or another number of entries.
+    """
+    if isinstance(text, str):
+        images = given["images"]
+        text, text_pair = [text], None if text_pair is None else [text_pair]  # type: ignore[list-item]
+        given = {name: None if value is None else [value] for name, value in given.items()}
+        # A list of one image is as usual elsewhere as the image itself.
+        given["images"] = list(images) if isinstance(images, (list, tuple)) else given["images"]
+    _check_texts("text", text, (str,))
+    _check_texts("text_pair", [] if text_pair is None else text_pair, (str, type(None)))
+    if not len(text):
+        raise ValueError("The batch is empty: `text` has no entry.")
+    for name, value in {"text_pair": text_pair, **given}.items():
+        if value is None:
+            continue
+        if isinstance(value, (str, bytes)) or not hasattr(value, "__len__"):
+            raise ValueError(f"{name}: {value!r:.60}, expected a list with an entry for each of {len(text)} texts.")
+        if len(value) != len(text):
+            raise ValueError(
+                f"{name} has {len(value)} entries, but `text` has {len(text)}: one an example is expected."
+            )
+    if text_pair is None:
+        return [list(text)], [1] * len(text), given
+    return [list(text), [pair or "" for pair in text_pair]], [1 + (pair is not None) for pair in text_pair], given
+
+
+def _check_texts(name: str, texts: Any, types: tuple[type, ...]) -> None:
+    wrong = isinstance(texts, str) or not hasattr(texts, "__len__")
+    if wrong or not all(isinstance(item, types) for item in texts):
+        raise ValueError(f"{name} must be a str, or a list of str as `text` is; found {texts!r:.80}.")

@@ -1,0 +1,43 @@
+# Copyright 2026 The grounded-attention authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Whatever a user gives for numbers -> a NumPy array, or one error that says whose numbers they are."""
+
+from typing import Any
+
+import numpy as np
+
+
+def to_array(value: Any, name: str, kinds: str = "iuf") -> np.ndarray:
+    """NumPy view of an array, a torch tensor (any device, bfloat16 too) or nested lists.
+
+    Args:
+        value: The numbers.
+        name: What an error calls them, such as "Example 3: region_boxes".
+        kinds: Kinds of NumPy types that are allowed: integers, unsigned ones and floats.
+
+    Raises:
+        ValueError: Rows of different lengths, or text, truth values, objects, `None` in the place of numbers.
+    """
+    try:
+        if hasattr(value, "detach"):
+            value = value.detach().cpu()
+            value = value.float() if "bfloat16" in str(value.dtype) else value
+        array = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"{name}: {value!r:.60} is no array; expected numbers, in rows of one length where there are rows."
+        ) from error
+    if array.size and array.dtype.kind not in kinds:
+        raise ValueError(f"{name}: values of type {array.dtype}, such as {array.flat[0]!r:.40}; expected numbers.")
+    return array

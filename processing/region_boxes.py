@@ -1,0 +1,130 @@
+# Copyright 2026 The grounded-attention authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Boxes of a batch: checked, normalised, padded, compared.
+
+Shapes: B batch, n regions given for an image, G = max n over the batch.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .number_arrays import to_array
+
+# How far outside the image a normalised coordinate may lie (rounding in a source file) and still be clipped.
+BOX_TOLERANCE = 1e-3
+
+
+def count_boxes(boxes: Sequence[Any], has_image: np.ndarray) -> np.ndarray:
+    """Number of boxes of each example, (B,) int64.
+
+    Raises:
+        ValueError: An image without a list of boxes, or boxes without an image.
+    """
+    for example, value in enumerate(boxes):
+        if (value is None) == bool(has_image[example]):
+            found, missing = ("an image", "region_boxes") if value is None else ("region_boxes", "an image")
+            raise ValueError(
+                f"Example {example}: {found} without {missing}; give an empty list for an image without regions, and "
+                "None for both where there is no image."
+            )
+    arrays = [to_array([] if v is None else v, f"Example {i}: region_boxes") for i, v in enumerate(boxes)]
+    return np.array([len(array) if array.ndim else 0 for array in arrays], dtype=np.int64)
+
+
+def stack_boxes(
+    boxes: Sequence[Any], counts: np.ndarray, image_sizes: Sequence[tuple[float, float]] | None
+) -> np.ndarray:
+    """Boxes of a batch, checked, divided by the image size when one is given, clipped, padded: (B, G, 4) float32."""
+    arrays = [_checked_shape(i, value, int(counts[i])) for i, value in enumerate(boxes)]
+    flat = np.concatenate(arrays) if arrays else np.zeros((0, 4), dtype=np.float32)
+    example, region = np.nonzero(np.arange(counts.max(initial=0)) < counts[:, None])
+    if image_sizes is not None:
+        sizes = _checked_sizes(image_sizes)
+        _refuse_normalised(flat, example, sizes)
+        flat = flat / np.tile(sizes, 2)[example]
+    problem = find_bad_box(flat, pixels_hint=image_sizes is None)
+    if problem is not None:
+        index, reason = problem
+        raise ValueError(f"Example {example[index]}, region {region[index]}: {reason}.")
+    stacked = np.zeros((len(counts), int(counts.max(initial=0)), 4), dtype=np.float32)
+    stacked[example, region] = np.clip(flat, 0.0, 1.0)
+    return stacked
+
+
+def _checked_shape(example: int, boxes: Any, count: int) -> np.ndarray:
+    array = (
+        np.zeros((0, 4), dtype=np.float32) if boxes is None else to_array(boxes, f"Example {example}: region_boxes")
+    )
+    array = array.reshape(0, 4) if array.size == 0 else array
+    if array.shape != (count, 4):
+        raise ValueError(
+            f"Example {example}: boxes of shape {array.shape} for {count} regions, expected ({count}, 4): "
+            "one box (x1, y1, x2, y2) a region."
+        )
+    return array
+
+
+def _checked_sizes(image_sizes: Sequence[tuple[float, float]]) -> np.ndarray:
+    arrays = [to_array(size, f"Example {example}: image_sizes") for example, size in enumerate(image_sizes)]
+    for example, array in enumerate(arrays):
+        if array.shape != (2,) or not (np.isfinite(array) & (array > 0)).all():
+            raise ValueError(
+                f"Example {example}: image size {image_sizes[example]!r}, expected (width, height) in pixels."
+            )
+    return np.stack(arrays)
+
+
+def _refuse_normalised(flat: np.ndarray, example: np.ndarray, sizes: np.ndarray) -> None:
+    """Boxes already within [0, 1] would shrink to a pixel when divided again."""
+    largest = np.zeros(len(sizes))
+    np.maximum.at(largest, example, np.nan_to_num(flat).max(axis=1, initial=0.0))
+    suspect = (np.bincount(example, minlength=len(sizes)) > 0) & (largest <= 1.0) & (sizes.min(axis=1) > 2)
+    if suspect.any():
+        raise ValueError(
+            f"Example {int(np.argmax(suspect))}: image_sizes are given, but all its boxes lie within [0, 1]; "
+            "give pixel boxes, or normalised boxes without image_sizes."
+        )
+
+
+def find_bad_box(boxes: np.ndarray, pixels_hint: bool) -> tuple[int, str] | None:
+    """Index of the first of the normalised boxes (n, 4) that is no box, and what is wrong with it; else `None`.
+
+    NaN, x2 < x1 or y2 < y1, or a coordinate more than `BOX_TOLERANCE` outside [0, 1]. A box without area is allowed.
+    """
+    finite = np.isfinite(boxes.sum(axis=1))
+    inverted = np.logical_or(boxes[:, 2] < boxes[:, 0], boxes[:, 3] < boxes[:, 1])
+    outside = ((boxes < -BOX_TOLERANCE) | (boxes > 1 + BOX_TOLERANCE)).any(axis=1)
+    bad = ~finite | inverted | outside
+    if not bad.any():
+        return None
+    index = int(np.argmax(bad))
+    shown = f"box {np.round(boxes[index].astype(float), 4).tolist()}"
+    if not finite[index]:
+        return index, f"{shown} has a NaN or infinite coordinate"
+    if inverted[index]:
+        return index, f"{shown} is inverted, expected x1 <= x2 and y1 <= y2"
+    hint = "; pixel boxes need image_sizes [(width, height), ...]" if pixels_hint else " after division by its size"
+    return index, f"{shown} lies outside the image, expected coordinates in [0, 1]{hint}"
+
+
+def pairwise_iou(boxes: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+    """Intersection over union of boxes (n, 4) with their candidates (n, R, 4): (n, R), 0 where no box has an area."""
+    boxes = boxes[:, None]
+    overlap = np.minimum(boxes[..., 2:], candidates[..., 2:]) - np.maximum(boxes[..., :2], candidates[..., :2])
+    intersection = np.clip(overlap, 0.0, None).prod(axis=-1)
+    areas = [(array[..., 2:] - array[..., :2]).prod(axis=-1) for array in (boxes, candidates)]
+    union = areas[0] + areas[1] - intersection
+    return np.divide(intersection, union, out=np.zeros_like(union), where=union > 0)
