@@ -1,105 +1,272 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Reading the features of one image, side by side: region table, NumPy memory map, base64 text as in the tsv files.
+"""Reading region features in random order, side by side: the region table against the formats it replaces.
 
-Everything is warm in the page cache and read in the same random order, turn by turn, so that noise of the machine hits
-all alike; what counts is the ratios. "looked up" touches no feature: the table finds a row by its id, with boxes and
-size, the memory map only computes where features number i begin. The other lines end with the features in memory.
+The same data, 10 to 100 regions an image, stand in a region table (float16) and, as users store them, in float32: LMDB
+of pickles with base64 text, LMDB of pickles with arrays, HDF5, a tsv with base64 text and an index of its lines;
+and as float16 in one NumPy memory map whose places are known, which is as fast as copying gets. Two questions:
+
+  as stored         the arrays of an image, copied into memory in the type they are stored in
+  float32 batches   a padded float32 batch (images, most regions, 2048), as a model takes it
+
+Everything is warm in the page cache; each round reads the same images in the same random order from all of them, in
+turns, so that noise of the machine hits all alike. What counts is the ratios, of CPU seconds.
 
 examples:
   python -m benchmarks.region_table
-  python -m benchmarks.region_table --images 500 --boxes 100
+  python -m benchmarks.region_table --images 500 --rounds 9
 """
 
 import argparse
 import base64
 import binascii
+import json
+import pickle
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dataset_scripts.region_table import Regions, RegionTable, RegionTableWriter
+from processing.float32_copy import copy_as_float32
 
+REGIONS = (10, 100)
 FEATURE_SIZE = 2048
-Read = Callable[[int], object]
+BATCH = 16
+AIMS = {
+    "as stored": {"lmdb, base64 pickles": 20.0, "lmdb, array pickles": 1.5, "memory map": 0.5},
+    "float32 batches": {"lmdb, base64 pickles": 20.0, "lmdb, array pickles": 1.0, "memory map": 1.0},
+}
+# Image number -> boxes (n, 4) and features (n, D), views or fresh arrays.
+Read = Callable[[int], tuple[np.ndarray, np.ndarray]]
 
 
-def build(folder: Path, images: int, boxes: int) -> tuple[RegionTable, np.memmap, list[bytes]]:
-    """The same random features as a region table, as one float16 memory map, and as base64 of float32."""
+def make_images(count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Boxes (n, 4) and features (n, D) of random images, float32; the features hold what float16 holds."""
     random = np.random.default_rng(0)
-    shape = (images, boxes, FEATURE_SIZE)
-    mapped = np.memmap(folder / "features.npy", dtype=np.float16, mode="w+", shape=shape)
-    texts = []
-    corners = np.sort(random.random((boxes, 2, 2), dtype=np.float32), axis=1).reshape(boxes, 4)
+    for _ in range(count):
+        regions = int(random.integers(REGIONS[0], REGIONS[1] + 1))
+        corners = np.sort(random.random((regions, 2, 2), dtype=np.float32), axis=1).reshape(regions, 4)
+        features = np.maximum(random.standard_normal((regions, FEATURE_SIZE), dtype=np.float32), 0)
+        yield corners, features.astype(np.float16).astype(np.float32)
+
+
+# One function a format: writes the images, returns how to read one.
+
+
+def region_table(folder: Path, images: int) -> Read:
+    """This project's table."""
     with RegionTableWriter(folder / "regions", {"source": "random numbers"}) as writer:
-        for image in range(images):
-            features = np.maximum(random.standard_normal(shape[1:], dtype=np.float32), 0)
-            writer.write(Regions(str(image), 640, 480, corners, features))
-            mapped[image] = features
-            texts.append(base64.b64encode(features.tobytes()))
-    mapped.flush()
-    readable = np.memmap(folder / "features.npy", dtype=np.float16, mode="r", shape=shape)
-    return RegionTable.open(folder / "regions"), readable, texts
+        for number, (boxes, features) in enumerate(make_images(images)):
+            writer.write(Regions(str(number), 640, 480, boxes, features))
+    table = RegionTable.open(folder / "regions")
+
+    def read(number: int) -> tuple[np.ndarray, np.ndarray]:
+        regions = table[str(number)]
+        return regions.boxes, regions.features
+
+    return read
 
 
-def readers(table: RegionTable, mapped: np.memmap, texts: list[bytes]) -> dict[str, dict[str, Read]]:
-    """For each question, who answers it how."""
-    ids = table.ids
-
-    def decoded(image: int) -> np.ndarray:
-        return np.frombuffer(binascii.a2b_base64(texts[image]), np.float32).reshape(mapped.shape[1:])
-
-    return {
-        "looked up": {"table": lambda i: table[ids[i]], "memory map": lambda i: mapped[i]},
-        "copied as float16": {
-            "table": lambda i: table[ids[i]].features.copy(),
-            "memory map": lambda i: np.array(mapped[i]),
-            "base64": lambda i: decoded(i).astype(np.float16),
-        },
-        "copied as float32": {
-            "table": lambda i: table[ids[i]].features.astype(np.float32),
-            "memory map": lambda i: np.asarray(mapped[i]).astype(np.float32),
-            "base64": decoded,
-        },
-    }
+def memory_map(folder: Path, images: int) -> Read:
+    """Features of all images one after another in float16; where each begins is known beforehand."""
+    boxes, counts = [], []
+    with open(folder / "features.bin", "wb") as file:
+        for corners, features in make_images(images):
+            file.write(features.astype(np.float16).tobytes())
+            boxes.append(corners)
+            counts.append(len(corners))
+    mapped = np.memmap(folder / "features.bin", np.float16, "r", shape=(sum(counts), FEATURE_SIZE))
+    starts = [0, *np.cumsum(counts).tolist()]
+    return lambda number: (boxes[number], mapped[starts[number] : starts[number + 1]])
 
 
-def seconds(read: Read, order: Sequence[int]) -> float:
-    """Time to read these images."""
-    begin = time.perf_counter()
-    for image in order:
-        read(image)
-    return time.perf_counter() - begin
+def lmdb_of_base64(folder: Path, images: int) -> Read:
+    """Pickled rows of a tsv, as vilbert_beta stores them."""
+
+    def encode(boxes: np.ndarray, features: np.ndarray) -> dict[str, Any]:
+        return {"boxes": base64.b64encode(boxes), "features": base64.b64encode(features)}
+
+    def decode(row: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+        return _from_base64(row["boxes"], 4), _from_base64(row["features"], FEATURE_SIZE)
+
+    return _lmdb(folder / "base64.lmdb", images, encode, decode)
 
 
-def ratios(ways: dict[str, Read], images: int, rounds: int) -> dict[str, list[float]]:
-    """The table's time divided by each other way's, one ratio a round."""
+def lmdb_of_arrays(folder: Path, images: int) -> Read:
+    """Pickled arrays, as the multi-task ViLBERT stores them."""
+
+    def encode(boxes: np.ndarray, features: np.ndarray) -> dict[str, Any]:
+        return {"boxes": boxes, "features": features}
+
+    return _lmdb(folder / "arrays.lmdb", images, encode, lambda row: (row["boxes"], row["features"]))
+
+
+def _lmdb(path: Path, images: int, encode: Callable, decode: Callable) -> Read:
+    import lmdb
+
+    with lmdb.open(str(path), map_size=1 << 40) as environment, environment.begin(write=True) as transaction:
+        for number, arrays in enumerate(make_images(images)):
+            row = {"image_id": str(number), "image_w": 640, "image_h": 480, "num_boxes": len(arrays[0])}
+            transaction.put(str(number).encode(), pickle.dumps({**row, **encode(*arrays)}))
+    opened = lmdb.open(str(path), readonly=True, lock=False, readahead=False)
+
+    def read(number: int) -> tuple[np.ndarray, np.ndarray]:
+        with opened.begin(buffers=True) as transaction:
+            return decode(pickle.loads(transaction.get(str(number).encode())))  # written above, by ourselves
+
+    return read
+
+
+def hdf5(folder: Path, images: int) -> Read:
+    """One array of all regions and the places of each image in it, as the adaptive features of BAN."""
+    import h5py
+
+    rows = list(make_images(images))
+    ends = np.cumsum([len(boxes) for boxes, _ in rows]).tolist()
+    with h5py.File(folder / "features.h5", "w") as file:
+        for name, width in (("image_bb", 4), ("image_features", FEATURE_SIZE)):
+            stored = file.create_dataset(name, (ends[-1], width), np.float32)
+            for end, arrays in zip(ends, rows, strict=True):
+                array = arrays[0] if width == 4 else arrays[1]
+                stored[end - len(array) : end] = array
+    opened, starts = h5py.File(folder / "features.h5"), [0, *ends]
+    stored_boxes, stored_features = opened["image_bb"], opened["image_features"]
+
+    def read(number: int) -> tuple[np.ndarray, np.ndarray]:
+        place = slice(starts[number], starts[number + 1])
+        return stored_boxes[place], stored_features[place]
+
+    return read
+
+
+def tsv(folder: Path, images: int) -> Read:
+    """Rows of base64 text; where each line begins is known beforehand."""
+    starts = []
+    with open(folder / "features.tsv", "wb") as file:
+        for number, (boxes, features) in enumerate(make_images(images)):
+            starts.append(file.tell())
+            head = f"{number}\t640\t480\t{len(boxes)}\t".encode()
+            file.write(head + base64.b64encode(boxes) + b"\t" + base64.b64encode(features) + b"\r\n")
+    opened = open(folder / "features.tsv", "rb")
+
+    def read(number: int) -> tuple[np.ndarray, np.ndarray]:
+        opened.seek(starts[number])
+        fields = opened.readline().split(b"\t")
+        return _from_base64(fields[4], 4), _from_base64(fields[5], FEATURE_SIZE)
+
+    return read
+
+
+def _from_base64(text: bytes, width: int) -> np.ndarray:
+    return np.frombuffer(binascii.a2b_base64(text), np.float32).reshape(-1, width)
+
+
+FORMATS: dict[str, Callable[[Path, int], Read]] = {
+    "table": region_table,
+    "memory map": memory_map,
+    "lmdb, base64 pickles": lmdb_of_base64,
+    "lmdb, array pickles": lmdb_of_arrays,
+    "hdf5": hdf5,
+    "tsv": tsv,
+}
+
+
+def build(folder: Path, images: int) -> tuple[dict[str, Read], list[str]]:
+    """The formats whose package is installed, and the names of the others."""
+    readers, absent = {}, []
+    for name, write in FORMATS.items():
+        try:
+            readers[name] = write(folder, images)
+        except ImportError:
+            absent.append(name)
+    return readers, absent
+
+
+# What is done with the images
+
+
+def copy_rows(read: Read, order: Sequence[int]) -> None:
+    """Each image's arrays in memory of their own; what a reader has made afresh is not copied again."""
+    views = read.__qualname__.split(".")[0] in (region_table.__name__, memory_map.__name__)
+    for number in order:
+        for array in read(number):
+            if views:
+                array.copy()
+
+
+def make_batch(read: Read, order: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Boxes (B, R, 4) and features (B, R, D) of images, float32, zeros behind the regions of an image."""
+    rows = [read(number) for number in order]
+    most = max(len(boxes) for boxes, _ in rows)
+    boxes = np.zeros((len(rows), most, 4), dtype=np.float32)
+    features = np.zeros((len(rows), most, FEATURE_SIZE), dtype=np.float32)
+    for place, (given_boxes, given_features) in enumerate(rows):
+        copy_as_float32(boxes[place, : len(given_boxes)], given_boxes)
+        copy_as_float32(features[place, : len(given_features)], given_features)
+    return boxes, features
+
+
+def make_batches(read: Read, order: Sequence[int]) -> None:
+    """All images, in batches."""
+    for start in range(0, len(order), BATCH):
+        make_batch(read, order[start : start + BATCH])
+
+
+QUESTIONS = {"as stored": copy_rows, "float32 batches": make_batches}
+
+
+def measure(readers: Mapping[str, Read], images: int, rounds: int) -> dict[str, dict[str, list[float]]]:
+    """Question -> format -> CPU seconds of each round over all images."""
     random = np.random.default_rng(1)
-    found: dict[str, list[float]] = {name: [] for name in ways if name != "table"}
-    for _ in range(rounds):
+    times: dict[str, dict[str, list[float]]] = {question: {name: [] for name in readers} for question in QUESTIONS}
+    for turn in range(-1, rounds):
         order = random.permutation(images).tolist()
-        taken = {name: seconds(read, order) for name, read in ways.items()}
-        for name, values in found.items():
-            values.append(taken["table"] / taken[name])
-    return found
+        for question, act in QUESTIONS.items():
+            for name in list(readers)[:: 1 if turn % 2 else -1]:
+                begin = time.process_time()
+                act(readers[name], order)
+                if turn >= 0:  # the round before is to warm up
+                    times[question][name].append(time.process_time() - begin)
+    return times
+
+
+def report(times: Mapping[str, Mapping[str, Sequence[float]]]) -> list[str]:
+    """A line a format: how many times as fast the table is, median and range of the rounds, and the aim."""
+    lines = []
+    for question, taken in times.items():
+        for name, values in taken.items():
+            if name == "table":
+                continue
+            ratios = [other / own for other, own in zip(values, taken["table"], strict=True)]
+            aim = AIMS[question].get(name)
+            wanted = "" if aim is None else f"   aim >= {aim:g}"
+            spread = f"({min(ratios):.2f} to {max(ratios):.2f})"
+            lines.append(f"{question:<16}{name:<22}{statistics.median(ratios):>8.2f} x  {spread:<20}{wanted}")
+    return lines
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints the ratios: median, and smallest to largest of the rounds."""
+    """Prints how many times as fast the table is as each other format."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=int, default=300, help="images in the table: %(default)s")
-    parser.add_argument("--boxes", type=int, default=36, help="boxes of an image: %(default)s")
-    parser.add_argument("--rounds", type=int, default=15, help="measurements of each: %(default)s")
+    parser.add_argument("--images", type=int, default=192, help="images in the table: %(default)s")
+    parser.add_argument("--rounds", type=int, default=9, help="measurements of each: %(default)s")
+    parser.add_argument("--json", action="store_true", help="print the seconds of every round as JSON instead")
     options = parser.parse_args(arguments)
-    print(f"reading [{options.boxes}, {FEATURE_SIZE}], {options.images} images, {options.rounds} rounds")
     with tempfile.TemporaryDirectory() as folder:
-        for question, ways in readers(*build(Path(folder), options.images, options.boxes)).items():
-            for name, values in ratios(ways, options.images, options.rounds).items():
-                spread = f"{min(values):.3f} to {max(values):.3f}"
-                print(f"{question:>18}: table / {name:<10} = {statistics.median(values):7.3f} x  ({spread})")
+        readers, absent = build(Path(folder), options.images)
+        times = measure(readers, options.images, options.rounds)
+    if options.json:
+        print(json.dumps(times))
+        return
+    print(f"the table's speed / that of ..., {options.images} images of {REGIONS[0]} to {REGIONS[1]} regions")
+    for line in report(times):
+        print(line)
+    if absent:
+        print(f"not measured, for want of a package (pip install lmdb h5py): {'; '.join(absent)}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,234 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""A pre-training step on ragged captions and regions: padded, in batches of like lengths, unpadded, and both.
+
+The examples look like Conceptual Captions': 8 to 22 tokens and 10 to 100 regions, uniform; padded to the maximum of a
+batch, 0.59 of the columns hold something. Every way trains on the same examples, forward, backward and AdamW, with
+dropout 0.1; the ways take turns, and what counts is the ratio to `padded` in the same round. CPU time is that of the
+process, which other processes on the machine disturb least.
+
+examples:
+  python -m benchmarks.pretraining_step
+  python -m benchmarks.pretraining_step --layers 12 --batch 256 --examples 4096 --dtype bfloat16 --compile   # on a GPU
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from tqdm.auto import tqdm
+from transformers.trainer_pt_utils import LengthGroupedSampler
+
+from modeling import VLBertConfig, VLBertForPreTraining
+
+TOKENS, REGIONS = (8, 22), (10, 100)
+MASKED = 0.15
+# Way -> (batches of like lengths, unpadded).
+WAYS = {"padded": (False, False), "length-aware": (True, False), "unpadded": (False, True), "both": (True, True)}
+Example = dict[str, torch.Tensor]
+Batches = list[dict[str, torch.Tensor]]
+
+
+def make_examples(count: int, config: VLBertConfig) -> list[Example]:
+    """Random examples of random lengths; every seventh token or region is to be predicted."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(low: int, high: int, *shape: int) -> torch.Tensor:
+        return torch.randint(low, high, shape, generator=generator)
+
+    examples = []
+    for _ in range(count):
+        tokens, regions = int(draw(TOKENS[0], TOKENS[1] + 1, 1)), int(draw(REGIONS[0], REGIONS[1] + 1, 1))
+        corners = torch.rand(regions, 2, generator=generator) / 2
+        predicted = [torch.rand(length, generator=generator) < MASKED for length in (tokens, regions)]
+        for chosen in predicted:
+            chosen[0] = True  # a mean over nothing differs from batch to batch
+        examples.append(
+            {
+                "input_ids": draw(1, config.vocab_size, tokens),
+                "attention_mask": torch.ones(tokens, dtype=torch.int64),
+                "labels": draw(1, config.vocab_size, tokens).masked_fill(~predicted[0], -100),
+                "region_features": torch.randn(regions, config.region_feature_size, generator=generator),
+                "region_boxes": torch.cat([corners, corners + 0.4], dim=1),
+                "region_attention_mask": torch.ones(regions, dtype=torch.int64),
+                "region_labels": draw(0, config.region_classes, regions).masked_fill(~predicted[1], -100),
+                "masked_regions": predicted[1],
+            }
+        )
+    return examples
+
+
+def make_batches(examples: Sequence[Example], size: int, by_length: bool, device: str) -> Batches:
+    """The examples in batches padded to their maximum; with `by_length` in the order of the Trainer's sampler."""
+    order: Sequence[int] = range(len(examples))
+    if by_length:
+        lengths = [len(example["input_ids"]) + len(example["region_boxes"]) for example in examples]
+        generator = torch.Generator().manual_seed(0)
+        order = list(LengthGroupedSampler(size, lengths=lengths, generator=generator))
+    groups = [[examples[i] for i in order[start : start + size]] for start in range(0, len(examples), size)]
+    return [{name: _pad(name, group).to(device) for name in group[0]} for group in groups]
+
+
+def _pad(name: str, group: Sequence[Example]) -> torch.Tensor:
+    padding = -100 if name.endswith("labels") else 0
+    return torch.nn.utils.rnn.pad_sequence(
+        [example[name] for example in group], batch_first=True, padding_value=padding
+    )
+
+
+def fill(batches: Batches) -> float:
+    """The share of columns that hold something, END included."""
+    masks = [torch.cat([b["attention_mask"], b["region_attention_mask"]], dim=1) for b in batches]
+    return sum(float(mask.sum()) + len(mask) for mask in masks) / sum(mask.numel() + len(mask) for mask in masks)
+
+
+def make_model(options: argparse.Namespace) -> VLBertForPreTraining:
+    """A model of base width."""
+    quick = {"hidden_size": 48, "intermediate_size": 96, "vocab_size": 100, "region_feature_size": 16}
+    sizes: dict[str, Any] = quick if options.quick else {}
+    torch.manual_seed(0)
+    config = VLBertConfig(num_hidden_layers=options.layers, attn_implementation="sdpa", **sizes)
+    return VLBertForPreTraining(config).to(options.device)
+
+
+class Trainee:
+    """A model under training, on the same examples in one way or another."""
+
+    def __init__(self, options: argparse.Namespace):
+        self.options = options
+        self.model = make_model(options)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5, fused=True)
+        self.step = torch.compile(self.model, dynamic=True) if options.compile else self.model
+        examples = make_examples(options.examples, self.model.config)
+        self.batches = {
+            by_length: make_batches(examples, options.batch, by_length, options.device) for by_length in (False, True)
+        }
+
+    def epoch(self, way: str, steps: int | None = None) -> None:
+        """One step on every batch, or on the first few."""
+        by_length, self.model.config.unpad = WAYS[way]
+        self.model.train()
+        for batch in self.batches[by_length][:steps]:
+            with self._autocast():
+                loss = self.step(**batch).loss
+            loss.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self.options.device, torch.bfloat16, enabled=self.options.dtype == "bfloat16")
+
+    @torch.no_grad()
+    def loss(self, way: str) -> float:
+        """Mean cross-entropy of all words plus that of all regions, without dropout: it knows no batches."""
+        by_length, self.model.config.unpad = WAYS[way]
+        self.model.eval()
+        totals = torch.zeros(2, 2, dtype=torch.float64)
+        for batch in self.batches[by_length]:
+            with self._autocast():
+                outputs = self.model(**{name: value for name, value in batch.items() if "labels" not in name})
+            totals[0] += _sum_and_count(outputs.mlm_logits, batch["labels"])
+            totals[1] += _sum_and_count(outputs.region_logits, batch["region_labels"])
+        return float((totals[:, 0] / totals[:, 1]).sum())
+
+    def useful_flops(self) -> int:
+        """Operations of one epoch's matrix products, forward and backward, on what is no padding."""
+        _, self.model.config.unpad = WAYS["both"]
+        with FlopCounterMode(display=False) as counter:
+            for batch in self.batches[True]:
+                self.model(**batch).loss.backward()
+        self.optimizer.zero_grad()
+        return counter.get_total_flops()
+
+
+def _sum_and_count(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    total = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), labels.flatten(), reduction="sum")
+    return torch.stack([total, (labels >= 0).sum()]).double().cpu()
+
+
+def measure(trainee: Trainee, rounds: int, device: str) -> dict[str, list[float]]:
+    """Way -> seconds of each round; every round takes each way once, in alternating order."""
+    for way in WAYS:
+        trainee.epoch(way, steps=None if trainee.options.compile else 1)  # to warm up
+    times: dict[str, list[float]] = {way: [] for way in WAYS}
+    turns = [(turn, way) for turn in range(rounds) for way in list(WAYS)[:: 1 if turn % 2 else -1]]
+    for _, way in tqdm(turns, desc="epochs", leave=False):
+        begin = _clock(device)
+        trainee.epoch(way)
+        times[way].append(_clock(device) - begin)
+    return times
+
+
+def _clock(device: str) -> float:
+    if device == "cpu":
+        return time.process_time()
+    torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def matrix_peak(device: str, dtype: str) -> float:
+    """Operations a second of a large matrix product, the best of ten."""
+    left, right = (torch.randn(8192, 8192, device=device, dtype=getattr(torch, dtype)) for _ in range(2))
+    best = float("inf")
+    for _ in range(10):
+        begin = _clock(device)
+        left @ right
+        best = min(best, _clock(device) - begin)
+    return 2 * 8192**3 / best
+
+
+def ratios(times: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
+    """Way -> how many times as fast as `padded`, in each round."""
+    return {
+        way: [padded / own for padded, own in zip(times["padded"], taken, strict=True)] for way, taken in times.items()
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Prints a line a way: fill, speed relative to `padded` (median and range of the rounds), difference of loss."""
+    options = parse(arguments)
+    trainee = Trainee(options)
+    losses = {way: trainee.loss(way) for way in WAYS}
+    peak = matrix_peak(options.device, options.dtype) if options.device == "cuda" else None
+    flops = trainee.useful_flops() if peak else None
+    times = measure(trainee, options.rounds, options.device)
+    print(f"{options.examples} examples in batches of {options.batch}, {options.layers} layers, {options.dtype}")
+    print(f"{'way':<14}{'fill':>5}{'speed / padded':>18}{'rounds':>18}{'loss - padded':>16}")
+    for way, found in ratios(times).items():
+        filled = fill(trainee.batches[WAYS[way][0]])
+        spread = f"{min(found):.2f} to {max(found):.2f}"
+        line = f"{way:<14}{filled:>5.2f}{statistics.median(found):>16.2f} x{spread:>18}"
+        line += f"{losses[way] - losses['padded']:>16.1e}"
+        if peak and flops:
+            seconds = statistics.median(times[way])
+            share = flops / seconds / peak
+            line += f"{options.examples / seconds:>10.0f} samples/s, {share:.0%} of the matrix peak measured here"
+        print(line)
+    print("aim: both / padded >= 1.5 x")
+    if not torch.cuda.is_available():
+        print("no GPU at hand: bf16, compile, samples/s and the share of the matrix peak are not measured")
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options; `--quick` sets the sizes of a tiny run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a tiny model and few examples: does it run?")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument("--device", default=device, choices=("cpu", "cuda"), help="default: %(default)s")
+    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="bfloat16 is autocast")
+    parser.add_argument("--compile", action="store_true", help="with torch.compile")
+    parser.add_argument("--layers", type=int, default=2, help="layers of the model: %(default)s")
+    parser.add_argument("--batch", type=int, default=16, help="examples of a batch: %(default)s")
+    parser.add_argument("--examples", type=int, default=48, help="examples of a round: %(default)s")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds that are timed: %(default)s")
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.layers, options.batch, options.examples, options.rounds = 1, 2, 4, 1
+    return options
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Every format of the benchmark gives the same data, and its ratios are what they are called."""
+
+import numpy as np
+import pytest
+
+from benchmarks import region_table as benchmark
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(benchmark, "REGIONS", (2, 5))
+    monkeypatch.setattr(benchmark, "FEATURE_SIZE", 6)
+
+
+def test_all_formats_hold_the_same_data(small, tmp_path):
+    readers, absent = benchmark.build(tmp_path, 4)
+    assert {"table", "memory map", "tsv"} <= set(readers) and set(readers) | set(absent) == set(benchmark.FORMATS)
+    expected = list(benchmark.make_images(4))
+    for read in readers.values():
+        for number in (2, 0, 3, 1):
+            for found, array in zip(read(number), expected[number], strict=True):
+                np.testing.assert_array_equal(np.asarray(found, np.float32), array)
+        boxes, features = benchmark.make_batch(read, [3, 1])
+        most = max(len(expected[3][0]), len(expected[1][0]))
+        assert (boxes.shape, features.shape) == ((2, most, 4), (2, most, 6))
+        assert boxes.dtype == features.dtype == np.float32
+        np.testing.assert_array_equal(features[1, : len(expected[1][1])], expected[1][1])
+        assert not features[1, len(expected[1][1]) :].any()
+
+
+def test_every_round_is_measured(small, tmp_path):
+    readers, _ = benchmark.build(tmp_path, 3)
+    times = benchmark.measure(readers, 3, rounds=2)
+    assert list(times) == list(benchmark.QUESTIONS)
+    assert all(len(rounds) == 2 for taken in times.values() for rounds in taken.values())
+
+
+def test_ratios():
+    times = {"as stored": {"table": [1.0, 2.0, 1.0], "memory map": [0.5, 2.0, 2.0], "tsv": [30.0, 90.0, 40.0]}}
+    lines = benchmark.report(times)
+    assert len(lines) == 2
+    assert "memory map" in lines[0] and "1.00 x  (0.50 to 2.00)" in lines[0] and lines[0].endswith("aim >= 0.5")
+    assert "40.00 x  (30.00 to 45.00)" in lines[1] and "aim" not in lines[1]
