@@ -7,13 +7,13 @@ import sys
 
 import torch
 
-from dataset_scripts.errors import DataError
-from dataset_scripts.region_table import MissingRegionsError
-from training.recipe import RecipeError, load_recipe
+from training.errors import explain
+from training.recipe import load_recipe
 
 EXAMPLES = """examples:
   accelerate launch train.py recipes/scenes_vgp.yaml
   accelerate launch train.py recipes/vgp_direct.yaml data.data_dir=/data/vgp training.learning_rate=1e-5
+  python train.py recipes/pretrain_scenes.yaml options.relationship=true output_dir=runs/related
   torchrun --nproc_per_node 2 train.py recipes/scenes_vgp.yaml methods=[direct] training.use_cpu=true
 """
 
@@ -27,17 +27,20 @@ def main() -> int:
     )
     parser.add_argument("recipe", help="a YAML file, see recipes/")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="replaces a value of the recipe")
-    arguments = parser.parse_args()
+    parser.add_argument("--traceback", action="store_true", help="show where in the program an error was raised")
+    arguments = parser.parse_intermixed_args()
     try:
         recipe = load_recipe(arguments.recipe, arguments.overrides)
         from training.experiment import run  # after the recipe is known to be sound: it imports for seconds
         from training.report import report
 
         report(run(recipe), recipe)
-    except (RecipeError, DataError, MissingRegionsError, FileNotFoundError) as error:
-        text = error.args[0] if isinstance(error, KeyError) else error
+    except (ValueError, FileNotFoundError) as error:
+        line = explain(error)
+        if line is None or arguments.traceback:
+            raise
         if os.environ.get("RANK", "0") == "0":  # one line, however many processes met it
-            print(f"error: {' '.join(str(text).split())}", file=sys.stderr)
+            print(f"error: {line}", file=sys.stderr)
         return 2
     finally:
         if torch.distributed.is_initialized():

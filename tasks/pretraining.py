@@ -4,7 +4,7 @@ clues, whether the caption belongs to the image; beside it masked words of texts
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from evaluation.classification import ClassificationAccuracy
 from modeling import VLBertForPreTraining
+from processing.horizontal_flip import flip_boxes, flip_image, swap_left_right
 
 from .caption_rows import to_rows
 from .masking import REGION_PROBABILITY, WORD_PROBABILITY, WordMasker, choose_regions, mean_of_visible
@@ -28,7 +29,15 @@ from .pretraining_losses import (
     word_labels,
     word_loss,
 )
-from .task import TEXT_AND_REGIONS, Examples, LossComponent, Task, pad_labels, region_arguments
+from .task import (
+    TEXT_AND_REGIONS,
+    Examples,
+    LossComponent,
+    Task,
+    pad_labels,
+    pixel_arguments,
+    region_arguments,
+)
 from .text_rows import draw_texts, stack_batches
 
 TARGETS = ("hard", "soft")
@@ -55,6 +64,8 @@ class PretrainingOptions:
             together; of the longer of the two the last, for regions the least certain, is left out (64 in the public
             code).
         texts_per_image: rows of text alone beside each image, where there is a text corpus.
+        flip_probability: chance of a picture to be mirrored while training, with its boxes, and "left" and "right" in
+            its caption (0.5 in the public code, which leaves the words). Of use only where the model reads pixels.
 
     Raises:
         ValueError: nothing to predict, or a value outside its range.
@@ -70,13 +81,14 @@ class PretrainingOptions:
     regions_kept: float = 0.0
     max_sequence_length: int | None = None
     texts_per_image: int = 1
+    flip_probability: float = 0.0
 
     def __post_init__(self) -> None:
         if not (self.words or self.regions or self.relationship):
             raise ValueError("nothing to predict: switch on words, regions or relationship")
         if self.region_targets not in TARGETS:
             raise ValueError(f"region_targets is {self.region_targets!r}, expected one of {', '.join(TARGETS)}")
-        for name in ("word_probability", "region_probability", "regions_kept"):
+        for name in ("word_probability", "region_probability", "regions_kept", "flip_probability"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected a share in [0, 1]")
         if self.texts_per_image < 0:
@@ -97,15 +109,17 @@ def collate(examples: Examples, processor: Any, options: PretrainingOptions) -> 
     texts, related = [row["text"] for row in examples.rows], None
     if options.relationship:
         texts, related = exchange_captions(examples, generators)
-    regions = _regions(examples, options)
+    regions, images = _regions(examples, options), examples.images
+    if images is not None and examples.training and options.flip_probability:
+        texts, regions, images = flip_some(texts, regions, images, generators, options.flip_probability)
     chosen = None
     if options.regions and regions is not None:
         chosen = [
             choose_regions(len(record.boxes), rng, options.region_probability, options.regions_kept)
             for record, rng in zip(regions, generators, strict=True)
         ]
-    arguments = region_arguments(regions)
-    if chosen is not None and regions is not None:
+    arguments = region_arguments(regions) if images is None else pixel_arguments(images, regions)
+    if images is None and regions is not None and chosen is not None:
         hidden = [hides for _, hides in chosen]
         arguments["image_features"] = [mean_of_visible(r.features, h) for r, h in zip(regions, hidden, strict=True)]
     if options.max_sequence_length is not None:
@@ -160,10 +174,24 @@ def _regions(examples: Examples, options: PretrainingOptions) -> list[Any] | Non
 
 def _most_certain_first(record: Any) -> Any:
     order = np.argsort(-record.scores, kind="stable")
-    return type(record)(
-        **{**{name: getattr(record, name) for name in ("image_id", "width", "height")}},
-        **{name: array[order] for name, array in record.arrays().items()},
-    )
+    return replace(record, **{name: array[order] for name, array in record.arrays().items()})
+
+
+def flip_some(
+    texts: Sequence[str],
+    regions: Sequence[Any] | None,
+    images: Sequence[Any],
+    generators: Sequence[np.random.Generator],
+    probability: float,
+) -> tuple[list[str], list[Any] | None, list[Any]]:
+    """Captions, regions and pictures, of which some are mirrored."""
+    flips = [rng.random() < probability for rng in generators]
+    texts = [swap_left_right(text) if flip else text for text, flip in zip(texts, flips, strict=True)]
+    images = [flip_image(image) if flip else image for image, flip in zip(images, flips, strict=True)]
+    if regions is None:
+        return texts, None, images
+    flipped = [replace(r, boxes=flip_boxes(r.boxes)) if flip else r for r, flip in zip(regions, flips, strict=True)]
+    return texts, flipped, images
 
 
 @lru_cache(maxsize=4)

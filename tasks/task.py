@@ -128,6 +128,12 @@ def region_arguments(regions: Sequence[Any] | None) -> dict[str, Any]:
     }
 
 
+def pixel_arguments(images: Sequence[Any], regions: Sequence[Any] | None) -> dict[str, Any]:
+    """The processor's arguments for pictures, with the boxes of their regions (the whole image alone for none)."""
+    boxes = [np.zeros((0, 4), dtype=np.float32)] * len(images) if regions is None else [r.boxes for r in regions]
+    return {"images": list(images), "region_boxes": boxes}
+
+
 def pad_labels(labels: Sequence[Sequence[int]], width: int, padding: int = -100) -> Tensor:
     """Ragged label lists as an int64 tensor (B, width), short rows filled with `padding`."""
     padded = torch.full((len(labels), width), padding, dtype=torch.int64)

@@ -11,19 +11,31 @@ from torch.nn import functional as F
 from evaluation.classification import ClassificationAccuracy
 from modeling import VLBertForVGP
 
-from .task import TEXT_AND_REGIONS, Batch, Examples, LossComponent, NoOptions, Task, pad_labels, region_arguments
+from .task import (
+    TEXT_AND_REGIONS,
+    Batch,
+    Examples,
+    LossComponent,
+    NoOptions,
+    Task,
+    pad_labels,
+    pixel_arguments,
+    region_arguments,
+)
 
 
 def collate(examples: Examples, processor: Any, options: NoOptions) -> dict[str, Any]:
     """Rows of the VGP builder -> model inputs and targets, see `VLBertForVGP.forward`."""
     rows, grounded = examples.rows, examples.regions is not None
+    images, regions = examples.images, examples.regions
+    seen = region_arguments(regions) if images is None else pixel_arguments(images, regions)
     inputs = processor(
         text=[row["caption1"] for row in rows],
         text_pair=[row["caption2"] for row in rows],
         phrases=[[_phrase(phrase, grounded) for phrase in row["phrases"]] for row in rows],
         phrase_pairs=[[(pair["phrase1"], pair["phrase2"]) for pair in row["phrase_pairs"]] for row in rows],
         return_tensors="pt",
-        **region_arguments(examples.regions),
+        **seen,
     )
     pairs = inputs["phrase_pairs"]
     labels = pad_labels([[pair["label"] for pair in row["phrase_pairs"]] for row in rows], pairs.shape[1])

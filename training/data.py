@@ -5,11 +5,13 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from copy import copy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from processing.open_images import open_image
 from tasks import Task
 from tasks.task import Examples
 
@@ -30,6 +32,7 @@ class Collator:
         seed: of the draws.
         split: the rows that are trained on, for tasks that draw others beside a row.
         texts: rows of a text corpus, for tasks that read one.
+        images: folder of the pictures, `file_name` of a row or `<image_id>.jpg`, for models that read pixels.
         options: the task's options.
 
     Raises:
@@ -45,10 +48,12 @@ class Collator:
         *,
         split: Any | None = None,
         texts: Any | None = None,
+        images: str | Path | None = None,
         options: Mapping[str, Any] | None = None,
     ):
         self.task, self.processor, self.regions, self.seed = task, processor, regions, seed
         self.split, self.texts, self.options = split, texts, task.options(**options or {})
+        self.images = None if images is None else Path(images)
         self.training = True
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # seen by running DataLoader workers too
 
@@ -65,11 +70,18 @@ class Collator:
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         records = None if self.regions is None else [self.regions[row["image_id"]] for row in rows]
-        examples = Examples(rows, records, self.generator, self.split, self.texts, training=self.training)
         try:
+            examples = Examples(
+                rows, records, self.generator, self.split, self.texts, self._pictures(rows), self.training
+            )
             return self.task.collate(examples, self.processor, self.options)
         except ValueError as error:
             raise ValueError(f"{_image(rows, str(error))}{error}") from error
+
+    def _pictures(self, rows: Sequence[Mapping[str, Any]]) -> list[Any] | None:
+        if self.images is None:
+            return None
+        return [open_image(self.images / (row.get("file_name") or f"{row['image_id']}.jpg")) for row in rows]
 
     def generator(self, key: str) -> np.random.Generator:
         """The random generator of the row with this key, in this epoch."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
-from transformers import set_seed
+from transformers import PreTrainedModel, set_seed
 
 from attention_supervision import get_method, supervised_implementation
 from evaluation.attention_grounding import AttentionGrounding, summarise
@@ -21,6 +21,7 @@ from .recipe import Model, Recipe, blame
 from .setup import (
     Prepared,
     check_options,
+    check_pixels,
     check_width,
     make_model,
     make_processor,
@@ -93,7 +94,7 @@ def _result(recipe: Recipe, name: str, data: Prepared, processor: Any) -> dict[s
         say(f"  finished before: {directory}")
         return finished
     if blind:
-        data = replace(data, regions=None)
+        data = data.text_alone()
     trainer = make_trainer(recipe, "none" if blind else name, data, processor, directory)
     seconds = _fit(trainer, recipe.resume, directory)
     splits = [name for name in MEASURED if name in data.splits]
@@ -116,15 +117,21 @@ def make_trainer(
     model.set_attn_implementation(supervised_implementation(model))
     with blame(f"supervision.options.{method_name}"):
         method.prepare(model)
-    if data.regions is not None:
-        check_width(model, processor, recipe.data.regions or "", data.regions.feature_size)
+    _check_regions(model, processor, recipe, data)
     grounded = data.regions is not None and "phrase_mask" in task.model_inputs
     train, validation = data.splits["train"], data.splits.get("validation")
     return GroundingTrainer(
         model,
         training_arguments(recipe, directory),
         data_collator=Collator(
-            task, processor, data.regions, recipe.seed, split=train, texts=data.texts, options=recipe.options
+            task,
+            processor,
+            data.regions,
+            recipe.seed,
+            split=train,
+            texts=data.texts,
+            images=data.images,
+            options=recipe.options,
         ),
         train_dataset=train,
         eval_dataset=validation,
@@ -134,6 +141,13 @@ def make_trainer(
         metrics=lambda: task.metrics() + ([AttentionGrounding()] if grounded else []),
         attention_weight=recipe.supervision.weight,
     )
+
+
+def _check_regions(model: PreTrainedModel, processor: Any, recipe: Recipe, data: Prepared) -> None:
+    if data.images is not None or data.regions is not None:  # else it is to see text alone
+        check_pixels(model, data.images)
+    if data.images is None and data.regions is not None:
+        check_width(model, processor, recipe.data.regions or "", data.regions.feature_size)
 
 
 def _fit(trainer: GroundingTrainer, resume: bool, directory: Path) -> float:

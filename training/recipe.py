@@ -33,13 +33,15 @@ class Data:
 
     `builder` names the data builder, by default the task's; `options` go to it (`config_name`, `negatives`, ...);
     `limit` cuts a split to its first rows after a seeded shuffle; `regions: null` trains on text alone;
-    `text_corpus` is a text file, one sentence a line, for tasks that read texts without images.
+    `text_corpus` is a text file, one sentence a line, for tasks that read texts without images; `images` is a folder
+    of pictures, for models that read pixels: the table then gives boxes and classes.
     """
 
     data_dir: str = ""
     builder: str | None = None
     regions: str | None = None
     text_corpus: str | None = None
+    images: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
     limit: dict[str, int] = field(default_factory=dict)
     scenes: ScenesData | None = None
@@ -94,7 +96,7 @@ class Recipe:
 
 # What a `start` may say; all else is as in the recipe around it. Of a recipe that it extends, it takes no places.
 START_KEYS = ("task", "options", "data", "training")
-PLACES = ("data_dir", "regions", "scenes")
+PLACES = ("data_dir", "regions", "images", "scenes")
 
 
 class _Loader(yaml.SafeLoader):
@@ -111,7 +113,7 @@ def load_recipe(path: str | Path, overrides: typing.Sequence[str] = ()) -> Recip
 
     A recipe may name another one in `extends` (a path relative to its own) and give only what differs; so may its
     `start`, which takes `task`, `options`, `training` and what of `data` is no place from there. Where the data lie
-    (`data.data_dir`, `regions`, `scenes`), the model and the seed are those of the recipe around it.
+    (`data.data_dir`, `regions`, `images`, `scenes`), the model and the seed are those of the recipe around it.
 
     Raises:
         RecipeError: unreadable file, unknown key (names the nearest known one), or a value of the wrong type.

@@ -19,20 +19,29 @@ from dataset_scripts.builders import BUILDERS
 from dataset_scripts.region_table import RegionTable
 from dataset_scripts.scene_dataset import write_scenes
 from modeling import VLBertConfig
-from processing import VLBertProcessor
+from processing import FastRCNNImageProcessor, VLBertProcessor
 from tasks import TASKS, Task
 
 from .data import check_regions, limit_rows
+from .length_batches import add_lengths
 from .recipe import Data, Model, Recipe, RecipeError, blame, check_names, convert
+
+# What the processor is made of; a recipe gives the tokenizer in a key of its own.
+PARTS = ("tokenizer", "image_processor")
 
 
 @dataclasses.dataclass
 class Prepared:
-    """What a task trains and is judged on; `texts` is a corpus without images, for tasks that read one."""
+    """What a task trains and is judged on; `texts` is a corpus without images, `images` a folder."""
 
     splits: dict[str, datasets.Dataset]
     regions: RegionTable | None
     texts: datasets.Dataset | None = None
+    images: str | None = None
+
+    def text_alone(self) -> "Prepared":
+        """The same without regions and pictures."""
+        return dataclasses.replace(self, regions=None, images=None)
 
 
 def prepare_data(recipe: Recipe) -> Prepared:
@@ -64,7 +73,9 @@ def prepare_data(recipe: Recipe) -> Prepared:
         splits[name] = limit_rows(rows, data.limit.get(name), recipe.seed)
         if regions is not None:
             check_regions(splits[name], regions)
-    return Prepared(splits, regions, texts)
+    if recipe.training.get("train_sampling_strategy") == "group_by_length":
+        splits["train"] = add_lengths(splits["train"], regions)
+    return Prepared(splits, regions, texts, data.images)
 
 
 def _build(task: Task, data: Data) -> dict[str, datasets.Dataset]:
@@ -108,7 +119,8 @@ def make_processor(model: Model) -> VLBertProcessor:
     with blame(f"model.tokenizer {name}"):
         tokenizer = _tokenizer(name)
     with blame("model.processor"):
-        return VLBertProcessor(tokenizer, **model.processor)
+        pixels = FastRCNNImageProcessor() if model.config.get("vision_config") else None
+        return VLBertProcessor(tokenizer, image_processor=pixels, **model.processor)
 
 
 def _tokenizer(name: str) -> Any:
@@ -152,6 +164,18 @@ def check_width(model: PreTrainedModel, processor: VLBertProcessor, table: str, 
             )
 
 
+def check_pixels(model: PreTrainedModel, images: str | None) -> None:
+    """Refuses pictures for a model that reads features, and the other way round."""
+    reads_pixels = model.config.vision_config is not None
+    if reads_pixels and images is None:
+        raise RecipeError("the model reads pixels (model.config.vision_config): give data.images a folder of pictures")
+    if images is not None and not reads_pixels:
+        raise RecipeError(
+            "data.images is given, but the model reads region features: give model.config.vision_config, or a "
+            "checkpoint that has one"
+        )
+
+
 def _check_family(model_class: type[PreTrainedModel], source: str) -> None:
     """Refuses a checkpoint of another family, which transformers would load as random weights with a warning."""
     found, wanted = AutoConfig.from_pretrained(source).model_type, VLBertConfig.model_type
@@ -181,7 +205,7 @@ def check_model(model: Model) -> None:
     """Refuses configuration fields and processor arguments that nobody reads."""
     check_names(model.config, [*_fields(VLBertConfig), "attn_implementation"], "model.config.")
     known = list(inspect.signature(VLBertProcessor).parameters)
-    check_names(model.processor, [name for name in known if name != "tokenizer"], "model.processor.")
+    check_names(model.processor, [name for name in known if name not in PARTS], "model.processor.")
 
 
 def check_training(training: Mapping[str, Any], prefix: str) -> None:
