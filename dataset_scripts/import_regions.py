@@ -1,6 +1,10 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Turns legacy region-feature files into a region table.
 
+Read are bottom-up attention and LXMERT tsv, VL-BERT's zip of JSON, MMF's NumPy files, HDF5 (bottom-up attention in
+PyTorch, BAN, GQA, VOLTA), LMDB (ViLBERT, VOLTA, MMF) and the Arrow files of transformers' frcnn-vg. Nothing that a
+pickle names is run. HDF5 and LMDB need: pip install "grounded-attention[legacy]".
+
 Memory holds one image at a time, beside the list of image ids. An interrupted import goes on with --resume. A torn or
 duplicate row, an array of a wrong length, a NaN, a box outside the image (by more than one pixel) or inverted is
 reported with its file and row: by default it ends the import; with --on-error skip it is left out, counted and listed.
@@ -15,6 +19,10 @@ examples:
 
   # go on after an interruption
   python -m dataset_scripts.import_regions train2014_obj36.tsv --format lxmert_tsv --output data/regions --resume
+
+  # the format is recognised: MMF's folder of .npy, an LMDB folder, HDF5, VL-BERT's zip (or a folder inside one)
+  python -m dataset_scripts.import_regions features/detectron.lmdb --output data/regions
+  python -m dataset_scripts.import_regions train_frcnn.zip@/train --output data/regions
 
   # in Python
   from dataset_scripts.region_table import RegionTable
@@ -32,9 +40,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from .errors import DataError, MissingFileError
+from .errors import DataError
 from .region_files import MANIFEST, read_json
-from .region_readers import FEATURE_SIZE, READERS, SourceRecord, source_records
+from .region_readers import FEATURE_SIZE, READERS, SourceRecord, existing, recognise, source_records, source_size
 from .region_table import RegionTableWriter
 
 # A summary is read by people; the count of rows left out is exact, the list ends here.
@@ -71,8 +79,8 @@ def import_regions(
     """Writes the regions of legacy feature files into a region table.
 
     Args:
-        sources: Files, in the order of their rows in the table.
-        format: A name in `READERS`.
+        sources: Files, or folders of formats with many files, in the order of their rows in the table.
+        format: A name in `READERS`, or "auto": recognised from the first source's content.
         output: Folder of the table.
         on_error: "refuse" ends at the first damaged row, "skip" leaves such rows out.
         resume: Go on with an unfinished import of the same sources; one that is finished is left as it is.
@@ -87,6 +95,8 @@ def import_regions(
         MissingFileError: a source is not there.
         DataError: a damaged row (with "refuse"), no usable row, or a folder that holds another table.
     """
+    if format == "auto":
+        format, _ = recognise(sources[0])
     provenance = _provenance(sources, format, feature_size, detector)
     manifest = Path(output) / MANIFEST
     if resume and manifest.exists() and read_json(manifest)["provenance"] == provenance:
@@ -104,9 +114,8 @@ def import_regions(
 
 def _provenance(sources: Sequence[Any], format: str, feature_size: int, detector: str | None) -> dict[str, Any]:
     for source in sources:
-        if not Path(source).is_file():
-            raise MissingFileError("no such file", file=source, expected=f"region features in the format {format}")
-    files = [{"file": Path(source).name, "bytes": Path(source).stat().st_size} for source in sources]
+        existing(source, format)
+    files = [{"file": Path(source).name, "bytes": source_size(source)} for source in sources]
     return {"sources": files, "format": format, "feature_size": feature_size, "detector": detector}
 
 
@@ -161,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         info = import_regions(
             options.sources,
-            options.format,
+            _chosen_format(options.sources[0], options.format),
             options.output,
             on_error=options.on_error,
             resume=options.resume,
@@ -177,6 +186,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     print(json.dumps(info) if options.json else _report(info, options.output))
     return 0
+
+
+def _chosen_format(source: str, format: str) -> str:
+    """The format named, or the one recognised, which is then told."""
+    if format != "auto":
+        return format
+    format, seen = recognise(source)
+    print(f"{source}: {seen}, read as {format}", file=sys.stderr)
+    return format
 
 
 def _report(info: dict[str, Any], output: str) -> str:
@@ -197,8 +215,9 @@ def _parser() -> argparse.ArgumentParser:
         epilog="examples:\n" + examples,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("sources", nargs="+", metavar="SOURCE", help="feature file; several are joined in this order")
-    parser.add_argument("--format", required=True, choices=sorted(READERS), help="format of the files")
+    parser.add_argument("sources", nargs="+", metavar="SOURCE", help="feature file or folder; several are joined")
+    formats = ["auto", *sorted(READERS)]
+    parser.add_argument("--format", default="auto", choices=formats, help="format of the files: %(default)s")
     parser.add_argument("--output", required=True, metavar="DIR", help="folder of the region table")
     parser.add_argument(
         "--on-error", choices=("refuse", "skip"), default="refuse", help="at a damaged row: %(default)s"

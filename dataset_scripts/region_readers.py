@@ -5,105 +5,52 @@ A format is a function from a path to an iterator of `SourceRecord`, listed in `
 decoded only when asked, so that a damaged one can be left out, and one that is known already costs no decoding.
 """
 
-import binascii
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
-
-import numpy as np
 
 from .errors import DataError, MissingFileError
-from .region_rows import Regions, checked, normalise_boxes
+from .region_reader_arrow import read_frcnn_vg
+from .region_reader_h5 import read_h5
+from .region_reader_json import read_vl_bert_zip, split_zip_path
+from .region_reader_lmdb import read_lmdb
+from .region_reader_npy import read_npy_files
+from .region_reader_records import FEATURE_SIZE, SourceRecord
+from .region_reader_tsv import BUTD_FIELDS, LXMERT_FIELDS, read_butd_tsv, read_lxmert_tsv
+from .region_rows import Regions
 
-FEATURE_SIZE = 2048
-# One hundred boxes with features and class probabilities are 2 MB of text; a longer line is no row of these formats.
-LONGEST_LINE = 64 << 20
-# Of an image size or a number of boxes.
-MOST_DIGITS = 9
-BUTD_FIELDS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
-BUTD_OPTIONAL = "cls_prob"
-LXMERT_FIELDS = (
-    "img_id",
-    "img_h",
-    "img_w",
-    "objects_id",
-    "objects_conf",
-    "attrs_id",
-    "attrs_conf",
-    "num_boxes",
-    "boxes",
-    "features",
-)
-
-
-@dataclass(frozen=True)
-class SourceRecord:
-    """One image's record in a feature file.
-
-    Args:
-        file: The file.
-        row: Its number in the file, from 1; in a tsv the number of its line.
-        image_id: Image id as the record states it; not checked yet.
-        size: Bytes that it takes in the file.
-        decode: Makes the regions; raises `DataError` for a damaged record.
-    """
-
-    file: Path
-    row: int
-    image_id: str
-    size: int
-    decode: Callable[[], Regions]
-
-    def read(self) -> Regions:
-        """The record's regions.
-
-        Raises:
-            DataError: a torn record, an array of the wrong length, NaN, a box outside the image or inverted; the
-                message names file and row.
-        """
-        with self.located():
-            return checked(self.decode())
-
-    @contextmanager
-    def located(self) -> Iterator[None]:
-        """Adds file and row to a `DataError` raised inside."""
-        try:
-            yield
-        except DataError as error:
-            raise DataError(str(error), file=self.file, where=f"row {self.row}") from error
-
+__all__ = ["FEATURE_SIZE", "READERS", "SourceRecord", "read_regions", "recognise", "source_records", "source_size"]
 
 Reader = Callable[[Path, int], Iterator[SourceRecord]]
 
-
-def read_butd_tsv(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceRecord]:
-    """Records of a bottom-up-attention tsv: image_id, image_w, image_h, num_boxes, boxes, features[, cls_prob].
-
-    Boxes are pixels of the original image; arrays are base64 of little-endian float32. The seventh field, written by
-    ViLBERT's extractor, holds (n, C) class probabilities whose column 0 is background: `classes` is the argmax over
-    the columns from 1 on, counted from 0 there, and `scores` its probability; `class_probs` keeps all C columns.
-    """
-    return _records(path, lambda line: _decode_butd(line, feature_size))
-
-
-def read_lxmert_tsv(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceRecord]:
-    """Records of an LXMERT tsv: img_id, img_h, img_w, objects_id, objects_conf, attrs_id, attrs_conf, num_boxes,
-    boxes, features (height before width).
-
-    Boxes are pixels of the original image; arrays are base64 of little-endian float32, ids int64. Its `objects_id` has
-    no background class (0 is the first object), so it is kept as it is.
-    """
-    return _records(path, lambda line: _decode_lxmert(line, feature_size))
-
-
 READERS: dict[str, Reader] = {
     "butd_tsv": read_butd_tsv,
+    "frcnn_vg": read_frcnn_vg,
+    "h5": read_h5,
+    "lmdb": read_lmdb,
     "lxmert_tsv": read_lxmert_tsv,
+    "npy": read_npy_files,
+    "vl_bert_zip": read_vl_bert_zip,
 }
+# Where in the file, which bytes.
+SIGNATURES = (
+    (0, b"PK\x03\x04", "vl_bert_zip", "a zip archive"),
+    (0, b"\x89HDF\r\n\x1a\n", "h5", "an HDF5 file"),
+    (0, b"\x93NUMPY", "npy", "a NumPy array"),
+    (16, b"\xde\xc0\xef\xbe", "lmdb", "an LMDB file"),
+    (0, b"ARROW1", "frcnn_vg", "an Arrow file"),
+    (0, b"\xff\xff\xff\xff", "frcnn_vg", "an Arrow stream"),
+    (0, b"{", "vl_bert_zip", "a JSON object"),
+)
+# In a folder, files of which name.
+FOLDERS = (
+    ("data.mdb", "lmdb", "a folder with data.mdb"),
+    ("*.arrow", "frcnn_vg", "a folder of Arrow files"),
+    ("*.json", "vl_bert_zip", "a folder of JSON files"),
+    ("*.npy", "npy", "a folder of NumPy arrays"),
+)
+# Of a first line of tsv, or of a file's head.
+HEAD_BYTES = 1 << 24
 
 
 def read_regions(
@@ -114,13 +61,13 @@ def read_regions(
     """The regions of every image of a legacy feature file, in the file's order, one in memory at a time.
 
     Args:
-        path: The file.
-        format: A name in `READERS`.
+        path: The file, or the folder of formats that have many files.
+        format: A name in `READERS`, or "auto".
         feature_size: D, the number of feature values of a region.
 
     Raises:
         MissingFileError: no such file.
-        DataError: the first damaged record, or an unknown format.
+        DataError: the first damaged record, an unknown format, or one that is not recognised.
     """
     for record in source_records(path, format, feature_size):
         yield record.read()
@@ -128,117 +75,67 @@ def read_regions(
 
 def source_records(path: str | os.PathLike[str], format: str, feature_size: int) -> Iterator[SourceRecord]:
     """The records of a legacy feature file, undecoded; errors as for `read_regions`."""
+    if format == "auto":
+        format, _ = recognise(path)
     if format not in READERS:
         raise DataError("unknown format of region features", found=format, expected=f"one of {', '.join(READERS)}")
-    if not Path(path).is_file():
-        raise MissingFileError("no such file", file=path, expected=f"region features in the format {format}")
+    existing(path, format)
     return READERS[format](Path(path), feature_size)
 
 
-def _records(path: Path, decode: Callable[[bytes], Regions]) -> Iterator[SourceRecord]:
-    """The rows of a tsv file. Fields are ids, numbers and base64, never quoted, so that lines are rows."""
-    with open(path, "rb") as file:
-        for row, line in enumerate(_lines(file), start=1):
-            # Copies end in an empty line at times, and rows in CRLF.
-            if content := line.rstrip(b"\r\n"):
-                image_id = content.split(b"\t", 1)[0].decode("utf-8", errors="replace").strip()
-                yield SourceRecord(path, row, image_id, len(line), partial(decode, content))
+def existing(path: str | os.PathLike[str], format: str) -> Path:
+    """The file or folder of a source, which is `path` but for places inside a zip.
+
+    Raises:
+        MissingFileError: it is not there.
+    """
+    source, _ = split_zip_path(path)
+    if not source.exists():
+        raise MissingFileError("no such file", file=source, expected=f"region features in the format {format}")
+    return source
 
 
-def _lines(file: BinaryIO) -> Iterator[bytes]:
-    while line := file.readline(LONGEST_LINE):
-        if len(line) == LONGEST_LINE:
-            raise DataError("a line is longer than any row", file=file.name, hint="is this the format of the file?")
-        yield line
+def source_size(path: str | os.PathLike[str]) -> int:
+    """Bytes of a source: of the file, or of the files in the folder."""
+    source, _ = split_zip_path(path)
+    if source.is_file():
+        return source.stat().st_size
+    return sum(file.stat().st_size for file in source.rglob("*") if file.is_file() and file.name != "lock.mdb")
 
 
-def _decode_butd(line: bytes, feature_size: int) -> Regions:
-    fields = _fields(line, BUTD_FIELDS, BUTD_OPTIONAL)
-    width, height, count = (_integer(fields, name) for name in ("image_w", "image_h", "num_boxes"))
-    class_probs = classes = scores = None
-    if BUTD_OPTIONAL in fields:
-        class_probs = _matrix(fields, BUTD_OPTIONAL, count)
-        objects = class_probs[:, 1:]
-        classes, scores = objects.argmax(axis=1), objects.max(axis=1)
-    return Regions(
-        _text(fields["image_id"]),
-        width,
-        height,
-        boxes=normalise_boxes(_array(fields, "boxes", count, 4), width, height),
-        features=_array(fields, "features", count, feature_size),
-        classes=classes,
-        scores=scores,
-        class_probs=class_probs,
-    )
+def recognise(path: str | os.PathLike[str]) -> tuple[str, str]:
+    """The name in `READERS` of a source's format, by its content, and what was seen.
+
+    Raises:
+        MissingFileError: no such file.
+        DataError: its content is of no known format; the message says what was seen.
+    """
+    source = existing(path, "auto")
+    found = _recognise_folder(source) if source.is_dir() else _recognise_file(source)
+    if found is None or found[0] not in READERS:
+        saw = found[1] if found else sorted(file.name for file in source.iterdir())[:5]
+        hint = "name it with --format if you know better"
+        raise DataError("format not recognised", file=source, found=saw, expected=", ".join(READERS), hint=hint)
+    return found
 
 
-def _decode_lxmert(line: bytes, feature_size: int) -> Regions:
-    fields = _fields(line, LXMERT_FIELDS)
-    width, height, count = (_integer(fields, name) for name in ("img_w", "img_h", "num_boxes"))
-    return Regions(
-        _text(fields["img_id"]),
-        width,
-        height,
-        boxes=normalise_boxes(_array(fields, "boxes", count, 4), width, height),
-        features=_array(fields, "features", count, feature_size),
-        classes=_array(fields, "objects_id", count, dtype="<i8"),
-        scores=_array(fields, "objects_conf", count),
-        attributes=_array(fields, "attrs_id", count, dtype="<i8"),
-        attribute_scores=_array(fields, "attrs_conf", count),
-    )
+def _recognise_folder(folder: Path) -> tuple[str, str] | None:
+    for pattern, format, seen in FOLDERS:
+        if next(folder.rglob(pattern), None):
+            return format, seen
+    return None
 
 
-def _fields(line: bytes, names: Sequence[str], optional: str | None = None) -> dict[str, bytes]:
-    values = line.split(b"\t")
-    # A tab at the end of the line is written by some copies and says nothing.
-    if values[-1] == b"" and len(values) > len(names):
-        values.pop()
-    known = [*names, optional] if optional and len(values) == len(names) + 1 else list(names)
-    if len(values) != len(known):
-        hint = "the row is torn, or the file has another format"
-        raise DataError(
-            "wrong number of fields", found=len(values), expected=f"{len(names)} ({', '.join(names)})", hint=hint
-        )
-    return dict(zip(known, values, strict=True))
-
-
-def _text(value: bytes) -> str:
-    try:
-        return value.decode("utf-8").strip()
-    except UnicodeDecodeError as error:
-        raise DataError("image id is not UTF-8", found=value) from error
-
-
-def _integer(fields: dict[str, bytes], name: str) -> int:
-    value = fields[name].strip()
-    # A torn row may join digits to a number that no array can have as its length.
-    if not value.isdigit() or len(value) > MOST_DIGITS or not int(value):
-        expected = f"1 to {MOST_DIGITS} digits"
-        raise DataError(f"{name} is not a positive whole number", found=_text(value), expected=expected)
-    return int(value)
-
-
-def _bytes(fields: dict[str, bytes], name: str) -> bytes:
-    try:
-        return binascii.a2b_base64(fields[name].strip(), strict_mode=True)
-    except binascii.Error as error:
-        raise DataError(f"{name} is not base64", found=str(error), hint="the row is torn or damaged") from error
-
-
-def _array(
-    fields: dict[str, bytes], name: str, count: int, width: int | None = None, dtype: str = "<f4"
-) -> np.ndarray:
-    """A base64 field as an array (count, width), or (count,) without a width; read-only."""
-    data = _bytes(fields, name)
-    shape = (count,) if width is None else (count, width)
-    needed = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    if len(data) != needed:
-        expected = f"{needed} ({' x '.join(map(str, shape))} values of {np.dtype(dtype).name})"
-        raise DataError(f"{name} has a wrong length in bytes", found=len(data), expected=expected)
-    return np.frombuffer(data, dtype).reshape(shape)
-
-
-def _matrix(fields: dict[str, bytes], name: str, count: int) -> np.ndarray:
-    """A base64 field of float32 as an array (count, as many columns as there are, at least 2)."""
-    values = len(_bytes(fields, name)) // 4
-    return _array(fields, name, count, max(values // count, 2))
+def _recognise_file(file: Path) -> tuple[str, str]:
+    with open(file, "rb") as content:
+        line = content.readline(HEAD_BYTES)
+        content.seek(0)
+        head = content.read(64)
+    for offset, signature, format, seen in SIGNATURES:
+        if head[offset:].startswith(signature):
+            return format, seen
+    fields = line.rstrip(b"\r\n\t").count(b"\t") + 1
+    for names, format in ((BUTD_FIELDS, "butd_tsv"), (LXMERT_FIELDS, "lxmert_tsv")):
+        if fields == len(names) or (fields == len(names) + 1 and format == "butd_tsv"):
+            return format, f"a first line of {fields} fields"
+    return "", f"{fields} field(s) in the first line, which begins with {head[:24]!r}"
