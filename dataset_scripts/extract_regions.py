@@ -31,7 +31,6 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +47,8 @@ from processing.region_extraction import RegionExtractor
 from .errors import DataError
 from .image_files import list_images
 from .region_boxes import read_boxes
-from .region_extraction_run import extract_table
+from .region_extraction_run import extract_table, join_processes
 
-# Processes wait for the slowest; the usual ten minutes are short for a long list of images.
-PATIENCE = timedelta(days=7)
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -111,8 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> dict[str, Any] | None:
     images = list_images(options.images)
-    state = PartialState(cpu=options.device == "cpu" or not torch.cuda.is_available(), timeout=PATIENCE)
-    device = _device(options.device, state)
+    device = _device(options.device, join_processes(cpu=options.device == "cpu"))
     return extract_table(
         images,
         load_extractor(options, device),

@@ -18,9 +18,11 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
 from tqdm import tqdm
@@ -33,6 +35,8 @@ from .region_table import Regions, RegionTableWriter
 PARTS = "parts"
 # Images of one size are computed together, so an extractor gets several batches at once to find them in.
 BATCHES_AT_ONCE = 4
+# The usual ten minutes are short for a long list of images.
+PATIENCE = timedelta(days=7)
 # A summary is read by people; the count of images left out is exact, the list ends here.
 LISTED = 1000
 
@@ -95,7 +99,7 @@ def extract_table(
         DataError: a broken image (with "refuse"), no usable image, or a folder that holds a table of other images,
             another detector, feature model or other options.
     """
-    state, folder = PartialState(), Path(output)
+    state, folder = join_processes(), Path(output)
     provenance = _provenance(images, extractor, source)
     finished = _finished(folder, provenance)
     if finished is not None:
@@ -119,6 +123,14 @@ def extract_table(
         return None
     summary = ExtractionSummary(len(images), len(images) - len(problems), len(problems), problems[:LISTED])
     return _finish(folder, provenance, summary)
+
+
+def join_processes(cpu: bool = False) -> PartialState:
+    """The processes of a launch (accelerate, torchrun), which wait for the slowest however long; or this one alone.
+
+    The first call decides whether they compute on the CPU; without a GPU they do.
+    """
+    return PartialState(cpu=cpu or not torch.cuda.is_available(), timeout=PATIENCE)
 
 
 def _describe(processes: int, done: int) -> str:

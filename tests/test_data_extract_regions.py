@@ -264,7 +264,7 @@ def launch(tmp_path, photos, output, slow):
     script.write_text(SCRIPT)
     command = ["-m", "torch.distributed.run", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
     command += ["--nproc_per_node", "2", str(script), str(photos), str(output), str(slow)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         [sys.executable, *command], env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
