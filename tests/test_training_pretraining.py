@@ -2,6 +2,7 @@
 """Pre-training from a recipe: its table, its checkpoint, its draws after a resume and in workers; errors."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -67,8 +68,7 @@ def test_masking_is_the_same_in_workers_and_after_a_resume(scenes, tmp_path, mon
     for path in [path for path in (tmp_path / "run" / "none").iterdir() if path.is_file()]:
         path.unlink()  # killed in the second epoch, before the model was saved
     batches.clear()
-    for path in (tmp_path / "run" / "none" / "checkpoint-6").iterdir():
-        path.unlink()
+    shutil.rmtree(tmp_path / "run" / "none" / "checkpoint-6", ignore_errors=True)
     assert run_train(monkeypatch, tmp_path, recipe) == 0
     assert batches == straight[5:]
     batches.clear()
@@ -92,13 +92,13 @@ def test_a_shipped_recipe_scaled_down(scenes, tmp_path, monkeypatch, name):
     overrides |= {f"training.{key}": value for key, value in tiny["training"].items()} | {"training.max_steps": 2}
     overrides |= {"training.dataloader_num_workers": 0, "training.eval_strategy": "no"}
     overrides |= {f"data.{key}": tiny["data"][key] for key in ("data_dir", "regions", "builder")}
-    overrides |= {"data.limit.train": 8, "data.options": "{}", "model.bert": "null"}
-    overrides |= {"model.tokenizer": tiny["model"]["tokenizer"], "output_dir": tmp_path / "run"}
+    overrides |= {"data.limit.train": 8, "data.options": {}, "model.bert": None}
+    overrides |= {"model.tokenizer": tiny["model"]["tokenizer"], "output_dir": str(tmp_path / "run")}
     if "released" in name:
         classes = RegionTable.open(scenes / "regions")
         overrides |= {"data.text_corpus": tiny["data"]["text_corpus"]}
         overrides |= {"model.config.region_classes": classes[classes.ids[0]].class_probs.shape[1]}
-    given = [f"{key}={value}" for key, value in overrides.items()]
+    given = [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
     content = {"extends": str(RECIPES / f"{name}.yaml")}
     assert run_train(monkeypatch, tmp_path, content, *given) == 0
     figures = json.loads((tmp_path / "run" / "results.json").read_text())["methods"]["none"]["figures"]["test"]

@@ -5,6 +5,10 @@ import re
 import traceback
 from pathlib import Path
 
+from dataset_scripts.errors import DataError
+
+from .recipe import RecipeError
+
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("attention_supervision", "dataset_scripts", "evaluation", "modeling", "processing", "tasks", "training")
 # How PyTorch hands on an error of a DataLoader's process: the whole traceback as the message.
@@ -16,7 +20,8 @@ def explain(error: BaseException) -> str | None:
 
     None for any other: it is a fault of the program, and its traceback is worth more than its message.
     """
-    if isinstance(error, FileNotFoundError) or (isinstance(error, ValueError) and _is_ours(error)):
+    known = isinstance(error, DataError | RecipeError | FileNotFoundError)
+    if known or (isinstance(error, ValueError) and _is_ours(error)):
         text = str(error.args[0] if isinstance(error, KeyError) else error)
         if FROM_WORKER.match(text):
             text = re.split(r"^(?:\w+\.)*\w+: ", text, flags=re.MULTILINE)[-1]

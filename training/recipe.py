@@ -211,8 +211,9 @@ def _build(kind: type, content: Any, source: str, prefix: str) -> Any:
         raise RecipeError(f"{source}: {prefix or 'the recipe'} must be a section of keys, found {content!r}")
     known = {f.name: f for f in dataclasses.fields(kind)}
     hints = typing.get_type_hints(kind)
-    check_names(content, known, prefix, f"{source}: ")
-    return kind(**{key: convert(hints[key], value, f"{source}: ", prefix + key) for key, value in content.items()})
+    place = f"{source}: " if source else ""
+    check_names(content, known, prefix, place)
+    return kind(**{key: convert(hints[key], value, place, prefix + key) for key, value in content.items()})
 
 
 def check_names(given: typing.Iterable[str], known: typing.Collection[str], prefix: str, source: str = "") -> None:
