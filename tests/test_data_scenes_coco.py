@@ -6,10 +6,9 @@ import json
 import pytest
 
 from dataset_scripts.coco_captions import CocoCaptions
-from dataset_scripts.errors import DataError
 from dataset_scripts.flickr30k_entities import Flickr30kEntities
 from dataset_scripts.region_table import RegionTable
-from dataset_scripts.scene_dataset import scene_record, scene_texts, write_scenes
+from dataset_scripts.scene_dataset import IMAGES_PER_DOCUMENT, scene_record, write_scenes
 from dataset_scripts.text_corpus import TextCorpus
 
 IMAGES, SEED = 20, 4
@@ -40,15 +39,6 @@ def built(builder_class, data_dir, tmp_path_factory, **options):
 
 def content(root):
     return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
-
-
-def without_additions(root):
-    """Makes finished scenes those of before there were COCO captions and a corpus."""
-    for path in [*(root / "coco").rglob("*.json"), root / "corpus.txt"]:
-        path.unlink()
-    manifest = json.loads((root / "scenes.json").read_text())
-    del manifest["coco_captions"], manifest["corpus_sentences"]
-    (root / "scenes.json").write_text(json.dumps(manifest, indent=2) + "\n")
 
 
 def test_captions_are_the_related_ones_of_the_same_images(coco, flickr, folder):
@@ -85,13 +75,14 @@ def test_ids_and_sizes_are_those_of_the_regions(folder, tmp_path_factory):
 def test_corpus_is_in_the_language_of_the_captions_and_about_other_scenes(folder, flickr, tmp_path_factory):
     rows = built(TextCorpus, folder / "corpus.txt", tmp_path_factory)["train"]
     sentences = [row["text"] for row in rows]
-    assert len(sentences) == 5 * IMAGES == json.loads((folder / "scenes.json").read_text())["corpus_sentences"]
+    documents = -(-IMAGES // IMAGES_PER_DOCUMENT)
+    assert len(sentences) == 5 * documents == json.loads((folder / "scenes.json").read_text())["corpus_sentences"]
     words = set((folder / "vocab.txt").read_text().split("\n"))
     assert {word.lower() for sentence in sentences for word in sentence.split()} <= words
     captions = {caption["text"] for data in flickr.values() for row in data for caption in row["captions"]}
     assert len(captions & set(sentences)) <= 1, "the corpus repeats captions"
     assert all(sentence[0].isupper() and sentence.endswith(" .") for sentence in sentences)
-    assert (folder / "corpus.txt").read_text().count("\n\n") == IMAGES - 1, "a blank line between two scenes"
+    assert (folder / "corpus.txt").read_text().count("\n\n") == documents - 1, "a blank line between two scenes"
 
 
 def test_karpathy_tokens(folder):
@@ -102,45 +93,12 @@ def test_karpathy_tokens(folder):
     assert (folder / image["filepath"] / image["filename"]).is_file()
 
 
-def test_another_seed_gives_other_sentences():
-    assert scene_texts(1, 2, 5).sentences != scene_texts(2, 2, 5).sentences
-    assert scene_texts(1, 2, 5).sentences == scene_texts(1, 2, 9).sentences
-
-
-def test_scenes_of_before_are_completed_and_else_left_alone(tmp_path):
-    write_scenes(tmp_path, 5, 0)
-    fresh = content(tmp_path)
-    without_additions(tmp_path)
-    pairs = tmp_path / "vgp" / "test_data.csv"
-    written = pairs.stat().st_mtime_ns
-    manifest = write_scenes(tmp_path, 5, 0)
-    assert content(tmp_path) == fresh and json.loads(fresh["scenes.json"]) == manifest
-    assert pairs.stat().st_mtime_ns == written
-
-
-def test_a_completion_that_was_cut_goes_on(tmp_path):
-    write_scenes(tmp_path, 5, 0)
-    fresh, coco = content(tmp_path), (tmp_path / "coco" / "dataset_coco.json").read_bytes()
-    without_additions(tmp_path)
-    (tmp_path / "coco" / "dataset_coco.json").write_bytes(coco)
-    write_scenes(tmp_path, 5, 0)
-    assert content(tmp_path) == fresh
-
-
-def test_files_of_others_are_not_replaced_by_a_completion(tmp_path):
-    write_scenes(tmp_path, 5, 0)
-    without_additions(tmp_path)
-    (tmp_path / "corpus.txt").write_text("mine")
-    with pytest.raises(DataError, match=r"corpus\.txt: a file of another content.*move it away"):
-        write_scenes(tmp_path, 5, 0)
-    assert (tmp_path / "corpus.txt").read_text() == "mine"
-    assert "corpus_sentences" not in json.loads((tmp_path / "scenes.json").read_text())
-
-
 def test_force_replaces_these_files_too(tmp_path):
-    write_scenes(tmp_path, 5, 0)
-    (tmp_path / "coco" / "mine.txt").write_text("x")
-    write_scenes(tmp_path, 5, 1, force=True)
-    write_scenes(tmp_path / "other", 5, 1)
-    other = content(tmp_path / "other")
-    assert {name: data for name, data in content(tmp_path).items() if not name.startswith("other")} == other
+    write_scenes(tmp_path / "one", 5, 0)
+    first = content(tmp_path / "one")
+    (tmp_path / "one" / "coco" / "old.json").write_text("{}")
+    write_scenes(tmp_path / "one", 5, 1, force=True)
+    write_scenes(tmp_path / "two", 5, 1)
+    assert content(tmp_path / "one") == content(tmp_path / "two")
+    names = [name for name in first if name.startswith(("coco", "corpus"))]
+    assert len(names) == 4 and all(first[name] != content(tmp_path / "two")[name] for name in names)
