@@ -22,7 +22,8 @@ def read_frcnn_vg(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[Sour
     Columns: img_id, sizes (height, width), roi_features, obj_ids and attr_ids (float32, without background),
     obj_probs, attr_probs, preds_per_image (rows behind that number are padding), and boxes: divided by width and
     height already, although the column is not called normalized_boxes; where that column is there too, it is read.
-    Boxes that reach beyond 1 by more than a pixel are taken for pixels.
+    `sizes` is the image as resized for the detector, and so are the regions' width and height; pixel boxes, of the
+    original image, are therefore refused, as nothing in the file says that image's size.
     """
     files = sorted(path.rglob("*.arrow")) if path.is_dir() else [path]
     row = 0
@@ -96,8 +97,10 @@ def _count(row: pa.RecordBatch, rows: int) -> int:
 def _pixels(boxes: np.ndarray, width: int, height: int) -> np.ndarray:
     size = np.array([width, height, width, height], dtype=np.float32)
     # Within a pixel of the edge, boxes that are divided reach a little beyond 1.
-    is_divided = bool((boxes <= 1 + EDGE_TOLERANCE / size).all())
-    return boxes * size if is_divided else boxes
+    if (boxes > 1 + EDGE_TOLERANCE / size).any():
+        hint = "boxes in pixels of the original image cannot be divided, as its size is not in the file"
+        raise DataError("boxes are not divided by the image's size", found=float(boxes.max()), expected="1", hint=hint)
+    return boxes * size
 
 
 def _flat(row: pa.RecordBatch, name: str) -> np.ndarray:

@@ -498,9 +498,12 @@ def test_frcnn_vg_boxes_in_pixels_and_damaged_rows(tmp_path: Path) -> None:
     rows = rows_of("frcnn")
     in_pixels = {**frcnn_row(rows[0]), "boxes": padded(pixels(rows[0]))}
     source = arrow_file(tmp_path / "a.arrow", [in_pixels, frcnn_row(rows[1])])
-    found = list(read_regions(source, "auto", SIZE))
-    np.testing.assert_allclose(found[0].boxes, rows[0].boxes, atol=1e-6)
-    np.testing.assert_allclose(found[1].boxes, rows[1].boxes, atol=1e-6)
+    info = run(source, tmp_path / "pixels", on_error="skip")
+    # `sizes` is the resized image's, so that pixels of the original one cannot be divided by it.
+    assert info["images"] == 1 and "row 1: boxes are not divided" in info["summary"]["problems"][0]
+    source = arrow_file(tmp_path / "both.arrow", [{**in_pixels, "normalized_boxes": padded(rows[0].boxes)}])
+    (found,) = read_regions(source, "auto", SIZE)
+    np.testing.assert_allclose(found.boxes, rows[0].boxes, atol=1e-6)
     bad = [
         {"preds_per_image": 9},
         {"sizes": [40]},
