@@ -102,7 +102,7 @@ def arrange_regions(
     region_boxes = np.zeros((len(columns), width, 4), dtype=np.float32)
     region_boxes[given.has_image, 0] = WHOLE_IMAGE
     region_boxes[row, columns[row, region]] = given.boxes[row, region]
-    arrays = {
+    arrays: dict[str, np.ndarray] = {
         "region_boxes": region_boxes,
         "region_attention_mask": attended.astype(np.int64),
         "region_candidate_mask": attended & (np.arange(width) > 0),

@@ -11,19 +11,25 @@ import pytest
 from transformers import AutoProcessor
 
 import modeling
-from processing import OLDEST_TRANSFORMERS, VLBertProcessor
+from processing import OLDEST_TRANSFORMERS, FastRCNNImageProcessor, VLBertProcessor
 from tests.processing_helpers import FEATURE_SIZE, make_processor, span
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = "a man in a red shirt"
 SETTINGS = {"max_regions": 7, "region_feature_size": FEATURE_SIZE, "iou_threshold": 0.25}
+IMAGE_SIZE = {"shortest_edge": 24, "longest_edge": 40}
 
 FRESH_PROCESS = f"""
 import importlib.util, sys
 assert importlib.util.find_spec("processing") is None, "the project must not be importable here"
 import numpy as np
-from transformers import AutoProcessor
+from transformers import AutoImageProcessor, AutoProcessor
 processor = AutoProcessor.from_pretrained(sys.argv[1], trust_remote_code=True)
+images = AutoImageProcessor.from_pretrained(sys.argv[1], trust_remote_code=True)
+print(type(processor.image_processor).__name__, type(images).__name__, images.size == processor.image_processor.size)
+image = np.full((30, 40, 3), 7, dtype=np.uint8)
+found = processor("a", images=image, region_boxes=[[0, 0, 1, 1]])
+print(list(found["pixel_values"].shape), found["image_sizes"].tolist(), found["region_boxes"].shape[1])
 inputs = processor({TEXT!r}, region_features=np.ones((1, {FEATURE_SIZE})), region_boxes=[[0, 0, 1, 1]],
     phrases=[{{"text": 0, "start": 2, "end": 5, "regions": [0]}}])
 print(type(processor).__name__, processor.max_regions, processor.region_feature_size, processor.iou_threshold)
@@ -33,22 +39,32 @@ print(inputs["input_ids"].tolist(), inputs["phrase_mask"].int().tolist(), inputs
 
 @pytest.fixture
 def saved(tmp_path) -> Path:
-    make_processor(**SETTINGS).save_pretrained(tmp_path / "checkpoint")
+    images = FastRCNNImageProcessor(size=IMAGE_SIZE, fixed_padding=True)
+    make_processor(**SETTINGS, image_processor=images).save_pretrained(tmp_path / "checkpoint")
     return tmp_path / "checkpoint"
+
+
+def needed_files(name: str) -> set[str]:
+    """The file and whatever it imports from its folder, and so on."""
+    imported = re.findall(r"^from \.(\w+) import", (ROOT / "processing" / name).read_text(), flags=re.MULTILINE)
+    return {name}.union(*(needed_files(f"{module}.py") for module in imported))
 
 
 def test_settings_and_code_are_written(saved):
     config = json.loads((saved / "processor_config.json").read_text())
     assert {name: config[name] for name in SETTINGS} == SETTINGS
+    assert config["image_processor"]["auto_map"] == {
+        "AutoImageProcessor": "image_processing_fast_rcnn.FastRCNNImageProcessor"
+    }
     assert config["auto_map"] == {"AutoProcessor": "processing_vl_bert.VLBertProcessor"}
-    sources = {path.name for path in (ROOT / "processing").glob("*.py")} - {"__init__.py"}
-    assert sources <= {path.name for path in saved.glob("*.py")}
+    assert {path.name for path in saved.glob("*.py")} == needed_files("processing_vl_bert.py")
 
 
 @pytest.mark.parametrize("loader", [AutoProcessor, VLBertProcessor])
 def test_loads_where_the_package_is_imported(saved, loader):
     processor = loader.from_pretrained(saved)
-    assert type(processor) is VLBertProcessor
+    assert type(processor) is VLBertProcessor and type(processor.image_processor) is FastRCNNImageProcessor
+    assert (processor.image_processor.size, processor.image_processor.fixed_padding) == (IMAGE_SIZE, True)
     assert {name: getattr(processor, name) for name in SETTINGS} == SETTINGS
     expected = make_processor(**SETTINGS)(TEXT, phrases=[span(TEXT, "red shirt")])
     found = processor(TEXT, phrases=[span(TEXT, "red shirt")])
@@ -72,7 +88,9 @@ def test_loads_in_a_fresh_process_from_the_copied_files(saved, tmp_path):
     )
     assert result.returncode == 0, result.stderr
     expected = make_processor()(TEXT, phrases=[span(TEXT, "man")])
-    lines = result.stdout.splitlines()[-2:]
+    images, pixels, *lines = result.stdout.splitlines()[-4:]
+    assert images == "FastRCNNImageProcessor FastRCNNImageProcessor True"
+    assert pixels == "[1, 3, 24, 40] [[32, 24]] 2"
     assert lines[0] == f"VLBertProcessor 7 {FEATURE_SIZE} 0.25"
     assert lines[1] == f"{expected['input_ids'].tolist()} {expected['phrase_mask'].int().tolist()} [[[0, 1]]]"
 
