@@ -77,6 +77,8 @@ FOLDERS = (
 )
 FEWEST_IMAGES = 5
 JPEG_QUALITY = 90
+# The corpus describes one further scene for so many images.
+IMAGES_PER_DOCUMENT = 4
 _CHUNK = 16
 
 
@@ -211,7 +213,7 @@ def draw(seed: int, number: int, images: int, root: Path) -> Drawn:
     # The features are those of the stored image, as anyone who reads it would compute them.
     image, found = Image.open(jpeg), scene_detector.detect(record.scene, np.random.default_rng([seed, number]))
     referred = referred_image(seed, record, found)
-    _, spoken = _described(f"{seed}/corpus/{number}")
+    spoken = _described(f"{seed}/corpus/{number}")[1] if number % IMAGES_PER_DOCUMENT == 0 else ()
     questions = scene_questions.ask(record.scene, random.Random(f"{seed}/questions/{number}"))
     texts = Texts(
         scene_writers.phrase_pairs(record),
@@ -308,7 +310,7 @@ def _common_files(splits: Mapping[str, list[Texts]]) -> dict[str, str | bytes]:
     folder, all_referred = scene_writers_refcoco.NAME, [each.referred for each in everything]
     return files | {
         "coco/dataset_coco.json": scene_writers_coco.karpathy_file(captioned),
-        "corpus.txt": scene_writers_coco.corpus_file(each.sentences for each in everything),
+        "corpus.txt": scene_writers_coco.corpus_file(each.sentences for each in everything if each.sentences),
         f"{folder}/instances.json": scene_writers_refcoco.instances_file(all_referred),
         f"{folder}/{scene_writers_refcoco.REFS_FILE}": scene_writers_refcoco.references_file(referred),
         scene_writers_refcoco.DETECTIONS_FILE: scene_writers_refcoco.detections_file(all_referred),

@@ -188,7 +188,7 @@ def test_regions_are_those_of_the_stored_image(folder):
 def test_vocabulary_covers_the_captions(rows, folder):
     words = (folder / "vocab.txt").read_text().split("\n")[:-1]
     assert words[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    assert words[5:] == sorted(set(words[5:])) and 120 <= len(words) <= 180
+    assert words[5:] == sorted(set(words[5:])) and 150 <= len(words) <= 200
     said = {word for data in rows.values() for row in data for c in row["captions"] for word in c["text"].split()}
     assert {word.lower() for word in said} <= set(words)
 
