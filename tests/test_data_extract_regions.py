@@ -16,10 +16,13 @@ import pytest
 from PIL import Image
 
 from dataset_scripts.errors import DataError, MissingFileError
+from dataset_scripts.extract_regions import main
 from dataset_scripts.image_files import ImageFile, list_images
 from dataset_scripts.region_boxes import read_boxes
 from dataset_scripts.region_extraction_run import PARTS, extract_table
 from dataset_scripts.region_table import RegionTable
+from tests.test_processing_extraction import save_backbone
+from tests.tiny_detectors import save_detector
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -357,3 +360,60 @@ def test_boxes_that_are_refused(tmp_path, name, text, problem):
     (tmp_path / name).write_text(text)
     with pytest.raises(DataError, match=problem):
         read_boxes(tmp_path / name)
+
+
+# The command
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    save_detector("yolos", folder / "yolos")
+    save_detector("owlvit", folder / "owlvit")
+    (folder / "backbone").mkdir()
+    save_backbone(folder / "backbone")
+    return folder
+
+
+def command(models, photos, output, *arguments):
+    common = ["--images", photos, "--output", output, "--features", models / "backbone", "--device", "cpu", "--quiet"]
+    return main([str(argument) for argument in [*common, *arguments]])
+
+
+def test_the_command_makes_a_table_once(models, photos, tmp_path, capsys):
+    detector = ("--detector", models / "yolos", "--min-regions", 2, "--max-regions", 5)
+    assert command(models, photos, tmp_path / "out", *detector) == 0
+    assert "12 images with" in capsys.readouterr().out
+    table = RegionTable.open(tmp_path / "out")
+    assert len(table) == 12 and table.feature_size == 12 and table["003"].class_probs.shape[1] == 4
+    assert table.provenance["detector"]["label_names"] == ["cat", "dog", "ball"]
+    assert table.provenance["features"]["feature_size"] == 12
+    assert command(models, photos, tmp_path / "out", *detector, "--batch-size", 3, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["images"] == 12
+    assert command(models, photos, tmp_path / "out", *detector, "--nms", "0.4") == 2
+    assert "differs in options.nms_threshold (0.7, now 0.4)" in capsys.readouterr().err
+
+
+def test_the_command_takes_queries_and_boxes(models, photos, tmp_path):
+    assert command(models, photos, tmp_path / "a", "--detector", models / "owlvit", "--queries", "a dog", "cat") == 0
+    assert RegionTable.open(tmp_path / "a").provenance["detector"]["label_names"] == ["a dog", "cat"]
+    (tmp_path / "b.json").write_text(json.dumps({f"{number:03d}": [[0, 0, 3, 4]] for number in range(12)}))
+    assert command(models, photos, tmp_path / "b", "--boxes", tmp_path / "b.json") == 0
+    assert RegionTable.open(tmp_path / "b")["005"].boxes.tolist() == [[0, 0, 0.5, 1]]
+
+
+def test_mistakes_end_in_one_line_and_status_2(models, photos, tmp_path, capsys):
+    (tmp_path / "b.json").write_text(json.dumps({"000": [[0, 0, 3, 4]]}))
+    mistakes = {
+        "nowhere": ("--detector", tmp_path / "nowhere"),
+        "No boxes are given for image '001'": ("--boxes", tmp_path / "b.json"),
+        "has fixed classes": ("--detector", models / "yolos", "--queries", "dog"),
+        "--queries are for a zero-shot": ("--boxes", tmp_path / "b.json", "--queries", "dog"),
+        "expected 1 <= min_regions": ("--detector", models / "yolos", "--min-regions", 0),
+        "--device warp": ("--detector", models / "yolos", "--device", "warp"),
+    }
+    for problem, arguments in mistakes.items():
+        assert command(models, photos, tmp_path / "out", *arguments) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("error: ") and error.count("\n") == 1
+        assert problem in error
