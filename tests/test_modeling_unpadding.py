@@ -118,15 +118,6 @@ def test_back_ends(back_end):
     assert_same_step(make_model(back_end), make_batch())
 
 
-def test_flex_attention():
-    model, batch = make_model("flex_attention").eval(), make_batch()
-    with torch.no_grad():
-        losses = []
-        for model.config.unpad in (False, True):
-            losses.append(model(**batch).loss)
-    torch.testing.assert_close(*losses, **CLOSE)
-
-
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_gradient_checkpointing(reentrant):
     model = make_model()
