@@ -70,6 +70,11 @@ def make_batch(pattern="ragged", left=False):
     }
 
 
+def valid_columns(batch):
+    ends = torch.ones(B, 1, dtype=torch.long)
+    return torch.cat([batch["attention_mask"], batch["region_attention_mask"], ends], dim=1).bool()
+
+
 def run(model, batch, unpad, extra=lambda outputs: 0.0, **kwargs):
     """The loss, the gradients by name and the outputs of one step."""
     model.config.unpad = unpad
@@ -127,9 +132,7 @@ def test_gradient_checkpointing(reentrant):
 
 def test_attention_maps_keep_their_shape():
     outputs, padded = assert_same_step(make_model("eager"), make_batch(), output_attentions=True)
-    batch = make_batch()
-    ends = torch.ones(B, 1, dtype=torch.long)
-    valid = torch.cat([batch["attention_mask"], batch["region_attention_mask"], ends], 1).bool()
+    valid = valid_columns(make_batch())
     assert len(outputs.attentions) == 3
     for found, expected in zip(outputs.attentions, padded.attentions, strict=True):
         assert found.shape == expected.shape == (B, 4, T + R + 1, T + R + 1)
@@ -138,9 +141,11 @@ def test_attention_maps_keep_their_shape():
 
 def test_hidden_states_are_those_of_the_padded_computation():
     outputs, padded = assert_same_step(make_model(), make_batch(), output_hidden_states=True)
+    valid = valid_columns(make_batch())
     assert len(outputs.hidden_states) == 4
     for found, expected in zip(outputs.hidden_states, padded.hidden_states, strict=True):
-        torch.testing.assert_close(found, expected, **CLOSE)
+        assert found.shape == expected.shape == (B, T + R + 1, 16)
+        torch.testing.assert_close(found[valid], expected[valid], **CLOSE)
 
 
 @pytest.mark.parametrize("method_name", ["direct", "semi_direct"])
