@@ -72,9 +72,8 @@ def find_regions(options: argparse.Namespace, image: Image.Image, config: Any) -
     """
     image_id, reads_pixels = Path(options.image).stem, getattr(config, "vision_config", None) is not None
     if options.regions is not None:
-        regions = _from_table(options.regions, image_id)
-        _check_width(regions.features.shape[1], config, options.regions)
-        return regions
+        _check_width(RegionTable.open(options.regions).feature_size, config, options.regions)
+        return _from_table(options.regions, image_id)
     if reads_pixels == (options.features is not None):
         raise ValueError(
             "the model reads pixels: leave --features out" if reads_pixels else "--features: the model needs features"
@@ -112,11 +111,10 @@ def _box_source(options: argparse.Namespace) -> BoxSource:
 
 
 def _from_table(path: str, image_id: str) -> DetectedRegions:
-    regions, names = RegionTable.open(path), []
+    regions = RegionTable.open(path)
     row = regions[image_id]
     detector = regions.provenance.get("detector")
-    if isinstance(detector, Mapping):
-        names = detector.get("label_names") or []
+    names: list[str] = (detector.get("label_names") or []) if isinstance(detector, Mapping) else []
     count = len(row)
     classes = np.zeros(count, np.int32) if row.classes is None else row.classes
     scores = np.ones(count, np.float32) if row.scores is None else row.scores
