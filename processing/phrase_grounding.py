@@ -36,7 +36,10 @@ REGIONS_CUT = "regions cut"
 
 @dataclass
 class FlatPhrases:
-    """The F phrases of a batch, each array (F,): its example, row in it, text, and characters [start, end)."""
+    """The F phrases of a batch, each array (F,): its example, row in it, text, and characters [start, end).
+
+    `kind` is what errors call them.
+    """
 
     example: np.ndarray
     row: np.ndarray
@@ -44,45 +47,53 @@ class FlatPhrases:
     start: np.ndarray
     end: np.ndarray
     records: list[Mapping[str, Any]] = field(default_factory=list)
+    kind: str = "phrase"
 
     def name(self, index: int) -> str:
         """How an error calls phrase `index`."""
-        return f"Example {self.example[index]}, phrase {self.row[index]}"
+        return f"Example {self.example[index]}, {self.kind} {self.row[index]}"
 
 
-def flatten_phrases(phrases: Sequence[Sequence[Mapping[str, Any]] | None], texts: list[list[str]]) -> FlatPhrases:
+def flatten_phrases(
+    phrases: Sequence[Sequence[Mapping[str, Any]] | None],
+    texts: list[list[str]],
+    kind: str = "phrase",
+    fields: str = "'boxes', 'entity_id' or 'regions'",
+) -> FlatPhrases:
     """Line the phrases of a batch up and check their spans against the S lists of B texts.
+
+    `kind` and `fields` are what errors call a record and the fields beside its span.
 
     Raises:
         ValueError: A phrase without text, start or end, of a text that is not there, or with a span outside it.
     """
     places = [(i, row) for i, example in enumerate(phrases) for row in range(len(example or ()))]
     records = [record for example in phrases for record in example or ()]
-    spans = [_span(record, place) for record, place in zip(records, places, strict=True)]
+    spans = [_span(record, place, kind, fields) for record, place in zip(records, places, strict=True)]
     example, row = np.array(places, dtype=np.int64).reshape(-1, 2).T
     text, start, end = np.array(spans, dtype=np.int64).reshape(-1, 3).T
-    flat = FlatPhrases(example, row, text, start, end, records)
+    flat = FlatPhrases(example, row, text, start, end, records, kind)
     _check_spans(flat, texts)
     return flat
 
 
-def _span(record: Mapping[str, Any], place: tuple[int, int]) -> tuple[int, int, int]:
+def _span(record: Mapping[str, Any], place: tuple[int, int], kind: str, fields: str) -> tuple[int, int, int]:
+    name = f"Example {place[0]}, {kind} {place[1]}"
     if not isinstance(record, Mapping):
         raise ValueError(
-            f"Example {place[0]}, phrase {place[1]}: {record!r:.80} is no dictionary; expected a list of phrases for "
-            "every example of the batch."
+            f"{name}: {record!r:.80} is no dictionary; expected a list of {kind}s for every example of the batch."
         )
     try:
         span = (record["text"], record["start"], record["end"])
     except KeyError as error:
         raise ValueError(
-            f"Example {place[0]}, phrase {place[1]}: no {error.args[0]!r}; expected "
-            "{'text': 0 or 1, 'start': character, 'end': character, and 'boxes', 'entity_id' or 'regions'}."
+            f"{name}: no {error.args[0]!r}; expected "
+            f"{{'text': 0 or 1, 'start': character, 'end': character, and {fields}}}."
         ) from error
     if any(isinstance(value, (str, float)) or value is None for value in span):
         raise ValueError(
-            f"Example {place[0]}, phrase {place[1]}: text, start, end are {span!r}, expected integers: which of the "
-            "example's texts (0 or 1) and a character span in it."
+            f"{name}: text, start, end are {span!r}, expected integers: which of the example's texts (0 or 1) and a "
+            "character span in it."
         )
     return span
 
@@ -106,6 +117,14 @@ def _check_spans(flat: FlatPhrases, texts: list[list[str]]) -> None:
     )
 
 
+def covered_tokens(flat: FlatPhrases, encoded: EncodedTexts) -> np.ndarray:
+    """(F, L) bool: the pieces of its text that share a character with each span, also those that are cut."""
+    spans = encoded.spans[flat.text, flat.example]
+    covered = (spans[..., 0] < flat.end[:, None]) & (spans[..., 1] > flat.start[:, None])
+    covered &= np.arange(spans.shape[1]) < encoded.lengths[flat.text, flat.example][:, None]
+    return covered & (flat.start < flat.end)[:, None]  # an empty span inside a word shares no character with it
+
+
 def phrase_tokens(
     flat: FlatPhrases, shape: tuple[int, int, int], encoded: EncodedTexts, columns: TextColumns
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -115,11 +134,8 @@ def phrase_tokens(
         phrase_mask (B, P, T) bool, and (F,) bool for phrases that lost a token to truncation and for those that never
         had one. Both have an all-False row.
     """
-    spans = encoded.spans[flat.text, flat.example]
-    token = np.arange(spans.shape[1])
-    covered = (spans[..., 0] < flat.end[:, None]) & (spans[..., 1] > flat.start[:, None])
-    covered &= token < encoded.lengths[flat.text, flat.example][:, None]
-    covered &= (flat.start < flat.end)[:, None]  # an empty span inside a word shares no character with it
+    covered = covered_tokens(flat, encoded)
+    token = np.arange(covered.shape[1])
     truncated = (covered & (token >= columns.kept[flat.text, flat.example][:, None])).any(axis=1)
     empty = ~covered.any(axis=1)
     phrase, token = np.nonzero(covered & ~truncated[:, None])

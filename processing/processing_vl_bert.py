@@ -42,6 +42,7 @@ from .phrase_grounding import (
 from .region_columns import GivenRegions, RegionColumns, arrange_regions, check_boxes, check_features
 from .sequence_layouts import EncodedTexts, TextColumns, arrange_columns, encode_texts, get_layouts
 from .sequence_lengths import NO_LIMIT, fit_lengths, min_width
+from .text_tags import token_regions
 
 logger = logging.get_logger(__name__)
 
@@ -117,6 +118,7 @@ class VLBertProcessor(ProcessorMixin):
         region_entity_ids: Any = None,
         phrases: Any = None,
         phrase_pairs: Any = None,
+        tags: Any = None,
         layout: str | Sequence[str] | None = None,
         padding: bool | str = True,
         truncation: bool | str = True,
@@ -161,16 +163,21 @@ class VLBertProcessor(ProcessorMixin):
             box, a phrase is ungrounded. Other keys are ignored.
         phrase_pairs (list of B arrays `(k, 2)`, *optional*):
             Pairs of indices into the example's phrases.
+        tags (list of B lists of dictionaries, *optional*):
+            `{"text": 0 or 1, "start": int, "end": int, "region": int}`: the words of a character span see this region
+            (an index into the given regions, from 0, without the whole image) as their visual part, as the object
+            tags of VCR. Of several tags of a token the first counts.
         layout (`str` or `list[str]`, *optional*):
             Sequence layout, one for all or one an example: `"caption"` ([CLS] text [SEP]), `"caption_pair"` ([CLS]
-            text [SEP] text_pair [SEP], token types 0 and 1), or `"plain"` (no special tokens, as the VL-BERT public
+            text [SEP] text_pair [SEP], token types 0 and 1), `"masked_answer"` ([CLS] text [SEP] [MASK] [SEP], token
+            type 1 from [MASK] on, where the answer is read), or `"plain"` (no special tokens, as the VL-BERT public
             code feeds its text corpus). One of the first two, by the number of texts, when not given.
         padding (`bool` or `str`, *optional*, defaults to `True`):
             `True` or `"longest"`, `"max_length"` (texts only), or `False` (all examples must have one length). Padding
             is always on the right.
         truncation (`bool` or `str`, *optional*, defaults to `True`):
             `True` or `"longest_first"`, `"only_first"`, `"only_second"`, or `False`. Cuts texts at their end when
-            `[CLS]`, texts and `[SEP]` are longer than `max_length`.
+            texts and special tokens are longer than `max_length`. Special tokens are never cut.
         max_length (`int`, *optional*):
             Text columns an example may take; the tokenizer's `model_max_length` by default.
         max_sequence_length (`int`, *optional*):
@@ -186,12 +193,16 @@ class VLBertProcessor(ProcessorMixin):
             [`GroundedBatch`]: With T text columns, R regions, the whole image first, P phrases and K pairs:
 
             - `input_ids`, `attention_mask`, `token_type_ids`: (B, T) int64.
+            - `answer_positions` (B,) int64, the column of [MASK] in layout `"masked_answer"`, -1 in another one. Only
+              if an example has that layout.
             - `region_features` (B, R, `region_feature_size`) float32 where they were given or found; else, for a model
               that makes its own, `pixel_values` (B, 3, H, W) float32 and `image_sizes` (B, 2) int64, width and height
               in pixels of each image inside the padded canvas, (0, 0) without an image.
             - `region_boxes` (B, R, 4) float32 in [0, 1], the whole image as (0, 0, 1, 1), `region_attention_mask`
               (B, R) int64, `region_candidate_mask` (B, R) bool, which is False for the whole image and padding. Only
               with regions or images.
+            - `token_regions` (B, T) int64: the region column that each tagged token sees, -1 for all others and for
+              tags whose region was left out. Only with `tags`.
             - `phrase_mask` (B, P, T) bool, and with regions `phrase_regions` (B, P, R) bool: the tokens and the
               regions of each phrase. The whole image never belongs to a phrase. Only with `phrases`.
             - `phrase_pairs` (B, K, 2) int64, -1 for padding. Only with `phrase_pairs`.
@@ -203,8 +214,8 @@ class VLBertProcessor(ProcessorMixin):
             ValueError: For regions that do not fit the arguments above (features of another width, another number of
                 boxes, NaN, no numbers, boxes inverted, outside the image, or in pixels without `image_sizes`), an
                 image that cannot be read, images without boxes or detector, a span outside its text, an index out of
-                range, or an `entity_id` without `region_entity_ids`. The message names the example and the region,
-                phrase or file.
+                range, an `entity_id` without `region_entity_ids`, or tags without regions. The message names the
+                example and the region, phrase, tag or file.
 
         Example:
 
@@ -242,6 +253,7 @@ class VLBertProcessor(ProcessorMixin):
             "region_entity_ids": region_entity_ids,
             "phrases": phrases,
             "phrase_pairs": phrase_pairs,
+            "tags": tags,
         }
         texts, text_counts, given = as_batch(text, text_pair, given)
         layouts = get_layouts(layout, text_counts)
@@ -261,6 +273,10 @@ class VLBertProcessor(ProcessorMixin):
         columns = arrange_columns(layouts, self.tokenizer, encoded, kept, width, pad_to_multiple_of or 1)
         arranged = None if regions is None else self._arranged(regions, room - 1, given)
         data = {**columns.arrays, **self._pixel_arrays(pictures), **({} if arranged is None else arranged.arrays)}
+        if tags is not None:
+            if arranged is None:
+                raise ValueError("tags are given without region_features or images; they name regions.")
+            data["token_regions"] = token_regions(given["tags"], texts, encoded, columns, arranged)
         dropped: list[list[DroppedPhrase]] = [[] for _ in texts[0]]
         if given["phrases"] is not None:
             phrase_data, dropped = self._phrase_arrays(texts, encoded, columns, arranged, given)
@@ -281,8 +297,10 @@ class VLBertProcessor(ProcessorMixin):
             "input_ids",
             "attention_mask",
             "token_type_ids",
+            "answer_positions",
             *pixels,
             *regions,
+            "token_regions",
             "phrase_mask",
             "phrase_regions",
             "phrase_pairs",

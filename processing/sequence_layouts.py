@@ -48,6 +48,9 @@ class SequenceLayout:
         return len(self.pieces) - self.text_count
 
 
+# The special token at whose column a model reads the answer.
+ANSWER_TOKEN = "mask_token"
+
 SEQUENCE_LAYOUTS = {
     layout.name: layout
     for layout in (
@@ -55,6 +58,11 @@ SEQUENCE_LAYOUTS = {
         SequenceLayout("caption", (("cls_token", 0), (0, 0), ("sep_token", 0))),
         # [CLS] text [SEP] text_pair [SEP]
         SequenceLayout("caption_pair", (("cls_token", 0), (0, 0), ("sep_token", 0), (1, 1), ("sep_token", 1))),
+        # [CLS] question [SEP] [MASK] [SEP]: the answer is read at [MASK] (VL-BERT public code, VQA)
+        SequenceLayout(
+            "masked_answer",
+            (("cls_token", 0), (0, 0), ("sep_token", 0), (ANSWER_TOKEN, 1), ("sep_token", 1)),
+        ),
         # text, as the VL-BERT public code feeds its text corpus
         SequenceLayout("plain", ((0, 0),)),
     )
@@ -78,8 +86,9 @@ class EncodedTexts:
 class TextColumns:
     """The padded text part of a batch.
 
-    `arrays` holds `input_ids`, `attention_mask` and `token_type_ids`, each (B, T) int64. `kept` (S, B) is how many
-    pieces of each text are in, `first` (S, B) the column of its first piece.
+    `arrays` holds `input_ids`, `attention_mask` and `token_type_ids`, each (B, T) int64, and where a layout has a
+    place for the answer `answer_positions` (B,) int64, its column, -1 for an example without one. `kept` (S, B) is how
+    many pieces of each text are in, `first` (S, B) the column of its first piece.
     """
 
     arrays: dict[str, np.ndarray]
@@ -196,6 +205,9 @@ def arrange_columns(
     """Write special tokens and the kept pieces of the texts into their columns, padded on the right.
 
     T is at least `min_width`, at least the longest example, and a multiple of `multiple_of`.
+
+    Raises:
+        ValueError: The tokenizer lacks a special token of a layout.
     """
     specials = np.array([layout.special_count for layout in layouts])
     width = max(min_width, int((kept.sum(axis=0) + specials).max(initial=0)))
@@ -203,11 +215,13 @@ def arrange_columns(
     ids = np.full(shape, tokenizer.pad_token_id, dtype=np.int64)
     types = np.zeros(shape, dtype=np.int64)
     first, end = np.zeros_like(kept), np.zeros(len(specials), dtype=np.int64)
+    answers = np.full(len(specials), -1, dtype=np.int64)
     for layout in dict.fromkeys(layouts):
         rows = np.array([i for i, other in enumerate(layouts) if other == layout])
         for piece, token_type in layout.pieces:
             if isinstance(piece, str):
-                ids[rows, end[rows]] = getattr(tokenizer, f"{piece}_id")
+                ids[rows, end[rows]] = _special_id(tokenizer, piece, layout)
+                answers[rows] = end[rows] if piece == ANSWER_TOKEN else answers[rows]
                 types[rows, end[rows]] = token_type
                 end[rows] += 1
                 continue
@@ -218,4 +232,14 @@ def arrange_columns(
             first[piece, rows] = end[rows]
             end[rows] += kept[piece, rows]
     mask = (np.arange(shape[1]) < end[:, None]).astype(np.int64)
-    return TextColumns({"input_ids": ids, "attention_mask": mask, "token_type_ids": types}, kept, first)
+    arrays = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+    if (answers >= 0).any():
+        arrays["answer_positions"] = answers
+    return TextColumns(arrays, kept, first)
+
+
+def _special_id(tokenizer: Any, name: str, layout: SequenceLayout) -> int:
+    token_id = getattr(tokenizer, f"{name}_id")
+    if token_id is None:
+        raise ValueError(f"The tokenizer has no {name}; layout {layout.name!r} needs it.")
+    return token_id

@@ -103,6 +103,8 @@ def test_input_names_are_the_keys_of_a_full_batch():
         region_boxes=[[0, 0, 1, 1]],
         phrases=[span(TEXT, "man")],
         phrase_pairs=[[0, 0]],
+        tags=[span(TEXT, "man", region=0)],
+        layout="masked_answer",
     )
     assert list(inputs) == processor.model_input_names
 

@@ -1,0 +1,68 @@
+# Copyright 2026 The grounded-attention authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Tags of a batch: which region the tokens of a text see as their visual part.
+
+Shapes: B batch, T text columns; F tags of the whole batch in one row.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .phrase_grounding import FlatPhrases, covered_tokens, flatten_phrases
+from .region_columns import RegionColumns
+from .sequence_layouts import EncodedTexts, TextColumns
+
+
+def token_regions(
+    tags: Sequence[Sequence[Mapping[str, Any]] | None],
+    texts: list[list[str]],
+    encoded: EncodedTexts,
+    columns: TextColumns,
+    regions: RegionColumns,
+) -> np.ndarray:
+    """The region column that each text token sees, (B, T) int64, -1 for the whole image.
+
+    A token is tagged when it shares a character with the tag's span; of several tags of one token the first counts.
+    Special tokens, padding, and tokens whose region was left out see the whole image.
+
+    Raises:
+        ValueError: A span outside its text, or a region that the example does not have.
+    """
+    flat = flatten_phrases(tags, texts, kind="tag", fields="'region'")
+    seen = _region_columns(flat, regions)
+    covered = covered_tokens(flat, encoded)
+    covered &= np.arange(covered.shape[1]) < columns.kept[flat.text, flat.example][:, None]
+    tag, token = np.nonzero(covered)
+    tag, token = tag[::-1], token[::-1]  # the last write stays, so the first tag comes last
+    example = flat.example[tag]
+    out = np.full(columns.arrays["input_ids"].shape, -1, dtype=np.int64)
+    out[example, columns.first[flat.text[tag], example] + token] = seen[tag]
+    return out
+
+
+def _region_columns(flat: FlatPhrases, regions: RegionColumns) -> np.ndarray:
+    """(F,) int64."""
+    out = np.full(len(flat.records), -1, dtype=np.int64)
+    for index, record in enumerate(flat.records):
+        region, count = record.get("region"), regions.counts[flat.example[index]]
+        is_whole = isinstance(region, (int, np.integer)) and not isinstance(region, bool)
+        if not is_whole or not 0 <= region < count:
+            raise ValueError(
+                f"{flat.name(index)}: region {region!r:.40}, but the example has {count} regions; expected an index "
+                "into the given regions, from 0, without the whole image."
+            )
+        out[index] = regions.columns[flat.example[index], region]
+    return out
