@@ -105,6 +105,13 @@ class FastRCNNStage(nn.Sequential):
             blocks.append(FastRCNNBlock(config, width, width, 1, dilation))
         super().__init__(*blocks)
 
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        checkpointing = self.training and torch.is_grad_enabled() and self[0].gradient_checkpointing
+        # Reentrant checkpointing trains nothing behind an input without gradient, such as a frozen stage's output.
+        if checkpointing and any(parameter.requires_grad for parameter in self.parameters()):
+            hidden_states.requires_grad_()
+        return super().forward(hidden_states)
+
 
 def _freeze_batch_norm(module: nn.Module) -> None:
     """Replaces the batch norms within a module."""
