@@ -15,14 +15,28 @@
 
 from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
-from transformers import AutoConfig, AutoModel, AutoModelForPreTraining
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMultipleChoice,
+    AutoModelForPreTraining,
+    AutoModelForVisualQuestionAnswering,
+)
 
 from .configuration_backbone_regions import BackboneRegionsConfig
 from .configuration_fast_rcnn import FastRCNNConfig
 from .configuration_vl_bert import VLBertConfig
 from .modeling_backbone_regions import BackboneRegionFeatures
 from .modeling_fast_rcnn import FastRCNNFeatures
-from .modeling_vl_bert import VLBertForPreTraining, VLBertForVGP, VLBertModel, VLBertPreTrainedModel
+from .modeling_vl_bert import (
+    VLBertForMultipleChoice,
+    VLBertForPreTraining,
+    VLBertForReferringExpression,
+    VLBertForVGP,
+    VLBertForVisualQuestionAnswering,
+    VLBertModel,
+    VLBertPreTrainedModel,
+)
 from .region_feature_models import load_region_features
 
 AutoConfig.register("backbone_regions", BackboneRegionsConfig, exist_ok=True)
@@ -31,7 +45,9 @@ AutoConfig.register("fast_rcnn", FastRCNNConfig, exist_ok=True)
 AutoModel.register(FastRCNNConfig, FastRCNNFeatures, exist_ok=True)
 AutoConfig.register("vl_bert", VLBertConfig, exist_ok=True)
 AutoModel.register(VLBertConfig, VLBertModel, exist_ok=True)
+AutoModelForMultipleChoice.register(VLBertConfig, VLBertForMultipleChoice, exist_ok=True)
 AutoModelForPreTraining.register(VLBertConfig, VLBertForPreTraining, exist_ok=True)
+AutoModelForVisualQuestionAnswering.register(VLBertConfig, VLBertForVisualQuestionAnswering, exist_ok=True)
 
 __all__ = [
     "OLDEST_TRANSFORMERS",
@@ -40,8 +56,11 @@ __all__ = [
     "FastRCNNConfig",
     "FastRCNNFeatures",
     "VLBertConfig",
+    "VLBertForMultipleChoice",
     "VLBertForPreTraining",
+    "VLBertForReferringExpression",
     "VLBertForVGP",
+    "VLBertForVisualQuestionAnswering",
     "VLBertModel",
     "VLBertPreTrainedModel",
     "load_region_features",

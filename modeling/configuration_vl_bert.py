@@ -27,7 +27,10 @@ from .configuration_fast_rcnn import FastRCNNConfig
 _AUTO_MAP = {
     "AutoConfig": "configuration_vl_bert.VLBertConfig",
     "AutoModel": "modeling_vl_bert.VLBertModel",
+    "AutoModelForMultipleChoice": "modeling_vl_bert.VLBertForMultipleChoice",
     "AutoModelForPreTraining": "modeling_vl_bert.VLBertForPreTraining",
+    "AutoModelForVisualQuestionAnswering": "modeling_vl_bert.VLBertForVisualQuestionAnswering",
+    "VLBertForReferringExpression": "modeling_vl_bert.VLBertForReferringExpression",
     "VLBertForVGP": "modeling_vl_bert.VLBertForVGP",
 }
 
@@ -74,14 +77,17 @@ class VLBertConfig(PreTrainedConfig):
     visual_scale_region_init (`float`, *optional*, defaults to 0.0):
         Initial scale of the visual embeddings of regions.
     use_pooler (`bool`, *optional*, defaults to `True`):
-        Whether `VLBertModel` has a pooler. [`VLBertForVGP`] sets it when it pools, since it then owns one.
+        Whether `VLBertModel` has a pooler. A task class sets it to what it needs: [`VLBertForVGP`] that pools and
+        [`VLBertForMultipleChoice`] own one, [`VLBertForVisualQuestionAnswering`] and
+        [`VLBertForReferringExpression`] do not.
     relationship_head (`bool`, *optional*, defaults to `False`):
         Whether [`VLBertForPreTraining`] predicts if the caption belongs to the image (off in the public checkpoints).
     identification_pooling (`str`, *optional*, defaults to `"pooled"`):
         What image description identification reads: `"pooled"`, the pooler output (public code), or `"cls"`, the first
         token's last state (equation 1 of the VGP paper).
     classifier_dropout (`float`, *optional*, defaults to 0.1):
-        Dropout in the heads of [`VLBertForVGP`].
+        Dropout in the heads of [`VLBertForVGP`], [`VLBertForVisualQuestionAnswering`] and
+        [`VLBertForMultipleChoice`].
     identification_hidden_size (`int`, *optional*):
         Hidden size of the identification head; a single linear layer when not given. The next two are alike.
     vgp_hidden_size (`int`, *optional*):
@@ -94,6 +100,25 @@ class VLBertConfig(PreTrainedConfig):
         Classes of phrase pairs: 5 for the typology, 2 for paraphrase or not.
     grounding_head (`bool`, *optional*, defaults to `False`):
         Whether [`VLBertForVGP`] scores every phrase against every region (indirect supervision).
+    answer_head (`str`, *optional*, defaults to `"mlm"`):
+        What [`VLBertForVisualQuestionAnswering`] scores answers with: `"mlm"`, the transform of the masked-word head
+        and a linear layer (public configuration), `"1fc"`, a linear layer, or `"2fc"`, two. The answers are the values
+        of `id2label`; `answers=[...]` sets them.
+    answer_hidden_size (`int`, *optional*):
+        Hidden size of a `"2fc"` answer head; `hidden_size` when not given.
+    vqa_loss (`str`, *optional*, defaults to `"binary_cross_entropy"`):
+        Loss of the answers: `"binary_cross_entropy"`, one decision an answer (public code), or `"cross_entropy"`, one
+        choice among all (paper, section 4.2.2).
+    referring_dropout (`float`, *optional*, defaults to 0.0):
+        Dropout in the head of [`VLBertForReferringExpression`].
+    choice_loss (`str`, *optional*, defaults to `"sigmoid"`):
+        Loss of [`VLBertForMultipleChoice`]: `"sigmoid"`, one decision a choice (public code), or `"softmax"`, one
+        choice among all (paper, section 4.2.1).
+    choice_hidden_size (`int`, *optional*):
+        Hidden size of the head of [`VLBertForMultipleChoice`]; a single linear layer when not given.
+    choice_region_classes (`int`, *optional*, defaults to 81):
+        Object classes that [`VLBertForMultipleChoice`] predicts for every region, 0 the whole image and 1 to 80 those
+        of COCO (public code). `None` leaves that head out.
     unpad (`bool`, *optional*, defaults to `False`):
         Whether to leave padding out of every layer but the attention itself, on any back end: results at the other
         columns are the same, and states at padded columns are zeros.
@@ -156,6 +181,13 @@ class VLBertConfig(PreTrainedConfig):
     num_identification_labels: int = 3
     num_vgp_labels: int = 5
     grounding_head: bool = False
+    answer_head: Literal["mlm", "1fc", "2fc"] = "mlm"
+    answer_hidden_size: int | None = None
+    vqa_loss: Literal["binary_cross_entropy", "cross_entropy"] = "binary_cross_entropy"
+    referring_dropout: float | int = 0.0
+    choice_loss: Literal["sigmoid", "softmax"] = "sigmoid"
+    choice_hidden_size: int | None = None
+    choice_region_classes: int | None = 81
     unpad: bool = False
 
     def __post_init__(self, **kwargs):
@@ -163,6 +195,9 @@ class VLBertConfig(PreTrainedConfig):
             self.visual_size = self.hidden_size
         if isinstance(self.vision_config, dict):
             self.vision_config = FastRCNNConfig(**self.vision_config)
+        answers = kwargs.pop("answers", None)
+        if answers is not None:
+            self.answers = answers
         # Bare file names, whatever repository a loaded config came from: a saved directory then reads its own code.
         kwargs["auto_map"] = {**(kwargs.get("auto_map") or {}), **_AUTO_MAP}
         super().__post_init__(**kwargs)
@@ -177,6 +212,24 @@ class VLBertConfig(PreTrainedConfig):
             "intermediate_size": 4096,
         }
         return cls(**{**sizes, **overrides})
+
+    @property
+    def answers(self) -> list[str]:
+        """The answers of [`VLBertForVisualQuestionAnswering`] in the order of its scores: the values of `id2label`."""
+        labels: dict = self.id2label or {}
+        return [labels[index] for index in range(len(labels))]
+
+    @answers.setter
+    def answers(self, answers: list[str]):
+        if not answers or len(set(answers)) < len(answers):
+            raise ValueError(f"answers are {len(answers)} with {len(set(answers))} distinct; expected each only once.")
+        self.id2label = dict(enumerate(answers))
+        self.label2id = {answer: index for index, answer in enumerate(answers)}
+
+    @property
+    def answer_width(self) -> int | None:
+        """Hidden size of the answer head; `None` where it has a single layer."""
+        return (self.answer_hidden_size or self.hidden_size) if self.answer_head == "2fc" else None
 
     @property
     def visual_width(self) -> int:
@@ -214,9 +267,10 @@ class VLBertConfig(PreTrainedConfig):
                     f"region_feature_size ({self.region_feature_size}) must be the width of the features that the "
                     f"pixel network of vision_config gives ({self.vision_config.feature_size})."
                 )
-        for name in ("region_feature_size", "coordinate_dim", "region_classes"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be positive, found {getattr(self, name)}.")
+        for name in ("region_feature_size", "coordinate_dim", "region_classes", "choice_region_classes"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be positive, found {value}.")
 
 
 VLBertConfig.register_for_auto_class("AutoConfig")

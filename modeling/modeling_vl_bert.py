@@ -13,7 +13,8 @@
 # limitations under the License.
 """PyTorch VL-BERT model.
 
-Shape letters: B batch, T text, R regions, P phrases, K phrase pairs, N = T + R + 1, D hidden, V visual width.
+Shape letters: B batch, C choices, T text, R regions, P phrases, K phrase pairs, N = T + R + 1, D hidden, V visual
+width.
 The sequence has fixed columns, [text T][regions R][END]; position ids and the mask carry what the public VL-BERT code
 does by moving each row's elements together, so a text token or a region is always where its index says.
 
@@ -40,7 +41,7 @@ from transformers.models.bert.modeling_bert import (
     BertSelfAttention,
 )
 from transformers.processing_utils import Unpack
-from transformers.utils import ModelOutput, TransformersKwargs, auto_docstring
+from transformers.utils import ModelOutput, TransformersKwargs, auto_docstring, logging
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
@@ -48,8 +49,13 @@ from .configuration_vl_bert import _REGION_TOKEN_TYPE, VLBertConfig
 from .modeling_fast_rcnn import FastRCNNFeatures
 from .unpadding import UnpaddedEncoder, apply_packed, find_packing
 
-# What a processor returns for grounding and a model may not need; dropped so that `model(**processor(...))` works.
-_GROUNDING_INPUTS = ("region_candidate_mask", "phrase_mask", "phrase_regions", "phrase_pairs")
+logger = logging.get_logger(__name__)
+
+# What a processor returns and a model may not need; dropped so that `model(**processor(...))` works.
+_UNREAD_INPUTS = ("region_candidate_mask", "phrase_mask", "phrase_regions", "phrase_pairs", "answer_positions")
+
+# Score of what is no candidate (VL-BERT public code); float16 holds it.
+_NO_CANDIDATE = -10000.0
 
 # Boxes arrive divided by the image size, so an edge on a pixel comes back a little off; this decides whose it is.
 _PIXEL_TOLERANCE = 1e-3
@@ -136,6 +142,71 @@ class VLBertForVGPOutput(ModelOutput):
     identification_logits: torch.Tensor | None = None
     vgp_logits: torch.Tensor | None = None
     grounding_logits: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
+
+
+@auto_docstring(
+    custom_intro="""
+    Output of [`VLBertForReferringExpression`].
+    """
+)
+@dataclass
+class VLBertForReferringExpressionOutput(ModelOutput):
+    r"""
+    loss (`torch.FloatTensor` of shape `()`, *optional*, returned when `region_targets` are given):
+        Binary cross-entropy, a mean over the valid regions of the batch.
+    logits (`torch.FloatTensor` of shape `(batch_size, num_regions)`):
+        Score of every region as the one that the expression names, before a sigmoid; -10000 for padded regions.
+    """
+
+    loss: torch.Tensor | None = None
+    logits: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
+
+
+@auto_docstring(
+    custom_intro="""
+    Output of [`VLBertForVisualQuestionAnswering`].
+    """
+)
+@dataclass
+class VLBertForVisualQuestionAnsweringOutput(ModelOutput):
+    r"""
+    loss (`torch.FloatTensor` of shape `()`, *optional*, returned when `labels` are given):
+        The loss of the answers, see `config.vqa_loss`.
+    logits (`torch.FloatTensor` of shape `(batch_size, num_labels)`):
+        Score of every answer of `config.answers`.
+    """
+
+    loss: torch.Tensor | None = None
+    logits: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
+
+
+@auto_docstring(
+    custom_intro="""
+    Output of [`VLBertForMultipleChoice`]. Hidden states and attention maps have one row a choice, the choices of an
+    item one after the other.
+    """
+)
+@dataclass
+class VLBertForMultipleChoiceOutput(ModelOutput):
+    r"""
+    loss (`torch.FloatTensor` of shape `()`, *optional*, returned when any target is given):
+        Loss of the choices plus that of the region classes, where their targets are given.
+    logits (`torch.FloatTensor` of shape `(batch_size, num_choices)`):
+        Score of every choice.
+    region_class_logits (`torch.FloatTensor` of shape `(batch_size, num_choices, num_regions, choice_region_classes)`):
+        Scores of the object classes for every region beside every choice, meaningless for padded regions; `None`
+        without that head.
+    """
+
+    loss: torch.Tensor | None = None
+    logits: torch.Tensor | None = None
+    region_class_logits: torch.Tensor | None = None
     hidden_states: tuple[torch.Tensor, ...] | None = None
     attentions: tuple[torch.Tensor, ...] | None = None
 
@@ -257,6 +328,56 @@ def mean_soft_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torc
     valid = (targets.sum(-1) - 1.0).abs() < _PROBABILITY_TOLERANCE
     rows = -(targets * logits.float().log_softmax(-1)).sum(-1)
     return (rows * valid).sum() / valid.sum().clamp(min=1)
+
+
+def mean_region_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """
+    Binary cross-entropy averaged over the regions that have a target; 0 with a graph when none has (VL-BERT public
+    code).
+
+    Args:
+        logits (`torch.Tensor` of shape `(batch_size, num_regions)`): scores; the loss is computed in float32.
+        targets (`torch.Tensor` of shape `(batch_size, num_regions)`): values in [0, 1]; negative ones are left out.
+    """
+    targets = targets.float()
+    valid = targets >= 0
+    losses = nn.functional.binary_cross_entropy_with_logits(logits.float(), targets.clamp(min=0), reduction="none")
+    return losses.masked_fill(~valid, 0.0).sum() / valid.sum().clamp(min=1)
+
+
+def mean_answer_loss(logits: torch.Tensor, targets: torch.Tensor, form: str) -> torch.Tensor:
+    """
+    Loss of soft answer targets, averaged over the rows.
+
+    Args:
+        logits (`torch.Tensor` of shape `(batch_size, num_answers)`): scores; the loss is computed in float32.
+        targets (`torch.Tensor` of shape `(batch_size, num_answers)`): how right each answer is, in [0, 1].
+        form (`str`): `"binary_cross_entropy"`, summed over the answers (VL-BERT public code), or `"cross_entropy"`
+            with the targets divided by their sum, rows of zeros left out (paper, section 4.2.2, which does not say
+            what becomes of soft targets).
+    """
+    logits, targets = logits.float(), targets.float()
+    if form == "binary_cross_entropy":
+        return nn.functional.binary_cross_entropy_with_logits(logits, targets) * targets.shape[-1]
+    totals = targets.sum(dim=-1, keepdim=True)
+    return mean_soft_cross_entropy(logits, targets / totals.masked_fill(totals == 0, 1.0))
+
+
+def mean_choice_loss(logits: torch.Tensor, labels: torch.Tensor, form: str) -> torch.Tensor:
+    """
+    Loss of the right choice among several; 0 with a graph when no row is labelled.
+
+    Args:
+        logits (`torch.Tensor` of shape `(batch_size, num_choices)`): scores; the loss is computed in float32.
+        labels (`torch.LongTensor` of shape `(batch_size,)`): index of the right choice, -100 to leave a row out.
+        form (`str`): `"sigmoid"`, binary cross-entropy averaged over the choices (VL-BERT public code), or
+            `"softmax"`, cross-entropy (paper, section 4.2.1).
+    """
+    if form == "softmax":
+        return mean_cross_entropy(logits, labels)
+    choices = torch.arange(logits.shape[1], device=labels.device)
+    targets = (labels[:, None] == choices).float()
+    return mean_region_loss(logits, targets.masked_fill((labels == -100)[:, None], -100.0))
 
 
 class VLBertRegionEncoder(nn.Module):
@@ -437,16 +558,43 @@ class VLBertMLMHead(nn.Module):
 
 
 class VLBertRegionHead(nn.Module):
-    """Masked-region classification; unlike the word head it has no LayerNorm."""
+    """Scores regions, with `num_labels` each; unlike the word head it has no LayerNorm."""
+
+    def __init__(self, config: VLBertConfig, num_labels: int):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.activation = ACT2FN[config.hidden_act]
+        self.classifier = nn.Linear(config.hidden_size, num_labels)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return self.classifier(self.activation(self.dense(hidden_states)))
+
+
+class VLBertReferringHead(nn.Module):
+    """Scores regions as the one that the text names: (B, R, D) -> (B, R, 1)."""
 
     def __init__(self, config: VLBertConfig):
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.activation = ACT2FN[config.hidden_act]
-        self.classifier = nn.Linear(config.hidden_size, config.region_classes)
+        self.dropout = nn.Dropout(config.referring_dropout)
+        self.classifier = nn.Linear(config.hidden_size, 1)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        return self.classifier(self.activation(self.dense(hidden_states)))
+        return self.classifier(self.dropout(self.activation(self.dense(hidden_states))))
+
+
+class VLBertAnswerHead(nn.Module):
+    """The transform of the masked-word head, then dropout and a linear layer with one row an answer."""
+
+    def __init__(self, config: VLBertConfig):
+        super().__init__()
+        self.transform = BertPredictionHeadTransform(config)
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.classifier = nn.Linear(config.hidden_size, len(config.answers))
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return self.classifier(self.dropout(self.transform(hidden_states)))
 
 
 class VLBertRegionMask(nn.Embedding):
@@ -465,6 +613,8 @@ class VLBertPreTrainedModel(PreTrainedModel):
     _supports_attention_backend = True
     _no_split_modules = ["VLBertEmbeddings", "VLBertRegionEncoder", "BertLayer"]
     _can_record_outputs = {"hidden_states": BertLayer, "attentions": BertSelfAttention}
+    # Where a head of pre-training goes in a task class: prefix there -> prefix here.
+    _heads_from_pretraining: dict[str, str] = {}
 
     @torch.no_grad()
     def _init_weights(self, module):
@@ -479,8 +629,8 @@ class VLBertPreTrainedModel(PreTrainedModel):
     def from_bert(cls, pretrained_model_name_or_path: str, **config_overrides) -> "VLBertPreTrainedModel":
         """
         Initialises a model from a BERT checkpoint: words, positions, the first two token types, encoder, pooler and
-        masked-word head. The rest is random, with the visual embeddings scaled as the configuration says (0 by
-        default, so that the model starts as BERT).
+        masked-word head, whose transform also starts an answer head of type `"mlm"`. The rest is random, with the
+        visual embeddings scaled as the configuration says (0 by default, so that the model starts as BERT).
 
         Args:
             pretrained_model_name_or_path (`str`): directory or Hub id of a BERT checkpoint.
@@ -489,42 +639,116 @@ class VLBertPreTrainedModel(PreTrainedModel):
         Raises:
             ValueError: when the checkpoint is not of the BERT family, or an override is no field or BERT's to decide.
         """
-        bert_config = AutoConfig.from_pretrained(pretrained_model_name_or_path)
-        if bert_config.model_type != "bert":
-            raise ValueError(
-                f"{pretrained_model_name_or_path} is a checkpoint of the family '{bert_config.model_type}'; from_bert "
-                "expects 'bert', for example google-bert/bert-base-uncased."
-            )
-        fields = _read_bert_config(bert_config)
+        fields = _read_bert_config(pretrained_model_name_or_path)
         _check_overrides(config_overrides, fields, pretrained_model_name_or_path)
         model = cls(VLBertConfig(**{**fields, **config_overrides}))
-        loaded: Any = BertForPreTraining.from_pretrained(pretrained_model_name_or_path, output_loading_info=True)
-        bert, info = loaded
-        model._copy_bert_weights(bert.state_dict(), missing=set(info["missing_keys"]))
+        model._copy_bert_weights(pretrained_model_name_or_path)
+        return model
+
+    @classmethod
+    def from_pretraining(
+        cls, pretrained_model_name_or_path: str, bert: str | None = None, **config_overrides
+    ) -> "VLBertPreTrainedModel":
+        """
+        Initialises a task model from a checkpoint of [`VLBertForPreTraining`]. Beside the tensors of the same name,
+        which `from_pretrained` loads too, it hands heads of pre-training to the task's (VL-BERT public code):
+
+        - [`VLBertForVisualQuestionAnswering`]: the transform of the masked-word head to an `"mlm"` answer head;
+        - [`VLBertForReferringExpression`]: the dense layer of the region head;
+        - [`VLBertForMultipleChoice`]: the dense layer of the region head to that of the region classes; the difference
+          of the relationship head's two rows, where the checkpoint has one, to a single-layer choice head; token type
+          1 starts as a copy of 0.
+
+        Args:
+            pretrained_model_name_or_path (`str`): directory or Hub id of a VL-BERT checkpoint.
+            bert (`str`, *optional*): directory or Hub id of a BERT checkpoint, for what the VL-BERT checkpoint lacks:
+                the pooler, which the public VL-BERT checkpoints are without.
+            config_overrides: fields of [`VLBertConfig`], such as `answers`, that do not change a tensor's shape.
+
+        Raises:
+            ValueError: when a checkpoint is of another family, or an override is no field or contradicts the weights.
+        """
+        name = pretrained_model_name_or_path
+        model = cls(_override_config(name, config_overrides))
+        copied: set[str] = set()
+        if bert is not None:
+            _check_overrides(model.config.to_dict(), _read_bert_config(bert), bert)
+            copied |= model._copy_bert_weights(bert)
+        loaded: Any = VLBertForPreTraining.from_pretrained(name, output_loading_info=True)
+        source, info = loaded
+        given = {key: value for key, value in source.state_dict().items() if key not in info["missing_keys"]}
+        copied |= model._copy_pretraining_weights(given, name)
+        fresh = sorted(set(model.state_dict()) - copied)
+        if fresh:
+            logger.warning(f"{cls.__name__} from {name}: newly initialised are {', '.join(fresh)}.")
         return model
 
     @torch.no_grad()
-    def _copy_bert_weights(self, bert_weights: dict[str, torch.Tensor], missing: set[str]) -> None:
-        weights = self.state_dict()
-        prefix = "" if self.base_model_prefix not in self._modules else f"{self.base_model_prefix}."
-        for name, value in bert_weights.items():
-            target = _rename_bert_weight(name, prefix)
-            if name in missing or target not in weights:
+    def _copy_pretraining_weights(self, source: dict[str, torch.Tensor], name: str) -> set[str]:
+        """Copies weights of a [`VLBertForPreTraining`]; returns the names here of what they reached."""
+        weights, copied = self.state_dict(), set()
+        for key, value in source.items():
+            target = self._rename_head(key) if self._has_base_model else key.removeprefix(f"{self.base_model_prefix}.")
+            if target not in weights:
+                continue
+            if weights[target].shape != value.shape:
+                raise ValueError(
+                    f"{target} has the shape {tuple(value.shape)} in {name}, but {tuple(weights[target].shape)} in "
+                    "the overridden configuration; leave out the override that changes it."
+                )
+            weights[target].copy_(value)
+            copied.add(target)
+        copied |= self._adapt_pretraining_weights(source)
+        self.tie_weights()
+        return copied
+
+    def _adapt_pretraining_weights(self, source: dict[str, torch.Tensor]) -> set[str]:
+        """What a task class makes of pre-training weights beyond a copy; returns the names of what it set."""
+        return set()
+
+    @property
+    def _has_base_model(self) -> bool:
+        return self.base_model_prefix in self._modules
+
+    def _rename_head(self, name: str) -> str:
+        for prefix, target in self._heads_from_pretraining.items():
+            if name.startswith(prefix):
+                return target + name.removeprefix(prefix)
+        return name
+
+    @torch.no_grad()
+    def _copy_bert_weights(self, name: str) -> set[str]:
+        """Copies weights of a BERT checkpoint; returns the names here of what they reached."""
+        loaded: Any = BertForPreTraining.from_pretrained(name, output_loading_info=True)
+        bert, info = loaded
+        weights, copied = self.state_dict(), set()
+        prefix = f"{self.base_model_prefix}." if self._has_base_model else ""
+        for key, value in bert.state_dict().items():
+            target = self._rename_head(_rename_bert_weight(key, prefix))
+            if key in info["missing_keys"] or target not in weights:
                 continue
             if target.startswith("relationship_head."):
                 # BERT's class 0 is "belongs"; ours, as in VL-BERT's targets, is 1.
                 value = value.flip(0)
             # Two token types of three; the third, of regions, has no counterpart in BERT.
             weights[target][: value.shape[0]].copy_(value)
+            copied.add(target)
         self.tie_weights()
+        return copied
 
 
 # The fields that the shapes of BERT's tensors fix.
 _BERT_SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "max_position_embeddings")
 
 
-def _read_bert_config(bert_config) -> dict:
-    """The fields of a BERT configuration that decide a VL-BERT's."""
+def _read_bert_config(name: str) -> dict:
+    """The fields of a BERT checkpoint's configuration that decide a VL-BERT's."""
+    bert_config = AutoConfig.from_pretrained(name)
+    if bert_config.model_type != "bert":
+        raise ValueError(
+            f"{name} is a checkpoint of the family '{bert_config.model_type}'; expected 'bert', for example "
+            "google-bert/bert-base-uncased."
+        )
     names = (
         "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act "
         "hidden_dropout_prob attention_probs_dropout_prob max_position_embeddings initializer_range layer_norm_eps "
@@ -533,10 +757,28 @@ def _read_bert_config(bert_config) -> dict:
     return {name: getattr(bert_config, name) for name in names.split()}
 
 
-def _check_overrides(overrides: dict, bert_fields: dict, name: str) -> None:
-    unknown = sorted(set(overrides) - set(VLBertConfig().to_dict()))
+def _override_config(name: str, overrides: dict) -> VLBertConfig:
+    """The configuration of a VL-BERT checkpoint with other fields."""
+    config = AutoConfig.from_pretrained(name)
+    if config.model_type != VLBertConfig.model_type:
+        raise ValueError(
+            f"{name} is a checkpoint of the family '{config.model_type}'; expected '{VLBertConfig.model_type}'."
+        )
+    _check_fields(overrides)
+    fields = config.to_dict()
+    if not {"answers", "id2label", "num_labels"}.isdisjoint(overrides):
+        fields = {field: value for field, value in fields.items() if field not in ("id2label", "label2id")}
+    return VLBertConfig.from_dict({**fields, **overrides})
+
+
+def _check_fields(overrides: dict) -> None:
+    unknown = sorted(set(overrides) - {*VLBertConfig().to_dict(), "answers", "num_labels"})
     if unknown:
         raise ValueError(f"{unknown[0]} is no field of VLBertConfig.")
+
+
+def _check_overrides(overrides: dict, bert_fields: dict, name: str) -> None:
+    _check_fields(overrides)
     for field in _BERT_SIZES:
         if overrides.get(field, bert_fields[field]) != bert_fields[field]:
             raise ValueError(
@@ -597,6 +839,7 @@ class VLBertModel(VLBertPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         pixel_values: torch.Tensor | None = None,
         image_sizes: torch.Tensor | None = None,
+        token_regions: torch.Tensor | None = None,
         region_linguistic_embeds: torch.Tensor | None = None,
         grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
         **kwargs: Unpack[TransformersKwargs],
@@ -613,6 +856,9 @@ class VLBertModel(VLBertPreTrainedModel):
             `region_features`. For models with `config.vision_config`. Rows of text alone are not looked at.
         image_sizes (`torch.LongTensor` of shape `(batch_size, 2)`, *optional*):
             Width and height in pixels of each image within the canvas; needed beside `pixel_values`.
+        token_regions (`torch.LongTensor` of shape `(batch_size, text_length)`, *optional*):
+            The region that each text token sees as its visual part, -1 for the whole image; all see the whole image
+            when not given.
         region_linguistic_embeds (`torch.FloatTensor` of shape `(batch_size, num_regions, hidden_size)`, *optional*):
             The word embeddings in the places of the regions, instead of the model's one for all.
         grounding_queries (`dict`, *optional*):
@@ -630,7 +876,7 @@ class VLBertModel(VLBertPreTrainedModel):
         self.check_regions(region_features, region_boxes, region_attention_mask, pixel_values, image_sizes, batch_size)
         if pixel_values is not None and image_sizes is not None and region_boxes is not None:
             region_features = self.get_region_features(pixel_values, image_sizes, region_boxes, region_attention_mask)
-        attention_kwargs: dict[str, Any] = {k: v for k, v in kwargs.items() if k not in _GROUNDING_INPUTS}
+        attention_kwargs: dict[str, Any] = {k: v for k, v in kwargs.items() if k not in _UNREAD_INPUTS}
 
         device = inputs_embeds.device
         if region_features is None:
@@ -648,14 +894,18 @@ class VLBertModel(VLBertPreTrainedModel):
 
         packed_regions = find_packing(region_mask, self.config.unpad)
         region_visual_embeds = apply_packed(self.region_encoder, packed_regions, region_features, region_boxes)
-        visual_context = self.embeddings.get_visual_context(region_visual_embeds, region_mask)
+        text_visual_embeds = self.embeddings.get_visual_context(region_visual_embeds, region_mask)
+        text_visual_embeds = text_visual_embeds.expand(-1, text_length, -1)
+        if token_regions is not None:
+            _check_token_regions(token_regions, (batch_size, text_length), region_mask)
+            text_visual_embeds = _see_regions(text_visual_embeds, region_visual_embeds, token_regions)
         if region_linguistic_embeds is None:
             region_linguistic_embeds = self.embeddings.region_embedding(token_type_ids.new_zeros(batch_size, 1))
         embedding_output = self.embeddings(
             inputs_embeds=inputs_embeds,
             attention_mask=text_mask,
             token_type_ids=token_type_ids,
-            text_visual_embeds=visual_context.expand(-1, text_length, -1),
+            text_visual_embeds=text_visual_embeds,
             region_visual_embeds=region_visual_embeds,
             region_linguistic_embeds=region_linguistic_embeds.expand(-1, num_regions, -1),
         )
@@ -784,6 +1034,29 @@ def _check_shape(name: str, tensor: torch.Tensor | None, expected: tuple[int | s
         raise ValueError(f"{name} have the shape {shape}, expected ({', '.join(map(str, expected))}){note}.")
 
 
+def _check_token_regions(token_regions: torch.Tensor, shape: tuple[int, int], region_mask: torch.Tensor) -> None:
+    """`region_mask` (B, R) says which regions there are."""
+    _check_shape("token_regions", token_regions, shape)
+    num_regions = region_mask.shape[1]
+    # A column behind the last stands for what is out of range.
+    known = nn.functional.pad(region_mask, (0, 1), value=False)
+    if not (known.gather(1, token_regions.clamp(0, num_regions)) | (token_regions < 0)).all():
+        raise ValueError(
+            f"token_regions name a region that is padding or not among the {num_regions} columns; expected indices of "
+            "regions, or -1 for the whole image."
+        )
+
+
+def _see_regions(
+    text_visual_embeds: torch.Tensor, region_visual_embeds: torch.Tensor, token_regions: torch.Tensor
+) -> torch.Tensor:
+    """Visual parts (B, T, V) of the text: those of the named regions (VL-BERT public code, VCR's tags)."""
+    if region_visual_embeds.shape[1] == 0:
+        return text_visual_embeds
+    index = token_regions.clamp(min=0)[..., None].expand(-1, -1, region_visual_embeds.shape[-1])
+    return torch.where((token_regions < 0)[..., None], text_visual_embeds, region_visual_embeds.gather(1, index))
+
+
 def get_first_state(text_states: torch.Tensor, text_mask: torch.Tensor) -> torch.Tensor:
     """The state (B, D) of each row's first attended token, [CLS], wherever the padding is."""
     first = text_mask.int().argmax(dim=1)
@@ -830,7 +1103,7 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
         super().__init__(config)
         self.vl_bert = VLBertModel(config, add_pooling_layer=config.relationship_head)
         self.mlm_head = VLBertMLMHead(config)
-        self.region_head = VLBertRegionHead(config)
+        self.region_head = VLBertRegionHead(config, config.region_classes)
         # CODEPATH: absent from the public checkpoints; present in those trained with `WITH_REL_LOSS`.
         self.relationship_head = nn.Linear(config.hidden_size, 2) if config.relationship_head else None
         # In the place of a masked region's feature and of its word.
@@ -1137,9 +1410,427 @@ class VLBertForVGP(VLBertPreTrainedModel):
         return self.vgp_head(features).masked_fill((phrase_pairs < 0).any(-1, keepdim=True), 0.0)
 
 
+@auto_docstring(
+    custom_intro="""
+    VL-BERT for referring expressions: which region the text names. Every region is scored, the whole image too.
+    """
+)
+class VLBertForReferringExpression(VLBertPreTrainedModel):
+    # The loss is a plain mean over the batch at hand.
+    accepts_loss_kwargs = False
+    _heads_from_pretraining = {"region_head.dense.": "referring_head.dense."}
+
+    def __init__(self, config: VLBertConfig):
+        super().__init__(config)
+        # So that the base model read from this model's checkpoint has no pooler either.
+        config.use_pooler = False
+        self.vl_bert = VLBertModel(config, add_pooling_layer=False)
+        self.referring_head = VLBertReferringHead(config)
+        self.post_init()
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        pixel_values: torch.Tensor | None = None,
+        image_sizes: torch.Tensor | None = None,
+        token_regions: torch.Tensor | None = None,
+        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        region_targets: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | VLBertForReferringExpressionOutput:
+        r"""
+        region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, region_feature_size)`, *optional*):
+            Features of the image regions, the whole image first. Without them the input is text alone.
+        region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
+            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1].
+        region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
+            1 for regions, 0 for padding. Rows without any region are text alone.
+        pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, *optional*):
+            Images to compute the region features from, in the top left corner of a padded canvas, instead of
+            `region_features`. For models with `config.vision_config`. Rows of text alone are not looked at.
+        image_sizes (`torch.LongTensor` of shape `(batch_size, 2)`, *optional*):
+            Width and height in pixels of each image within the canvas; needed beside `pixel_values`.
+        token_regions (`torch.LongTensor` of shape `(batch_size, text_length)`, *optional*):
+            The region that each text token sees as its visual part, -1 for the whole image; all see the whole image
+            when not given.
+        grounding_queries (`dict`, *optional*):
+            Index pairs whose attention is to be reported, see [`VLBertModel`].
+        region_targets (`torch.FloatTensor` of shape `(batch_size, num_regions)`, *optional*):
+            How right each region is, in [0, 1]: 1 where it overlaps the named one by more than half (VL-BERT public
+            code). Negative values, and padded regions, are left out.
+        """
+        outputs = self.vl_bert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            region_features=region_features,
+            region_boxes=region_boxes,
+            region_attention_mask=region_attention_mask,
+            inputs_embeds=inputs_embeds,
+            pixel_values=pixel_values,
+            image_sizes=image_sizes,
+            token_regions=token_regions,
+            grounding_queries=grounding_queries,
+            return_dict=True,
+            **kwargs,
+        )
+        packed_regions = find_packing(region_attention_mask, self.config.unpad)
+        logits = apply_packed(self.referring_head, packed_regions, outputs.region_hidden_state).squeeze(-1)
+        loss = None
+        if region_targets is not None:
+            _check_shape("region_targets", region_targets, logits.shape)
+            if region_attention_mask is not None:
+                region_targets = region_targets.float().masked_fill(~region_attention_mask.bool(), -100.0)
+            loss = mean_region_loss(logits, region_targets)
+        if region_attention_mask is not None:
+            logits = logits.masked_fill(~region_attention_mask.bool(), _NO_CANDIDATE)
+
+        return VLBertForReferringExpressionOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+@auto_docstring(
+    custom_intro="""
+    VL-BERT for visual question answering: scores the answers of `config.answers` from the state at the `[MASK]` that
+    stands for the answer.
+    """
+)
+class VLBertForVisualQuestionAnswering(VLBertPreTrainedModel):
+    # The loss is a plain mean over the batch at hand.
+    accepts_loss_kwargs = False
+    _heads_from_pretraining = {"mlm_head.transform.": "answer_head.transform."}
+
+    def __init__(self, config: VLBertConfig):
+        super().__init__(config)
+        # So that the base model read from this model's checkpoint has no pooler either.
+        config.use_pooler = False
+        self.vl_bert = VLBertModel(config, add_pooling_layer=False)
+        self.answer_head: Any
+        # CODEPATH: "mlm" in the public configuration; the others are the public code's options.
+        if config.answer_head == "mlm":
+            self.answer_head = VLBertAnswerHead(config)
+        else:
+            self.answer_head = VLBertClassificationHead(
+                config.hidden_size, config.answer_width, len(config.answers), config.classifier_dropout
+            )
+        self.post_init()
+
+    @torch.no_grad()
+    def init_classifier_from_answers(self, tokenizer: Any) -> None:
+        """
+        Starts the row of each answer as the mean of its word pieces' embeddings, and the biases at 0 (VL-BERT public
+        code).
+
+        Args:
+            tokenizer: the tokenizer that belongs to the word embeddings.
+
+        Raises:
+            ValueError: when `config.answers` were never set, an answer has no word piece, or the last layer of the
+                head is not as wide as a word.
+        """
+        answers, classifier = self.config.answers, self.answer_head.classifier
+        words: Any = self.get_input_embeddings().weight
+        if answers == [f"LABEL_{index}" for index in range(len(answers))]:
+            raise ValueError("config.answers are place holders (LABEL_0, ...); set them to the answers first.")
+        if classifier.in_features != words.shape[1]:
+            raise ValueError(
+                f"The answer head scores states {classifier.in_features} wide, but words are {words.shape[1]} wide; "
+                "leave answer_hidden_size out, or choose another answer_head."
+            )
+        for row, answer in enumerate(answers):
+            pieces = tokenizer(answer, add_special_tokens=False)["input_ids"]
+            if not pieces:
+                raise ValueError(f"Answer {row}, {answer!r}, has no word piece; take it out of config.answers.")
+            classifier.weight[row] = words[pieces].mean(dim=0)
+        classifier.bias.zero_()
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        pixel_values: torch.Tensor | None = None,
+        image_sizes: torch.Tensor | None = None,
+        token_regions: torch.Tensor | None = None,
+        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        answer_positions: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | VLBertForVisualQuestionAnsweringOutput:
+        r"""
+        region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, region_feature_size)`, *optional*):
+            Features of the image regions, the whole image first. Without them the input is text alone.
+        region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
+            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1].
+        region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
+            1 for regions, 0 for padding. Rows without any region are text alone.
+        pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, *optional*):
+            Images to compute the region features from, in the top left corner of a padded canvas, instead of
+            `region_features`. For models with `config.vision_config`. Rows of text alone are not looked at.
+        image_sizes (`torch.LongTensor` of shape `(batch_size, 2)`, *optional*):
+            Width and height in pixels of each image within the canvas; needed beside `pixel_values`.
+        token_regions (`torch.LongTensor` of shape `(batch_size, text_length)`, *optional*):
+            The region that each text token sees as its visual part, -1 for the whole image; all see the whole image
+            when not given.
+        grounding_queries (`dict`, *optional*):
+            Index pairs whose attention is to be reported, see [`VLBertModel`].
+        answer_positions (`torch.LongTensor` of shape `(batch_size,)`):
+            The text column of each row's `[MASK]`, in the place of the answer.
+        labels (`torch.FloatTensor` of shape `(batch_size, num_labels)`, *optional*):
+            How right each answer is, in [0, 1].
+        """
+        outputs = self.vl_bert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            region_features=region_features,
+            region_boxes=region_boxes,
+            region_attention_mask=region_attention_mask,
+            inputs_embeds=inputs_embeds,
+            pixel_values=pixel_values,
+            image_sizes=image_sizes,
+            token_regions=token_regions,
+            grounding_queries=grounding_queries,
+            return_dict=True,
+            **kwargs,
+        )
+        text_states = outputs.text_hidden_state
+        if answer_positions is None:
+            raise ValueError(
+                "answer_positions are missing: the text column of each row's [MASK], as a processor gives."
+            )
+        _check_shape("answer_positions", answer_positions, text_states.shape[:1])
+        index = answer_positions[:, None, None].expand(-1, 1, text_states.shape[-1])
+        logits = self.answer_head(text_states.gather(1, index)[:, 0])
+        loss = None
+        if labels is not None:
+            _check_shape("labels", labels, logits.shape)
+            loss = mean_answer_loss(logits, labels, self.config.vqa_loss)
+
+        return VLBertForVisualQuestionAnsweringOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+@auto_docstring(
+    custom_intro="""
+    VL-BERT for multiple choice, as in visual commonsense reasoning: scores each choice from the pooled state of
+    question and choice and, optionally, classifies the regions.
+    """
+)
+class VLBertForMultipleChoice(VLBertPreTrainedModel):
+    # The losses are plain means over the batch at hand.
+    accepts_loss_kwargs = False
+    _heads_from_pretraining = {"region_head.dense.": "region_class_head.dense."}
+
+    def __init__(self, config: VLBertConfig):
+        super().__init__(config)
+        # So that the base model read from this model's checkpoint has the pooler that lies there.
+        config.use_pooler = True
+        self.vl_bert = VLBertModel(config, add_pooling_layer=True)
+        self.choice_head = VLBertClassificationHead(
+            config.hidden_size, config.choice_hidden_size, 1, config.classifier_dropout
+        )
+        self.region_class_head: Any = None
+        # CODEPATH: public VCR checkpoints have it; without `CNN_LOSS_TOP` the public code trains none.
+        if config.choice_region_classes is not None:
+            self.region_class_head = VLBertRegionHead(config, config.choice_region_classes)
+        self.post_init()
+
+    @torch.no_grad()
+    def _adapt_pretraining_weights(self, source: dict[str, torch.Tensor]) -> set[str]:
+        types: Any = self.vl_bert.embeddings.token_type_embeddings.weight
+        types[1] = types[0]
+        if "relationship_head.weight" not in source or self.choice_head.dense is not None:
+            return set()
+        for part in ("weight", "bias"):
+            rows = source[f"relationship_head.{part}"]
+            # How much more it belongs than it does not.
+            getattr(self.choice_head.classifier, part).copy_(rows[1:] - rows[:1])
+        return {"choice_head.classifier.weight", "choice_head.classifier.bias"}
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        pixel_values: torch.Tensor | None = None,
+        image_sizes: torch.Tensor | None = None,
+        token_regions: torch.Tensor | None = None,
+        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        labels: torch.Tensor | None = None,
+        region_class_labels: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | VLBertForMultipleChoiceOutput:
+        r"""
+        input_ids (`torch.LongTensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
+            Tokens of question and choice.
+        attention_mask (`torch.Tensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
+            1 for tokens, 0 for padding.
+        token_type_ids (`torch.LongTensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
+            Types of the tokens: 0 the question, 1 the choice.
+        region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, region_feature_size)`, *optional*):
+            Features of the image regions, the whole image first, which all choices share. Features, boxes and mask may
+            also have a dimension `num_choices` after the first. Without them the input is text alone.
+        region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
+            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1].
+        region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
+            1 for regions, 0 for padding. Rows without any region are text alone.
+        inputs_embeds (`torch.FloatTensor` of shape `(batch_size, num_choices, text_length, hidden_size)`, *optional*):
+            Word embeddings instead of `input_ids`.
+        pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, *optional*):
+            Images to compute the region features from, in the top left corner of a padded canvas, instead of
+            `region_features`; once for all choices, so boxes and mask have no choices. For models with
+            `config.vision_config`.
+        image_sizes (`torch.LongTensor` of shape `(batch_size, 2)`, *optional*):
+            Width and height in pixels of each image within the canvas; needed beside `pixel_values`.
+        token_regions (`torch.LongTensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
+            The region that each text token sees as its visual part, -1 for the whole image; all see the whole image
+            when not given.
+        grounding_queries (`dict`, *optional*):
+            Index pairs whose attention is to be reported, see [`VLBertModel`]; one row a choice, the choices of an
+            item one after the other, or with a dimension `num_choices` after the first.
+        labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
+            Index of the right choice, -100 to leave an item out.
+        region_class_labels (`torch.LongTensor` of shape `(batch_size, num_regions)`, *optional*):
+            Object class of each region, -100 to leave one out; with a dimension `num_choices` after the first where
+            the regions have one.
+        """
+        _check_shape("input_ids", input_ids, ("batch_size", "num_choices", "text_length"))
+        _check_shape("inputs_embeds", inputs_embeds, ("batch_size", "num_choices", "text_length", "hidden_size"))
+        given = input_ids if inputs_embeds is None else inputs_embeds
+        if given is None:
+            raise ValueError("Give exactly one of input_ids and inputs_embeds.")
+        batch_size, num_choices = given.shape[:2]
+        if pixel_values is not None or image_sizes is not None:
+            region_features = self._get_region_features(
+                batch_size, region_features, region_boxes, region_attention_mask, pixel_values, image_sizes
+            )
+        flat_mask = _repeat_for_choices(region_attention_mask, 2, num_choices)
+        outputs = self.vl_bert(
+            _flatten_choices("input_ids", input_ids, given),
+            attention_mask=_flatten_choices("attention_mask", attention_mask, given),
+            token_type_ids=_flatten_choices("token_type_ids", token_type_ids, given),
+            region_features=_repeat_for_choices(region_features, 3, num_choices),
+            region_boxes=_repeat_for_choices(region_boxes, 3, num_choices),
+            region_attention_mask=flat_mask,
+            inputs_embeds=_flatten_choices("inputs_embeds", inputs_embeds, given),
+            token_regions=_flatten_choices("token_regions", token_regions, given),
+            grounding_queries=_flatten_queries(grounding_queries),
+            return_dict=True,
+            **kwargs,
+        )
+        logits = self.choice_head(outputs.pooler_output).view(batch_size, num_choices)
+        region_class_logits = None
+        if self.region_class_head is not None:
+            packed_regions = find_packing(flat_mask, self.config.unpad)
+            region_class_logits = apply_packed(self.region_class_head, packed_regions, outputs.region_hidden_state)
+            region_class_logits = region_class_logits.unflatten(0, (batch_size, num_choices))
+
+        losses = []
+        if labels is not None:
+            _check_shape("labels", labels, (batch_size,))
+            losses.append(mean_choice_loss(logits, labels, self.config.choice_loss))
+        if region_class_labels is not None:
+            if region_class_logits is None:
+                raise ValueError("region_class_labels are given, but config.choice_region_classes is None.")
+            if region_class_labels.ndim == 2:
+                region_class_labels = region_class_labels[:, None].expand(-1, num_choices, -1)
+            _check_shape("region_class_labels", region_class_labels, region_class_logits.shape[:3])
+            losses.append(mean_cross_entropy(region_class_logits, region_class_labels))
+
+        return VLBertForMultipleChoiceOutput(
+            loss=torch.stack(losses).sum() if losses else None,
+            logits=logits,
+            region_class_logits=region_class_logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+    def _get_region_features(
+        self,
+        batch_size: int,
+        region_features: Any,
+        region_boxes: Any,
+        region_attention_mask: Any,
+        pixel_values: Any,
+        image_sizes: Any,
+    ) -> torch.Tensor:
+        """Features of pixels, once for all choices."""
+        regions = (region_features, region_boxes, region_attention_mask, pixel_values, image_sizes)
+        self.vl_bert.check_regions(*regions, batch_size)
+        return self.vl_bert.get_region_features(pixel_values, image_sizes, region_boxes, region_attention_mask)
+
+
+def _flatten_choices(name: str, tensor: torch.Tensor | None, given: torch.Tensor) -> torch.Tensor | None:
+    """(B, C, T, ...) to (B * C, T, ...); `given` is the text."""
+    if tensor is None:
+        return None
+    _check_shape(name, tensor, (*given.shape[:3], *tensor.shape[3:]))
+    return tensor.flatten(0, 1)
+
+
+def _repeat_for_choices(tensor: torch.Tensor | None, dimensions: int, num_choices: int) -> torch.Tensor | None:
+    """(B, R, ...), of so many dimensions, or (B, C, R, ...) to (B * C, R, ...)."""
+    if tensor is None:
+        return None
+    return tensor.repeat_interleave(num_choices, dim=0) if tensor.ndim == dimensions else tensor.flatten(0, 1)
+
+
+def _flatten_queries(
+    queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None,
+) -> dict[str, tuple[torch.Tensor, torch.Tensor]] | None:
+    """Queries (B * C, ...) or (B, C, ...) to (B * C, ...)."""
+    if queries is None:
+        return None
+    flat = {}
+    for name, (rows, columns) in queries.items():
+        flat[name] = (rows, columns) if rows.ndim == 2 else (rows.flatten(0, 1), columns.flatten(0, 1))
+    return flat
+
+
 VLBertModel.register_for_auto_class("AutoModel")
+VLBertForMultipleChoice.register_for_auto_class("AutoModelForMultipleChoice")
 VLBertForPreTraining.register_for_auto_class("AutoModelForPreTraining")
-# A task class has no Auto class of its own; under its own name its code is saved and config.auto_map finds it.
+VLBertForVisualQuestionAnswering.register_for_auto_class("AutoModelForVisualQuestionAnswering")
+# A task class without an Auto class; under its own name its code is saved and config.auto_map finds it.
+VLBertForReferringExpression._auto_class = "VLBertForReferringExpression"
 VLBertForVGP._auto_class = "VLBertForVGP"
 
-__all__ = ["OLDEST_TRANSFORMERS", "VLBertForPreTraining", "VLBertForVGP", "VLBertModel", "VLBertPreTrainedModel"]
+__all__ = [
+    "OLDEST_TRANSFORMERS",
+    "VLBertForMultipleChoice",
+    "VLBertForPreTraining",
+    "VLBertForReferringExpression",
+    "VLBertForVGP",
+    "VLBertForVisualQuestionAnswering",
+    "VLBertModel",
+    "VLBertPreTrainedModel",
+]
