@@ -55,6 +55,7 @@ class DirectSupervision(AttentionMethod):
     """
 
     name = "direct"
+    choosable = ("layers", "heads")
 
     def forward_kwargs(self, batch: Batch) -> dict[str, Any]:
         asked: dict[str, Any] = {"output_attentions": True, "attention_share": self.variant == "released"}
@@ -63,14 +64,20 @@ class DirectSupervision(AttentionMethod):
         return {**asked, **ask_for_rows(self.targets(batch), batch)}
 
     def losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
-        layers = [self._pairs(layer) for layer in observed_layers(outputs)]
+        observed = observed_layers(outputs)
+        layers = [self._pairs(layer, heads) for layer, heads in zip(observed, self._heads(len(observed)), strict=True)]
         return self.sum_losses(layers, self.targets(batch))
 
-    def _pairs(self, layer: SupervisedAttention) -> dict[str, tuple[Tensor, Tensor | None]]:
+    def _heads(self, layers: int) -> list[list[int] | None]:
+        """Of each supervised layer the supervised heads, None for all."""
+        if self.pairs is None:
+            return [None if self.heads is None else list(self.heads)] * layers
+        return [[head for at, head in self.pairs if at == layer] for layer in self.layers or ()]
+
+    def _pairs(self, layer: SupervisedAttention, heads: list[int] | None) -> dict[str, tuple[Tensor, Tensor | None]]:
         pairs = dict(zip(self.directions, layer.pairs, strict=True))
-        if self.heads is None:
+        if heads is None:
             return pairs
-        heads = list(self.heads)
         return {
             name: (alpha[:, heads], None if share is None else share[:, heads])
             for name, (alpha, share) in pairs.items()

@@ -6,7 +6,7 @@ Shape letters: B batch, H heads, T text, R regions, P phrases, Q asked rows, K a
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -40,6 +40,7 @@ class SupervisionMethod(ABC):
     name: ClassVar[str]
     needs_grounding: ClassVar[bool] = True
     model_config: ClassVar[dict[str, Any]] = {}  # configuration fields a model needs to be supervised this way
+    choosable: ClassVar[tuple[str, ...]] = ()  # of "layers" and "heads", what supervision can be confined to
     citation: ClassVar[str] = VGP_CITATION
 
     def prepare(self, model: Any) -> None:  # noqa: B027 - most, not all, methods change the model
@@ -73,7 +74,8 @@ class AttentionMethod(SupervisionMethod):
         variant: "paper", or "released" for the VGP public code: one region a token, its epsilons, and binary
             cross-entropy on log-probabilities from regions to text.
         layers: the layers to supervise; None is all.
-        heads: the heads to supervise in each of them; None is all.
+        heads: the heads to supervise in each of them; None is all. Or (layer, head) pairs, in the place of `layers`:
+            those heads alone, each with the same weight.
         directions: of "text_to_region" and "region_to_text".
         weights: direction -> factor of its loss, 1 where not given.
         target: for tokens (or regions) with several gold columns: "uniform" over them (cross-entropy), or "any", -log
@@ -84,11 +86,13 @@ class AttentionMethod(SupervisionMethod):
         ValueError: an option has a value outside these.
     """
 
+    choosable: ClassVar[tuple[str, ...]] = ("layers",)
+
     def __init__(
         self,
         variant: str = "paper",
         layers: Sequence[int] | None = None,
-        heads: Sequence[int] | None = None,
+        heads: Sequence[int] | Sequence[Sequence[int]] | None = None,
         directions: Sequence[str] = DIRECTIONS,
         weights: Mapping[str, float] | None = None,
         target: str = "uniform",
@@ -102,7 +106,14 @@ class AttentionMethod(SupervisionMethod):
         if variant == "released" and target != "uniform":
             raise ValueError("target='any' exists in the paper variant only: the released code has one region a token")
         self.variant, self.target, self.normalization = variant, target, normalization
-        self.layers, self.heads = _check_indices("layers", layers), _check_indices("heads", heads)
+        self.pairs = _check_pairs(heads, layers) if _are_pairs(heads) else None
+        if self.pairs is not None and "heads" not in self.choosable:
+            raise ValueError(
+                f"heads={heads}: {self.name} averages heads and can't supervise some of a layer: give layers"
+            )
+        chosen = None if self.pairs is None else [layer for layer, _ in self.pairs]
+        self.layers = _check_indices("layers", layers if chosen is None else chosen)
+        self.heads = None if self.pairs is not None else _check_indices("heads", cast(Sequence[int] | None, heads))
         self.directions = tuple(direction for direction in DIRECTIONS if direction in directions)
         if not self.directions:
             raise ValueError(f"directions is empty; expected at least one of {', '.join(DIRECTIONS)}")
@@ -123,11 +134,16 @@ class AttentionMethod(SupervisionMethod):
             )
         config = model.config.get_text_config()
         for option, size in (("layers", config.num_hidden_layers), ("heads", config.num_attention_heads)):
-            beyond = [index for index in getattr(self, option) or () if index >= size]
+            beyond = [index for index in self._indices(option) if index >= size]
             if beyond:
                 raise ValueError(
                     f"{option} {beyond} are to be supervised, but {type(model).__name__} has {size} {option}"
                 )
+
+    def _indices(self, option: str) -> Sequence[int]:
+        if option == "heads" and self.pairs is not None:
+            return sorted({head for _, head in self.pairs})
+        return getattr(self, option) or ()
 
     def targets(self, batch: Batch) -> dict[str, GroundingTargets]:
         """Direction -> the rows, columns and gold columns that the batch's grounding gives."""
@@ -143,13 +159,18 @@ class AttentionMethod(SupervisionMethod):
         return {
             "name": self.name,
             "variant": self.variant,
-            "layers": None if self.layers is None else list(self.layers),
-            "heads": None if self.heads is None else list(self.heads),
+            "layers": None if self.layers is None or self.pairs is not None else list(self.layers),
+            "heads": self._heads_config(),
             "directions": list(self.directions),
             "weights": dict(self.weights),
             "target": self.target,
             "normalization": self.normalization,
         }
+
+    def _heads_config(self) -> list[Any] | None:
+        if self.pairs is not None:
+            return [list(pair) for pair in self.pairs]
+        return None if self.heads is None else list(self.heads)
 
     def rows_loss(self, pair: AttentionPair, targets: GroundingTargets, direction: str) -> Tensor:
         """(B, Q): one layer's loss of each row, averaged over its heads; 0 for rows without a target."""
@@ -173,10 +194,12 @@ class AttentionMethod(SupervisionMethod):
     def sum_losses(
         self, layers: Sequence[Mapping[str, AttentionPair]], targets: Mapping[str, GroundingTargets]
     ) -> dict[str, tuple[Tensor, Tensor]]:
-        """Direction -> (sum over its rows of the mean over layers, count of rows); one mapping of pairs a layer."""
+        """Direction -> (sum over its rows of the mean over all heads, count of rows); one mapping of pairs a layer."""
         losses = {}
         for direction, target in targets.items():
-            total = torch.stack([self.rows_loss(layer[direction], target, direction).sum() for layer in layers]).mean()
+            each = torch.stack([self.rows_loss(layer[direction], target, direction).sum() for layer in layers])
+            heads = each.new_tensor([layer[direction][0].shape[1] for layer in layers])
+            total = (each * (heads / heads.sum())).sum()
             losses[direction] = (self.weights[direction] * total, (target.rows >= 0).sum())
         return losses
 
@@ -213,6 +236,20 @@ def observed_layers(outputs: Any) -> tuple[SupervisedAttention, ...]:
 def check_choice(option: str, value: str, choices: Sequence[str]) -> None:
     if value not in choices:
         raise ValueError(f"{option}={value!r} is unknown; expected one of {', '.join(choices)}")
+
+
+def _are_pairs(heads: Sequence[Any] | None) -> bool:
+    return heads is not None and any(isinstance(head, Sequence) for head in heads)
+
+
+def _check_pairs(pairs: Any, layers: Any) -> tuple[tuple[int, int], ...]:
+    """(layer, head) pairs, each once, in order."""
+    if layers is not None:
+        raise ValueError(f"heads={list(pairs)} are pairs of layer and head: leave layers={list(layers)} out")
+    for pair in pairs:
+        if not isinstance(pair, Sequence) or len(pair) != 2 or not all(type(i) is int and i >= 0 for i in pair):
+            raise ValueError(f"heads={list(pairs)}: {pair!r} is no pair of layer and head, each from 0 on")
+    return tuple(sorted({(layer, head) for layer, head in pairs}))
 
 
 def _check_indices(option: str, indices: Sequence[int] | None) -> tuple[int, ...] | None:

@@ -2,11 +2,14 @@
 """What a recipe gets wrong, found before anything is trained."""
 
 from attention_supervision import get_method
+from attention_supervision.labels import LABELS
 from dataset_scripts.builders import BUILDERS
 from tasks import TASKS, Task
 
-from .recipe import Recipe, RecipeError, blame
+from .chosen_heads import check_heads
+from .recipe import Recipe, RecipeError, blame, check_names
 from .setup import Prepared, check_model, check_options, check_training
+from .start_model import check_preserve
 
 
 def check(recipe: Recipe, prefix: str = "") -> None:
@@ -26,6 +29,9 @@ def check(recipe: Recipe, prefix: str = "") -> None:
         raise RecipeError("output_dir is empty: say where the run's files go")
     for name in recipe.methods:
         _check_method(name, recipe)
+    _check_labels(recipe)
+    check_heads(recipe)
+    check_preserve(recipe)
     if recipe.pictures and not _has_phrases(recipe):
         raise RecipeError(f"pictures show what phrases attend to, the task {recipe.task!r} has none: give pictures=0")
 
@@ -68,6 +74,16 @@ def _check_method(name: str, recipe: Recipe) -> None:
         raise RecipeError(
             f"method {name!r} supervises attention on regions, but data.regions is null: "
             "give a region table, or use method 'none'"
+        )
+
+
+def _check_labels(recipe: Recipe) -> None:
+    labels = recipe.supervision.labels
+    check_names([labels], LABELS, "supervision.labels=")
+    if labels != "gold" and not any(get_method(name).needs_grounding for name in recipe.methods):
+        raise RecipeError(
+            f"supervision.labels={labels} changes nothing: no method of {', '.join(recipe.methods)} is taught where "
+            "phrases are grounded"
         )
 
 

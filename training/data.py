@@ -11,9 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from attention_supervision.labels import control_labels
 from processing.open_images import open_image
 from tasks import Task
 from tasks.task import Examples
+
+from .lent_targets import LentTargets
 
 # The draws of a validation or test split are those of this epoch, which no training reaches.
 EVALUATION = 2**31 - 1
@@ -34,6 +37,8 @@ class Collator:
         texts: rows of a text corpus, for tasks that read one.
         images: folder of the pictures, `file_name` of a row or `<image_id>.jpg`, for models that read pixels.
         options: the task's options.
+        labels: the regions that phrases are trained with, see `attention_supervision.labels`; what is measured is
+            always gold.
 
     Raises:
         ValueError: from a call: what the processor or the task has against a row; the message names the image.
@@ -50,11 +55,13 @@ class Collator:
         texts: Any | None = None,
         images: str | Path | None = None,
         options: Mapping[str, Any] | None = None,
+        labels: str = "gold",
     ):
         self.task, self.processor, self.regions, self.seed = task, processor, regions, seed
         self.split, self.texts, self.options = split, texts, task.options(**options or {})
         self.images = None if images is None else Path(images)
-        self.training = True
+        self.training, self.labels = True, labels
+        self._lent = LentTargets(split, self._collate, seed)
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # seen by running DataLoader workers too
 
     def set_epoch(self, epoch: int) -> None:
@@ -69,6 +76,25 @@ class Collator:
         return other
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        batch = self._collate(rows)
+        if self.training and self.labels != "gold" and "phrase_regions" in batch:
+            batch["phrase_regions"] = self._control(rows, batch)
+        return batch
+
+    def _control(self, rows: Sequence[Mapping[str, Any]], batch: Mapping[str, Any]) -> torch.Tensor:
+        entities = [[phrase.get("entity_id") for phrase in row.get("phrases") or ()] for row in rows]
+        images, epoch = [row["image_id"] for row in rows], int(self._epoch)
+        return control_labels(
+            self.labels,
+            batch,
+            images,
+            entities,
+            seed=self.seed,
+            epoch=epoch,
+            lender=self._lent if self.split is not None else None,
+        )
+
+    def _collate(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         records = None if self.regions is None else [self.regions[row["image_id"]] for row in rows]
         try:
             examples = Examples(

@@ -15,9 +15,10 @@ from tasks import TASKS
 
 from .checkpoint import is_complete, last_complete_checkpoint, seal
 from .checks import check, check_grounding
+from .chosen_heads import measure_heads, supervise_chosen
 from .data import Collator
 from .output import open_output, read_json, write_json
-from .recipe import Model, Recipe, blame
+from .recipe import Model, Preserve, Recipe, blame
 from .setup import (
     Prepared,
     check_options,
@@ -28,6 +29,7 @@ from .setup import (
     prepare_data,
     training_arguments,
 )
+from .start_model import make_preservation
 from .trainer import GroundingTrainer
 
 TEXT_ONLY = "text_only"
@@ -56,8 +58,9 @@ def run(recipe: Recipe) -> Outcome:
     processor = make_processor(recipe.model)
     if recipe.start is not None:
         recipe = replace(recipe, model=_trained_start(recipe.start, processor))
+    recipe, chosen = _choose_heads(recipe, data, processor)
     results = {name: _result(recipe, name, data, processor) for name in _names(recipe)}
-    gathered = {**_gather(results), "recipe": read_json(output / "recipe.json")}
+    gathered = {**_gather(results), **chosen, "recipe": read_json(output / "recipe.json")}
     if PartialState().is_main_process:
         write_json(output / "results.json", gathered)
     return Outcome(gathered, data)
@@ -85,6 +88,23 @@ def _trained_start(recipe: Recipe, processor: Any) -> Model:
     return replace(recipe.model, source=str(directory), config={})
 
 
+def _choose_heads(recipe: Recipe, data: Prepared, processor: Any) -> tuple[Recipe, dict[str, Any]]:
+    """The recipe that supervises the chosen heads, and `supervised_heads` for the results; heads measured before keep
+    their figures."""
+    if recipe.supervision.heads == "all":
+        return recipe, {}
+    path = Path(recipe.output_dir) / "start_heads.json"
+    measured = read_json(path)
+    if measured is None:
+        plain = replace(recipe, preserve=Preserve())
+        measured = measure_heads(make_trainer(plain, "none", data, processor, path.parent), recipe.seed)
+        if PartialState().is_main_process:
+            write_json(path, measured)
+    recipe, record = supervise_chosen(recipe, measured)
+    say(f"supervised heads: {', '.join('{layer}.{head}'.format(**head) for head in record['heads'])}")
+    return recipe, {"supervised_heads": record}
+
+
 def _result(recipe: Recipe, name: str, data: Prepared, processor: Any) -> dict[str, Any]:
     """Trains one method and measures it; a finished one is read back instead."""
     directory, blind = Path(recipe.output_dir) / name, name == TEXT_ONLY
@@ -93,8 +113,8 @@ def _result(recipe: Recipe, name: str, data: Prepared, processor: Any) -> dict[s
     if finished is not None and is_complete(directory):
         say(f"  finished before: {directory}")
         return finished
-    if blind:
-        data = data.text_alone()
+    if blind:  # what a model can do without seeing, whatever the others are held to
+        data, recipe = data.text_alone(), replace(recipe, preserve=Preserve())
     trainer = make_trainer(recipe, "none" if blind else name, data, processor, directory)
     seconds = _fit(trainer, recipe.resume, directory)
     splits = [name for name in MEASURED if name in data.splits]
@@ -120,9 +140,10 @@ def make_trainer(
     _check_regions(model, processor, recipe, data)
     grounded = data.regions is not None and "phrase_mask" in task.model_inputs
     train, validation = data.splits["train"], data.splits.get("validation")
+    arguments = training_arguments(recipe, directory)
     return GroundingTrainer(
         model,
-        training_arguments(recipe, directory),
+        arguments,
         data_collator=Collator(
             task,
             processor,
@@ -132,6 +153,7 @@ def make_trainer(
             texts=data.texts,
             images=data.images,
             options=recipe.options,
+            labels=recipe.supervision.labels,
         ),
         train_dataset=train,
         eval_dataset=validation,
@@ -140,6 +162,7 @@ def make_trainer(
         method=method,
         metrics=lambda: task.metrics() + ([AttentionGrounding()] if grounded else []),
         attention_weight=recipe.supervision.weight,
+        preservation=make_preservation(recipe, model, processor, arguments.device),
     )
 
 

@@ -64,10 +64,34 @@ class Model:
 
 @dataclass
 class Supervision:
-    """Weight of the attention loss in the total (equation 9 has 1) and each method's options."""
+    """Weight of the attention loss in the total (equation 9 has 1) and each method's options.
+
+    `labels` says what is taught: `gold`, or a control (`attention_supervision.labels`). `heads` says which heads learn
+    it: `all`, `{best: k}`, `{worst: k}` (measured before supervision), `{layers: [..]}` or `{list: [[layer, head]]}`.
+    """
 
     weight: float = 1.0
+    labels: str = "gold"
+    heads: Any = "all"
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+@dataclass
+class Preserve:
+    """Weights of the losses that keep a model near the start model (`training.preserve`); 0 leaves one out.
+
+    `distillation_of` is `hidden_states` or `logits`, at `temperature`. The Fisher information of `ewc` is estimated on
+    `fisher_batches` batches of the pre-training of `start`, or else on rows of `builder` with the task's `options`.
+    """
+
+    distillation: float = 0.0
+    distillation_of: str = "hidden_states"
+    temperature: float = 1.0
+    l2: float = 0.0
+    ewc: float = 0.0
+    fisher_batches: int = 16
+    builder: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -91,6 +115,7 @@ class Recipe:
     model: Model = field(default_factory=Model)
     start: "Recipe | None" = None
     supervision: Supervision = field(default_factory=Supervision)
+    preserve: Preserve = field(default_factory=Preserve)
     training: dict[str, Any] = field(default_factory=dict)
 
 
@@ -242,6 +267,8 @@ def blame(key: str) -> typing.Iterator[None]:
 
 def convert(hint: Any, value: Any, source: str, key: str) -> Any:
     """The value as the type hint wants it; RecipeError names the key, the type and the value otherwise."""
+    if hint is Any:
+        return value
     options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     if value is None and type(None) in options:
         return None

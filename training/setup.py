@@ -143,6 +143,14 @@ def make_model(model_class: type[PreTrainedModel], model: Model, processor: Any,
         return model_class(VLBertConfig(**{"vocab_size": len(processor.tokenizer), **fields}))
 
 
+def load_model(model_class: type[PreTrainedModel], model: Model, **config: Any) -> tuple[PreTrainedModel, set[str]]:
+    """The checkpoint `model.source` as a model of this class, and the names of its weights that are not from there."""
+    with blame(f"model.source {model.source}"), _quiet_loading():
+        pair: Any = model_class.from_pretrained(model.source, **model.config, **config, output_loading_info=True)
+    loaded, found = pair
+    return loaded, {*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])}
+
+
 @contextmanager
 def _quiet_loading() -> Iterator[None]:
     """Without transformers' report of the heads that one task's checkpoint has and another's has not."""

@@ -19,6 +19,7 @@ from tasks import Metric, Task
 
 from .checkpoint import seal
 from .data import Collator
+from .preserve import Preservation
 
 
 class GroundingTrainer(Trainer):
@@ -33,6 +34,7 @@ class GroundingTrainer(Trainer):
         method: how attention is supervised, see `attention_supervision`.
         metrics: makes the streaming metrics of one evaluation.
         attention_weight: factor of the attention loss in the total.
+        preservation: further components that keep the model near the one it started from.
     """
 
     def __init__(
@@ -42,12 +44,13 @@ class GroundingTrainer(Trainer):
         method: SupervisionMethod,
         metrics: Callable[[], list[Metric]],
         attention_weight: float = 1.0,
+        preservation: Preservation | None = None,
         **kwargs,
     ):
         kwargs.setdefault("callbacks", []).append(_EpochCallback(kwargs["data_collator"]))
         super().__init__(*args, **kwargs)
         self.task, self.method, self.metrics = task, method, metrics
-        self.attention_weight = attention_weight
+        self.attention_weight, self.preservation = attention_weight, preservation
         self.loss_is_scaled_for_ga = True
         self._logged: dict[str, Tensor] = {}
         self._logged_from: int | None = None
@@ -66,7 +69,10 @@ class GroundingTrainer(Trainer):
     def _counts(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
         counted = {component.name: component.count(batch) for component in self.task.losses}
         counts = {name: count for name, count in counted.items() if count is not None}
-        return {name: count.double().cpu() for name, count in {**counts, **self.method.counts(batch)}.items()}
+        counts |= self.method.counts(batch)
+        if self.preservation is not None:
+            counts |= self.preservation.counts(batch)
+        return {name: count.double().cpu() for name, count in counts.items()}
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         """Total loss (equation 9): each component's sum over this micro-batch, divided by its count over the step."""
@@ -83,14 +89,16 @@ class GroundingTrainer(Trainer):
     def run_model(self, model, inputs: Mapping[str, Any]) -> Any:
         """One forward pass with what the task and the supervision method ask for."""
         given = {name: inputs[name] for name in self.task.model_inputs if name in inputs}
-        return model(**given, **self.method.forward_kwargs(inputs))
+        kept = {} if self.preservation is None else self.preservation.forward_kwargs()
+        return model(**given, **self.method.forward_kwargs(inputs), **kept)
 
     def components(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tuple[Tensor, float]]:
         """Name -> (sum, weight) of every loss term that the batch has."""
         terms = [component for component in self.task.losses if component.count(batch) is not None]
         parts = {component.name: (component.total(outputs, batch), component.weight) for component in terms}
         supervised = self.method.losses(outputs, batch)
-        return parts | {name: (total, self.attention_weight) for name, (total, _) in supervised.items()}
+        parts |= {name: (total, self.attention_weight) for name, (total, _) in supervised.items()}
+        return parts if self.preservation is None else parts | self.preservation.losses(outputs, batch)
 
     # Logs
 

@@ -1,0 +1,151 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""What a recipe's `preserve` needs: the start model, which of its weights are shared, the Fisher information."""
+
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+from torch import Tensor
+from transformers import AutoConfig, PreTrainedModel
+
+from dataset_scripts.builders import BUILDERS
+from modeling import VLBertForPreTraining
+from tasks import TASKS
+
+from .data import Collator, limit_rows
+from .fisher import estimate_fisher, saved_fisher, single_batches
+from .preserve import Preservation
+from .recipe import Data, Preserve, Recipe, RecipeError, blame, check_names
+from .setup import check_options, load_model, prepare_data
+
+KINDS = ("hidden_states", "logits")
+WEIGHTS = ("distillation", "l2", "ewc")
+FISHER_FILE = "fisher.safetensors"
+EXAMPLES = 8  # of a Fisher batch, where the recipe has no batch size: that of TrainingArguments
+
+
+def preserves(section: Preserve) -> bool:
+    """Whether any weight is above 0."""
+    return any(getattr(section, name) for name in WEIGHTS)
+
+
+def check_preserve(recipe: Recipe) -> None:
+    """Refuses a `preserve` that can't be followed.
+
+    Raises:
+        RecipeError: a value out of its range, nothing to preserve, or no pre-training heads where they are needed.
+    """
+    section = recipe.preserve
+    for name in WEIGHTS:
+        if getattr(section, name) < 0:
+            raise RecipeError(f"preserve.{name} is {getattr(section, name)}, expected a weight from 0 on")
+    check_names([section.distillation_of], KINDS, "preserve.distillation_of=")
+    if section.temperature <= 0 or section.fisher_batches < 1:
+        raise RecipeError("preserve: expected temperature above 0 and fisher_batches from 1 on")
+    if section.builder is not None:
+        check_names([section.builder], BUILDERS, "preserve.builder=")
+    check_options(TASKS["pretraining"], section.options, "preserve.options")
+    if preserves(section):
+        _check_start(recipe)
+
+
+def _check_start(recipe: Recipe) -> None:
+    section = recipe.preserve
+    if recipe.start is None and recipe.model.source is None:
+        raise RecipeError(
+            "preserve keeps what a start model has learnt, but there is none: give start, or model.source a checkpoint"
+        )
+    if section.distillation and section.distillation_of == "hidden_states" and section.temperature != 1:
+        raise RecipeError(
+            "preserve.temperature is one of logits: give preserve.distillation_of=logits, or leave it out"
+        )
+    if any(recipe.training.get(name) for name in ("fsdp", "deepspeed")):
+        raise RecipeError("preserve needs whole parameters in every process: leave training.fsdp and deepspeed out")
+    logits = section.distillation and section.distillation_of == "logits"
+    if (logits or section.ewc) and not _starts_with_heads(recipe):
+        needing = "preserve.distillation_of=logits" if logits else "preserve.ewc"
+        raise RecipeError(
+            f"{needing} needs a start with pre-training heads: give start the task pretraining, or model.source a "
+            "checkpoint of VLBertForPreTraining"
+        )
+
+
+def _starts_with_heads(recipe: Recipe) -> bool:
+    if recipe.start is not None:
+        return recipe.start.task == "pretraining"
+    source = recipe.model.source or ""
+    with blame(f"model.source {source}"):
+        found = AutoConfig.from_pretrained(source).architectures
+    return VLBertForPreTraining.__name__ in (found or [])
+
+
+def make_preservation(recipe: Recipe, model: PreTrainedModel, processor: Any, device: Any) -> Preservation | None:
+    """The `preserve` of a recipe whose start is trained (`model.source` is set), or None without any weight.
+
+    Raises:
+        RecipeError: the pre-training objective of `ewc` needs heads that the start has not.
+    """
+    section, task = recipe.preserve, TASKS[recipe.task]
+    if not preserves(section):
+        return None
+    start, new = load_model(type(model), recipe.model)
+    shared = {name for name, _ in start.named_parameters()} - new
+    heads = None
+    if section.distillation and section.distillation_of == "logits" and not isinstance(model, VLBertForPreTraining):
+        heads = load_model(VLBertForPreTraining, recipe.model)[0]
+    fisher = _fisher(recipe, processor, shared, device) if section.ewc else None
+    return Preservation(section, model, start, shared, task.model_inputs, heads, fisher)
+
+
+def _fisher(recipe: Recipe, processor: Any, names: set[str], device: Any) -> dict[str, Tensor]:
+    """One process estimates it and writes it beside the runs, which all methods and a resumed run read."""
+    with PartialState().main_process_first():
+        return saved_fisher(Path(recipe.output_dir) / FISHER_FILE, lambda: _estimate(recipe, processor, names, device))
+
+
+def _estimate(recipe: Recipe, processor: Any, names: set[str], device: Any) -> dict[str, Tensor]:
+    objective = pretraining_recipe(recipe)
+    task = TASKS[objective.task]
+    options = check_options(task, objective.options, "preserve.options")
+    model, new = load_model(VLBertForPreTraining, recipe.model, **task.model_config(options))
+    if new:
+        raise RecipeError(
+            f"preserve.ewc: {recipe.model.source} lacks {sorted(new)[0]}, which the pre-training objective trains: "
+            "give preserve.options what it was pre-trained with (relationship=false without that head)"
+        )
+    data = prepare_data(objective)
+    train = data.splits["train"]
+    count = recipe.preserve.fisher_batches * int(objective.training.get("per_device_train_batch_size", EXAMPLES))
+    collate = Collator(
+        task,
+        processor,
+        data.regions,
+        recipe.seed,
+        split=train,
+        texts=data.texts,
+        images=data.images,
+        options=objective.options,
+    )
+    batches = single_batches(
+        limit_rows(train, count, recipe.seed), collate, device, bool(recipe.training.get("disable_tqdm"))
+    )
+    return estimate_fisher(model.to(device), task, batches, names)
+
+
+def pretraining_recipe(recipe: Recipe) -> Recipe:
+    """Data and options of the pre-training whose Fisher information counts."""
+    section = recipe.preserve
+    if recipe.task == "pretraining":
+        base = recipe
+    elif recipe.start is not None:
+        base = recipe.start
+    else:
+        places = {
+            f.name: getattr(recipe.data, f.name)
+            for f in fields(Data)
+            if f.name in ("data_dir", "regions", "images", "scenes")
+        }
+        base = Recipe(task="pretraining", seed=recipe.seed, data=Data(**places), training=recipe.training)
+    data = replace(base.data, builder=section.builder) if section.builder else base.data
+    return replace(base, data=data, options={**base.options, **section.options})
