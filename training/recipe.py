@@ -32,9 +32,10 @@ class Data:
     """Where the rows and the region features come from.
 
     `builder` names the data builder, by default the task's; `options` go to it (`config_name`, `negatives`, ...);
-    `limit` cuts a split to its first rows after a seeded shuffle; `regions: null` trains on text alone;
-    `text_corpus` is a text file, one sentence a line, for tasks that read texts without images; `images` is a folder
-    of pictures, for models that read pixels: the table then gives boxes and classes.
+    `limit` cuts a split to its first rows after a shuffle seeded by `limit_seed`, by default the recipe's seed;
+    `regions: null` trains on text alone; `text_corpus` is a text file, one sentence a line, for tasks that read texts
+    without images; `images` is a folder of pictures, for models that read pixels: the table then gives boxes and
+    classes.
     """
 
     data_dir: str = ""
@@ -44,6 +45,7 @@ class Data:
     images: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
     limit: dict[str, int] = field(default_factory=dict)
+    limit_seed: int | None = None
     scenes: ScenesData | None = None
 
 
@@ -144,11 +146,11 @@ def load_recipe(path: str | Path, overrides: typing.Sequence[str] = ()) -> Recip
         RecipeError: unreadable file, unknown key (names the nearest known one), or a value of the wrong type.
     """
     path = Path(path)
-    content = _read(path)
+    content = read_recipe(path)
     for override in overrides:
-        _apply(content, override)
+        apply_override(content, override)
     start = content.pop("start", None)
-    recipe = _build(Recipe, content, str(path), "")
+    recipe = build(Recipe, content, str(path), "")
     if start is not None:
         recipe.start = _build_start(recipe, content, start, str(path))
     return recipe
@@ -158,7 +160,7 @@ def _build_start(recipe: Recipe, content: dict[str, Any], start: Any, source: st
     """The recipe of what is trained first: `start` laid over what it shares with the recipe around it."""
     _check_start(start, source)
     shared = {"data": {key: value for key, value in content.get("data", {}).items() if key in PLACES}}
-    built = _build(Recipe, _overlay({"task": "pretraining", **shared}, start), source, "start.")
+    built = build(Recipe, overlay({"task": "pretraining", **shared}, start), source, "start.")
     directory = str(Path(recipe.output_dir) / "start") if recipe.output_dir else ""
     return dataclasses.replace(built, model=recipe.model, seed=recipe.seed, output_dir=directory, resume=recipe.resume)
 
@@ -175,11 +177,8 @@ def _check_start(start: Any, source: str) -> None:
     check_names(start, START_KEYS, "start.", f"{source}: ")
 
 
-def _read(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The content of a recipe file, laid over the one it `extends`; its `start` likewise."""
-    if path.resolve() in below:
-        raise RecipeError(f"{path}: extends itself")
-    below = (*below, path.resolve())
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The sections of a YAML file as they stand there."""
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), _Loader) or {}
     except OSError as error:
@@ -188,17 +187,27 @@ def _read(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
         raise RecipeError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise RecipeError(f"{path}: the recipe must be a section of keys, found {content!r}")
+    return content
+
+
+def read_recipe(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The content of a recipe file, laid over the one it `extends`; its `start` likewise."""
+    if path.resolve() in below:
+        raise RecipeError(f"{path}: extends itself")
+    below = (*below, path.resolve())
+    content = read_yaml(path)
     start = content.get("start")
     own_start = isinstance(start, dict) and "extends" in start
     if isinstance(start, dict) and own_start:
-        content["start"] = _overlay(_as_start(_read(_base(path, start), below)), start)
+        content["start"] = overlay(_as_start(read_recipe(extended_path(path, start), below)), start)
     if "extends" not in content:
         return content
-    base = _read(_base(path, content), below)
-    return _overlay({**base, "start": None} if own_start else base, content)
+    base = read_recipe(extended_path(path, content), below)
+    return overlay({**base, "start": None} if own_start else base, content)
 
 
-def _base(path: Path, section: dict[str, Any]) -> Path:
+def extended_path(path: Path, section: dict[str, Any]) -> Path:
+    """The file that a section of `path` extends; takes `extends` out of it."""
     name = section.pop("extends")
     if not isinstance(name, str):
         raise RecipeError(f"{path}: extends must name a recipe file, found {name!r}")
@@ -213,13 +222,14 @@ def _as_start(content: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _overlay(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
+def overlay(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
     """`top` over `base`, section by section."""
-    both = {k: _overlay(base[k], v) for k, v in top.items() if isinstance(v, dict) and isinstance(base.get(k), dict)}
+    both = {k: overlay(base[k], v) for k, v in top.items() if isinstance(v, dict) and isinstance(base.get(k), dict)}
     return {**base, **top, **both}
 
 
-def _apply(content: dict[str, Any], override: str) -> None:
+def apply_override(content: dict[str, Any], override: str) -> None:
+    """Puts the value of `key=value` (dotted keys, a YAML value) where the key says."""
     key, separator, value = override.partition("=")
     if not separator:
         raise RecipeError(f"override {override!r}: expected key=value, for example training.learning_rate=1e-4")
@@ -231,7 +241,8 @@ def _apply(content: dict[str, Any], override: str) -> None:
     content[last] = yaml.load(value, _Loader)
 
 
-def _build(kind: type, content: Any, source: str, prefix: str) -> Any:
+def build(kind: type, content: Any, source: str, prefix: str) -> Any:
+    """The dataclass `kind` made of a section; RecipeError names `source` and the key after `prefix` otherwise."""
     if not isinstance(content, dict):
         raise RecipeError(f"{source}: {prefix or 'the recipe'} must be a section of keys, found {content!r}")
     known = {f.name: f for f in dataclasses.fields(kind)}
@@ -274,7 +285,7 @@ def convert(hint: Any, value: Any, source: str, key: str) -> Any:
         return None
     kind = next(option for option in options if option is not type(None))
     if dataclasses.is_dataclass(kind):
-        return _build(typing.cast(type, kind), value, source.removesuffix(": "), key + ".")
+        return build(typing.cast(type, kind), value, source.removesuffix(": "), key + ".")
     plain = typing.get_origin(kind) or kind
     if plain is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)

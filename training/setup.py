@@ -70,7 +70,8 @@ def prepare_data(recipe: Recipe) -> Prepared:
         with blame(f"data.builder {data.builder or task.builder}"):
             rows = task.to_rows(rows)
         _check_columns(task, data, rows)
-        splits[name] = limit_rows(rows, data.limit.get(name), recipe.seed)
+        seed = recipe.seed if data.limit_seed is None else data.limit_seed
+        splits[name] = limit_rows(rows, data.limit.get(name), seed)
         if regions is not None:
             check_regions(splits[name], regions)
     if recipe.training.get("train_sampling_strategy") == "group_by_length":
