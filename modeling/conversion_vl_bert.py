@@ -17,19 +17,23 @@ The public code stores a state dict whose keys carry `module.` (data parallel) a
 layers are (out, in) there as here, so no tensor is transposed.
 """
 
-import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
-from transformers import PreTrainedConfig
 
-from .configuration_fast_rcnn import FastRCNNConfig
-from .configuration_vl_bert import VLBertConfig
 from .conversion import CheckpointError, Conversion
-from .conversion_fast_rcnn import check_second_head, explain_image_key, infer_image_config, rename_image_key
-from .modeling_vl_bert import VLBertForPreTraining, VLBertForVGP, VLBertModel, VLBertPreTrainedModel
+from .conversion_fast_rcnn import check_second_head, explain_image_key, rename_image_key
+from .conversion_vl_bert_config import VISION, infer_config
+from .modeling_vl_bert import (
+    VLBertForMultipleChoice,
+    VLBertForPreTraining,
+    VLBertForReferringExpression,
+    VLBertForVGP,
+    VLBertForVisualQuestionAnswering,
+    VLBertModel,
+    VLBertPreTrainedModel,
+)
 
 # Original prefix -> ours, for every class. The first that matches decides; what follows the prefix stays.
 _TRUNK = (
@@ -51,7 +55,7 @@ _TRUNK = (
     ("vlbert.pooler.", "vl_bert.pooler."),
 )
 
-# Heads by class. A task that is added later gets an entry here and loses its line in `_HEADS_OF_OTHER_TASKS`.
+# Heads by class.
 _HEADS = {
     "VLBertForPreTraining": (
         ("object_mask_visual_embedding.", "region_mask_embedding."),
@@ -64,6 +68,22 @@ _HEADS = {
         ("vlbert.mvrc_head.region_cls_pred.", "region_head.classifier."),
     ),
     # Index 1 is the only linear layer of a "1fc" head and the first of a "2fc" head, whose second is 4.
+    "VLBertForMultipleChoice": (
+        ("final_mlp.4.", "choice_head.classifier."),
+        ("final_mlp.1.", "choice_head.dense."),
+        ("cnn_loss_reg.0.dense.", "region_class_head.dense."),
+        ("cnn_loss_reg.2.", "region_class_head.classifier."),
+    ),
+    "VLBertForReferringExpression": (
+        ("final_mlp.0.dense.", "referring_head.dense."),
+        ("final_mlp.2.", "referring_head.classifier."),
+    ),
+    "VLBertForVisualQuestionAnswering": (
+        ("final_mlp.0.", "answer_head.transform."),
+        ("final_mlp.2.", "answer_head.classifier."),
+        ("final_mlp.4.", "answer_head.classifier."),
+        ("final_mlp.1.", "answer_head.dense."),
+    ),
     "VLBertForVGP": (
         ("sentence_cls.4.", "identification_head.classifier."),
         ("sentence_cls.1.", "identification_head.dense."),
@@ -74,14 +94,8 @@ _HEADS = {
     ),
 }
 
-# Where the pixel network of end-to-end checkpoints goes, and what stands before all of its original keys.
-_VISION, _IMAGE = "vl_bert.vision_model.", "image_feature_extractor."
-
-# Heads of tasks that have no class here yet: prefix -> tasks. The rest of such a checkpoint becomes a `VLBertModel`.
-_HEADS_OF_OTHER_TASKS = {
-    "final_mlp.": "VQA, RefCOCO+ or VCR",
-    "cnn_loss_reg.": "VCR (region classification)",
-}
+# What stands before all original keys of the pixel network of end-to-end checkpoints.
+_IMAGE = "image_feature_extractor."
 
 # Keys whose presence changes what the other tensors mean, so that leaving them out would be wrong: prefix -> option.
 _REFUSED = {
@@ -89,18 +103,38 @@ _REFUSED = {
     "image_feature_extractor.object_embed.": "IMAGE_SEMANTIC",
 }
 
+# The first that some key starts with decides. "vlbert._module." is how VCR's code wraps the core.
 _CLASS_BY_KEY = {
     "sentence_cls.": "VLBertForVGP",
     "phrasal_cls.": "VLBertForVGP",
     "vlbert.mlm_head.": "VLBertForPreTraining",
+    "cnn_loss_reg.": "VLBertForMultipleChoice",
+    "vlbert._module.": "VLBertForMultipleChoice",
+    "final_mlp.0.LayerNorm.": "VLBertForVisualQuestionAnswering",
+    "final_mlp.0.": "VLBertForReferringExpression",
+    "final_mlp.1.": "VLBertForVisualQuestionAnswering",
 }
-_CLASSES = {cls.__name__: cls for cls in (VLBertModel, VLBertForPreTraining, VLBertForVGP)}
-_VGP_HEADS = {"identification_head": "sentence_cls", "vgp_head": "phrasal_cls", "grounding_head": "vg_cls"}
-
-# The head size of every public configuration, and the wavelengths and feature width of the public code.
-_HEAD_SIZE = 64
-_COORDINATE_DIM = 256
-_REGION_FEATURE_SIZE = 2048
+_CLASSES = {
+    cls.__name__: cls
+    for cls in (
+        VLBertModel,
+        VLBertForMultipleChoice,
+        VLBertForPreTraining,
+        VLBertForReferringExpression,
+        VLBertForVGP,
+        VLBertForVisualQuestionAnswering,
+    )
+}
+# Heads of one or two layers by class: ours -> original.
+_SIZED_HEADS = {
+    "VLBertForMultipleChoice": {"choice_head": "final_mlp"},
+    "VLBertForVGP": {
+        "identification_head": "sentence_cls",
+        "vgp_head": "phrasal_cls",
+        "grounding_head": "vg_cls",
+    },
+    "VLBertForVisualQuestionAnswering": {"answer_head": "final_mlp"},
+}
 
 
 def normalise_key(key: str) -> str:
@@ -108,21 +142,23 @@ def normalise_key(key: str) -> str:
     return key.removeprefix("module.").replace("vlbert._module.", "vlbert.", 1)
 
 
-def detect_class(keys: list[str]) -> str:
+def detect_class(original_keys: Iterable[str]) -> str:
     """
-    The class of ours for the original (normalised) keys.
+    The class of ours for the original keys, with or without `module.`.
 
     Raises:
         CheckpointError: when they are not those of a VL-BERT.
     """
+    bare = [key.removeprefix("module.") for key in original_keys]
+    keys = [normalise_key(key) for key in bare]
     if "vlbert.word_embeddings.weight" not in keys or not any(key.startswith("vlbert.encoder.") for key in keys):
         raise CheckpointError(
             f"not a VL-BERT checkpoint: of its {len(keys)} keys (the first is {min(keys, default='absent')}) none is "
-            "vlbert.word_embeddings.weight or none belongs to vlbert.encoder. Expected a pre-training or VGP "
+            "vlbert.word_embeddings.weight or none belongs to vlbert.encoder. Expected a pre-training or task "
             "checkpoint of the public VL-BERT or VGP code."
         )
     for prefix, class_name in _CLASS_BY_KEY.items():
-        if any(key.startswith(prefix) for key in keys):
+        if any(key.startswith(prefix) for key in bare):
             return class_name
     return "VLBertModel"
 
@@ -170,7 +206,7 @@ def _fit_to_model(conversion: Conversion, model: VLBertPreTrainedModel, prefix: 
             )
     tied = set(getattr(model, "_tied_weights_keys", None) or ())
     conversion.initialised = sorted(set(places) - set(conversion.weights) - tied)
-    for part, begin in {"encoder": "vl_bert.encoder.", "pixel network": _VISION}.items():
+    for part, begin in {"encoder": "vl_bert.encoder.", "pixel network": VISION}.items():
         lost = [name for name in conversion.initialised if name.startswith(begin)]
         if lost:
             raise CheckpointError(
@@ -196,7 +232,7 @@ def convert_state_dict(state_dict: Mapping[str, torch.Tensor]) -> Conversion:
         raise CheckpointError(
             f"{twice} and {originals[normalise_key(twice)]} are one key; expected every tensor under one name."
         )
-    conversion = Conversion(detect_class(list(originals)))
+    conversion = Conversion(detect_class(state_dict))
     places = _list_places(conversion.class_name, originals)
     for key, original in originals.items():
         _refuse_options(key)
@@ -214,7 +250,7 @@ def convert_state_dict(state_dict: Mapping[str, torch.Tensor]) -> Conversion:
 
 def _list_places(class_name: str, keys: Mapping[str, str]) -> list[tuple[str, str]]:
     heads = list(_HEADS.get(class_name, ()))
-    for ours, original in _VGP_HEADS.items():
+    for ours, original in _SIZED_HEADS.get(class_name, {}).items():
         if f"{original}.4.weight" not in keys:
             heads = [(f"{original}.1.", f"{ours}.classifier.") if p == f"{original}.1." else (p, n) for p, n in heads]
     return [*_TRUNK, *heads]
@@ -229,7 +265,7 @@ def _rename(key: str, places: list[tuple[str, str]]) -> str | None:
 
 def _rename_image_key(key: str) -> str | None:
     name = rename_image_key(key) if key.startswith(_IMAGE) else None
-    return None if name is None else _VISION + name
+    return None if name is None else VISION + name
 
 
 def _refuse_options(key: str) -> None:
@@ -244,9 +280,6 @@ def _explain(key: str) -> str:
     reason = explain_image_key(key) if key.startswith(_IMAGE) else None
     if reason is not None:
         return reason
-    for prefix, tasks in _HEADS_OF_OTHER_TASKS.items():
-        if key.startswith(prefix):
-            return f"head of {tasks}, a task without a class here yet"
     if key.startswith(tuple(prefix for heads in _HEADS.values() for prefix, _ in heads)):
         return "part of a pre-training or task head that the checkpoint's own class does not have"
     return "unknown key: not one of the public code's"
@@ -269,120 +302,3 @@ def _permute_pair_features(weights: dict[str, torch.Tensor]) -> None:
             first, second, difference, product = weights[name].chunk(4, dim=1)
             weights[name] = torch.cat([first, second, product, difference], dim=1)
             return
-
-
-def infer_config(weights: Mapping[str, torch.Tensor], overrides: Mapping[str, Any] | None = None) -> VLBertConfig:
-    """
-    The configuration that a converted state dict belongs to, sizes from the shapes of its tensors.
-
-    Args:
-        weights (`Mapping[str, torch.Tensor]`): weights under our names.
-        overrides (`Mapping[str, Any]`, *optional*): fields of [`VLBertConfig`] that win over what the shapes say; some
-            (`num_attention_heads`, `position_offset`, dropouts) leave no trace in the shapes. Those under
-            `vision_config` win one by one; `None` there leaves the pixel network out.
-
-    Raises:
-        CheckpointError: when the sizes cannot be inferred or an override is not a field.
-    """
-    overrides = dict(overrides or {})
-    _check_fields(overrides, VLBertConfig)
-    vision = _infer_vision(weights, overrides.pop("vision_config", {}))
-    fields = {**_infer_trunk(weights), **_infer_heads(weights), **vision, **overrides}
-    if "num_attention_heads" not in fields:
-        fields["num_attention_heads"] = _infer_attention_heads(fields["hidden_size"])
-    if "region_feature_size" not in fields:
-        fields["region_feature_size"] = _infer_region_feature_size(weights, fields["vision_config"])
-    try:
-        return VLBertConfig(**fields)
-    except (StrictDataclassError, TypeError) as error:
-        raise CheckpointError(f"the configuration does not fit together: {' '.join(str(error).split())}") from error
-
-
-def _check_fields(fields: Mapping[str, Any], config_class: type[PreTrainedConfig]) -> None:
-    unknown = sorted(set(fields) - set(config_class().to_dict()))
-    if unknown:
-        raise CheckpointError(f"unknown configuration field {unknown[0]}; expected fields of {config_class.__name__}.")
-
-
-def _infer_trunk(weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-    embeddings, layers = "vl_bert.embeddings.", re.compile(r"vl_bert\.encoder\.layer\.(\d+)\.")
-    indices = [int(match.group(1)) for match in map(layers.match, weights) if match]
-    vocab_size, hidden_size = _shape(weights, embeddings + "word_embeddings.weight")
-    return {
-        "vocab_size": vocab_size,
-        "hidden_size": hidden_size,
-        "num_hidden_layers": max(indices) + 1,
-        "intermediate_size": _shape(weights, "vl_bert.encoder.layer.0.intermediate.dense.weight")[0],
-        "max_position_embeddings": _shape(weights, embeddings + "position_embeddings.weight")[0],
-        "type_vocab_size": _shape(weights, embeddings + "token_type_embeddings.weight")[0],
-        "visual_size": _shape(weights, "vl_bert.region_encoder.projection.weight")[0],
-        "visual_norm": embeddings + "text_visual.norm.bias" in weights,
-        "coordinate_dim": _COORDINATE_DIM,
-        "coordinate_embedding": "center",
-        "use_pooler": "vl_bert.pooler.dense.weight" in weights,
-    }
-
-
-def _infer_heads(weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "relationship_head": "relationship_head.weight" in weights,
-        "grounding_head": "grounding_head.classifier.weight" in weights,
-    }
-    if "mlm_head.decoder.weight" in weights:
-        # In pre-training only the relationship head reads the pooler.
-        fields["use_pooler"] = fields["relationship_head"]
-    if "region_head.classifier.weight" in weights:
-        fields["region_classes"] = _shape(weights, "region_head.classifier.weight")[0]
-    for name, labels in {
-        "identification": "num_identification_labels",
-        "vgp": "num_vgp_labels",
-        "grounding": None,
-    }.items():
-        dense, classifier = f"{name}_head.dense.weight", f"{name}_head.classifier.weight"
-        if dense in weights:
-            fields[f"{name}_hidden_size"] = _shape(weights, dense)[0]
-        if classifier in weights and labels is not None:
-            fields[labels] = _shape(weights, classifier)[0]
-    return fields
-
-
-def _infer_vision(weights: Mapping[str, torch.Tensor], given: Mapping[str, Any] | None) -> dict[str, Any]:
-    own = {name.removeprefix(_VISION): value for name, value in weights.items() if name.startswith(_VISION)}
-    if given is None or not (own or given):
-        return {"vision_config": None}
-    if not isinstance(given, Mapping):
-        raise CheckpointError(f"vision_config is {given!r}, expected an object of fields of FastRCNNConfig.")
-    _check_fields(given, FastRCNNConfig)
-    # In pre-training, what has no feature for masked regions blanked their pixels.
-    pixels = "mlm_head.decoder.weight" in weights and "region_mask_embedding.weight" not in weights
-    return {
-        "vision_config": {**(infer_image_config(own) if own else {}), **given},
-        "region_masking": "pixels" if pixels else "feature",
-    }
-
-
-def _infer_attention_heads(hidden_size: int) -> int:
-    if hidden_size % _HEAD_SIZE != 0:
-        raise CheckpointError(
-            f"the hidden size, {hidden_size}, is no multiple of {_HEAD_SIZE}, the head size of the public "
-            "configurations; give num_attention_heads in the file of --config."
-        )
-    return hidden_size // _HEAD_SIZE
-
-
-def _infer_region_feature_size(weights: Mapping[str, torch.Tensor], vision: Mapping[str, Any] | None) -> int:
-    size = (vision or {}).get("hidden_sizes", [_REGION_FEATURE_SIZE])[-1]
-    width = _shape(weights, "vl_bert.region_encoder.projection.weight")[1]
-    if width != 8 * _COORDINATE_DIM + size:
-        raise CheckpointError(
-            f"image_feature_extractor.obj_downsample.1.weight reads {width} columns, expected "
-            f"{8 * _COORDINATE_DIM + size} (coordinates and features); give region_feature_size in "
-            "the file of --config if the features are of another width."
-        )
-    return size
-
-
-def _shape(weights: Mapping[str, torch.Tensor], name: str) -> torch.Size:
-    if name not in weights:
-        raise CheckpointError(f"the checkpoint has no tensor for {name}, without which its size is unknown.")
-    return weights[name].shape
