@@ -30,6 +30,7 @@ from transformers.utils import auto_docstring
 from transformers.utils.generic import can_return_tuple
 
 from .configuration_backbone_regions import BackboneRegionsConfig
+from .configuration_fast_rcnn import FastRCNNConfig as FastRCNNConfig  # transformers 5.4 copies only what stands here
 from .modeling_fast_rcnn import FastRCNNOutput, check_regions
 from .roi_align import roi_align
 

@@ -47,6 +47,7 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_vl_bert import _REGION_TOKEN_TYPE, VLBertConfig
 from .modeling_fast_rcnn import FastRCNNFeatures
+from .roi_align import roi_align as roi_align  # transformers 5.4 copies only what stands here
 from .unpadding import UnpaddedEncoder, apply_packed, find_packing
 
 logger = logging.get_logger(__name__)
