@@ -7,6 +7,7 @@ from dataset_scripts.flickr30k_entities import Flickr30kEntities
 from dataset_scripts.local_builder import LocalBuilder
 from dataset_scripts.refcoco import RefCOCO
 from dataset_scripts.text_corpus import TextCorpus
+from dataset_scripts.vcr import VCR
 from dataset_scripts.vgp import VGP
 from dataset_scripts.visual_genome_regions import VisualGenomeRegions
 from dataset_scripts.vqa_v2 import VQAv2
@@ -17,6 +18,7 @@ BUILDERS: dict[str, type[LocalBuilder]] = {
     "flickr30k_entities": Flickr30kEntities,
     "refcoco": RefCOCO,
     "text_corpus": TextCorpus,
+    "vcr": VCR,
     "vgp": VGP,
     "visual_genome_regions": VisualGenomeRegions,
     "vqa_v2": VQAv2,
