@@ -137,7 +137,7 @@ def phrase_tokens(
     covered = covered_tokens(flat, encoded)
     token = np.arange(covered.shape[1])
     truncated = (covered & (token >= columns.kept[flat.text, flat.example][:, None])).any(axis=1)
-    empty = ~covered.any(axis=1)
+    empty = np.logical_not(covered.any(axis=1))
     phrase, token = np.nonzero(covered & ~truncated[:, None])
     mask = np.zeros(shape, dtype=bool)
     first = columns.first[flat.text[phrase], flat.example[phrase]]

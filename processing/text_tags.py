@@ -58,8 +58,7 @@ def _region_columns(flat: FlatPhrases, regions: RegionColumns) -> np.ndarray:
     out = np.full(len(flat.records), -1, dtype=np.int64)
     for index, record in enumerate(flat.records):
         region, count = record.get("region"), regions.counts[flat.example[index]]
-        is_whole = isinstance(region, (int, np.integer)) and not isinstance(region, bool)
-        if not is_whole or not 0 <= region < count:
+        if not isinstance(region, (int, np.integer)) or isinstance(region, bool) or not 0 <= region < count:
             raise ValueError(
                 f"{flat.name(index)}: region {region!r:.40}, but the example has {count} regions; expected an index "
                 "into the given regions, from 0, without the whole image."
