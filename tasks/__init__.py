@@ -1,9 +1,10 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Tasks by name. A new task is a new file with a `TASK` and one line here."""
 
-from . import pretraining, vgp
+from . import pretraining, referring_expressions, vcr, vgp, vqa
 from .task import LossComponent, Metric, Task
 
-TASKS: dict[str, Task] = {task.name: task for task in (pretraining.TASK, vgp.TASK)}
+_MODULES = (pretraining, referring_expressions, vcr, vgp, vqa)
+TASKS: dict[str, Task] = {module.TASK.name: module.TASK for module in _MODULES}
 
 __all__ = ["TASKS", "LossComponent", "Metric", "Task"]

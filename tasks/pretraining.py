@@ -14,9 +14,9 @@ from torch import Tensor
 
 from evaluation.classification import ClassificationAccuracy
 from modeling import VLBertForPreTraining
-from processing.horizontal_flip import flip_boxes, flip_image, swap_left_right
 
 from .caption_rows import to_rows
+from .flipping import flip_some
 from .masking import REGION_PROBABILITY, WORD_PROBABILITY, WordMasker, choose_regions, mean_of_visible
 from .pretraining_losses import (
     count,
@@ -175,23 +175,6 @@ def _regions(examples: Examples, options: PretrainingOptions) -> list[Any] | Non
 def _most_certain_first(record: Any) -> Any:
     order = np.argsort(-record.scores, kind="stable")
     return replace(record, **{name: array[order] for name, array in record.arrays().items()})
-
-
-def flip_some(
-    texts: Sequence[str],
-    regions: Sequence[Any] | None,
-    images: Sequence[Any],
-    generators: Sequence[np.random.Generator],
-    probability: float,
-) -> tuple[list[str], list[Any] | None, list[Any]]:
-    """Captions, regions and pictures, of which some are mirrored."""
-    flips = [rng.random() < probability for rng in generators]
-    texts = [swap_left_right(text) if flip else text for text, flip in zip(texts, flips, strict=True)]
-    images = [flip_image(image) if flip else image for image, flip in zip(images, flips, strict=True)]
-    if regions is None:
-        return texts, None, images
-    flipped = [replace(r, boxes=flip_boxes(r.boxes)) if flip else r for r, flip in zip(regions, flips, strict=True)]
-    return texts, flipped, images
 
 
 @lru_cache(maxsize=4)

@@ -3,6 +3,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -103,6 +104,15 @@ class Task:
         options: frozen dataclass of the task's options; its values are checked when one is made (ValueError).
         model_config: options -> configuration fields that a model needs for them.
         to_rows: turns the builder's split into the rows the task trains on (identity by default).
+        fit_options: (options, splits) -> the options completed with what the rows say, such as a list of answers.
+        remarks: (completed options, splits) -> lines that a run prints before it trains.
+        configure: (task, completed options, model configuration) -> the task with the losses and metrics these ask
+            for.
+        initialise: (model, processor, options) -> None, before training and only then.
+        export: (items of a measured split, path without suffix) -> None writes what the task's evaluation server
+            takes; items as `evaluation.item_scores` has them.
+        needs_regions: whether there is no task without regions.
+        empty_images: whether an image that the region table lacks is one without detections, instead of an error.
     """
 
     name: str
@@ -116,6 +126,13 @@ class Task:
     options: type = NoOptions
     model_config: Callable[[Any], dict[str, Any]] = field(default=lambda options: {})
     to_rows: Callable[[Any], Any] = field(default=lambda split: split)
+    fit_options: Callable[[Any, Mapping[str, Any]], Any] = field(default=lambda options, splits: options)
+    remarks: Callable[[Any, Mapping[str, Any]], list[str]] = field(default=lambda options, splits: [])
+    configure: Callable[["Task", Any, Any], "Task"] = field(default=lambda task, options, config: task)
+    initialise: Callable[[Any, Any, Any], None] = field(default=lambda model, processor, options: None)
+    export: Callable[[Mapping[str, list], Path], None] | None = None
+    needs_regions: bool = False
+    empty_images: bool = False
 
 
 def region_arguments(regions: Sequence[Any] | None) -> dict[str, Any]:
@@ -132,6 +149,16 @@ def pixel_arguments(images: Sequence[Any], regions: Sequence[Any] | None) -> dic
     """The processor's arguments for pictures, with the boxes of their regions (the whole image alone for none)."""
     boxes = [np.zeros((0, 4), dtype=np.float32)] * len(images) if regions is None else [r.boxes for r in regions]
     return {"images": list(images), "region_boxes": boxes}
+
+
+def seen_arguments(images: Sequence[Any] | None, regions: Sequence[Any] | None) -> dict[str, Any]:
+    """The processor's arguments for what the model sees: pictures, or regions, or nothing."""
+    return region_arguments(regions) if images is None else pixel_arguments(images, regions)
+
+
+def identify(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """`example_id` and `image_id` of each row, as metrics of single examples read them in a batch."""
+    return {name: [row[name] for row in rows] for name in ("example_id", "image_id")}
 
 
 def pad_labels(labels: Sequence[Sequence[int]], width: int, padding: int = -100) -> Tensor:

@@ -63,7 +63,7 @@ def test_a_method_that_needs_grounding_on_data_without_boxes(refused, scenes, tm
         ("training.learning_rat=1", ["'training.learning_rat'", "'training.learning_rate'"]),
         ("data.limits={}", ["'data.limits'", "'data.limit'"]),
         ("methods=[dirct]", ["'dirct'", "semi_direct"]),
-        ("task=vpg", ["'vpg'", "pretraining, vgp"]),
+        ("task=vpg", ["'vpg'", "pretraining, referring_expressions"]),
         ("start.task=pretrain", ["'pretrain'", "pretraining"]),
         ("start.options.word_probabilty=0.1", ["'start.options.word_probabilty'", "word_probability"]),
         ("supervision.options.direct.layer=[1]", ["layer", "layers"]),

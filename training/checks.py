@@ -49,6 +49,11 @@ def _check_sources(recipe: Recipe, task: Task, prefix: str) -> None:
             f"{prefix}data.regions is null, but {prefix}options.regions asks to predict masked regions: "
             f"give a region table, or {prefix}options.regions=false"
         )
+    if task.needs_regions and (data.regions is None or recipe.text_only_baseline):
+        key = f"{prefix}data.regions is null" if data.regions is None else f"{prefix}text_only_baseline is true"
+        raise RecipeError(f"{key}, but the task {recipe.task!r} chooses among regions: there is none without them")
+    if data.tracks and data.regions is None:
+        raise RecipeError(f"{prefix}data.tracks are given, but {prefix}data.regions is null: train on regions too")
     if data.text_corpus and not (getattr(options, "words", False) and options.texts_per_image):
         raise RecipeError(
             f"{prefix}data.text_corpus is given, but nothing is predicted in texts without images: leave it out, or "

@@ -36,7 +36,7 @@ class Collator:
         split: the rows that are trained on, for tasks that draw others beside a row.
         texts: rows of a text corpus, for tasks that read one.
         images: folder of the pictures, `file_name` of a row or `<image_id>.jpg`, for models that read pixels.
-        options: the task's options.
+        options: the task's options, or what they are made of.
         labels: the regions that phrases are trained with, see `attention_supervision.labels`; what is measured is
             always gold.
 
@@ -54,11 +54,12 @@ class Collator:
         split: Any | None = None,
         texts: Any | None = None,
         images: str | Path | None = None,
-        options: Mapping[str, Any] | None = None,
+        options: Any | None = None,
         labels: str = "gold",
     ):
         self.task, self.processor, self.regions, self.seed = task, processor, regions, seed
-        self.split, self.texts, self.options = split, texts, task.options(**options or {})
+        self.split, self.texts = split, texts
+        self.options = options if isinstance(options, task.options) else task.options(**options or {})
         self.images = None if images is None else Path(images)
         self.training, self.labels = True, labels
         self._lent = LentTargets(split, self._collate, seed)
@@ -68,10 +69,16 @@ class Collator:
         """Chooses the draws of this epoch."""
         self._epoch.fill_(epoch)
 
-    def evaluating(self, split: Any) -> "Collator":
-        """The same for a split that is measured: the same draws every time, whatever the epoch of training."""
+    def evaluating(self, split: Any, regions: Any | None = None) -> "Collator":
+        """The same for a split that is measured: the same draws every time, whatever the epoch of training.
+
+        Args:
+            split: its rows.
+            regions: a region table in the place of the one that is trained on.
+        """
         other = copy(self)
         other.split, other.training = split, False
+        other.regions = self.regions if regions is None else regions
         other._epoch = torch.tensor(EVALUATION)
         return other
 
@@ -122,11 +129,26 @@ def _image(rows: Sequence[Mapping[str, Any]], message: str) -> str:
     return f"image {rows[int(counted[1])]['image_id']}: "
 
 
-def check_regions(rows: Any, regions: Any) -> None:
-    """Refuses rows whose image has no features, before training rather than in the middle of it."""
-    missing = sorted(set(rows.unique("image_id")) - set(regions.ids))
-    if missing:
+def check_regions(rows: Any, regions: Any, empty_images: bool = False) -> None:
+    """Refuses rows whose image has no features, before training rather than in the middle of it.
+
+    Args:
+        rows: of a split.
+        regions: the region table.
+        empty_images: whether an image without features is one without detections; then some must have them.
+    """
+    wanted = set(rows.unique("image_id"))
+    missing = sorted(wanted - set(regions.ids))
+    if not missing:
+        return
+    if not empty_images:
         regions[missing[0]]  # raises the table's own error, which names the table and the image
+    if len(missing) == len(wanted):
+        known = ", ".join(repr(image_id) for image_id in regions.ids[:3])
+        raise ValueError(
+            f"none of the {len(wanted)} images of a split has regions, such as {missing[0]!r}; the table holds ids "
+            f"such as {known}: give the table of these images, or another data.options.image_id_format"
+        )
 
 
 def limit_rows(rows: Any, limit: int | None, seed: int) -> Any:

@@ -17,11 +17,11 @@ from .checkpoint import is_complete, last_complete_checkpoint, seal
 from .checks import check, check_grounding
 from .chosen_heads import measure_heads, supervise_chosen
 from .data import Collator
+from .measuring import measure_all, reported
 from .output import open_output, read_json, write_json
 from .recipe import Model, Preserve, Recipe, blame
 from .setup import (
     Prepared,
-    check_options,
     check_pixels,
     check_width,
     make_model,
@@ -33,7 +33,6 @@ from .start_model import make_preservation
 from .trainer import GroundingTrainer
 
 TEXT_ONLY = "text_only"
-MEASURED = ("validation", "test")
 
 
 @dataclass(frozen=True)
@@ -55,6 +54,8 @@ def run(recipe: Recipe) -> Outcome:
     say(f"data: {recipe.data.data_dir}")
     data = prepare_data(recipe)
     check_grounding(recipe, data)
+    for line in TASKS[recipe.task].remarks(data.options, data.splits):
+        say(line)
     processor = make_processor(recipe.model)
     if recipe.start is not None:
         recipe = replace(recipe, model=_trained_start(recipe.start, processor))
@@ -117,8 +118,7 @@ def _result(recipe: Recipe, name: str, data: Prepared, processor: Any) -> dict[s
         data, recipe = data.text_alone(), replace(recipe, preserve=Preserve())
     trainer = make_trainer(recipe, "none" if blind else name, data, processor, directory)
     seconds = _fit(trainer, recipe.resume, directory)
-    splits = [name for name in MEASURED if name in data.splits]
-    figures = {name: trainer.measure(data.splits[name], f"evaluate {name}") for name in splits}
+    figures = measure_all(trainer, data, directory)
     result = {**_headline(figures), "figures": figures, "train_seconds": seconds}
     if trainer.is_world_process_zero():
         write_json(directory / "results.json", result)
@@ -130,10 +130,13 @@ def make_trainer(
     recipe: Recipe, method_name: str, data: Prepared, processor: Any, directory: Path
 ) -> GroundingTrainer:
     """The Trainer of one run, with a fresh model; `method_name` with the recipe's options supervises the attention."""
-    task, options = TASKS[recipe.task], check_options(TASKS[recipe.task], recipe.options, "options")
+    task, options = TASKS[recipe.task], data.options
     method = get_method(method_name, **recipe.supervision.options.get(method_name, {}))
     set_seed(recipe.seed)
     model = make_model(task.model_class, recipe.model, processor, **method.model_config, **task.model_config(options))
+    with blame("options"):
+        task.initialise(model, processor, options)
+    task = task.configure(task, options, model.config)
     model.set_attn_implementation(supervised_implementation(model))
     with blame(f"supervision.options.{method_name}"):
         method.prepare(model)
@@ -152,7 +155,7 @@ def make_trainer(
             split=train,
             texts=data.texts,
             images=data.images,
-            options=recipe.options,
+            options=options,
             labels=recipe.supervision.labels,
         ),
         train_dataset=train,
@@ -169,8 +172,11 @@ def make_trainer(
 def _check_regions(model: PreTrainedModel, processor: Any, recipe: Recipe, data: Prepared) -> None:
     if data.images is not None or data.regions is not None:  # else it is to see text alone
         check_pixels(model, data.images)
-    if data.images is None and data.regions is not None:
-        check_width(model, processor, recipe.data.regions or "", data.regions.feature_size)
+    if data.images is not None or data.regions is None:
+        return
+    check_width(model, processor, str(recipe.data.regions), data.regions.feature_size)
+    for name, table in data.tracks.items():
+        check_width(model, processor, f"data.tracks.{name}", table.feature_size)
 
 
 def _fit(trainer: GroundingTrainer, resume: bool, directory: Path) -> float:
@@ -188,11 +194,6 @@ def _seal(trainer: GroundingTrainer, directory: Path) -> None:
     if trainer.is_world_process_zero():
         seal(directory)
     trainer.accelerator.wait_for_everyone()
-
-
-def reported(figures: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """The figures of the split that is reported: of test, or of validation where a data set has no other."""
-    return next((figures[name] for name in reversed(MEASURED) if name in figures), {})
 
 
 def _headline(figures: Mapping[str, dict[str, Any]]) -> dict[str, Any]:

@@ -33,14 +33,16 @@ class Data:
 
     `builder` names the data builder, by default the task's; `options` go to it (`config_name`, `negatives`, ...);
     `limit` cuts a split to its first rows after a shuffle seeded by `limit_seed`, by default the recipe's seed;
-    `regions: null` trains on text alone; `text_corpus` is a text file, one sentence a line, for tasks that read texts
-    without images; `images` is a folder of pictures, for models that read pixels: the table then gives boxes and
-    classes.
+    `regions: null` trains on text alone, a list of tables gives an image the regions of each, in that order; with
+    `tracks` (name -> a table, or a list of tables) what is measured is measured on each of these, and the figures are
+    `<track>_<figure>`; `text_corpus` is a text file, one sentence a line, for tasks that read texts without images;
+    `images` is a folder of pictures, for models that read pixels: the table then gives boxes and classes.
     """
 
     data_dir: str = ""
     builder: str | None = None
-    regions: str | None = None
+    regions: str | list | None = None
+    tracks: dict[str, Any] = field(default_factory=dict)
     text_corpus: str | None = None
     images: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
@@ -218,7 +220,7 @@ def _as_start(content: dict[str, Any]) -> dict[str, Any]:
     """What a start takes of a recipe that it extends."""
     kept = {key: value for key, value in content.items() if key in START_KEYS}
     if isinstance(kept.get("data"), dict):
-        kept["data"] = {key: value for key, value in kept["data"].items() if key not in PLACES}
+        kept["data"] = {key: value for key, value in kept["data"].items() if key not in (*PLACES, "tracks")}
     return kept
 
 
@@ -283,7 +285,8 @@ def convert(hint: Any, value: Any, source: str, key: str) -> Any:
     options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     if value is None and type(None) in options:
         return None
-    kind = next(option for option in options if option is not type(None))
+    kinds = [option for option in options if option is not type(None)]
+    kind = next((option for option in kinds if isinstance(option, type) and isinstance(value, option)), kinds[0])
     if dataclasses.is_dataclass(kind):
         return build(typing.cast(type, kind), value, source.removesuffix(": "), key + ".")
     plain = typing.get_origin(kind) or kind

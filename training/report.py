@@ -12,7 +12,8 @@ from evaluation.classification import accuracy_table
 from evaluation.figures import heads_figure, layer_curve_figure, loss_curves_figure
 from evaluation.tables import comparison_table, print_table
 
-from .experiment import Outcome, reported
+from .experiment import Outcome
+from .measuring import reported, scored_splits
 from .pictures import draw_pictures
 from .recipe import Recipe
 
@@ -36,7 +37,12 @@ def _table(results: dict[str, Any]) -> str:
         print_table(results)
         return comparison_table(results)
     trained = {**results["methods"], **{n: r for n, r in results["baselines"].items() if "figures" in r}}
-    table = accuracy_table({name: reported(result["figures"]) for name, result in trained.items()})
+    shown = {
+        ", ".join(filter(None, (name, split))): figures
+        for name, result in trained.items()
+        for split, figures in scored_splits(result["figures"]).items()
+    }
+    table = accuracy_table(shown)
     print(table)
     return table
 

@@ -5,7 +5,7 @@ import dataclasses
 import inspect
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from processing import FastRCNNImageProcessor, VLBertProcessor
 from tasks import TASKS, Task
 
 from .data import check_regions, limit_rows
+from .joined_regions import JoinedRegions
 from .length_batches import add_lengths
 from .recipe import Data, Model, Recipe, RecipeError, blame, check_names, convert
 
@@ -32,16 +33,22 @@ PARTS = ("tokenizer", "image_processor")
 
 @dataclasses.dataclass
 class Prepared:
-    """What a task trains and is judged on; `texts` is a corpus without images, `images` a folder."""
+    """What a task trains and is judged on; `texts` is a corpus without images, `images` a folder.
+
+    `tracks` are region tables that splits are measured on instead of `regions`, by name; `options` the task's options,
+    completed with what the rows say.
+    """
 
     splits: dict[str, datasets.Dataset]
-    regions: RegionTable | None
+    regions: RegionTable | JoinedRegions | None
     texts: datasets.Dataset | None = None
     images: str | None = None
+    tracks: dict[str, RegionTable | JoinedRegions] = dataclasses.field(default_factory=dict)
+    options: Any = None
 
     def text_alone(self) -> "Prepared":
         """The same without regions and pictures."""
-        return dataclasses.replace(self, regions=None, images=None)
+        return dataclasses.replace(self, regions=None, images=None, tracks={})
 
 
 def prepare_data(recipe: Recipe) -> Prepared:
@@ -65,24 +72,43 @@ def prepare_data(recipe: Recipe) -> Prepared:
             if data.text_corpus
             else None
         )
-    regions = RegionTable.open(data.regions) if data.regions else None
+    regions = open_regions(data.regions, task.empty_images)
+    tracks = {name: open_regions(places, task.empty_images) for name, places in data.tracks.items()}
     for name, rows in splits.items():
         with blame(f"data.builder {data.builder or task.builder}"):
             rows = task.to_rows(rows)
         _check_columns(task, data, rows)
         seed = recipe.seed if data.limit_seed is None else data.limit_seed
         splits[name] = limit_rows(rows, data.limit.get(name), seed)
-        if regions is not None:
-            check_regions(splits[name], regions)
+        measured = [] if name == "train" else tracks.values()
+        for table in (*measured, *([] if measured and name != "validation" else [regions])):
+            if table is not None:
+                check_regions(splits[name], table, task.empty_images)
     if recipe.training.get("train_sampling_strategy") == "group_by_length":
         splits["train"] = add_lengths(splits["train"], regions)
-    return Prepared(splits, regions, texts, data.images)
+    given = check_options(task, recipe.options, "options")
+    with blame("options"):
+        options = task.fit_options(given, splits)
+    return Prepared(splits, regions, texts, data.images, {k: v for k, v in tracks.items() if v is not None}, options)
+
+
+def open_regions(places: str | Sequence[str] | None, empty_images: bool = False) -> RegionTable | JoinedRegions | None:
+    """The region table of a folder, or several read as one; None for none.
+
+    Args:
+        places: folders.
+        empty_images: whether an image that no table holds has no regions, instead of being an error.
+    """
+    if not places:
+        return None
+    tables = [RegionTable.open(place) for place in ([places] if isinstance(places, str) else places)]
+    return tables[0] if len(tables) == 1 and not empty_images else JoinedRegions(tables, empty_images)
 
 
 def _build(task: Task, data: Data) -> dict[str, datasets.Dataset]:
     name, options = data.builder or task.builder, dict(data.options)
     if data.regions and options.get("negatives", "nearest") == "nearest" and name == "vgp":
-        options.setdefault("regions", data.regions)
+        options.setdefault("regions", data.regions if isinstance(data.regions, str) else data.regions[0])
     return _built(name, options, data_dir=data.data_dir)
 
 

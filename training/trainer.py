@@ -3,7 +3,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast, overload
 
 import torch
 from accelerate.utils import gather_object
@@ -15,6 +15,7 @@ from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import rotate_checkpoints
 
 from attention_supervision import SupervisionMethod
+from evaluation.item_scores import interleave
 from tasks import Metric, Task
 
 from .checkpoint import seal
@@ -128,13 +129,31 @@ class GroundingTrainer(Trainer):
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, scalars)
         return scalars
 
+    @overload
+    def measure(self, dataset: Any, description: str = ..., *, regions: Any = ...) -> dict[str, Any]: ...
+
+    @overload
+    def measure(
+        self, dataset: Any, description: str = ..., *, items: Literal[True], regions: Any = ...
+    ) -> tuple[dict[str, Any], dict[str, list]]: ...
+
     @torch.no_grad()
-    def measure(self, dataset: Any, description: str = "evaluate") -> dict[str, Any]:
-        """Every figure of the metrics over a data set, each example once, whatever the number of processes."""
+    def measure(
+        self, dataset: Any, description: str = "evaluate", *, items: bool = False, regions: Any = None
+    ) -> dict[str, Any] | tuple[dict[str, Any], dict[str, list]]:
+        """Every figure of the metrics over a data set, each example once, whatever the number of processes.
+
+        Args:
+            dataset: the rows.
+            description: what the progress bar says.
+            items: return the scores of single examples too, in the order of the data set, as one column a score
+                (`evaluation.item_scores`); empty where no metric keeps any.
+            regions: a region table in the place of the one that is trained on.
+        """
         model, metrics = cast(torch.nn.Module, self.model), self.metrics()
         rank, world = self.accelerator.process_index, self.accelerator.num_processes
         share = Subset(dataset, range(rank, len(dataset), world))
-        collator = cast(Collator, self.data_collator).evaluating(dataset)
+        collator = cast(Collator, self.data_collator).evaluating(dataset, regions)
         loader = DataLoader(
             share, self.args.eval_batch_size, collate_fn=collator, num_workers=self.args.dataloader_num_workers
         )
@@ -146,7 +165,8 @@ class GroundingTrainer(Trainer):
             outputs = model(**given, **asked)
             for metric in metrics:
                 metric.update(outputs, batch)
-        return {key: value for metric in metrics for key, value in metric.compute(_merged(metric)).items()}
+        figures = {key: value for metric in metrics for key, value in metric.compute(_merged(metric)).items()}
+        return (figures, _gathered_items(metrics)) if items else figures
 
     # Checkpoints
 
@@ -176,6 +196,13 @@ def _merged(metric: Metric) -> dict[str, Tensor]:
         for key, value in state.items():
             merged[key] = merged[key] + value if key in merged else value
     return merged
+
+
+def _gathered_items(metrics: list[Metric]) -> dict[str, list]:
+    """The items of every metric that keeps them, from all processes."""
+    kept = [metric.items() for metric in metrics if hasattr(metric, "items")]
+    shares = gather_object([{name: values for items in kept for name, values in items.items()}])
+    return interleave(shares)
 
 
 class _EpochCallback(TrainerCallback):

@@ -1,0 +1,122 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Scores of single examples beside their means: what paired comparisons of two models need."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+ID_COLUMNS = ("example_id", "image_id")
+SUM, COUNT, TOTAL = "sum", "count", "total"
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What the B examples of a batch scored.
+
+    Args:
+        scores: name -> B numbers, None for an example that does not count; the figure of that name is their mean.
+        totals: name -> a number that is added up over the split.
+        notes: name -> B values kept beside the scores, such as the predicted answers.
+    """
+
+    scores: Mapping[str, Sequence[float | None]]
+    totals: Mapping[str, float] = field(default_factory=dict)
+    notes: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+
+class ItemScores:
+    """A streaming metric that keeps the scores of each example.
+
+    Args:
+        name: prefix of the figure `{name}_count`, the number of examples.
+        score: (model outputs, batch) -> `Scored`. The batch has the lists `example_id` and `image_id`.
+
+    Example:
+        >>> metric = ItemScores("sign", lambda outputs, batch: Scored({"sign_accuracy": (outputs > 0).tolist()}))
+        >>> metric.update(torch.tensor([1.0, -1.0]), {"example_id": ["a", "b"], "image_id": ["1", "1"]})
+        >>> metric.compute(metric.state())
+        {'sign_accuracy': 0.5, 'sign_count': 2}
+        >>> metric.items()["sign_accuracy"]
+        [1.0, 0.0]
+    """
+
+    def __init__(self, name: str, score: Callable[[Any, Mapping[str, Any]], Scored]):
+        self.name, self.score = name, score
+        self._items: dict[str, list] = {column: [] for column in ID_COLUMNS}
+        self._totals: dict[str, float] = {}
+        self._scores: dict[str, None] = {}  # their names, in order
+
+    def forward_kwargs(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Nothing beyond the model's ordinary inputs."""
+        return {}
+
+    def update(self, outputs: Any, batch: Mapping[str, Any]) -> None:
+        """Scores one batch.
+
+        Raises:
+            ValueError: a score that has not one value for each example.
+        """
+        scored = self.score(outputs, batch)
+        numbers = {name: [None if v is None else float(v) for v in values] for name, values in scored.scores.items()}
+        columns = {**{column: list(batch[column]) for column in ID_COLUMNS}, **numbers, **scored.notes}
+        before, added = len(self._items["example_id"]), len(columns["example_id"])
+        for name, values in columns.items():
+            if len(values) != added:
+                raise ValueError(f"{self.name}: {name} has {len(values)} values for {added} examples")
+            self._items.setdefault(name, [None] * before).extend(values)
+        for values in self._items.values():
+            values.extend([None] * (before + added - len(values)))
+        self._scores.update(dict.fromkeys(numbers))
+        for name, value in scored.totals.items():
+            self._totals[name] = self._totals.get(name, 0) + value
+
+    def state(self) -> dict[str, Tensor]:
+        """Sum and count of each score, and the totals, all () float64, by `<kind>:<name>`."""
+        found = {f"{COUNT}:": float(len(self._items["example_id"]))}
+        for name in self._scores:
+            counted = [value for value in self._items[name] if value is not None]
+            found |= {f"{SUM}:{name}": sum(counted), f"{COUNT}:{name}": float(len(counted))}
+        found |= {f"{TOTAL}:{name}": value for name, value in self._totals.items()}
+        return {key: torch.tensor(value, dtype=torch.float64) for key, value in found.items()}
+
+    def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
+        """The mean of each score that any example has, the totals, and `{name}_count`."""
+        figures: dict[str, Any] = {}
+        for key, value in state.items():
+            kind, _, name = key.partition(":")
+            if kind == SUM and state[f"{COUNT}:{name}"] > 0:
+                figures[name] = (value / state[f"{COUNT}:{name}"]).item()
+            elif kind == TOTAL:
+                figures[name] = int(value)
+        return {**figures, f"{self.name}_count": int(state[f"{COUNT}:"])}
+
+    def items(self) -> dict[str, list]:
+        """`example_id`, `image_id`, every score and note, one entry an example; None where there is none."""
+        return {name: list(values) for name, values in self._items.items()}
+
+
+def interleave(shares: Sequence[Mapping[str, Sequence]]) -> dict[str, list]:
+    """The items of a data set, in its order, from those of processes that took every n-th example each.
+
+    A score that no example has is left out.
+
+    Args:
+        shares: the items of process 0, 1, ...: example i of the data set is number `i // n` of process `i % n`.
+    """
+    names = dict.fromkeys(name for share in shares for name in share)
+    lengths = [len(share.get(ID_COLUMNS[0], ())) for share in shares]
+    places = [(i % len(shares), i // len(shares)) for i in range(sum(lengths))]
+    columns = {
+        name: [share.get(name) or [None] * length for share, length in _paired(shares, lengths)] for name in names
+    }
+    joined = {name: [parts[process][number] for process, number in places] for name, parts in columns.items()}
+    return {
+        name: values for name, values in joined.items() if name in ID_COLUMNS or any(v is not None for v in values)
+    }
+
+
+def _paired(shares: Sequence[Mapping[str, Sequence]], lengths: Sequence[int]) -> list[tuple[Mapping, int]]:
+    return list(zip(shares, lengths, strict=True))

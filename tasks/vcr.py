@@ -1,0 +1,220 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Visual commonsense reasoning (VL-BERT, section 4.2.1): which of four answers, or reasons, belongs to a question."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from evaluation.item_scores import ItemScores, Scored
+from evaluation.vcr_accuracy import joint_accuracy
+from modeling import VLBertForMultipleChoice
+
+from .task import TEXT_AND_REGIONS, Batch, Examples, LossComponent, Task, identify, seen_arguments
+
+UNLABELLED = -100
+SPECIALS = 3  # [CLS] question [SEP] choice [SEP]
+
+
+@dataclass(frozen=True)
+class VCROptions:
+    """What is predicted.
+
+    Args:
+        region_classes: also predict the class of every region, seen as it is (VL-BERT public code; the paper masks
+            regions). Class k of the region table, which must have classes, is the model's k + 1; the whole image is 0.
+        max_text_length: most word pieces of question and choice together, the longer of the two losing its end (64 in
+            the public code).
+
+    Raises:
+        ValueError: a length below 2.
+    """
+
+    region_classes: bool = True
+    max_text_length: int | None = 64
+
+    def __post_init__(self) -> None:
+        if self.max_text_length is not None and self.max_text_length < 2:
+            raise ValueError(f"max_text_length is {self.max_text_length}, expected 2 or more")
+
+
+def collate(examples: Examples, processor: Any, options: VCROptions) -> dict[str, Any]:
+    """Rows of the VCR builder -> model inputs and targets, see `VLBertForMultipleChoice.forward`.
+
+    Texts are (B, C, T), C choices; `token_regions` (B, C, T) ties each word that names an object to its region, the
+    first of the objects where it names several. Regions are (B, R, ...), once for all choices.
+
+    Raises:
+        ValueError: regions that are not the objects of the row, or no classes where they are to be predicted.
+    """
+    rows, regions = examples.rows, examples.regions
+    for row, record in zip(rows, regions or (), strict=regions is not None):
+        _check_objects(row, record)
+    pairs = [(row, choice) for row in rows for choice in row["choices"]]
+    texts = _texts(pairs, processor, options, tagged=regions is not None or examples.images is not None)
+    batch = {name: values.unflatten(0, (len(rows), -1)) for name, values in texts.items()}
+    if examples.images is not None or regions is not None:
+        seen = seen_arguments(examples.images, regions or [_Boxes(row) for row in rows])
+        inputs = processor(text=[row["question"]["text"] for row in rows], return_tensors="pt", **seen)
+        batch |= {name: values for name, values in inputs.items() if name not in batch}
+    if options.region_classes and regions is not None:
+        batch["region_class_labels"] = _class_labels(batch["region_candidate_mask"], regions)
+    labels = torch.tensor([row["label"] if row["label"] >= 0 else UNLABELLED for row in rows])
+    return {**batch, **identify(rows), "labels": labels}
+
+
+class _Boxes:
+    """A row's own boxes in the place of a region record, for models that read pixels."""
+
+    def __init__(self, row: Mapping[str, Any]):
+        self.boxes = np.asarray(row["boxes"], dtype=np.float32).reshape(-1, 4)
+
+
+def _texts(pairs: Sequence[Any], processor: Any, options: VCROptions, tagged: bool) -> dict[str, Tensor]:
+    """The text inputs of every question with every choice; boxes alone say which region a tag is."""
+    given: dict[str, Any] = {}
+    if tagged:
+        boxes = [np.asarray(row["boxes"], dtype=np.float32).reshape(-1, 4) for row, _ in pairs]
+        given["region_boxes"] = boxes
+        given["region_features"] = [np.zeros((len(b), processor.region_feature_size), np.float16) for b in boxes]
+        given["tags"] = [_tags(row["question"], 0) + _tags(choice, 1) for row, choice in pairs]
+    length = options.max_text_length
+    inputs = processor(
+        text=[row["question"]["text"] for row, _ in pairs],
+        text_pair=[choice["text"] for _, choice in pairs],
+        max_length=None if length is None else length + SPECIALS,
+        return_tensors="pt",
+        **given,
+    )
+    names = ("input_ids", "attention_mask", "token_type_ids", "token_regions")
+    return {name: inputs[name] for name in names if name in inputs}
+
+
+def _tags(text: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
+    return [
+        {"text": number, "start": tag["start"], "end": tag["end"], "region": tag["objects"][0]}
+        for tag in text["tags"]
+        if len(tag["objects"])
+    ]
+
+
+def _check_objects(row: Mapping[str, Any], record: Any) -> None:
+    if len(record.boxes) != len(row["boxes"]):
+        raise ValueError(
+            f"image {row['image_id']}: the region table holds {len(record.boxes)} regions, but the question's image "
+            f"has {len(row['boxes'])} objects, which its words name by number: extract features of those very boxes, "
+            "in their order"
+        )
+
+
+def _class_labels(candidates: Tensor, regions: Sequence[Any]) -> Tensor:
+    """(B, R) int64: the class of each region, 0 for the whole image, -100 for padding."""
+    labels = torch.full(candidates.shape, UNLABELLED)
+    for row, columns, record in zip(labels, candidates, regions, strict=True):
+        if record.classes is None:
+            raise ValueError(
+                f"image {record.image_id}: the region table holds no classes, which options.region_classes needs: "
+                "give options.region_classes=false, or features with classes"
+            )
+        row[0] = 0
+        row[columns] = torch.from_numpy(record.classes + 1)[: int(columns.sum())].long()
+    return labels
+
+
+def softmax_loss(outputs: Any, batch: Batch) -> Tensor:
+    """Cross-entropy of the right choice, summed over the questions (paper)."""
+    return F.cross_entropy(outputs.logits.float(), batch["labels"], ignore_index=UNLABELLED, reduction="sum")
+
+
+def sigmoid_loss(outputs: Any, batch: Batch) -> Tensor:
+    """Binary cross-entropy of every choice, averaged over the choices, summed over the questions (public code)."""
+    labelled = batch["labels"] >= 0
+    logits, labels = outputs.logits[labelled].float(), batch["labels"][labelled]
+    targets = F.one_hot(labels, logits.shape[1]).to(logits.dtype)
+    return F.binary_cross_entropy_with_logits(logits, targets, reduction="sum") / logits.shape[1]
+
+
+def region_class_loss(outputs: Any, batch: Batch) -> Tensor:
+    """Cross-entropy of the regions' classes beside every choice, summed.
+
+    Raises:
+        ValueError: the model has no such head, or fewer classes than the region table.
+    """
+    logits, labels = outputs.region_class_logits, batch["region_class_labels"]
+    known, found = 0 if logits is None else logits.shape[-1], int(labels.max()) + 1
+    if found > known:
+        raise ValueError(
+            f"the regions have {found} classes with that of the whole image, model.config.choice_region_classes is "
+            f"{known or None}: give the number of classes, or options.region_classes=false"
+        )
+    each = labels[:, None].expand(logits.shape[:3])
+    return F.cross_entropy(logits.float().flatten(0, 2), each.flatten(), ignore_index=UNLABELLED, reduction="sum")
+
+
+def _count_choices(batch: Batch) -> Tensor:
+    return (batch["labels"] >= 0).sum()
+
+
+def _count_regions(batch: Batch) -> Tensor | None:
+    labels = batch.get("region_class_labels")
+    return None if labels is None else (labels >= 0).sum() * batch["input_ids"].shape[1]
+
+
+SIGMOID = LossComponent("choices", sigmoid_loss, _count_choices)
+SOFTMAX = LossComponent("choices", softmax_loss, _count_choices)
+REGIONS = LossComponent("region_classes", region_class_loss, _count_regions)
+
+
+def score(outputs: Any, batch: Batch) -> Scored:
+    """Of each question, whether the best choice is the right one, and which was chosen."""
+    chosen, labels = outputs.logits.argmax(-1).tolist(), batch["labels"].tolist()
+    notes = {"chosen": chosen, "label": [label if label >= 0 else None for label in labels]}
+    if max(labels) < 0:
+        return Scored({}, notes=notes)
+    right = [None if label < 0 else best == label for best, label in zip(chosen, labels, strict=True)]
+    chance = [None if label < 0 else 1 / outputs.logits.shape[1] for label in labels]
+    return Scored({"vcr_accuracy": right, "vcr_chance": chance}, notes=notes)
+
+
+def configure(task: Task, options: VCROptions, config: Any) -> Task:
+    """The task with the loss that the model configuration's `choice_loss` names."""
+    return replace(task, losses=(SIGMOID if config.choice_loss == "sigmoid" else SOFTMAX, REGIONS))
+
+
+def join_runs(answers: Mapping[str, list], rationales: Mapping[str, list]) -> dict[str, float]:
+    """Q→A, QA→R and Q→AR from the items of two runs, one of each mode, on the same split.
+
+    Args:
+        answers: the items of the run with `data.options.mode=answer`: `example_id`, `chosen`, `label`.
+        rationales: those of the run with mode `rationale`.
+
+    Raises:
+        ValueError: questions without label (test), or that one run has and the other has not.
+    """
+    chosen = [dict(zip(run["example_id"], run["chosen"], strict=True)) for run in (answers, rationales)]
+    labels = [dict(zip(run["example_id"], run.get("label", []), strict=False)) for run in (answers, rationales)]
+    differing = sorted(chosen[0].keys() ^ chosen[1].keys())
+    if differing:
+        raise ValueError(f"the runs have other questions: {len(differing)} are in one alone, such as {differing[0]}")
+    if any(labels[0].get(question) is None or labels[1].get(question) is None for question in chosen[0]):
+        raise ValueError("the items hold questions without label: the test split can only be scored by its server")
+    both = {question: (labels[0][question], labels[1][question]) for question in chosen[0]}
+    return joint_accuracy(chosen[0], chosen[1], both)
+
+
+TASK = Task(
+    name="vcr",
+    builder="vcr",
+    columns=("example_id", "image_id", "boxes", "question", "choices", "label"),
+    model_class=VLBertForMultipleChoice,
+    model_inputs=(*TEXT_AND_REGIONS, "token_regions"),
+    losses=(SIGMOID, REGIONS),
+    metrics=lambda: [ItemScores("vcr", score)],
+    collate=collate,
+    options=VCROptions,
+    configure=configure,
+)
