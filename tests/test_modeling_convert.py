@@ -16,10 +16,17 @@ from test_modeling_vl_bert_parity import (
     run_core,
     vgp_inputs,
 )
-from vl_bert_reference import as_checkpoint, list_shapes, load_fixture
+from test_modeling_vl_bert_tasks_parity import check_choice, check_referring, check_vqa
+from vl_bert_reference import as_checkpoint, list_shapes, list_task_shapes, load_fixture
 
 import modeling.conversion_vl_bert as conversion_vl_bert
-from modeling import VLBertForPreTraining, VLBertForVGP, VLBertModel
+from modeling import (
+    VLBertForMultipleChoice,
+    VLBertForPreTraining,
+    VLBertForReferringExpression,
+    VLBertForVGP,
+    VLBertForVisualQuestionAnswering,
+)
 from modeling.convert import main
 
 KEY_LISTS = {
@@ -28,9 +35,9 @@ KEY_LISTS = {
     "pretrain_large_e2e": "VLBertForPreTraining",
     "pretrain_large_prec": "VLBertForPreTraining",
     "vgp_base": "VLBertForVGP",
-    "vqa_base": "VLBertModel",
-    "refcoco_base": "VLBertModel",
-    "vcr_base": "VLBertModel",
+    "vqa_base": "VLBertForVisualQuestionAnswering",
+    "refcoco_base": "VLBertForReferringExpression",
+    "vcr_base": "VLBertForMultipleChoice",
 }
 
 
@@ -168,17 +175,98 @@ def test_two_layer_and_grounding_heads_are_recognised(convert):
     torch.testing.assert_close(grounding, state_dict["module.vg_cls.1.weight"])
 
 
-def test_heads_of_later_tasks_leave_the_base_model(convert):
-    _, state_dict = vgp_checkpoint()
-    trunk = {key: value for key, value in state_dict.items() if "_cls." not in key}
-    # As VCR wraps it.
-    trunk = {key.replace("module.vlbert.", "module.vlbert._module."): value for key, value in trunk.items()}
-    trunk["module.final_mlp.1.weight"] = torch.randn(1, 48)
-    code, printed, _, directory = convert(trunk)
+TASKS = {
+    "vqa": VLBertForVisualQuestionAnswering,
+    "refcoco": VLBertForReferringExpression,
+    "vcr": VLBertForMultipleChoice,
+}
+
+
+@pytest.mark.parametrize("end_to_end", [False, True])
+@pytest.mark.parametrize("task", TASKS)
+def test_a_task_checkpoint_becomes_its_class(convert, task, end_to_end):
+    shapes = list_task_shapes(task, answers=7, **TINY, **(TINY_IMAGE if end_to_end else {}))
+    state_dict = image_checkpoint(shapes)
+    code, printed, _, directory = convert({"state_dict": state_dict})
     assert code == 0
-    assert "1 tensors: head of VQA, RefCOCO+ or VCR, a task without a class here yet" in printed
-    words = VLBertModel.from_pretrained(directory).get_input_embeddings().weight.data
-    torch.testing.assert_close(words, state_dict["module.vlbert.word_embeddings.weight"])
+    assert TASKS[task].__name__ in printed
+    model = TASKS[task].from_pretrained(directory).eval()
+    account = json.loads((directory / "conversion.json").read_text())
+    # Only pre-training sees text without images.
+    assert account["initialised"] == ["vl_bert.embeddings.text_only_visual_embedding.weight"]
+    assert all(".head.0." in key or "num_batches" in key for key in set(state_dict) - set(account["converted"]))
+    weights = model.state_dict()
+    assert set(account["converted"].values()) | set(account["initialised"]) == set(weights)
+    for key, name in account["converted"].items():
+        assert torch.equal(weights[name], state_dict[key]), key
+    assert (model.config.vision_config is not None) == end_to_end
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_task_checkpoint_gives_the_reference_logits(convert, task):
+    reference = load_fixture(task)
+    code, _, _, directory = convert(as_checkpoint({**reference["state_dict"], **region_projection()}))
+    assert code == 0
+    model = TASKS[task].from_pretrained(directory).eval()
+    visual = reference["inputs"].get("obj_reps")
+    visual = reference["region_visual"] if visual is None else visual.repeat_interleave(4, dim=0)
+    model.vl_bert.region_encoder = GivenVisual(visual)
+    check = {"vqa": check_vqa, "refcoco": check_referring, "vcr": check_choice}[task]
+    check(model, reference)
+
+
+def replace_head(state_dict, head):
+    """The checkpoint with other layers under `final_mlp`, (outputs, inputs) by index."""
+    rest = {key: value for key, value in state_dict.items() if "final_mlp." not in key}
+    for index, shape in head.items():
+        rest[f"module.final_mlp.{index}.weight"] = torch.randn(shape)
+        rest[f"module.final_mlp.{index}.bias"] = torch.randn(shape[0])
+    return rest
+
+
+@pytest.mark.parametrize(
+    ("task", "head", "fields"),
+    [
+        ("vqa", {1: (7, 48)}, {"answer_head": "1fc", "answer_hidden_size": None, "num_labels": 7}),
+        ("vqa", {1: (9, 48), 4: (7, 9)}, {"answer_head": "2fc", "answer_hidden_size": 9, "num_labels": 7}),
+        ("vcr", {1: (9, 48), 4: (1, 9)}, {"choice_hidden_size": 9}),
+    ],
+)
+def test_other_task_heads_are_recognised(convert, task, head, fields):
+    state_dict = replace_head(image_checkpoint(list_task_shapes(task, **TINY)), head)
+    code, _, _, directory = convert(state_dict)
+    assert code == 0
+    model = TASKS[task].from_pretrained(directory)
+    assert {name: getattr(model.config, name) for name in fields} == fields
+    last = state_dict[f"module.final_mlp.{max(head)}.weight"]
+    name = "answer_head" if task == "vqa" else "choice_head"
+    assert torch.equal(getattr(model, name).classifier.weight.data, last)
+
+
+def test_vcr_without_region_classes_and_an_unused_pooler(convert, tmp_path):
+    shapes = list_task_shapes("vcr", **TINY)
+    code, _, _, directory = convert(image_checkpoint(without(shapes, "cnn_loss_reg")))
+    assert code == 0
+    assert VLBertForMultipleChoice.from_pretrained(directory).config.choice_region_classes is None
+    pooler = {key: value for key, value in image_checkpoint(shapes).items() if "pooler" in key}
+    pooler = {key.replace("_module.", ""): value for key, value in pooler.items()}
+    content = {**image_checkpoint(list_task_shapes("vqa", answers=7, **TINY)), **pooler}
+    code, printed, _, _ = convert(content, "--force")
+    assert code == 0
+    assert "2 tensors: no tensor of VLBertForVisualQuestionAnswering in this configuration" in printed
+
+
+def test_the_answers_can_be_given(convert, tmp_path):
+    answers = ["yes", "no", "two dogs", "red", "left", "1", "<unk>"]
+    (tmp_path / "fields.json").write_text(json.dumps({"num_attention_heads": 4, "answers": answers}))
+    content = image_checkpoint(list_task_shapes("vqa", answers=7, **TINY))
+    code, _, _, directory = convert(content, "--config", str(tmp_path / "fields.json"))
+    assert code == 0
+    assert VLBertForVisualQuestionAnswering.from_pretrained(directory).config.answers == answers
+    (tmp_path / "fields.json").write_text(json.dumps({"num_attention_heads": 4, "answers": answers[:5]}))
+    code, _, error, _ = convert(content, "--config", str(tmp_path / "fields.json"), "--force")
+    assert code == 2
+    assert "final_mlp.2.weight has the shape (7, 48), but the configuration expects (5, 48)" in error
 
 
 # -- end to end: the pixel network comes along
@@ -194,9 +282,9 @@ def image_checkpoint(shapes):
     state_dict = {key: image_weight(key, shape) for key, shape in shapes.items()}
     for key in state_dict:
         state_dict[key] = state_dict[key.replace("extractor.head.0.", "extractor.roi_head_feature_extractor.")]
-    words = "vlbert.word_embeddings.weight"
-    if words in state_dict:
-        state_dict["vlbert.mlm_head.predictions.decoder.weight"] = state_dict[words]
+    decoder = "vlbert.mlm_head.predictions.decoder.weight"
+    if decoder in state_dict:
+        state_dict[decoder] = state_dict["vlbert.word_embeddings.weight"]
     return as_checkpoint(state_dict)
 
 
@@ -220,6 +308,13 @@ def test_the_key_lists_of_these_tests_are_the_original_ones(shared: Path, size, 
     original = dict(line.split("\t") for line in lines)
     mine = list_shapes(**(LARGE if size == "large" else {}), end_to_end=kind == "e2e")
     assert {key: str(shape) for key, shape in mine.items()} == original
+
+
+@pytest.mark.parametrize("task", ["vqa", "refcoco", "vcr"])
+def test_the_task_key_lists_of_these_tests_are_the_original_ones(shared: Path, task):
+    lines = (shared / "parity" / "checkpoint_keys" / f"keys_{task}_base.tsv").read_text().splitlines()
+    mine = list_task_shapes(task, end_to_end=task != "vqa")
+    assert {key: str(shape) for key, shape in mine.items()} == dict(line.split("\t") for line in lines)
 
 
 def test_an_end_to_end_checkpoint_brings_its_pixel_network(convert):
@@ -301,13 +396,13 @@ def test_every_key_of_the_original_checkpoints_has_a_place_or_a_reason(shared: P
     assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads) == sizes
     with torch.device("meta"):
         model = getattr(conversion_vl_bert, conversion.class_name)(config)
-    prefix = "vl_bert." if conversion.class_name == "VLBertModel" else ""
-    places = {prefix + key: value.shape for key, value in model.state_dict().items()}
+    places = {key: value.shape for key, value in model.state_dict().items()}
     for key, value in conversion.weights.items():
         assert places[key] == value.shape, key
     # Only pre-training sees text without images.
-    absent = {key.rsplit(".", 2)[-2] for key in set(places) - set(conversion.weights)}
-    assert absent <= {"text_only_visual_embedding"} | ({"dense"} if name in ("vqa_base", "refcoco_base") else set())
+    absent = set(places) - set(conversion.weights)
+    only_pretraining = set() if "pretrain" in name else {"vl_bert.embeddings.text_only_visual_embedding.weight"}
+    assert absent - {"mlm_head.decoder.weight"} == only_pretraining
     precomputed = name in ("pretrain_base_prec", "pretrain_large_prec", "vqa_base")
     assert (config.vision_config is None) == precomputed
     if not precomputed:

@@ -505,7 +505,7 @@ def test_from_bert_takes_the_word_head(tmp_path):
 
 def test_from_bert_refuses_another_family(tmp_path):
     make_model().save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="family 'vl_bert'; from_bert expects 'bert'"):
+    with pytest.raises(ValueError, match="family 'vl_bert'; expected 'bert'"):
         VLBertModel.from_bert(str(tmp_path))
 
 

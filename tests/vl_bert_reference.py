@@ -11,6 +11,9 @@ weights:
   holds what it gives, computed in float64 by its formula
 - `pretrain_multitask`: image rows and text-only rows with every loss; cut like `vgp_module`, `region_visual` with the
   masked regions replaced
+- `vqa`, `refcoco`: the modules of these tasks, cut like `vgp_module` (and without the pooler, which they do not use)
+- `vcr`: that of VCR with the sigmoid loss, which takes visual embeddings (`inputs.obj_reps`); `softmax_loss` is that
+  of the answers in the module with the other loss
 - `helpers`: coordinate embeddings, soft cross-entropy
 
 Names are `state_dict.<key>`, `inputs.<name>`, `grads.<key>` and the outputs; the metadata has the public code's
@@ -119,6 +122,22 @@ def list_shapes(
         for name in names:
             shapes |= _stage(name, widths[index], widths[index + 1], depths[index])
     return shapes
+
+
+def list_task_shapes(task: str, end_to_end: bool = False, answers: int = 3129, **sizes: Any) -> dict[str, Any]:
+    """Keys and shapes of a checkpoint of "vqa", "refcoco" or "vcr"; the defaults are base on given features."""
+    shapes = list_shapes(end_to_end=end_to_end, **sizes)
+    only_pretraining = ("aux_text", "object_mask_", "vlbert.mlm_head.", "vlbert.mvrc_head.")
+    shapes = {key: shape for key, shape in shapes.items() if not key.startswith(only_pretraining)}
+    hidden = shapes["object_linguistic_embeddings.weight"][1]
+    if task == "vqa":
+        shapes |= {**_linear("final_mlp.0.dense", hidden, hidden), **_norm("final_mlp.0.LayerNorm", hidden)}
+        return {**shapes, **_linear("final_mlp.2", answers, hidden)}
+    if task == "refcoco":
+        return {**shapes, **_linear("final_mlp.0.dense", hidden, hidden), **_linear("final_mlp.2", 1, hidden)}
+    shapes |= {**_linear("vlbert.pooler.dense", hidden, hidden), **_linear("final_mlp.1", 1, hidden)}
+    shapes |= {**_linear("cnn_loss_reg.0.dense", hidden, hidden), **_linear("cnn_loss_reg.2", 81, hidden)}
+    return {key.replace("vlbert.", "vlbert._module.", 1): shape for key, shape in shapes.items()}
 
 
 def _linear(name: str, outputs: int, inputs: int) -> dict[str, tuple[int, ...]]:

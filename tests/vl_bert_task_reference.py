@@ -1,0 +1,72 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""What the public task modules of VQA, RefCOCO+ and VCR are given, as inputs of our models (see vl_bert_reference.py).
+
+The modules put the special tokens in themselves: 1 is [CLS], 2 [SEP], 3 [MASK].
+"""
+
+from typing import Any
+
+import torch
+
+FEATURE_SIZE = 2048
+
+
+def pad_rows(rows: list[list[int]]) -> torch.Tensor:
+    """Rows of different lengths, zeros behind."""
+    size = max(map(len, rows))
+    return torch.tensor([row + [0] * (size - len(row)) for row in rows])
+
+
+def region_inputs(inputs: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """Boxes, features (zeros where the fixture has none) and mask; padded boxes are -2."""
+    boxes = inputs["boxes"]
+    features = boxes[..., 4:] if boxes.shape[-1] > 4 else torch.zeros(*boxes.shape[:2], FEATURE_SIZE)
+    return {
+        "region_boxes": boxes[..., :4] / inputs["im_info"][:, None, [0, 1, 0, 1]],
+        "region_features": features,
+        "region_attention_mask": boxes[..., 0] > -1.5,
+    }
+
+
+def vqa_inputs(inputs: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """[CLS] question [SEP] [MASK] [SEP], types 1 from [MASK] on."""
+    questions = [[piece for piece in row if piece] for row in inputs["question"].tolist()]
+    ids = pad_rows([[1, *pieces, 2, 3, 2] for pieces in questions])
+    positions = torch.tensor([len(pieces) + 2 for pieces in questions])
+    return {
+        "input_ids": ids,
+        "attention_mask": ids > 0,
+        "token_type_ids": ((torch.arange(ids.shape[1]) >= positions[:, None]) & (ids > 0)).long(),
+        **region_inputs(inputs),
+        "answer_positions": positions,
+        "labels": inputs["label"],
+    }
+
+
+def referring_inputs(inputs: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """[CLS] expression [SEP]; padded regions have the target -1 there."""
+    ids = pad_rows([[1, *(piece for piece in row if piece), 2] for row in inputs["expression"].tolist()])
+    targets = inputs["label"]
+    return {"input_ids": ids, "attention_mask": ids > 0, **region_inputs(inputs), "region_targets": targets}
+
+
+def choice_inputs(inputs: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """[CLS] question [SEP] answer [SEP]; a piece is (id, tag, unused), and special tokens see the whole image."""
+    rows = []
+    for question, choices in zip(inputs["question"].tolist(), inputs["answer_choices"].tolist(), strict=True):
+        first = [[1, 0, 0], *([*piece[:2], 0] for piece in question if piece[0]), [2, 0, 0]]
+        rows += [[*first, *([*piece[:2], 1] for piece in choice if piece[0]), [2, 0, 1]] for choice in choices]
+    shape = (*inputs["answer_choices"].shape[:2], -1)
+    ids, tags, types = (pad_rows([[piece[i] for piece in row] for row in rows]).view(shape) for i in range(3))
+    mask, classes = inputs["boxes"][..., 0] > -0.5, inputs["boxes"][..., 5].long()
+    return {
+        "input_ids": ids,
+        "attention_mask": ids > 0,
+        "token_type_ids": types,
+        "token_regions": tags,
+        "region_features": torch.zeros(*mask.shape, FEATURE_SIZE),
+        "region_boxes": torch.zeros(*mask.shape, 4),
+        "region_attention_mask": mask,
+        "labels": inputs["answer_label"],
+        "region_class_labels": torch.where(mask, classes, -100),
+    }
