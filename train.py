@@ -4,16 +4,18 @@
 import argparse
 import os
 import sys
+from pathlib import Path
 
 import torch
 
 from training.errors import explain
-from training.recipe import load_recipe
+from training.recipe import load_recipe, read_recipe
 
 EXAMPLES = """examples:
   accelerate launch train.py recipes/scenes_vgp.yaml
   accelerate launch train.py recipes/vgp_direct.yaml data.data_dir=/data/vgp training.learning_rate=1e-5
   python train.py recipes/pretrain_scenes.yaml options.relationship=true output_dir=runs/related
+  python train.py recipes/table1_scenes.yaml rows=all seeds=5 plan=true
   torchrun --nproc_per_node 2 train.py recipes/scenes_vgp.yaml methods=[direct] training.use_cpu=true
 """
 
@@ -30,11 +32,10 @@ def main() -> int:
     parser.add_argument("--traceback", action="store_true", help="show where in the program an error was raised")
     arguments = parser.parse_intermixed_args()
     try:
-        recipe = load_recipe(arguments.recipe, arguments.overrides)
-        from training.experiment import run  # after the recipe is known to be sound: it imports for seconds
-        from training.report import report
-
-        report(run(recipe), recipe)
+        if "study" in read_recipe(Path(arguments.recipe)):
+            _run_study(arguments.recipe, arguments.overrides)
+        else:
+            _run_recipe(arguments.recipe, arguments.overrides)
     except (ValueError, FileNotFoundError) as error:
         line = explain(error)
         if line is None or arguments.traceback:
@@ -46,6 +47,21 @@ def main() -> int:
         if torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()  # a process that ends without it may abort
     return 0
+
+
+def _run_recipe(path: str, overrides: list[str]) -> None:
+    recipe = load_recipe(path, overrides)
+    from training.experiment import run  # after the recipe is known to be sound: it imports for seconds
+    from training.report import report
+
+    report(run(recipe), recipe)
+
+
+def _run_study(path: str, overrides: list[str]) -> None:
+    from training.study import run_study
+    from training.study_recipe import load_study
+
+    run_study(load_study(path, overrides))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,228 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""A study's results for a reader: a Markdown table with every seed, and a chart of the differences.
+
+Both take the content of a study's `results.json`:
+
+    {"seeds": [1, 2], "rows": ["original", "direct"], "against": ["original"], "fewest_seeds": 5,
+     "cells": {"finished": 8, "all": 9}, "notes": ["..."],
+     "columns": [{"name", "split", "items", "images", "baselines": {"chance": 0.1}}],
+     "figures": {row: {column: {"mean", "seeds": {"1": 0.5},
+        "differences": {other: {"mean", "low", "high", "seeds": [1], "by_seed": {"1": 0.1}, "claimed"}}}}}}
+
+with figures in [0, 1]. They are shown in percent, differences in percentage points. A row or figure that is not there
+yet shows as a dash.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from .figure_style import BLUE, DPI, GREY, VERMILLION, WIDTH, save
+
+MISSING = "–"
+BASELINES = {"majority": "always the most frequent answer", "chance": "chance", "upper_bound": "best possible"}
+PANELS_ACROSS = 4
+
+
+def study_table(results: Mapping[str, Any]) -> str:
+    """The figures of every row and seed, the differences to the rows they are compared with, and what these mean.
+
+    Args:
+        results: see the module.
+    """
+    sections = [_figures_table(results)]
+    sections += [text for other in results["against"] if (text := _differences_table(results, other))]
+    notes = [_read(results), *_claims(results), *_missing(results), *results["notes"]]
+    return "\n\n".join([*sections, "\n".join(f"- {note}" for note in notes)]) + "\n"
+
+
+def _figures_table(results: Mapping[str, Any]) -> str:
+    names = [column["name"] for column in results["columns"]]
+    best = {name: _best(results, name) for name in names}
+    rows = [[row, *(_cell(results, row, name, best[name]) for name in names)] for row in results["rows"]]
+    for kind, said in BASELINES.items():
+        given = [column["baselines"].get(kind) for column in results["columns"]]
+        if any(value is not None for value in given):
+            rows.append([f"*{said}*", *(MISSING if value is None else _percent(value) for value in given)])
+    return _markdown(["Row", *names], rows)
+
+
+def _cell(results: Mapping[str, Any], row: str, column: str, best: Sequence[str]) -> str:
+    found = results["figures"][row].get(column)
+    if found is None:
+        return MISSING
+    mean, seeds = _percent(found["mean"]), _by_seed(results, found["seeds"])
+    return f"{f'**{mean}**' if row in best else mean} ({' '.join(map(_percent_or_dash, seeds))})"
+
+
+def _best(results: Mapping[str, Any], column: str) -> tuple[str, ...]:
+    """The rows whose printed mean is the highest, of those with the most seeds; none beside no other."""
+    found = {row: cells[column] for row, cells in results["figures"].items() if column in cells}
+    most = max((len(cell["seeds"]) for cell in found.values()), default=0)
+    full = {row: float(_percent(cell["mean"])) for row, cell in found.items() if len(cell["seeds"]) == most}
+    return tuple(row for row, mean in full.items() if mean == max(full.values())) if len(full) > 1 else ()
+
+
+def _differences_table(results: Mapping[str, Any], other: str) -> str:
+    """Each row less another one; empty where there is nothing to compare."""
+    names = [column["name"] for column in results["columns"]]
+    rows = [
+        [row, *(_compared(results, row, name, other) for name in names)] for row in results["rows"] if row != other
+    ]
+    rows = [row for row in rows if any(cell != MISSING for cell in row[1:])]
+    return _markdown([f"Difference to {other}", *names], rows) if rows else ""
+
+
+def _compared(results: Mapping[str, Any], row: str, column: str, other: str) -> str:
+    found = _difference(results, row, column, other)
+    if found is None:
+        return MISSING
+    mark = "\\*" if found["claimed"] else ""
+    return f"{_points(found['mean'])}{mark} [{_points(found['low'])}, {_points(found['high'])}]"
+
+
+def _difference(results: Mapping[str, Any], row: str, column: str, other: str) -> dict[str, Any] | None:
+    return results["figures"].get(row, {}).get(column, {}).get("differences", {}).get(other)
+
+
+# Notes
+
+
+def _read(results: Mapping[str, Any]) -> str:
+    seeds = ", ".join(map(str, results["seeds"]))
+    sizes = [
+        f"{column['name']}: {column['items']} items of {column['images']} images"
+        for column in results["columns"]
+        if column["items"] is not None
+    ]
+    return (
+        f"Percent, mean over seeds; in brackets each seed ({seeds}). Bold: best row of the column among those with "
+        "the most seeds. Differences in percentage points with their 95% interval: paired by seed and item, bootstrap "
+        f"over images and seeds. {'; '.join(sizes)}."
+    )
+
+
+def _claims(results: Mapping[str, Any]) -> list[str]:
+    """What may be said of the differences, in words."""
+    compared, claimed = [], []
+    for other in results["against"]:
+        for column in results["columns"]:
+            for row in results["rows"]:
+                found = _difference(results, row, column["name"], other)
+                if found is not None:
+                    compared.append(found)
+                    if found["claimed"]:
+                        better = "better" if found["mean"] > 0 else "worse"
+                        claimed.append(f"{row} is {better} than {other} on {column['name']}")
+    if not compared:
+        return ["No difference is claimed: no two rows can be compared yet."]
+    seeds = max(len(found["seeds"]) for found in compared)
+    if seeds < results["fewest_seeds"]:
+        few = f"{seeds} seed{'s' * (seeds > 1)}"
+        return [
+            f"No difference is claimed: that takes {results['fewest_seeds']} seeds, and there are {few} to compare. "
+            "The intervals tell how far the items agree, not how far another seed would."
+        ]
+    if not claimed:
+        return [f"No difference is claimed: every interval of {results['fewest_seeds']} or more seeds has 0 in it."]
+    expected = len(compared) * 0.05
+    return [
+        f"Claimed (marked \\*, the interval of {results['fewest_seeds']} or more seeds is without 0): "
+        f"{'; '.join(claimed)}. All other differences are not claimed.",
+        f"{len(compared)} differences are compared: about {expected:.0f} would seem to be one if none were.",
+    ]
+
+
+def _missing(results: Mapping[str, Any]) -> list[str]:
+    finished, cells = results["cells"]["finished"], results["cells"]["all"]
+    if finished == cells:
+        return []
+    return [
+        f"Not complete: {cells - finished} of {cells} cells are still to be trained. A row that lacks seeds has the "
+        "mean of those it has, and is compared on the seeds that both rows have."
+    ]
+
+
+# Numbers as text
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+def _percent_or_dash(value: float | None) -> str:
+    return MISSING if value is None else _percent(value)
+
+
+def _points(value: float) -> str:
+    text = f"{100 * value:+.1f}"
+    return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", "−")
+
+
+def _by_seed(results: Mapping[str, Any], seeds: Mapping[str, float]) -> list[float | None]:
+    return [seeds.get(str(seed)) for seed in results["seeds"]]
+
+
+def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    rule = [":--", *["--:"] * (len(head) - 1)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in [head, rule, *rows])
+
+
+# The chart
+
+
+def differences_figure(results: Mapping[str, Any], path: str | Path) -> Figure:
+    """Draws one panel a column: every row's difference to the first of `against`, a point a seed, with its interval.
+
+    Claimed differences have a filled square and a thick line, others a hollow circle and a thin one.
+
+    Args:
+        results: see the module.
+        path: a .png, .pdf or .svg file; its folder is created.
+
+    Returns:
+        The figure, already saved.
+    """
+    other, columns = results["against"][0], results["columns"]
+    rows = [row for row in results["rows"] if row != other]
+    across = min(len(columns), PANELS_ACROSS)
+    down = math.ceil(len(columns) / across)
+    size = (WIDTH / DPI, down * (0.26 * max(len(rows), 3) + 1.0) + 0.6)
+    figure = Figure(figsize=size, dpi=DPI, layout="constrained")
+    panels = list(figure.subplots(down, across, squeeze=False, sharey=True).flat)
+    for axes, column in zip(panels, columns, strict=False):
+        _panel(axes, results, column["name"], rows, other)
+    for axes in panels[len(columns) :]:
+        axes.set_axis_off()
+    panels[0].set_ylim(len(rows) - 0.5, -0.5)
+    title = f"Difference to {other}, percentage points: dots are seeds, lines 95% intervals\n"
+    figure.suptitle(title + f"(square: claimed, from {results['fewest_seeds']} seeds on)", fontsize=10)
+    return save(figure, path)
+
+
+def _panel(axes: Axes, results: Mapping[str, Any], column: str, rows: Sequence[str], other: str) -> None:
+    axes.axvline(0, color="black", lw=1)
+    axes.set_yticks(range(len(rows)), rows, fontsize=8)
+    axes.tick_params(axis="x", labelsize=8)
+    axes.grid(axis="x", lw=0.4, color="#dddddd")
+    reference = results["figures"].get(other, {}).get(column)
+    said = MISSING if reference is None else _percent(reference["mean"])
+    axes.set_title(f"{column}\n{other} {said}", fontsize=8)
+    for place, row in enumerate(rows):
+        found = _difference(results, row, column, other)
+        if found is not None:
+            _draw_difference(axes, place, found)
+
+
+def _draw_difference(axes: Axes, place: int, found: Mapping[str, Any]) -> None:
+    claimed = found["claimed"]
+    colour = (BLUE if found["mean"] > 0 else VERMILLION) if claimed else GREY
+    axes.plot([100 * found["low"], 100 * found["high"]], [place] * 2, color=colour, lw=2.5 if claimed else 1.2)
+    marker = {"marker": "s" if claimed else "o", "mfc": colour if claimed else "white"}
+    axes.plot([100 * found["mean"]], [place], color=colour, ms=6, ls="", **marker)
+    values = [100 * value for value in found["by_seed"].values()]
+    axes.plot(values, [place + 0.25] * len(values), color="black", marker=".", ms=3, ls="")

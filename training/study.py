@@ -1,0 +1,188 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Runs a study: what is missing of its cells, each a recipe of its own, and the table of those that are there."""
+
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+from safetensors.torch import load_file, save_file
+
+from evaluation.study_figures import differences_figure, study_table
+
+from .checkpoint import seal
+from .checks import check
+from .experiment import run, say
+from .output import write_json
+from .recipe import Preserve, RecipeError
+from .study_cells import FINISHED, MISSING, OTHER, RECORD, Cell, plan_cells
+from .study_recipe import Study
+from .study_results import check_scores, study_results
+
+VISUAL_NORMS = ("text_visual.norm.weight", "region_visual.norm.weight")
+
+Experiment = Callable[[Any], Any]
+
+
+def run_study(study: Study, experiment: Experiment = run) -> None:
+    """Trains and measures every cell that has not finished, then writes `results.json`, `<name>.md` and `<name>.png`.
+
+    Cells that were finished before are taken as they are, interrupted ones continue. The table is written again after
+    each seed, and of what is there when a cell fails or is interrupted.
+
+    Args:
+        study: what to run; with `plan` the cells are listed and nothing is written.
+        experiment: runs the recipe of a cell, as `training.experiment.run` does.
+
+    Raises:
+        RecipeError: a cell's recipe that can't run as written, or a folder that holds a cell of another recipe.
+    """
+    cells = plan_cells(study)
+    check_cells(study, cells)
+    states = {cell.name: cell.state for cell in cells}
+    say(cell_list(study, cells, states))
+    if study.plan:
+        return
+    _clear(study, cells, states)
+    try:
+        for number, cell in enumerate(cells):
+            if states[cell.name] != FINISHED:
+                say(f"cell {number + 1} of {len(cells)}: {cell.name}")
+                _run_cell(cell, experiment)
+                check_scores(study, cell)
+                states[cell.name] = FINISHED
+                say(f"{cell.name}: finished; {time_left(cells, states)}")
+                if _ends_a_seed(number, cells) and number + 1 < len(cells):
+                    write_report(study, cells, states)
+    finally:
+        table = write_report(study, cells, states)
+        if table:
+            say(f"\n{table}")
+
+
+def check_cells(study: Study, cells: Sequence[Cell]) -> None:
+    """Refuses, before anything is trained, a recipe that can't run.
+
+    Raises:
+        RecipeError: names the cell.
+    """
+    for cell in cells:
+        if cell.seed in (None, study.seeds[0]):  # the others differ in their seed alone
+            recipe = cell.recipe
+            if cell.parent is not None and not cell.parent.checkpoint.is_dir():
+                recipe = replace(recipe, preserve=Preserve())  # looks into the checkpoint, which is still to come
+            try:
+                check(recipe)
+            except RecipeError as error:
+                raise RecipeError(f"{study.source}: cell {cell.name}: {error}") from error
+
+
+def cell_list(study: Study, cells: Sequence[Cell], states: Mapping[str, str]) -> str:
+    """One line a cell with its state, and how many have finished."""
+    width = max(len(cell.name) for cell in cells)
+    lines = [f"  {cell.name.ljust(width)}  {states[cell.name]}{_seconds_text(cell)}" for cell in cells]
+    done = sum(state == FINISHED for state in states.values())
+    return "\n".join([f"{study.output_dir}: {done} of {len(cells)} cells finished", *lines])
+
+
+def _seconds_text(cell: Cell) -> str:
+    seconds = (cell.record or {}).get("seconds")
+    return "" if seconds is None else f" ({seconds:.0f} s)"
+
+
+def time_left(cells: Sequence[Cell], states: Mapping[str, str]) -> str:
+    """How long the cells to come will take, from those of the same stage (or else all) that have finished."""
+    spent: dict[str, list[float]] = {}
+    for cell in cells:
+        seconds = (cell.record or {}).get("seconds") if states[cell.name] == FINISHED else None
+        if seconds is not None:
+            for kind in (cell.stage, "", f"{cell.stage} of {cell.row}"):
+                spent.setdefault(kind, []).append(seconds)
+    means = {kind: sum(values) / len(values) for kind, values in spent.items()}
+    waiting = [cell for cell in cells if states[cell.name] != FINISHED]
+    if not waiting:
+        return "all cells have finished"
+    kinds = [(f"{cell.stage} of {cell.row}", cell.stage, "") for cell in waiting]
+    left = sum(next((means[kind] for kind in of_cell if kind in means), 0.0) for of_cell in kinds)
+    return f"{len(waiting)} to come, about {left / 60:.0f} min"
+
+
+def _clear(study: Study, cells: Sequence[Cell], states: dict[str, str]) -> None:
+    """Deletes cells of another recipe where the study says so, and refuses to run beside them otherwise."""
+    others = [cell for cell in cells if states[cell.name] == OTHER]
+    if others and not study.overwrite:
+        raise RecipeError(
+            f"{others[0].directory} holds a cell of another recipe (so do {len(others) - 1} more of {len(cells)}): "
+            "give another output_dir, or overwrite=true to train these again"
+        )
+    state = PartialState()
+    state.wait_for_everyone()
+    for cell in others:
+        if state.is_main_process:
+            shutil.rmtree(cell.directory)
+        states[cell.name] = MISSING
+    state.wait_for_everyone()
+
+
+def _run_cell(cell: Cell, experiment: Experiment) -> None:
+    main = PartialState().is_main_process
+    record: dict[str, Any] = {"fingerprint": cell.fingerprint}
+    if main:
+        cell.directory.mkdir(parents=True, exist_ok=True)
+        write_json(cell.directory / RECORD, record)
+    begun = time.monotonic()
+    experiment(cell.recipe)
+    if main:
+        if cell.zero_visual_scales:
+            zero_visual_scales(cell.checkpoint)
+        write_json(cell.directory / RECORD, {**record, "seconds": round(time.monotonic() - begun, 1)})
+    PartialState().wait_for_everyone()
+
+
+def zero_visual_scales(checkpoint: Path) -> None:
+    """Sets the scales of the visual normalisation to 0, where BERT weights without a visual part begin.
+
+    Raises:
+        ValueError: the checkpoint has none.
+    """
+    path = checkpoint / "model.safetensors"
+    weights = load_file(path)
+    scales = [name for name in weights if name.endswith(VISUAL_NORMS)]
+    if not scales:
+        raise ValueError(f"{path}: none of its weights is the scale of a visual normalisation ({VISUAL_NORMS[0]})")
+    for name in scales:
+        weights[name].zero_()
+    partial = path.with_name(path.name + ".partial")
+    save_file(weights, partial, metadata={"format": "pt"})
+    partial.replace(path)
+    seal(checkpoint)
+
+
+def _ends_a_seed(number: int, cells: Sequence[Cell]) -> bool:
+    here, then = cells[number], cells[number + 1] if number + 1 < len(cells) else None
+    return here.seed is not None and (then is None or then.seed != here.seed)
+
+
+def write_report(study: Study, cells: Sequence[Cell], states: Mapping[str, str]) -> str:
+    """Writes what the finished cells say; nothing before a downstream task has finished. The main process alone does.
+
+    Returns:
+        The table; empty where nothing is written.
+
+    Raises:
+        RecipeError: a column's score is not among those that its task has written.
+    """
+    judged = any(cell.stage in study.downstream and states[cell.name] == FINISHED for cell in cells)
+    if not PartialState().is_main_process or not judged:
+        return ""
+    output = Path(study.output_dir)
+    results = study_results(study, cells, states)
+    write_json(output / "results.json", results)
+    table = study_table(results)
+    (output / f"{study.name}.md").write_text(table, encoding="utf-8")
+    differences_figure(results, output / f"{study.name}.png")
+    say(f"written: {output}/ (results.json, {study.name}.md, {study.name}.png)")
+    return table
