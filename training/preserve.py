@@ -72,7 +72,7 @@ class Preservation:
         if self._of("hidden_states"):
             counts["distillation"] = _attended(batch).sum()
         if self._of("logits"):
-            counts["distillation_words"] = batch["attention_mask"].sum()
+            counts["distillation_words"] = _tokens(batch).sum()
             counts["distillation_regions"] = _candidates(batch).sum()
         once = torch.ones((), dtype=torch.int64)
         return counts | {name: once for name in ("l2", "ewc") if getattr(self.section, name)}
@@ -107,7 +107,7 @@ class Preservation:
 
     def _logits(self, outputs: Any, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
         """(M, V) of the tokens and (M, C) of the detected regions, without padding."""
-        tokens, regions = batch["attention_mask"].bool(), _candidates(batch)
+        tokens, regions = _tokens(batch), _candidates(batch)
         if self.heads is None:
             return outputs.mlm_logits[tokens], outputs.region_logits[regions]
         states, width = _states(outputs, batch), tokens.shape[1]
@@ -153,16 +153,27 @@ def divergence(logits: Tensor, start: Tensor, temperature: float) -> Tensor:
     return F.kl_div(student, teacher, reduction="sum", log_target=True) * temperature**2
 
 
-def _attended(batch: Mapping[str, Any]) -> Tensor:
-    """(B, T + R) bool, without padding."""
-    masks = [batch[name] for name in ("attention_mask", "region_attention_mask") if batch.get(name) is not None]
-    return torch.cat([mask.bool() for mask in masks], dim=1)
+def _tokens(batch: Mapping[str, Any]) -> Tensor:
+    """(B, T) bool, without padding; the choices of an example, where it has several, are rows of their own."""
+    return batch["attention_mask"].bool().flatten(0, -2)
+
+
+def _regions(batch: Mapping[str, Any], name: str) -> Tensor:
+    """(B, R) bool mask of regions, R = 0 for text alone; the choices of an example have its regions."""
+    tokens, mask = _tokens(batch), batch.get(name)
+    if mask is None:
+        return tokens[:, :0]
+    mask = mask.bool().flatten(0, -2)
+    return mask.repeat_interleave(len(tokens) // len(mask), dim=0)
 
 
 def _candidates(batch: Mapping[str, Any]) -> Tensor:
-    """(B, R) bool, the detected regions."""
-    mask = batch.get("region_candidate_mask")
-    return batch["attention_mask"][:, :0].bool() if mask is None else mask.bool()
+    return _regions(batch, "region_candidate_mask")
+
+
+def _attended(batch: Mapping[str, Any]) -> Tensor:
+    """(B, T + R) bool, without padding."""
+    return torch.cat([_tokens(batch), _regions(batch, "region_attention_mask")], dim=1)
 
 
 def _states(outputs: Any, batch: Mapping[str, Any]) -> Tensor:

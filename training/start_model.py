@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """What a recipe's `preserve` needs: the start model, which of its weights are shared, the Fisher information."""
 
+from copy import deepcopy
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,8 @@ def make_preservation(recipe: Recipe, model: PreTrainedModel, processor: Any, de
     section, task = recipe.preserve, TASKS[recipe.task]
     if not preserves(section):
         return None
-    start, new = load_model(type(model), recipe.model)
+    # Made like the model, whose heads and configuration may be others than the checkpoint's.
+    start, new = load_model(type(model), replace(recipe.model, config={}), config=deepcopy(model.config))
     shared = {name for name, _ in start.named_parameters()} - new
     heads = None
     if section.distillation and section.distillation_of == "logits" and not isinstance(model, VLBertForPreTraining):
