@@ -13,7 +13,7 @@ from datasets import List, Value
 from dataset_scripts.errors import DataError, MissingFileError
 from dataset_scripts.local_builder import SPLITS, LocalBuilder, LocalConfig, Report
 from dataset_scripts.records import Record
-from dataset_scripts.vcr_files import HINT, HOMEPAGE, WHOLE_IMAGE, ImageObjects, read_objects, read_questions
+from dataset_scripts.vcr_files import HINT, HOMEPAGE, ImageObjects, read_objects, read_questions
 from dataset_scripts.vcr_words import object_words, render
 
 CHOICES = 4
@@ -101,7 +101,7 @@ class VCR(LocalBuilder):
     `question` and each of the four `choices` are `{text, tags}`; a tag `{start, end, objects}` says which object a
     span of characters names. Objects in the text are written as their category, persons as gender-neutral names (see
     [`object_words`]), several as "a and b". `boxes` are those of the `objects`, divided by the image's size; an object
-    without a box has that of the whole image, and is counted in `builder.report`.
+    without a box (or one that holds no pixel) has that of the whole image, and is counted in `builder.report`.
 
     `label` is the right choice. In mode `"rationale"` the question ends in the right answer, number `answer` of the
     four (-1 in mode `"answer"`). The labels of test are not published: `label` is -1, and mode `"rationale"` gives
@@ -153,17 +153,18 @@ class VCR(LocalBuilder):
 def _rows(
     record: Record, split: str, config: VCRConfig, read: Callable[[Path], ImageObjects], report: Report
 ) -> Iterator[Row]:
-    image, annot_id = _image(record, config, read), record.name("annot_id")
+    image, annot_id = objects_of(record, config, read), record.name("annot_id")
     words = object_words(image.names, annot_id, config.names == "neutral")
     report.add("questions")
     _count_boxes(image, annot_id, report)
+    sizes = (image.width, image.height) * 2
     common = {
-        "image_id": _image_id(record, split, config.image_id_format),
+        "image_id": named_image(record, split, config.image_id_format),
         "file_name": record.name("img_fn"),
         "width": image.width,
         "height": image.height,
         "objects": image.names,
-        "boxes": [WHOLE_IMAGE if box is None else box for box in image.boxes],
+        "boxes": [[value / size for value, size in zip(box, sizes, strict=True)] for box in image.filled_boxes],
         "mode": config.mode,
     }
     choices = [render(record, name, tokens, words) for name, tokens in _choices(record, config.mode)]
@@ -174,8 +175,12 @@ def _rows(
         yield {**common, **row}
 
 
-def _image(record: Record, config: VCRConfig, read: Callable[[Path], ImageObjects]) -> ImageObjects:
-    """The boxes of a question's image, which must be of the objects that the question lists."""
+def objects_of(record: Record, config: VCRConfig, read: Callable[[Path], ImageObjects]) -> ImageObjects:
+    """The boxes of a question's image, which must be of the objects that the question lists.
+
+    Raises:
+        DataError: The file of boxes is missing or damaged, or of other objects.
+    """
     path = config.images / record.name("metadata_fn")
     try:
         image = read(path)
@@ -183,11 +188,17 @@ def _image(record: Record, config: VCRConfig, read: Callable[[Path], ImageObject
         # No MissingFileError: what is an OSError, `datasets` words anew while it builds.
         raise record.error("the boxes of its image are missing", expected=f"a file {path}") from None
     if image.names != record.items("objects"):
-        raise record.error("objects are not those of its image", found=record.items("objects"), expected=str(image.names))
+        found, expected = record.items("objects"), str(image.names)
+        raise record.error("objects are not those of its image", found=found, expected=expected)
     return image
 
 
-def _image_id(record: Record, split: str, image_id_format: str) -> str:
+def named_image(record: Record, split: str, image_id_format: str) -> str:
+    """The id of a question's image in one of the formats of [`VCRConfig`].
+
+    Raises:
+        DataError: The record has no such id.
+    """
     if image_id_format == "file_stem":
         return PurePosixPath(record.name("img_fn")).stem
     img_id = record.name("img_id")

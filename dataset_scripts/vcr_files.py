@@ -13,7 +13,6 @@ from dataset_scripts.streaming import text_lines
 
 HOMEPAGE = "https://visualcommonsense.com"
 HINT = "get annotations and images by the form on https://visualcommonsense.com/download and unpack both in one folder"
-WHOLE_IMAGE = [0.0, 0.0, 1.0, 1.0]
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,8 @@ class ImageObjects:
         width: In pixels.
         height: In pixels.
         names: The category of each object.
-        boxes: x1, y1, x2, y2 of each object divided by the image's size, within it; None for an object without a box.
+        boxes: x1, y1, x2, y2 of each object in pixels, within the image; None for an object without a box, or with one
+            that holds no pixel.
         clipped: How many boxes went beyond the image.
     """
 
@@ -35,6 +35,11 @@ class ImageObjects:
     names: list[str]
     boxes: list[list[float] | None]
     clipped: int
+
+    @property
+    def filled_boxes(self) -> list[list[float]]:
+        """The boxes, that of the whole image for an object without one."""
+        return [[0.0, 0.0, self.width, self.height] if box is None else box for box in self.boxes]
 
 
 def read_questions(path: Path) -> Iterator[Record]:
@@ -79,14 +84,19 @@ def read_objects(path: Path) -> ImageObjects:
     given = record.items("boxes")
     if len(given) > len(names):
         raise record.error("more boxes than names", found=len(given), expected=str(len(names)))
-    boxes = [_corners(record, place, box, width, height) for place, box in enumerate(given)]
-    inside = [None if box is None else [min(max(value, 0.0), 1.0) for value in box] for box in boxes]
-    clipped = sum(before != after for before, after in zip(boxes, inside, strict=True))
+    boxes = [_corners(record, place, box) for place, box in enumerate(given)]
+    inside = [None if box is None else _inside(box, width, height) for box in boxes]
+    clipped = sum(after is not None and before != after for before, after in zip(boxes, inside, strict=True))
     return ImageObjects(path, width, height, names, inside + [None] * (len(names) - len(inside)), clipped)
 
 
-def _corners(record: Record, place: int, box: Any, width: int, height: int) -> list[float] | None:
-    """The four corners divided by the image's size; None where there is no box."""
+def _inside(box: list[float], width: int, height: int) -> list[float] | None:
+    clipped = [min(max(value, 0), limit) for value, limit in zip(box, (width, height) * 2, strict=True)]
+    return clipped if clipped[2] - clipped[0] >= 1 and clipped[3] - clipped[1] >= 1 else None
+
+
+def _corners(record: Record, place: int, box: Any) -> list[float] | None:
+    """The four corners; None where there is no box."""
     if box is None or box == []:
         return None
     expected = "x1, y1, x2, y2 in pixels, and perhaps a score"
@@ -95,7 +105,7 @@ def _corners(record: Record, place: int, box: Any, width: int, height: int) -> l
         raise record.error(f"bad box {place}", found=box, expected=expected)
     if box[2] < box[0] or box[3] < box[1]:
         raise record.error(f"box {place} is inverted", found=box, expected=expected)
-    return [box[0] / width, box[1] / height, box[2] / width, box[3] / height]
+    return box[:4]
 
 
 def _decode(text: str, file: Path, where: str | None) -> Any:

@@ -161,12 +161,15 @@ def test_persons_may_keep_their_category(data, tmp_path):
     assert row["question"]["text"] == "Why do person and person like car ?"
 
 
-@pytest.mark.parametrize("boxes", [[], [[20, 10, 100, 50]], [[20, 10, 100, 50, 1], None, []]])
+@pytest.mark.parametrize(
+    "boxes",
+    [[], [[20, 10, 100, 50]], [[20, 10, 100, 50, 1], None, []], [[20, 10, 100, 50], [5, 5, 5, 9], [199.5, 0, 250, 9]]],
+)
 def test_objects_without_boxes_have_the_whole_image(data, tmp_path, boxes):
     write_image(data, boxes=boxes)
     builder = build(data, tmp_path, splits="val")
     found = builder.as_dataset("validation")[0]["boxes"]
-    given = sum(bool(box) for box in boxes)
+    given = len(boxes[:1])
     assert found[given:] == [[0, 0, 1, 1]] * (3 - given)
     assert builder.report["validation"]["objects_without_boxes"] == 3 - given
 

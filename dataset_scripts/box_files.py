@@ -1,0 +1,44 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Writes what `python -m dataset_scripts.extract_regions` takes: a file of boxes, and a list of their images."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dataset_scripts.errors import DataError
+
+
+def write_boxes(path: str | os.PathLike[str], records: Mapping[str, Mapping[str, Any]]) -> None:
+    """Image id -> {"boxes": [[x1, y1, x2, y2]] in pixels, "scores": ...} as one object, or as lines for .jsonl.
+
+    The file is there at once and whole, see [`read_boxes`].
+    """
+    path = Path(path)
+    if path.suffix == ".jsonl":
+        lines = (json.dumps({"image_id": image_id, **record}) for image_id, record in records.items())
+        _write(path, "".join(f"{line}\n" for line in lines))
+    else:
+        _write(path, json.dumps(records))
+
+
+def write_image_list(path: str | os.PathLike[str], files: Mapping[str, Path]) -> None:
+    """Image id -> file, as lines of id, tab and path, see [`list_images`].
+
+    Relative paths are taken from the list's folder, so absolute ones are written.
+
+    Raises:
+        DataError: An id or a path that does not fit into a line.
+    """
+    lines = [f"{image_id}\t{file.resolve()}" for image_id, file in files.items()]
+    for line in lines:
+        if line.count("\t") > 1 or "\n" in line or "\r" in line:
+            raise DataError("a tab or line end in the name of an image", file=path, found=line)
+    _write(Path(path), "".join(f"{line}\n" for line in lines))
+
+
+def _write(path: Path, text: str) -> None:
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)

@@ -1,0 +1,79 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Writes the objects of VCR's images as boxes for `python -m dataset_scripts.extract_regions --boxes`.
+
+The regions of an image are then its objects, in the order that the tags of the texts count them in. An object without
+a box has that of the whole image.
+
+examples:
+  python -m dataset_scripts.vcr_boxes --data-dir data/vcr --output boxes.jsonl --image-list images.txt
+  python -m dataset_scripts.extract_regions --images images.txt --boxes boxes.jsonl --features fast_rcnn \\
+      --output data/vcr/regions
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from dataset_scripts.box_files import write_boxes, write_image_list
+from dataset_scripts.errors import DataError
+from dataset_scripts.vcr import OPTIONS, VCRConfig, named_image, objects_of
+from dataset_scripts.vcr_files import read_objects, read_questions
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
+    options = _parser().parse_args(arguments)
+    try:
+        print(_run(options))
+    except (DataError, OSError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _run(options: argparse.Namespace) -> str:
+    config = VCRConfig(name="default", data_dir=str(options.data_dir), image_id_format=options.image_id_format)
+    records: dict[str, dict[str, Any]] = {}
+    files: dict[str, Path] = {}
+    missing = 0
+    read = lru_cache(maxsize=64)(read_objects)
+    for split in config.existing():
+        for question in tqdm(read_questions(config.questions(split)), unit=" questions", desc=split):
+            image_id, file = named_image(question, split, config.image_id_format), question.name("img_fn")
+            if image_id not in records:
+                image = objects_of(question, config, read)
+                missing += sum(box is None for box in image.boxes)
+                records[image_id], files[image_id] = {"boxes": image.filled_boxes}, config.images / file
+            elif files[image_id] != config.images / file:
+                raise question.error("two images have one id", found=file, expected=str(files[image_id]))
+    write_boxes(options.output, records)
+    if options.image_list is not None:
+        write_image_list(options.image_list, files)
+    count = sum(len(record["boxes"]) for record in records.values())
+    return f"{count:,} boxes of {len(records):,} images in {options.output}, {missing:,} of them of the whole image"
+
+
+def _parser() -> argparse.ArgumentParser:
+    introduction, examples = str(__doc__).split("examples:\n")
+    parser = argparse.ArgumentParser(
+        prog="python -m dataset_scripts.vcr_boxes",
+        description=introduction,
+        epilog="examples:\n" + examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--data-dir", required=True, type=Path, metavar="DIR", help="folder of vcr1annots and vcr1images")
+    add("--output", required=True, type=Path, metavar="FILE", help=".json or .jsonl for --boxes of extract_regions")
+    add("--image-list", type=Path, metavar="FILE", help="list of the images for --images of extract_regions")
+    formats = OPTIONS["image_id_format"]
+    add("--image-id-format", choices=formats, default=formats[0], help="ids of images: %(default)s")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
