@@ -14,6 +14,7 @@ from evaluation.item_scores import ItemScores, Scored
 from evaluation.vcr_accuracy import joint_accuracy
 from modeling import VLBertForMultipleChoice
 
+from .coco_categories import CLASSES
 from .task import TEXT_AND_REGIONS, Batch, Examples, LossComponent, Task, identify, seen_arguments
 
 UNLABELLED = -100
@@ -25,8 +26,8 @@ class VCROptions:
     """What is predicted.
 
     Args:
-        region_classes: also predict the class of every region, seen as it is (VL-BERT public code; the paper masks
-            regions). Class k of the region table, which must have classes, is the model's k + 1; the whole image is 0.
+        region_classes: also predict the category of every object, seen as it is (VL-BERT public code; the paper masks
+            regions): COCO's 80, counted from 1, and 0 for the whole image.
         max_text_length: most word pieces of question and choice together, the longer of the two losing its end (64 in
             the public code).
 
@@ -49,7 +50,7 @@ def collate(examples: Examples, processor: Any, options: VCROptions) -> dict[str
     first of the objects where it names several. Regions are (B, R, ...), once for all choices.
 
     Raises:
-        ValueError: regions that are not the objects of the row, or no classes where they are to be predicted.
+        ValueError: regions that are not the objects of the row, or an object of no known category.
     """
     rows, regions = examples.rows, examples.regions
     for row, record in zip(rows, regions or (), strict=regions is not None):
@@ -61,8 +62,8 @@ def collate(examples: Examples, processor: Any, options: VCROptions) -> dict[str
         seen = seen_arguments(examples.images, regions or [_Boxes(row) for row in rows])
         inputs = processor(text=[row["question"]["text"] for row in rows], return_tensors="pt", **seen)
         batch |= {name: values for name, values in inputs.items() if name not in batch}
-    if options.region_classes and regions is not None:
-        batch["region_class_labels"] = _class_labels(batch["region_candidate_mask"], regions)
+        if options.region_classes:
+            batch["region_class_labels"] = _class_labels(batch["region_candidate_mask"], rows)
     labels = torch.tensor([row["label"] if row["label"] >= 0 else UNLABELLED for row in rows])
     return {**batch, **identify(rows), "labels": labels}
 
@@ -111,17 +112,18 @@ def _check_objects(row: Mapping[str, Any], record: Any) -> None:
         )
 
 
-def _class_labels(candidates: Tensor, regions: Sequence[Any]) -> Tensor:
-    """(B, R) int64: the class of each region, 0 for the whole image, -100 for padding."""
+def _class_labels(candidates: Tensor, rows: Sequence[Mapping[str, Any]]) -> Tensor:
+    """(B, R) int64: the class of each object, 0 for the whole image, -100 for padding."""
     labels = torch.full(candidates.shape, UNLABELLED)
-    for row, columns, record in zip(labels, candidates, regions, strict=True):
-        if record.classes is None:
+    for target, columns, row in zip(labels, candidates, rows, strict=True):
+        unknown = [name for name in row["objects"] if name not in CLASSES]
+        if unknown:
             raise ValueError(
-                f"image {record.image_id}: the region table holds no classes, which options.region_classes needs: "
-                "give options.region_classes=false, or features with classes"
+                f"image {row['image_id']}: the object {unknown[0]!r} is none of COCO's 80 categories, which "
+                "options.region_classes predicts: give options.region_classes=false"
             )
-        row[0] = 0
-        row[columns] = torch.from_numpy(record.classes + 1)[: int(columns.sum())].long()
+        target[0] = 0
+        target[columns] = torch.tensor([CLASSES[name] for name in row["objects"]])[: int(columns.sum())]
     return labels
 
 
@@ -142,7 +144,7 @@ def region_class_loss(outputs: Any, batch: Batch) -> Tensor:
     """Cross-entropy of the regions' classes beside every choice, summed.
 
     Raises:
-        ValueError: the model has no such head, or fewer classes than the region table.
+        ValueError: the model has no such head, or fewer classes.
     """
     logits, labels = outputs.region_class_logits, batch["region_class_labels"]
     known, found = 0 if logits is None else logits.shape[-1], int(labels.max()) + 1
@@ -209,7 +211,7 @@ def join_runs(answers: Mapping[str, list], rationales: Mapping[str, list]) -> di
 TASK = Task(
     name="vcr",
     builder="vcr",
-    columns=("example_id", "image_id", "boxes", "question", "choices", "label"),
+    columns=("example_id", "image_id", "objects", "boxes", "question", "choices", "label"),
     model_class=VLBertForMultipleChoice,
     model_inputs=(*TEXT_AND_REGIONS, "token_regions"),
     losses=(SIGMOID, REGIONS),

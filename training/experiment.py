@@ -54,6 +54,8 @@ def run(recipe: Recipe) -> Outcome:
     say(f"data: {recipe.data.data_dir}")
     data = prepare_data(recipe)
     check_grounding(recipe, data)
+    for name in [split for split in recipe.data.train_splits if split != "train"]:
+        say(f"the rows of {name} are trained on: its figures are not those of unseen rows")
     for line in TASKS[recipe.task].remarks(data.options, data.splits):
         say(line)
     processor = make_processor(recipe.model)

@@ -37,6 +37,7 @@ class Data:
     `tracks` (name -> a table, or a list of tables) what is measured is measured on each of these, and the figures are
     `<track>_<figure>`; `text_corpus` is a text file, one sentence a line, for tasks that read texts without images;
     `images` is a folder of pictures, for models that read pixels: the table then gives boxes and classes.
+    `train_splits` are the splits that are trained on, together.
     """
 
     data_dir: str = ""
@@ -48,6 +49,7 @@ class Data:
     options: dict[str, Any] = field(default_factory=dict)
     limit: dict[str, int] = field(default_factory=dict)
     limit_seed: int | None = None
+    train_splits: list = field(default_factory=lambda: ["train"])
     scenes: ScenesData | None = None
 
 

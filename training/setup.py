@@ -27,8 +27,8 @@ from .joined_regions import JoinedRegions
 from .length_batches import add_lengths
 from .recipe import Data, Model, Recipe, RecipeError, blame, check_names, convert
 
-# What the processor is made of; a recipe gives the tokenizer in a key of its own.
-PARTS = ("tokenizer", "image_processor")
+# A recipe gives the tokenizer in a key of its own.
+PARTS = ("tokenizer",)
 
 
 @dataclasses.dataclass
@@ -84,12 +84,21 @@ def prepare_data(recipe: Recipe) -> Prepared:
         for table in (*measured, *([] if measured and name != "validation" else [regions])):
             if table is not None:
                 check_regions(splits[name], table, task.empty_images)
+    splits["train"] = _train_rows(splits, data.train_splits)
     if recipe.training.get("train_sampling_strategy") == "group_by_length":
         splits["train"] = add_lengths(splits["train"], regions)
     given = check_options(task, recipe.options, "options")
     with blame("options"):
         options = task.fit_options(given, splits)
     return Prepared(splits, regions, texts, data.images, {k: v for k, v in tracks.items() if v is not None}, options)
+
+
+def _train_rows(splits: Mapping[str, datasets.Dataset], names: Sequence[str]) -> datasets.Dataset:
+    """The rows that are trained on, of one split or several."""
+    check_names(names, list(splits), "data.train_splits: ")
+    if not names:
+        raise RecipeError("data.train_splits is empty: name the splits to train on")
+    return splits[names[0]] if len(names) == 1 else datasets.concatenate_datasets([splits[name] for name in names])
 
 
 def open_regions(places: str | Sequence[str] | None, empty_images: bool = False) -> RegionTable | JoinedRegions | None:
@@ -146,8 +155,8 @@ def make_processor(model: Model) -> VLBertProcessor:
     with blame(f"model.tokenizer {name}"):
         tokenizer = _tokenizer(name)
     with blame("model.processor"):
-        pixels = FastRCNNImageProcessor() if model.config.get("vision_config") else None
-        return VLBertProcessor(tokenizer, image_processor=pixels, **model.processor)
+        pixels = {"image_processor": FastRCNNImageProcessor()} if model.config.get("vision_config") else {}
+        return VLBertProcessor(tokenizer, **{**pixels, **model.processor})
 
 
 def _tokenizer(name: str) -> Any:
