@@ -102,8 +102,13 @@ def make_preservation(recipe: Recipe, model: PreTrainedModel, processor: Any, de
 
 def _fisher(recipe: Recipe, processor: Any, names: set[str], device: Any) -> dict[str, Tensor]:
     """One process estimates it and writes it beside the runs, which all methods and a resumed run read."""
+    path = Path(recipe.output_dir) / FISHER_FILE
     with PartialState().main_process_first():
-        return saved_fisher(Path(recipe.output_dir) / FISHER_FILE, lambda: _estimate(recipe, processor, names, device))
+        fisher = saved_fisher(path, lambda: _estimate(recipe, processor, names, device))
+    if PartialState().is_main_process:  # what a weight must be chosen by
+        total, size = sum(value.sum().item() for value in fisher.values()), sum(map(Tensor.numel, fisher.values()))
+        print(f"  {path}: mean {total / size:.3g} over {size} weights", flush=True)
+    return fisher
 
 
 def _estimate(recipe: Recipe, processor: Any, names: set[str], device: Any) -> dict[str, Tensor]:

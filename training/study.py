@@ -17,14 +17,14 @@ from .checkpoint import seal
 from .checks import check
 from .experiment import run, say
 from .output import write_json
-from .recipe import Preserve, RecipeError
-from .study_cells import FINISHED, MISSING, OTHER, RECORD, Cell, plan_cells
+from .recipe import Preserve, Recipe, RecipeError
+from .study_cells import FINISHED, MISSING, OTHER, RECORD, START, Cell, plan_cells
 from .study_recipe import Study
 from .study_results import check_scores, study_results
 
 VISUAL_NORMS = ("text_visual.norm.weight", "region_visual.norm.weight")
 
-Experiment = Callable[[Any], Any]
+Experiment = Callable[[Recipe], Any]
 
 
 def run_study(study: Study, experiment: Experiment = run) -> None:
@@ -54,6 +54,8 @@ def run_study(study: Study, experiment: Experiment = run) -> None:
                 _run_cell(cell, experiment)
                 check_scores(study, cell)
                 states[cell.name] = FINISHED
+                if cell.stage == START:
+                    check_cells(study, cells)  # what depends on the checkpoint that is there now
                 say(f"{cell.name}: finished; {time_left(cells, states)}")
                 if _ends_a_seed(number, cells) and number + 1 < len(cells):
                     write_report(study, cells, states)
@@ -71,13 +73,18 @@ def check_cells(study: Study, cells: Sequence[Cell]) -> None:
     """
     for cell in cells:
         if cell.seed in (None, study.seeds[0]):  # the others differ in their seed alone
-            recipe = cell.recipe
-            if cell.parent is not None and not cell.parent.checkpoint.is_dir():
-                recipe = replace(recipe, preserve=Preserve())  # looks into the checkpoint, which is still to come
             try:
-                check(recipe)
+                check(_checkable(cell))
             except RecipeError as error:
                 raise RecipeError(f"{study.source}: cell {cell.name}: {error}") from error
+
+
+def _checkable(cell: Cell) -> Recipe:
+    """The recipe without what is checked in the checkpoint that it starts from, where that is still to come."""
+    if cell.parent is None or (cell.parent.checkpoint / "config.json").is_file():
+        return cell.recipe
+    supervision = replace(cell.recipe.supervision, heads="all")
+    return replace(cell.recipe, supervision=supervision, preserve=Preserve())
 
 
 def cell_list(study: Study, cells: Sequence[Cell], states: Mapping[str, str]) -> str:
