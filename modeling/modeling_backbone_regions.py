@@ -44,7 +44,6 @@ class BackboneRegionsPreTrainedModel(PreTrainedModel):
     base_model_prefix = "backbone_regions"
     main_input_name = "pixel_values"
     input_modalities = ["image"]
-    supports_gradient_checkpointing = True
     # A backbone is a model with interfaces of its own, which it checks itself.
     _supports_sdpa = True
     _supports_flash_attn = True
@@ -71,6 +70,7 @@ class BackboneRegionFeatures(BackboneRegionsPreTrainedModel):
             )
         self.feature_stride = config.feature_stride
         self.backbone = _choose_auto_class(config.backbone_config).from_config(config.backbone_config)
+        self.supports_gradient_checkpointing = self.backbone.supports_gradient_checkpointing
 
         # Initialize weights and apply final processing
         self.post_init()

@@ -89,10 +89,9 @@ class FastRCNNBlock(GradientCheckpointingLayer, ResNetBottleNeckLayer):
         )
         middle: Any = self.layer[1].convolution
         middle.dilation = middle.padding = (dilation, dilation)
-        _freeze_batch_norm(self)
         # Frozen, batch norm cannot tame a random network: blocks that add this little keep its scale.
-        last: Any = self.layer[2].normalization
-        last.weight_init = sum(config.depths) ** -0.5
+        self.layer[2].normalization = FastRCNNFrozenBatchNorm(out_channels, sum(config.depths) ** -0.5)
+        _freeze_batch_norm(self)
 
 
 class FastRCNNStage(nn.Sequential):
@@ -129,6 +128,11 @@ class FastRCNNPreTrainedModel(PreTrainedModel):
     input_modalities = ["image"]
     supports_gradient_checkpointing = True
     _no_split_modules = ["ResNetEmbeddings", "FastRCNNBlock"]
+    # There is no attention here, so a model around this one may use any.
+    _supports_flash_attn = True
+    _supports_sdpa = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
 
     @torch.no_grad()
     def _init_weights(self, module):

@@ -215,3 +215,18 @@ def test_wrong_boxes_are_named(tmp_path):
     inputs["region_boxes"] = inputs["region_boxes"][:, :, :3]
     with pytest.raises(ValueError, match=r"region_boxes have the shape \(2, 2, 3\)"):
         model(**inputs)
+
+
+def test_gradient_checkpointing_where_the_backbone_can(tmp_path):
+    for name in ("resnet", "vit"):
+        save_backbone(name, tmp_path / name)
+    model, inputs = load_region_features(str(tmp_path / "vit")).train(), make_inputs()
+    model(**inputs).region_features.square().sum().backward()
+    parameter = next(model.backbone.parameters())
+    expected, parameter.grad = parameter.grad, None
+    getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()
+    model(**inputs).region_features.square().sum().backward()
+    torch.testing.assert_close(parameter.grad, expected)
+    model = load_region_features(str(tmp_path / "resnet"))
+    with pytest.raises(ValueError, match="does not support"):
+        getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()

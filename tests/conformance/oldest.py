@@ -18,6 +18,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 OWN_CONSTRAINTS = HERE / "constraints-oldest.txt"
 TESTS = (
+    "tests/test_modeling_backbone_regions.py",
+    "tests/test_modeling_fast_rcnn.py",
     "tests/test_modeling_vl_bert_parity.py",
     "tests/test_modeling_vl_bert_saving.py",
     "tests/test_processing_save.py",
