@@ -12,7 +12,16 @@ import torch
 from test_modeling_vl_bert import make_inputs, make_model
 from transformers import AutoConfig, AutoModel, AutoModelForPreTraining
 
-from modeling import OLDEST_TRANSFORMERS, VLBertConfig, VLBertForPreTraining, VLBertForVGP, VLBertModel
+from modeling import (
+    OLDEST_TRANSFORMERS,
+    VLBertConfig,
+    VLBertForMultipleChoice,
+    VLBertForPreTraining,
+    VLBertForReferringExpression,
+    VLBertForVGP,
+    VLBertForVisualQuestionAnswering,
+    VLBertModel,
+)
 
 CODE = [
     "check_transformers.py",
@@ -23,13 +32,26 @@ CODE = [
     "roi_align.py",
     "unpadding.py",
 ]
-CLASSES = [VLBertModel, VLBertForPreTraining, VLBertForVGP]
+CLASSES = [
+    VLBertModel,
+    VLBertForMultipleChoice,
+    VLBertForPreTraining,
+    VLBertForReferringExpression,
+    VLBertForVGP,
+    VLBertForVisualQuestionAnswering,
+]
+# Where the code of a class is found in a saved directory; the others go by their own names.
+AUTO_CLASSES = {
+    VLBertForMultipleChoice: "AutoModelForMultipleChoice",
+    VLBertForPreTraining: "AutoModelForPreTraining",
+    VLBertForVisualQuestionAnswering: "AutoModelForVisualQuestionAnswering",
+}
 
 LOAD = """
 import sys, json, torch
 from transformers import AutoConfig, AutoModel
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
-directory, inputs, output, name, again = sys.argv[1:]
+directory, inputs, base_inputs, output, name, again = sys.argv[1:]
 assert "modeling" not in sys.modules
 try:
     import modeling
@@ -45,9 +67,20 @@ if name == "VLBertModel":
 else:
     model = get_class_from_dynamic_module(config.auto_map[name], directory).from_pretrained(directory).eval()
 outputs = model(**torch.load(inputs, weights_only=True))
-torch.save([outputs[0], base(**torch.load(inputs, weights_only=True)).last_hidden_state], output)
+torch.save([outputs[0], base(**torch.load(base_inputs, weights_only=True)).last_hidden_state], output)
 model.save_pretrained(again)
 """
+
+
+def make_class_inputs(cls) -> dict[str, torch.Tensor]:
+    """Inputs of a class: those of the base model and what it needs beside them."""
+    inputs = make_inputs()
+    if cls is VLBertForVisualQuestionAnswering:
+        inputs["answer_positions"] = torch.tensor([4, 2, 1])
+    if cls is VLBertForMultipleChoice:
+        for name in ("input_ids", "attention_mask", "token_type_ids"):
+            inputs[name] = torch.stack([inputs[name], inputs[name].flip(0)], dim=1)
+    return inputs
 
 
 def run_elsewhere(script: str, tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess:
@@ -68,18 +101,19 @@ def run_elsewhere(script: str, tmp_path: Path, *arguments: str) -> subprocess.Co
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_a_directory_loads_in_a_fresh_process_and_saves_again(tmp_path, cls):
-    model, inputs = make_model(cls), make_inputs()
-    base = getattr(model, "vl_bert", model)
+    model, base_inputs = make_model(cls), make_inputs()
+    inputs, base = make_class_inputs(cls), getattr(model, "vl_bert", model)
     model.save_pretrained(tmp_path / "model")
     torch.save(inputs, tmp_path / "inputs.pt")
-    name = "AutoModelForPreTraining" if cls is VLBertForPreTraining else cls.__name__
-    paths = [str(tmp_path / part) for part in ("model", "inputs.pt", "outputs.pt")]
+    torch.save(base_inputs, tmp_path / "base_inputs.pt")
+    name = AUTO_CLASSES.get(cls, cls.__name__)
+    paths = [str(tmp_path / part) for part in ("model", "inputs.pt", "base_inputs.pt", "outputs.pt")]
     done = run_elsewhere(LOAD, tmp_path, *paths, name, str(tmp_path / "again"))
     assert done.returncode == 0, done.stderr
     outputs, states = torch.load(tmp_path / "outputs.pt", weights_only=True)
     with torch.no_grad():
         torch.testing.assert_close(outputs, model(**inputs)[0])
-        torch.testing.assert_close(states, base(**inputs).last_hidden_state)
+        torch.testing.assert_close(states, base(**base_inputs).last_hidden_state)
     for directory in ("model", "again"):
         files = {path.name for path in (tmp_path / directory).iterdir()}
         assert set(CODE) <= files
