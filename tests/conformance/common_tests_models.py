@@ -14,7 +14,16 @@ from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 from transformers_tests.test_configuration_common import ConfigTester
 from transformers_tests.test_modeling_common import ModelTesterMixin
 
-from modeling import VLBertConfig, VLBertForPreTraining, VLBertForVGP, VLBertModel
+from modeling import (
+    FastRCNNConfig,
+    VLBertConfig,
+    VLBertForMultipleChoice,
+    VLBertForPreTraining,
+    VLBertForReferringExpression,
+    VLBertForVGP,
+    VLBertForVisualQuestionAnswering,
+    VLBertModel,
+)
 
 
 class VLBertTester:
@@ -28,6 +37,9 @@ class VLBertTester:
     num_attention_heads = 4
     hidden_size = 32
     is_training = True
+    num_choices = 2
+    # Given beside input_ids when the attention back ends are compared.
+    region_inputs = ("region_features", "region_boxes", "region_attention_mask")
     # Text, regions and END: the length of states and attention maps.
     encoder_seq_length = key_length = seq_length + num_regions + 1
 
@@ -67,6 +79,8 @@ class VLBertTester:
         """What a class takes beside the inputs of the base model; the same at each call."""
         if model_class is VLBertForPreTraining:
             return {"masked_regions": torch.arange(self.num_regions).expand(batch_size, -1) > 2}
+        if model_class is VLBertForVisualQuestionAnswering:
+            return {"answer_positions": torch.arange(batch_size) % self.seq_length}
         if model_class is VLBertForVGP:
             first = torch.arange(self.seq_length) < 3
             return {
@@ -85,12 +99,54 @@ class VLBertTester:
             if self.get_config().relationship_head:
                 labels["relationship_labels"] = torch.ones(self.batch_size, dtype=torch.long)
             return labels
+        if model_class is VLBertForReferringExpression:
+            return {"region_targets": torch.eye(self.batch_size, self.num_regions)}
+        if model_class is VLBertForVisualQuestionAnswering:
+            return {"labels": torch.eye(self.batch_size, len(self.get_config().answers))}
+        if model_class is VLBertForMultipleChoice:
+            return {
+                "labels": torch.ones(self.batch_size, dtype=torch.long),
+                "region_class_labels": torch.ones(self.batch_size, self.num_regions, dtype=torch.long),
+            }
         if model_class is VLBertForVGP:
             return {
                 "identification_labels": torch.ones(self.batch_size, dtype=torch.long),
                 "vgp_labels": torch.ones(self.batch_size, 1, dtype=torch.long),
             }
         return {}
+
+    def shape_inputs(
+        self, model_class: type[PreTrainedModel], inputs: dict[str, torch.Tensor]
+    ) -> dict[str, torch.Tensor]:
+        """The inputs of the base model as a class takes them: multiple choice has several texts an image."""
+        if model_class is not VLBertForMultipleChoice:
+            return inputs
+        text = ("input_ids", "attention_mask", "token_type_ids", "inputs_embeds")
+        texts = {
+            name: torch.stack([inputs[name]] * self.num_choices, dim=1)
+            for name in text
+            if inputs.get(name) is not None
+        }
+        return {**inputs, **texts}
+
+
+class PixelTester(VLBertTester):
+    """Images in the place of region features."""
+
+    image_size = 32
+    region_inputs = ("pixel_values", "image_sizes", "region_boxes", "region_attention_mask")
+
+    def get_config(self) -> VLBertConfig:
+        vision = FastRCNNConfig(embedding_size=4, hidden_sizes=[4, 4, 8, 16], depths=[1, 1, 1, 1], roi_size=2)
+        self.config_overrides = {"vision_config": vision, **self.config_overrides}
+        return super().get_config()
+
+    def prepare_config_and_inputs_for_common(self) -> tuple[VLBertConfig, dict[str, torch.Tensor]]:
+        config, inputs = super().prepare_config_and_inputs_for_common()
+        del inputs["region_features"]
+        inputs["pixel_values"] = torch.rand(self.batch_size, 3, self.image_size, self.image_size)
+        inputs["image_sizes"] = torch.full((self.batch_size, 2), self.image_size)
+        return config, inputs
 
 
 class Case(NamedTuple):
@@ -119,6 +175,13 @@ NO_GROUNDING_LOSS = {
     ),
 }
 
+PIXELS = {
+    **SKIPS,
+    "test_eager_matches_sdpa_inference*": (
+        "the test fills the batch up with random numbers, also for image sizes, which the model refuses"
+    ),
+}
+
 # Every class, and what makes its configuration and inputs. Variants take the branches the defaults leave.
 CASES = (
     Case(VLBertModel, VLBertTester, skips=NO_LOSS),
@@ -133,6 +196,11 @@ CASES = (
         {"grounding_head": True, "identification_pooling": "cls"},
         NO_GROUNDING_LOSS,
     ),
+    Case(VLBertForReferringExpression, VLBertTester, skips=SKIPS),
+    Case(VLBertForVisualQuestionAnswering, VLBertTester, skips=SKIPS),
+    Case(VLBertForVisualQuestionAnswering, VLBertTester, "2fc", {"answer_head": "2fc"}, SKIPS),
+    Case(VLBertForMultipleChoice, VLBertTester, skips=SKIPS),
+    Case(VLBertForReferringExpression, PixelTester, "pixels", skips=PIXELS),
 )
 
 # Some of the tests run on base models only and know them by this table of transformers' own.
@@ -143,18 +211,18 @@ class CommonTests(ModelTesterMixin):
     """The common tests for one case."""
 
     case: Case
-    # Given beside input_ids when the attention back ends are compared.
-    additional_model_inputs = ("region_features", "region_boxes", "region_attention_mask")
 
     def setUp(self) -> None:
         self.model_tester = self.case.tester_class(self.case.config)
         self.all_model_classes = (self.case.model_class,)
+        self.additional_model_inputs = self.model_tester.region_inputs
         for pattern, reason in self.case.skips.items():
             if fnmatch(self._testMethodName, pattern):
                 self.skipTest(reason)
 
     def _prepare_for_class(self, inputs_dict, model_class, return_labels=False):
         inputs = super()._prepare_for_class(inputs_dict, model_class)
+        inputs = self.model_tester.shape_inputs(model_class, inputs)
         # Some tests enlarge the batch first.
         batch_size = len(next(iter(inputs.values())))
         inputs.update(self.model_tester.make_class_inputs(model_class, batch_size))
