@@ -125,7 +125,7 @@ def _claims(results: Mapping[str, Any]) -> list[str]:
         few = f"{seeds} seed{'s' * (seeds > 1)}"
         return [
             f"No difference is claimed: that takes {results['fewest_seeds']} seeds, and there are {few} to compare. "
-            "The intervals tell how far the items agree, not how far another seed would."
+            "With so few the intervals say little about chance in training."
         ]
     if not claimed:
         return [f"No difference is claimed: every interval of {results['fewest_seeds']} or more seeds has 0 in it."]
@@ -198,7 +198,7 @@ def differences_figure(results: Mapping[str, Any], path: str | Path) -> Figure:
         _panel(axes, results, column["name"], rows, other)
     for axes in panels[len(columns) :]:
         axes.set_axis_off()
-    panels[0].set_ylim(len(rows) - 0.5, -0.5)
+    panels[0].set_ylim(max(len(rows), 1) - 0.5, -0.5)
     title = f"Difference to {other}, percentage points: dots are seeds, lines 95% intervals\n"
     figure.suptitle(title + f"(square: claimed, from {results['fewest_seeds']} seeds on)", fontsize=10)
     return save(figure, path)
@@ -222,7 +222,7 @@ def _draw_difference(axes: Axes, place: int, found: Mapping[str, Any]) -> None:
     claimed = found["claimed"]
     colour = (BLUE if found["mean"] > 0 else VERMILLION) if claimed else GREY
     axes.plot([100 * found["low"], 100 * found["high"]], [place] * 2, color=colour, lw=2.5 if claimed else 1.2)
-    marker = {"marker": "s" if claimed else "o", "mfc": colour if claimed else "white"}
-    axes.plot([100 * found["mean"]], [place], color=colour, ms=6, ls="", **marker)
+    shape, inside = ("s", colour) if claimed else ("o", "white")
+    axes.plot([100 * found["mean"]], [place], color=colour, marker=shape, mfc=inside, ms=6, ls="")
     values = [100 * value for value in found["by_seed"].values()]
     axes.plot(values, [place + 0.25] * len(values), color="black", marker=".", ms=3, ls="")

@@ -80,11 +80,15 @@ def check_cells(study: Study, cells: Sequence[Cell]) -> None:
 
 
 def _checkable(cell: Cell) -> Recipe:
-    """The recipe without what is checked in the checkpoint that it starts from, where that is still to come."""
+    """The recipe. Where the checkpoint that it starts from is still to come: with the model that is trained first,
+    and without what only that checkpoint can tell."""
     if cell.parent is None or (cell.parent.checkpoint / "config.json").is_file():
         return cell.recipe
-    supervision = replace(cell.recipe.supervision, heads="all")
-    return replace(cell.recipe, supervision=supervision, preserve=Preserve())
+    first = cell.parent
+    while first.parent is not None:
+        first = first.parent
+    model = replace(first.recipe.model, config={**first.recipe.model.config, **cell.recipe.model.config})
+    return replace(cell.recipe, model=model, preserve=Preserve())
 
 
 def cell_list(study: Study, cells: Sequence[Cell], states: Mapping[str, str]) -> str:

@@ -111,7 +111,7 @@ def _start(study: Study, name: str, output: Path) -> Cell | None:
 def _cell(study: Study, name: str, stage: str, recipe: Recipe, parent: Cell | None, row: str, seed: int) -> Cell:
     model = recipe.model
     if model.source is None and model.bert is None:
-        given = {"source": str(parent.checkpoint)} if parent else {"source": study.checkpoint}
+        given: dict[str, Any] = {"source": str(parent.checkpoint) if parent else study.checkpoint}
         if parent is None:  # a checkpoint from elsewhere may have no processor of its own
             original = study.original.model
             given |= {"tokenizer": model.tokenizer or original.tokenizer}

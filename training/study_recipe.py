@@ -127,7 +127,7 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
     """Reads a study recipe and applies `key=value` overrides (dotted keys, YAML values).
 
     Each section that holds a recipe may name one in `extends`, relative to the file it stands in, of which it takes
-    the task, options, data, methods, supervision, preserve and training (`original` and a row's `start` also the model).
+    the task, options, data, methods, supervision, preserve and training (`original` and `start` the model too).
     The study's `data` is laid over it, and what the section says itself over both. A row that extends nothing is laid
     over `fine_tuning`.
 
@@ -284,7 +284,7 @@ def _continued(row: Mapping[str, Any], sections: _Sections) -> dict[str, Any]:
     rows = ("text_corpus",) if "builder" in own.get("data", {}) else ("text_corpus", "builder", "options")
     data = {key: value for key, value in tuned.get("data", {}).items() if key not in ("builder", "options")}
     data |= {key: original["data"][key] for key in rows if key in original["data"]}
-    objectives = {key: original[key] for key in ("task", "options") if key in original}
+    objectives: dict[str, Any] = {key: original[key] for key in ("task", "options") if key in original}
     return overlay({**objectives, "data": data, "training": tuned.get("training", {})}, own)
 
 

@@ -110,7 +110,12 @@ def _difference(mine: list[Items], their: list[Items], seeds: list[int]) -> dict
 def _describe(column: Column, found: list[Items], judged: Mapping[Any, Cell]) -> dict[str, Any]:
     """What a reader needs to know of a column beside its figures."""
     images = len(set(found[0]["image_id"])) if found else None
-    described = {"name": column.name, "task": column.task, "split": column.split, "track": column.track}
+    described: dict[str, Any] = {
+        "name": column.name,
+        "task": column.task,
+        "split": column.split,
+        "track": column.track,
+    }
     described |= {"score": column.score, "items": len(found[0]["score"]) if found else None, "images": images}
     cell = next((cell for (_, _, stage), cell in judged.items() if stage == column.task), None)
     return described | {"baselines": _baselines(cell, column) if cell else {}}
