@@ -1,0 +1,248 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""A page about one evaluation: figures with what they mean, tables by kind, failures worth looking at.
+
+The page is one file. It loads nothing and runs no script, and says so to the browser (Content-Security-Policy).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+from .failures import Judged, Selection, baselines, by_group, by_kind, choose, mean_score
+from .figure_style import BLUE, GREY, SKY, VERMILLION
+from .report_figures import Figure, Grid, to_figures, to_grids
+from .report_pictures import Picture, draw, empty_frame
+
+MOST_KINDS = 40
+BASELINE_NAMES = {"majority": "one answer always", "chance": "chance"}
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+STYLE = f"""
+:root {{ --ink: #1b1f24; --soft: #5a6470; --line: #d9dee3; --gold: {BLUE}; --predicted: {VERMILLION}; }}
+* {{ box-sizing: border-box; }}
+body {{ margin: 0 auto; max-width: 1180px; padding: 24px 20px 60px; color: var(--ink); background: #fff;
+  font: 15px/1.45 system-ui, "Segoe UI", Roboto, Helvetica, Arial, sans-serif; }}
+h1 {{ font-size: 26px; margin: 0 0 8px; }}
+h2 {{ font-size: 21px; margin: 40px 0 8px; padding-top: 16px; border-top: 2px solid var(--ink); }}
+h3 {{ font-size: 17px; margin: 26px 0 6px; }}
+h4 {{ font-size: 15px; margin: 18px 0 2px; }}
+p.rule, td.meaning, dt, .count {{ color: var(--soft); }}
+p.rule {{ margin: 0 0 10px; font-size: 14px; }}
+dl.about {{ display: grid; grid-template-columns: max-content 1fr; gap: 2px 16px; margin: 0; }}
+dd {{ margin: 0; overflow-wrap: anywhere; }}
+table {{ border-collapse: collapse; margin: 8px 0; }}
+th, td {{ text-align: left; padding: 5px 14px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }}
+th {{ font-size: 13px; color: var(--soft); font-weight: 600; }}
+td.number, th.number {{ text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }}
+td.name {{ font-family: ui-monospace, Consolas, monospace; font-size: 13px; overflow-wrap: anywhere; }}
+.bar {{ display: inline-block; width: 120px; height: 11px; background: #eef1f4; vertical-align: -1px; }}
+.bar i {{ display: block; height: 100%; background: {SKY}; }}
+table.grid td {{ text-align: center; padding: 4px 8px; border: 1px solid #fff; font-variant-numeric: tabular-nums; }}
+.cards {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(270px, 1fr)); gap: 14px; }}
+.card {{ border: 1px solid var(--line); border-radius: 6px; overflow: hidden; background: #fff; }}
+.card svg {{ display: block; width: 100%; max-height: 300px; background: #f3f5f7; }}
+.frame {{ fill: #e9edf0; stroke: {GREY}; }}
+svg text {{ font: 600 11px system-ui, sans-serif; paint-order: stroke; stroke: #fff; stroke-width: 3px; }}
+.card .body {{ padding: 9px 12px 11px; overflow-wrap: anywhere; }}
+.card dl {{ margin: 0; }}
+.card dt {{ font-size: 12px; margin-top: 5px; }}
+.mark {{ font-weight: 700; }}
+.head {{ display: flex; justify-content: space-between; gap: 8px; font-size: 13px; }}
+.gold {{ border-bottom: 2px solid var(--gold); }}
+.predicted {{ border-bottom: 2px dashed var(--predicted); }}
+ol.choices {{ margin: 6px 0 0; padding-left: 22px; }}
+details {{ margin: 10px 0; }}
+summary {{ cursor: pointer; font-weight: 600; }}
+@media print {{ .card {{ break-inside: avoid; }} }}
+"""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A split, on one track of regions.
+
+    Args:
+        heading: which.
+        figures: as the metrics return them.
+        judged: its predictions.
+        remarks: lines to say before anything else.
+    """
+
+    heading: str
+    figures: Mapping[str, Any]
+    judged: Sequence[Judged] = ()
+    remarks: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a page shows.
+
+    Args:
+        title: its title.
+        about: what was scored, on what: (name, text).
+        parts: the measured splits.
+        pictures: image id -> the image; of others an empty frame is drawn.
+        sizes: image id -> width and height in pixels, for the frames.
+        seed: of the predictions that are drawn.
+    """
+
+    title: str
+    about: Sequence[tuple[str, str]]
+    parts: Sequence[Measured]
+    pictures: Mapping[str, Picture] = field(default_factory=dict)
+    sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    seed: int = 0
+
+
+def shown_images(judged: Sequence[Judged], seed: int) -> list[str]:
+    """The ids of the images that a report with these predictions shows."""
+    chosen = [one for items in by_group(judged).values() for s in choose(items, seed) for one in s.items]
+    return list(dict.fromkeys(one.image_id for one in chosen))
+
+
+def build_report(report: Report) -> str:
+    """The page, whole; everything in it that comes from data is escaped."""
+    about = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in report.about)
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(report.title)}</title><style>{STYLE}</style></head>\n<body><h1>{escape(report.title)}</h1>"
+        f'<dl class="about">{about}</dl>\n'
+        + "\n".join(_part(part, report) for part in report.parts)
+        + "\n</body></html>\n"
+    )
+
+
+def _part(part: Measured, report: Report) -> str:
+    groups = by_group(part.judged)
+    plain = {name: baselines(items) for name, items in groups.items()}
+    return "\n".join(
+        [
+            f"<h2>{escape(part.heading)}</h2>",
+            *(f"<p>{escape(line)}</p>" for line in part.remarks),
+            _figures(to_figures(part.figures, plain)),
+            *(_grid(grid) for grid in to_grids(part.figures)),
+            *(_group(name, items, report, len(groups) > 1) for name, items in groups.items()),
+        ]
+    )
+
+
+# Figures
+
+
+def _figures(figures: Sequence[Figure]) -> str:
+    if not figures:
+        return "<p>No figure: what is right is not known here.</p>"
+    head = ("figure", "", "", *BASELINE_NAMES.values(), "counted", "what it says")
+    return _table(head, [_figure(figure) for figure in figures], numbers=(1, 3, 4, 5))
+
+
+def _figure(figure: Figure) -> list[str]:
+    share = isinstance(figure.value, float) and 0 <= figure.value <= 1
+    beside = [_share(figure.baselines.get(name)) for name in BASELINE_NAMES]
+    value = _share(figure.value) if isinstance(figure.value, float) else str(figure.value)
+    count = "" if figure.count is None else str(figure.count)
+    return [escape(figure.name), value, _bar(figure.value) if share else "", *beside, count, escape(figure.meaning)]
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int]) -> str:
+    """A table of cells that are HTML already."""
+    last = len(head) - 1
+
+    def row(cells: Sequence[str], tag: str) -> str:
+        kinds = ["number" if n in numbers else "name" if n == 0 else "meaning" * (n == last) for n in range(len(head))]
+        return "".join(f'<{tag} class="{kind}">{cell}</{tag}>' for cell, kind in zip(cells, kinds, strict=True))
+
+    body = "".join(f"<tr>{row(cells, 'td')}</tr>" for cells in rows)
+    return f"<table><tr>{row(head, 'th')}</tr>{body}</table>"
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def _bar(share: float) -> str:
+    return f'<span class="bar"><i style="width:{100 * min(max(share, 0.0), 1.0):.1f}%"></i></span>'
+
+
+def _grid(grid: Grid) -> str:
+    head = "<th></th>" + "".join(f"<th>head {n + 1}</th>" for n in range(len(grid.values[0])))
+    rows = "".join(
+        f"<tr><th>layer {n + 1}</th>" + "".join(_cell(value) for value in row) + "</tr>"
+        for n, row in enumerate(grid.values)
+    )
+    table = f'<table class="grid"><tr>{head}</tr>{rows}</table>'
+    return f"<details><summary>{escape(grid.name)}</summary>{table}</details>"
+
+
+def _cell(value: float) -> str:
+    share = min(max(value, 0.0), 1.0)
+    ink = "#fff" if share > 0.55 else "#1b1f24"
+    return f'<td style="background:rgba(0,114,178,{share:.2f});color:{ink}">{value:.2f}</td>'
+
+
+# Groups
+
+
+def _group(name: str, items: Sequence[Judged], report: Report, headed: bool) -> str:
+    kinds = list(dict.fromkeys(kind for item in items for kind in item.kinds))
+    selections = choose(items, report.seed)
+    parts = [f"<h3>{escape(name)}</h3>"] if headed else []
+    parts += [_kinds(kind, by_kind(items, kind)) for kind in kinds]
+    parts += [_selection(selection, report) for selection in selections]
+    return "\n".join(parts)
+
+
+def _kinds(name: str, found: Mapping[str, Sequence[Judged]]) -> str:
+    """How each kind of thing is scored, most frequent kinds first."""
+    if not found:
+        return ""
+    rows = []
+    for kind, items in list(found.items())[:MOST_KINDS]:
+        score, best = mean_score(items), baselines(items).get("majority")
+        rows.append([escape(kind), str(len(items)), _share(score), _bar(score or 0.0), _share(best)])
+    left = len(found) - len(rows)
+    rest = f'<p class="rule">{left} rarer ones are left out.</p>' if left else ""
+    table = _table((escape(name), "count", "score", "", BASELINE_NAMES["majority"]), rows, numbers=(1, 2, 4))
+    return f"<details open><summary>By {escape(name)}</summary>{table}{rest}</details>"
+
+
+def _selection(selection: Selection, report: Report) -> str:
+    cards = "".join(_card(item, report) for item in selection.items)
+    rule = f'<p class="rule">{escape(selection.rule)}</p>'
+    return f'<h4>{escape(selection.heading)}</h4>{rule}<div class="cards">{cards}</div>'
+
+
+def _card(item: Judged, report: Report) -> str:
+    picture = report.pictures.get(item.image_id) or empty_frame(*report.sizes.get(item.image_id, (4, 3)))
+    seen = bool(item.boxes) or bool(picture.source)
+    image = draw(picture, item.boxes, f"image {item.image_id}") if seen else ""
+    texts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in item.texts)
+    told = "" if item.choices else _told(item)
+    choices = f'<ol class="choices">{"".join(map(_choice, item.choices))}</ol>' if item.choices else ""
+    return (
+        f'<article class="card">{image}<div class="body">{_head(item)}<dl>{texts}{told}</dl>{choices}</div></article>'
+    )
+
+
+def _head(item: Judged) -> str:
+    mark = "✓ right" if item.right else "✗ wrong"
+    if item.score is not None and 0 < item.score < 1:
+        mark += f", score {item.score:.2f}"
+    sure = f"probability {item.confidence:.2f}" if item.confidence else ""
+    return f'<div class="head"><span class="mark">{mark}</span><span class="count">{sure}</span></div>'
+
+
+def _told(item: Judged) -> str:
+    said = f'<dt>predicted</dt><dd><span class="predicted">{escape(item.predicted)}</span></dd>'
+    return said + f'<dt>gold</dt><dd><span class="gold">{escape(item.gold)}</span></dd>'
+
+
+def _choice(choice: Any) -> str:
+    marks = [name for name, holds in (("gold", choice.gold), ("predicted", choice.predicted)) if holds]
+    text = escape(choice.text)
+    for name in marks:
+        text = f'<span class="{name}">{text}</span>'
+    return f"<li>{text}{' — ' + ', '.join(marks) if marks else ''}</li>"

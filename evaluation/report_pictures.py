@@ -1,0 +1,86 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Images with boxes inside a page: embedded, scaled down, the boxes drawn over them."""
+
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from PIL import Image
+
+from .failures import GOLD, MEANT, PREDICTED, Box
+from .figure_style import BLUE, GREEN, VERMILLION
+
+LONGEST = 420  # pixels of the longer side
+QUALITY = 80
+# Role -> colour and dashes; what the colour says, the dashes say a second time.
+STYLES = {GOLD: (BLUE, ""), PREDICTED: (VERMILLION, "7 4"), MEANT: (GREEN, "2 3")}
+TEXT_HEIGHT = 11
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image of a report.
+
+    Args:
+        width, height: of the drawing, in its units; the image's sides, scaled down.
+        source: the image as a data URI; empty for an empty frame.
+    """
+
+    width: int
+    height: int
+    source: str = ""
+
+
+def embed(image: Image.Image, longest: int = LONGEST) -> Picture:
+    """The image scaled down to at most `longest` pixels a side, as a JPEG inside the page."""
+    small = image.convert("RGB")
+    small.thumbnail((longest, longest))
+    written = io.BytesIO()
+    small.save(written, "JPEG", quality=QUALITY)
+    data = base64.b64encode(written.getvalue()).decode("ascii")
+    return Picture(*small.size, f"data:image/jpeg;base64,{data}")
+
+
+def empty_frame(width: int, height: int, longest: int = LONGEST) -> Picture:
+    """The frame of an image that is not at hand, with its proportions."""
+    factor = longest / max(width, height, 1)
+    return Picture(max(1, round(width * factor)), max(1, round(height * factor)))
+
+
+def draw(picture: Picture, boxes: Sequence[Box], title: str) -> str:
+    """The picture and its boxes as one SVG element.
+
+    Args:
+        picture: what the boxes lie on.
+        boxes: with corners divided by the image's sides; those drawn last lie above.
+        title: read aloud in the picture's place.
+    """
+    width, height = picture.width, picture.height
+    below = f'<image href="{escape(picture.source)}" width="{width}" height="{height}"/>' if picture.source else ""
+    frame = f'<rect class="frame" width="{width}" height="{height}"/>'
+    drawn = "".join(_box(box, width, height) for box in boxes)
+    return (
+        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}">'
+        f"<title>{escape(title)}</title>{frame}{below}{drawn}</svg>"
+    )
+
+
+def _box(box: Box, width: int, height: int) -> str:
+    x1, y1, x2, y2 = (v * side for v, side in zip(box.corners, (width, height) * 2, strict=True))
+    colour, dashes = STYLES[box.role]
+    shape = f'x="{x1:.1f}" y="{y1:.1f}" width="{max(x2 - x1, 0):.1f}" height="{max(y2 - y1, 0):.1f}"'
+    # A white line below keeps the coloured one visible on any image.
+    under = f'<rect {shape} fill="none" stroke="#fff" stroke-width="5" stroke-opacity=".8"/>'
+    over = f'<rect {shape} fill="none" stroke="{colour}" stroke-width="2.5" stroke-dasharray="{dashes}"/>'
+    return under + over + (_label(box, x1, y1, y2, colour, height) if box.label else "")
+
+
+def _label(box: Box, x1: float, y1: float, y2: float, colour: str, height: int) -> str:
+    """Above the box; inside where there is no room. A predicted one stands below, clear of the gold one's."""
+    below = box.role == PREDICTED
+    y = y2 + TEXT_HEIGHT + 2 if below else y1 - 4
+    if not TEXT_HEIGHT <= y <= height - 2:
+        y = y2 - 5 if below else y1 + TEXT_HEIGHT + 2
+    return f'<text x="{x1 + 2:.1f}" y="{y:.1f}" fill="{colour}">{escape(box.label)}</text>'

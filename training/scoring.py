@@ -1,0 +1,169 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Scores a saved checkpoint, or a file of answers, on prepared data: the figures of training and every prediction."""
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import datasets
+from transformers import AutoConfig
+
+from attention_supervision import get_method, supervised_implementation
+from dataset_scripts.vqa_v2 import read_predictions
+from evaluation.attention_grounding import AttentionGrounding
+from evaluation.failures import Judged
+from evaluation.judges import JUDGES, Judge, JudgeContext, judge_answer, with_scores
+from evaluation.vqa_accuracy import VQAAccuracy, score_questions
+from modeling import VLBertConfig
+from tasks import TASKS, Task
+
+from .checkpoint import MANIFEST, is_complete
+from .data import Collator
+from .recipe import Model, Recipe
+from .setup import Prepared, check_pixels, check_width, load_model, make_processor, training_arguments
+from .trainer import GroundingTrainer
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A split on one track: its figures, its predictions, the task's items (for the official file)."""
+
+    split: str
+    track: str
+    figures: dict[str, Any]
+    judged: list[Judged]
+    items: Mapping[str, list]
+
+    @property
+    def name(self) -> str:
+        """What its files end in."""
+        return "_".join(filter(None, (self.split, self.track)))
+
+
+def read_config(checkpoint: str, task: Task) -> Any:
+    """The configuration of a checkpoint that has the task's head.
+
+    Raises:
+        ValueError: there is none, it is incomplete, of another family, or has another head.
+    """
+    if Path(checkpoint, MANIFEST).is_file() and not is_complete(checkpoint):
+        raise ValueError(f"{checkpoint}: the checkpoint is incomplete or was changed: copy or train it again")
+    try:
+        config = AutoConfig.from_pretrained(checkpoint)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{checkpoint}: no checkpoint: {str(error).splitlines()[0]}") from error
+    if config.model_type != VLBertConfig.model_type:
+        raise ValueError(
+            f"{checkpoint}: a checkpoint of the family {config.model_type!r}, expected {VLBertConfig.model_type!r}: "
+            "one that train.py saved, or a converted one (python -m modeling.convert)"
+        )
+    found, wanted = (config.architectures or ["no task's model"])[0], task.model_class.__name__
+    if found != wanted:
+        fits = [name for name, other in TASKS.items() if other.model_class.__name__ == found]
+        hint = f"give --task {fits[0]}" if fits else "give a checkpoint of this task"
+        raise ValueError(f"{checkpoint}: holds {found}, but the task {task.name} needs {wanted}: {hint}")
+    return config
+
+
+def make_scorer(recipe: Recipe, checkpoint: str, data: Prepared, directory: str) -> GroundingTrainer:
+    """The Trainer that measures; it trains nothing.
+
+    Raises:
+        ValueError: region features of another width, or pixels where the model reads features.
+    """
+    task, source = TASKS[recipe.task], Model(source=checkpoint)
+    processor = make_processor(source)
+    model, missing = load_model(task.model_class, source)
+    if missing:
+        raise ValueError(f"{checkpoint}: weights are missing, such as {min(missing)}: copy or train it again")
+    if data.images is not None or data.regions is not None:
+        check_pixels(model, data.images)
+    for name, table in tables(data).items():
+        if data.images is None:
+            check_width(model, processor, name or str(recipe.data.regions), table.feature_size)
+    task = task.configure(task, data.options, model.config)
+    model.set_attn_implementation(supervised_implementation(model))
+    collator = Collator(
+        task, processor, data.regions, recipe.seed, texts=data.texts, images=data.images, options=data.options
+    )
+    return GroundingTrainer(
+        model,
+        training_arguments(recipe, Path(directory)),
+        data_collator=collator,
+        processing_class=processor,
+        task=task,
+        method=get_method("none"),
+        metrics=task.metrics,
+    )
+
+
+def tables(data: Prepared) -> dict[str, Any]:
+    """Track -> its regions; without tracks the one table under an empty name."""
+    return dict(data.tracks) or ({"": data.regions} if data.regions is not None else {})
+
+
+def score_splits(checkpoint: str, recipe: Recipe, data: Prepared) -> Iterator[Scored]:
+    """Every split on every track."""
+    with tempfile.TemporaryDirectory() as directory:
+        trainer = make_scorer(recipe, checkpoint, data, directory)
+        for split, rows in data.splits.items():
+            for track, regions in (tables(data) or {"": None}).items():
+                yield _score(trainer, split, track, rows, regions)
+
+
+def _score(trainer: Any, split: str, track: str, rows: Any, regions: Any) -> Scored:
+    task = trainer.task
+    judge = Judge(JUDGES[task.name], rows, _context(trainer, rows, regions))
+    grounded = regions is not None and "phrase_mask" in task.model_inputs
+    trainer.metrics = lambda: [*task.metrics(), *([AttentionGrounding()] if grounded else []), judge]
+    said = f"evaluate {split}" + (f", {track}" if track else "")
+    figures, items = trainer.measure(rows, said, items=True, regions=regions)
+    return Scored(split, track, figures, with_scores(judge.judged, items), items)
+
+
+def _context(trainer: Any, rows: Any, regions: Any) -> JudgeContext:
+    labels = {name: each.names for name, each in _class_labels(rows.features)}
+    # Several tables are read as one; their detectors are the same where classes mean anything.
+    table = getattr(regions, "tables", [regions])[0]
+    detector = {} if table is None else table.provenance.get("detector")
+    names = detector.get("label_names") or [] if isinstance(detector, Mapping) else []
+    background = getattr(trainer.data_collator.options, "background", True)
+    return JudgeContext(trainer.model.config, trainer.processing_class.tokenizer, labels, names, background)
+
+
+def _class_labels(features: Any) -> Iterator[tuple[str, datasets.ClassLabel]]:
+    """Every class column, nested ones by their last name."""
+    for name, kind in features.items():
+        if isinstance(kind, datasets.ClassLabel):
+            yield name, kind
+        elif isinstance(getattr(kind, "feature", None), dict):
+            yield from _class_labels(kind.feature)
+
+
+# Predictions without a model
+
+
+def score_file(path: Path, split: str, rows: Any) -> Scored:
+    """An official file of answers.
+
+    Raises:
+        ValueError: it leaves out questions of the split, answers one twice, or one that is not in it.
+    """
+    answers = read_predictions(path)
+    if not any(rows["answers"]):
+        raise ValueError(f"the split {split} has no human answers: only the evaluation server scores it")
+    references = dict(zip(rows["example_id"], rows["answers"], strict=True))
+    score_questions(answers, references, str(path))
+    judged = [judge_answer(row, answers[row["example_id"]]) for row in rows]
+    kinds = (
+        {"answer_types": [kind.replace("/", "_") for kind in rows["answer_type"]]} if any(rows["answer_type"]) else {}
+    )
+    predicted = [one.predicted for one in judged]
+    figures = VQAAccuracy().compute(predictions=predicted, references=list(rows["answers"]), **kinds)
+    named = {
+        f"vqa_{k.removeprefix('vqa_accuracy_')}_accuracy" if k != "vqa_accuracy" else k: v for k, v in figures.items()
+    }
+    items = {"example_id": list(rows["example_id"]), "image_id": list(rows["image_id"]), "answer": predicted}
+    return Scored(split, "", {**named, "vqa_count": len(judged)}, judged, items)
