@@ -76,6 +76,19 @@ def test_text_alone_and_rows_of_text_alone_need_no_image():
     torch.testing.assert_close(nothing.text_hidden_state[2], expected.text_hidden_state[2], **CLOSE)
 
 
+@pytest.mark.parametrize("back_end", ["eager", "sdpa", "flex_attention"])
+def test_a_back_end_of_the_whole_model_is_set_and_asked_for(back_end):
+    model, inputs = make_pixel_model(), make_inputs()
+    expected = model(**inputs)
+    model.set_attn_implementation(back_end)
+    assert model.config._attn_implementation == back_end
+    if back_end != "flex_attention":
+        torch.testing.assert_close(model(**inputs).text_hidden_state, expected.text_hidden_state, **CLOSE)
+    fields = {"region_feature_size": F, "vision_config": FastRCNNConfig(**VISION)}
+    asked = VLBertModel._from_config(tiny_config(**fields), attn_implementation=back_end)
+    assert asked.config._attn_implementation == back_end
+
+
 def test_training_reaches_the_pixel_network_except_its_frozen_stages():
     model, inputs = make_pixel_model(VLBertForPreTraining).train(), make_inputs()
     masked = torch.tensor([[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]).bool()
