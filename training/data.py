@@ -129,15 +129,15 @@ def _image(rows: Sequence[Mapping[str, Any]], message: str) -> str:
     return f"image {rows[int(counted[1])]['image_id']}: "
 
 
-def check_regions(rows: Any, regions: Any, empty_images: bool = False) -> None:
+def check_regions(splits: Sequence[Any], regions: Any, empty_images: bool = False) -> None:
     """Refuses rows whose image has no features, before training rather than in the middle of it.
 
     Args:
-        rows: of a split.
+        splits: the rows of each split.
         regions: the region table.
         empty_images: whether an image without features is one without detections; then some must have them.
     """
-    wanted = set(rows.unique("image_id"))
+    wanted = {image_id for rows in splits for image_id in rows.unique("image_id")}
     missing = sorted(wanted - set(regions.ids))
     if not missing:
         return
@@ -146,7 +146,7 @@ def check_regions(rows: Any, regions: Any, empty_images: bool = False) -> None:
     if len(missing) == len(wanted):
         known = ", ".join(repr(image_id) for image_id in regions.ids[:3])
         raise ValueError(
-            f"none of the {len(wanted)} images of a split has regions, such as {missing[0]!r}; the table holds ids "
+            f"none of the {len(wanted)} images of the rows has regions, such as {missing[0]!r}; the table holds ids "
             f"such as {known}: give the table of these images, or another data.options.image_id_format"
         )
 

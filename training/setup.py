@@ -80,10 +80,7 @@ def prepare_data(recipe: Recipe) -> Prepared:
         _check_columns(task, data, rows)
         seed = recipe.seed if data.limit_seed is None else data.limit_seed
         splits[name] = limit_rows(rows, data.limit.get(name), seed)
-        measured = [] if name == "train" else tracks.values()
-        for table in (*measured, *([] if measured and name != "validation" else [regions])):
-            if table is not None:
-                check_regions(splits[name], table, task.empty_images)
+    _check_tables(splits, regions, tracks, task.empty_images)
     splits["train"] = _train_rows(splits, data.train_splits)
     if recipe.training.get("train_sampling_strategy") == "group_by_length":
         splits["train"] = add_lengths(splits["train"], regions)
@@ -91,6 +88,15 @@ def prepare_data(recipe: Recipe) -> Prepared:
     with blame("options"):
         options = task.fit_options(given, splits)
     return Prepared(splits, regions, texts, data.images, {k: v for k, v in tracks.items() if v is not None}, options)
+
+
+def _check_tables(splits: Mapping[str, Any], regions: Any, tracks: Mapping[str, Any], empty_images: bool) -> None:
+    """Every table has the images of the splits that are read with it."""
+    trained = [rows for name, rows in splits.items() if name in ("train", "validation") or not tracks]
+    measured = [rows for name, rows in splits.items() if name != "train"]
+    for table, rows in ((regions, trained), *((track, measured) for track in tracks.values())):
+        if table is not None:
+            check_regions(rows, table, empty_images)
 
 
 def _train_rows(splits: Mapping[str, datasets.Dataset], names: Sequence[str]) -> datasets.Dataset:
@@ -125,7 +131,8 @@ def _built(name: str, options: Mapping[str, Any], **places: Any) -> dict[str, da
     builder_class = BUILDERS[name]
     known = [*_fields(builder_class.BUILDER_CONFIG_CLASS), *inspect.signature(datasets.DatasetBuilder).parameters]
     check_names(options, known, "data.options.")
-    builder = builder_class(**places, **options)
+    with blame("data.options"):
+        builder = builder_class(**places, **options)
     builder.download_and_prepare()
     return dict(builder.as_dataset())
 
