@@ -201,8 +201,10 @@ def _kinds(name: str, found: Mapping[str, Sequence[Judged]]) -> str:
         return ""
     rows = []
     for kind, items in list(found.items())[:MOST_KINDS]:
-        score, best = mean_score(items), baselines(items).get("majority")
-        rows.append([escape(kind), str(len(items)), _share(score), _bar(score or 0.0), _share(best)])
+        score, best = mean_score(items), baselines(items).get("majority", 0.0)
+        # Of a kind that has one right answer, naming it always is no baseline.
+        usual = "" if best in (0.0, 1.0) else _share(best)
+        rows.append([escape(kind), str(len(items)), _share(score), _bar(score or 0.0), usual])
     left = len(found) - len(rows)
     rest = f'<p class="rule">{left} rarer ones are left out.</p>' if left else ""
     table = _table((escape(name), "count", "score", "", BASELINE_NAMES["majority"]), rows, numbers=(1, 2, 4))

@@ -24,7 +24,7 @@ class Picture:
     """An image of a report.
 
     Args:
-        width, height: of the drawing, in its units; the image's sides, scaled down.
+        width, height: of the drawing, in its units, so that lines and letters have one size in every image.
         source: the image as a data URI; empty for an empty frame.
     """
 
@@ -40,7 +40,8 @@ def embed(image: Image.Image, longest: int = LONGEST) -> Picture:
     written = io.BytesIO()
     small.save(written, "JPEG", quality=QUALITY)
     data = base64.b64encode(written.getvalue()).decode("ascii")
-    return Picture(*small.size, f"data:image/jpeg;base64,{data}")
+    frame = empty_frame(*image.size, longest)
+    return Picture(frame.width, frame.height, f"data:image/jpeg;base64,{data}")
 
 
 def empty_frame(width: int, height: int, longest: int = LONGEST) -> Picture:

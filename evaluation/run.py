@@ -29,6 +29,7 @@ from typing import Any
 import yaml
 from transformers.utils import logging
 
+from dataset_scripts.vqa_v2 import read_predictions
 from evaluation.html_report import Measured, Report, build_report, shown_images
 from evaluation.report_pictures import Picture, embed
 from processing.open_images import open_image
@@ -105,8 +106,15 @@ def task_options(asked: argparse.Namespace, config: Any, grounded: bool) -> dict
     if asked.task == "pretraining" and config is not None:
         return {"relationship": config.relationship_head, "regions": grounded}
     if asked.task == "vqa":
-        return {"answers": [] if config is None else list(config.answers)}
+        return {"answers": _given_answers(Path(asked.predictions)) if config is None else list(config.answers)}
     return QUIET.get(asked.task, {})
+
+
+def _given_answers(path: Path) -> list[str]:
+    answers = sorted(set(read_predictions(path).values()))
+    if not answers:
+        raise ValueError(f"{path}: no answers: expected a list of objects with question_id and answer")
+    return answers
 
 
 def check_asked(asked: argparse.Namespace) -> None:
