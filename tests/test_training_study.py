@@ -168,7 +168,7 @@ def test_more_rows_and_seeds_keep_what_is_there(study):
     run_study(study("rows=all", "seeds=[2,3]"), experiment)
     assert not [name for name in experiment.names if name.startswith(("start", "original/seed2", "direct/seed2"))]
     assert {"faulty/start", "none/seed2/vqa", "original/seed3/vqa"} < set(experiment.names)
-    assert len(experiment.names) == len(set(experiment.names)) == 1 + 5 * 3 + 3 * 3 - 2 * 1
+    assert len(experiment.names) == len(set(experiment.names)) == (2 + 3) + 2 * (3 + 3) + (1 + 2 * 3)
 
 
 def test_a_change_refuses_the_cells_below_it_and_overwrite_trains_them_again(study):
@@ -186,9 +186,8 @@ def test_a_change_refuses_the_cells_below_it_and_overwrite_trains_them_again(stu
 def test_a_plan_writes_nothing(study, tmp_path, capsys):
     run_study(study("plan=true"), Experiment())
     lines = capsys.readouterr().out
-    assert "0 of 11 cells finished" in lines and "direct/seed2/refs     missing" in lines.replace(
-        "  missing", " missing"
-    )
+    assert "0 of 11 cells finished" in lines
+    assert ["direct/seed2/refs", "missing"] in map(str.split, lines.split("\n"))
     assert not (tmp_path / "run").exists()
 
 

@@ -144,6 +144,7 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
             raise RecipeError(f"{source}: extends can't be given on the command line, found {section['extends']!r}")
     sections = build(_Sections, content, source, "")
     _check_sections(sections, source)
+    original = _recipe(_original(sections), source, "original.")
     known = {name: _row(name, row, sections, source) for name, row in sections.known_rows.items()}
     study = Study(
         name=sections.study,
@@ -152,7 +153,7 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
         seeds=_seeds(sections.seeds, source),
         rows=_rows(sections, source),
         known_rows=known,
-        original=_recipe(_original(sections), source, "original."),
+        original=original,
         checkpoint=sections.original.get("checkpoint"),
         downstream={
             name: _downstream(name, section, sections, source) for name, section in sections.downstream.items()
