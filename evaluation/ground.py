@@ -22,6 +22,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,8 @@ def find_regions(options: argparse.Namespace, image: Image.Image, config: Any) -
     """
     image_id, reads_pixels = Path(options.image).stem, getattr(config, "vision_config", None) is not None
     if options.regions is not None:
+        if reads_pixels:  # its own features, of the table's boxes
+            return replace(_from_table(options.regions, image_id), features=None)
         _check_width(RegionTable.open(options.regions).feature_size, config, options.regions)
         return _from_table(options.regions, image_id)
     if reads_pixels == (options.features is not None):

@@ -14,7 +14,8 @@ from evaluation import caption_phrases
 from evaluation.caption_phrases import Phrase, content_words, find_phrases
 from evaluation.ground import main
 from evaluation.grounded_captions import choose_layers
-from modeling import VLBertModel
+from modeling import FastRCNNConfig, VLBertModel
+from processing import FastRCNNImageProcessor, VLBertProcessor
 from tests.test_processing_extraction import save_backbone
 from tests.tiny_detectors import save_detector
 from tests.tiny_vgp import FEATURE_SIZE, tiny_model, tiny_processor
@@ -85,6 +86,24 @@ def test_boxes_ground(files, capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["regions"] == 2 and found["layers"] == [1] and found["head"] is None
     assert {tuple(one["box"]) for one in found["grounding"]} <= {(0, 0, 40, 30), (20, 15, 80, 60)}
+
+
+def test_a_model_that_reads_pixels_takes_boxes_alone_from_a_table(files, tmp_path, capsys):
+    """Whatever the width of the table's features; the same as with the boxes in a file."""
+    vision = FastRCNNConfig(embedding_size=4, hidden_sizes=[4, 4, 4, 8], depths=[1, 1, 1, 1], roi_size=2)
+    tiny_model(region_feature_size=8, vision_config=vision).save_pretrained(tmp_path / "pixels")
+    processor = VLBertProcessor(
+        tiny_processor().tokenizer, FastRCNNImageProcessor({"shortest_edge": 32, "longest_edge": 48})
+    )
+    processor.save_pretrained(tmp_path / "pixels")
+    pixels = [[x1 * 80, y1 * 60, x2 * 80, y2 * 60] for x1, y1, x2, y2 in BOXES]
+    (tmp_path / "boxes.json").write_text(json.dumps({"dog": pixels}))
+    found = []
+    for source in (("--regions", files / "table"), ("--boxes", tmp_path / "boxes.json")):
+        assert run(files, *source, "--json", model=tmp_path / "pixels") == 0
+        grounding = json.loads(capsys.readouterr().out)["grounding"]
+        found.append([(one["region"], one["share"]) for one in grounding])
+    assert found[0] == [(region, pytest.approx(share, abs=1e-5)) for region, share in found[1]]
 
 
 @pytest.mark.parametrize(
