@@ -5,13 +5,12 @@ import json
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -19,49 +18,13 @@ from dataset_scripts.errors import DataError, MissingFileError
 from dataset_scripts.extract_regions import main
 from dataset_scripts.image_files import ImageFile, list_images
 from dataset_scripts.region_boxes import read_boxes
-from dataset_scripts.region_extraction_run import PARTS, extract_table
+from dataset_scripts.region_extraction_run import PARTS
 from dataset_scripts.region_table import RegionTable
+from tests.stub_extractor import Extractor, extract
 from tests.test_processing_extraction import save_backbone
 from tests.tiny_detectors import save_detector
 
 ROOT = Path(__file__).resolve().parents[1]
-
-
-class Extractor:
-    """Regions that depend on the image alone: its first pixel says how many there are and what they hold."""
-
-    batch_size = 1
-
-    def __init__(self, slow=0.0, **provenance):
-        self.slow = slow
-        self.provenance = {"detector": {"name": "stub"}, "options": {"max_regions": 9}, **provenance}
-
-    def extract(self, images, image_ids=None):
-        time.sleep(self.slow * len(images))
-        return [self._regions(image) for image in images]
-
-    def _regions(self, image):
-        value = np.asarray(image)[0, 0, 0]
-        if value == 255:
-            raise ValueError("this picture is too bright")
-        count = 1 + value % 3
-        return SimpleNamespace(
-            width=image.width,
-            height=image.height,
-            boxes=np.tile(np.float32([0, 0, 0.5, 1]), (count, 1)),
-            features=np.full((count, 4), float(value), np.float32),
-            classes=np.zeros(count, np.int32),
-            scores=np.ones(count, np.float32),
-            class_probs=None,
-        )
-
-
-def read(path):
-    try:
-        with Image.open(path) as image:
-            return image.convert("RGB")
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error})") from error
 
 
 @pytest.fixture
@@ -74,12 +37,6 @@ def save_photos(folder, count):
     for number in range(count):
         Image.new("RGB", (6, 4), (number, 0, 0)).save(folder / f"{number:03d}.png")
     return folder
-
-
-def extract(photos, output, extractor=None, **options):
-    return extract_table(
-        list_images(photos), extractor or Extractor(), output, read, source="photos", progress=False, **options
-    )
 
 
 def assert_whole(output, count):
@@ -257,39 +214,45 @@ def test_another_number_of_processes_goes_on(tmp_path):
 
 SCRIPT = """
 import sys
-from tests.test_data_extract_regions import Extractor, extract
+from tests.stub_extractor import Extractor, extract
 extract(sys.argv[1], sys.argv[2], Extractor(slow=float(sys.argv[3])))
 """
 
 
-def launch(tmp_path, photos, output, slow):
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    command = ["-m", "torch.distributed.run", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
-    command += ["--nproc_per_node", "2", str(script), str(photos), str(output), str(slow)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [sys.executable, *command], env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+def launch(photos, output, slow):
+    """Two processes with the variables that torchrun and accelerate give to theirs."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    shared = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2"}
+    shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    command = [sys.executable, "-c", SCRIPT, str(photos), str(output), str(slow)]
+    return [
+        subprocess.Popen(
+            command,
+            env={**os.environ, **shared, "RANK": rank, "LOCAL_RANK": rank},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in ("0", "1")
+    ]
 
 
-def test_two_processes_killed_and_finished_by_two_and_by_one(tmp_path):
+def test_two_processes_killed_and_finished_by_two(tmp_path):
     photos, output = save_photos(tmp_path / "photos", 40), tmp_path / "out"
-    launched = launch(tmp_path, photos, output, 0.2)
+    launched = launch(photos, output, 0.2)
     deadline = time.monotonic() + 400
     while len([path for path in output.rglob("regions-*.arrow") if path.stat().st_size > 2000]) < 2:
-        assert launched.poll() is None and time.monotonic() < deadline, launched.stderr.read()[-3000:]
+        alive = all(process.poll() is None for process in launched)
+        assert alive and time.monotonic() < deadline, [process.communicate()[1][-2000:] for process in launched]
         time.sleep(0.02)
-    os.killpg(launched.pid, signal.SIGKILL)
-    for path in Path("/proc").glob("[0-9]*/cmdline"):  # the workers have sessions of their own
-        if str(tmp_path / "script.py").encode() in (path.read_bytes() if path.exists() else b""):
-            os.kill(int(path.parent.name), signal.SIGKILL)
-    launched.wait()
-    launched.stderr.close()
+    for process in launched:
+        process.kill()
+        process.communicate()
     assert not (output / "regions.json").exists()
-    again = launch(tmp_path, photos, output, 0)
-    error = again.communicate(timeout=400)[1]
-    assert again.returncode == 0, error[-3000:]
+    for process in launch(photos, output, 0):
+        error = process.communicate(timeout=400)[1]
+        assert process.returncode == 0, error[-3000:]
     assert_whole(output, 40)
 
 
