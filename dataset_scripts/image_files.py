@@ -56,9 +56,10 @@ def _listed(source: Path, number: int, line: str) -> ImageFile:
 
 def _check_distinct(source: Path, images: Iterable[ImageFile]) -> None:
     paths: dict[str, Path] = {}
+    folder = source if source.is_dir() else source.parent  # both names are to be seen, however long its path
     for image in images:
         if image.image_id in paths:
-            found = f"{paths[image.image_id]} and {image.path}"
+            found = " and ".join(os.path.relpath(path, folder) for path in (paths[image.image_id], image.path))
             hint = "name the images in a list: one a line, id, tab, path"
             raise DataError(
                 "two images have one id", file=source, where=f"id {image.image_id}", found=found, hint=hint

@@ -44,10 +44,10 @@ def read_boxes(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
 
 def _json_object(path: Path) -> Iterator[tuple[str, str, Any]]:
     try:
-        pairs = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=list)
+        pairs = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=tuple)
     except (ValueError, RecursionError) as error:
         raise DataError("not JSON", file=path, found=str(error), expected=_EXPECTED) from error
-    if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
+    if not isinstance(pairs, tuple):
         raise DataError("not an object", file=path, expected=_EXPECTED)
     for image_id, record in pairs:
         yield f"image {image_id}", image_id, record
@@ -59,16 +59,16 @@ def _json_lines(path: Path) -> Iterator[tuple[str, str, Any]]:
             continue
         where = f"line {number}"
         try:
-            pairs = json.loads(line, object_pairs_hook=list)
+            pairs = json.loads(line, object_pairs_hook=tuple)
             image_id = dict(pairs)["image_id"]
         except (ValueError, RecursionError, KeyError, TypeError) as error:
             raise DataError("not a record", file=path, where=where, found=line, expected=_EXPECTED) from error
-        yield where, str(image_id), [pair for pair in pairs if pair[0] != "image_id"]
+        yield where, str(image_id), tuple(pair for pair in pairs if pair[0] != "image_id")
 
 
 def _checked(path: Path, where: str, record: Any) -> dict[str, Any]:
-    """A record with its boxes as an array; objects come as lists of pairs, so that repeated keys show."""
-    is_object = isinstance(record, list) and bool(record) and all(isinstance(pair, tuple) for pair in record)
+    """A record with its boxes as an array; objects come as tuples of pairs, so that repeated keys show."""
+    is_object = isinstance(record, tuple)
     fields = dict(record) if is_object else {"boxes": record}
     if "boxes" not in fields or set(fields) - _KEYS or (is_object and len(fields) < len(record)):
         raise DataError("not a record of boxes", file=path, where=where, found=fields, expected=_EXPECTED)

@@ -286,9 +286,11 @@ def test_lists_of_images_that_are_refused(tmp_path):
         (tmp_path / "list").write_text(text)
         with pytest.raises(DataError, match=problem):
             list_images(tmp_path / "list")
-    (tmp_path / "list").write_text("x/1.png\ny/1.jpg\n")
-    with pytest.raises(DataError, match=r"id 1: two images have one id.*x/1\.png.*y/1\.jpg"):
-        list_images(tmp_path / "list")
+    folder = tmp_path / ("long" * 40)
+    folder.mkdir()
+    (folder / "list").write_text("x/1.png\ny/1.jpg\n")
+    with pytest.raises(DataError, match=r"id 1: two images have one id.*'x/1\.png and y/1\.jpg'"):
+        list_images(folder / "list")
 
 
 def test_boxes_as_json_and_as_lines(tmp_path):
@@ -311,6 +313,7 @@ def test_boxes_as_json_and_as_lines(tmp_path):
         ("b.json", '{"1": [[0, 0, 1]]}', "image 1: boxes are not numbers"),
         ("b.json", '{"1": "abcd"}', "image 1: boxes are not numbers"),
         ("b.json", '{"1": [[0,0,1,1]], "1": [[0,0,1,1]]}', "image id occurs twice"),
+        ("b.json", '{"1": {}}', "image 1: not a record of boxes"),
         ("b.json", '{"1": {"boxes": [[0,0,1,1]], "sizes": 3}}', "image 1: not a record of boxes"),
         ("b.json", '{"1": {"boxes": [[0,0,1,1]], "scores": [1, 2]}}', "not one score a box"),
         ("b.json", '{"1": {"boxes": [[0,0,1,1]], "labels": [1]}}', "not one label a box"),
