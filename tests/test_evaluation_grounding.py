@@ -42,10 +42,15 @@ def model_with(implementation):
     return model
 
 
+def given(batch):
+    """What the model reads of a batch."""
+    return {name: batch[name] for name in INPUTS if name in batch}
+
+
 @torch.no_grad()
 def eager_maps(batch):
     """(L, B, H, N, N) attention of the eager back end."""
-    outputs = model_with("eager")(**{name: batch[name] for name in INPUTS}, output_attentions=True)
+    outputs = model_with("eager")(**given(batch), output_attentions=True)
     return torch.stack(outputs.attentions)
 
 
@@ -55,7 +60,7 @@ def streamed(batches):
     model, metric = model_with("sdpa"), AttentionGrounding()
     model.set_attn_implementation(supervised_implementation(model))
     for batch in batches:
-        metric.update(model(**{name: batch[name] for name in INPUTS}, **metric.forward_kwargs(batch)), batch)
+        metric.update(model(**given(batch), **metric.forward_kwargs(batch)), batch)
     return metric.state()
 
 
