@@ -19,6 +19,7 @@ SKIPS = {
     "test_call_arguments_default_none": IN_SIGNATURE,
     "test_call_arguments_not_in_processor_kwargs": IN_SIGNATURE,
     "test_flat_kwarg_applied_when_modality_dict_lacks_it": IN_SIGNATURE,
+    "test_processor_text_has_no_visual": "calls with images alone; here they come with boxes or a detector",
 }
 
 
@@ -45,7 +46,7 @@ class VLBertProcessorTest(ProcessorTesterMixin, unittest.TestCase):
         return {"max_regions": 7, "region_feature_size": 16, "iou_threshold": 0.6}
 
     def test_model_input_names(self):
-        """Upstream calls with text and images; here regions and phrases make up the rest of the names."""
+        """Upstream calls with text and images; here regions, phrases, tags and an answer make up the other names."""
         processor = self.get_processor()
         phrases = [{"text": 0, "start": 0, "end": 5, "regions": [1]}, {"text": 0, "start": 6, "end": 11}]
         inputs = processor(
@@ -54,5 +55,7 @@ class VLBertProcessorTest(ProcessorTesterMixin, unittest.TestCase):
             region_boxes=[[0.1, 0.1, 0.5, 0.5], [0.2, 0.2, 0.9, 0.9]],
             phrases=phrases,
             phrase_pairs=[[0, 1]],
+            tags=[{"text": 0, "start": 0, "end": 5, "region": 1}],
+            layout="masked_answer",
         )
         self.assertSetEqual(set(inputs.keys()), set(processor.model_input_names))
