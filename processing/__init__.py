@@ -6,7 +6,8 @@ Importing this package makes `AutoProcessor` find the processors without `trust_
 
 from .check_processor_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
-from transformers import AutoImageProcessor, AutoProcessor
+from transformers import AutoProcessor
+from transformers.models.auto.image_processing_auto import AutoImageProcessor  # at top 5.4 wants torchvision for it
 
 from .grounded_batch import DroppedPhrase, GroundedBatch
 from .horizontal_flip import flip_boxes, flip_image, flip_phrases, swap_left_right, swap_left_right_spans

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from transformers import AutoConfig, AutoImageProcessor
+from transformers import AutoConfig
+from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 from .image_processing_fast_rcnn import FastRCNNImageProcessor, pad_pixels
 from .open_images import open_images

@@ -61,7 +61,7 @@ class FastRCNNImageProcessor(BaseImageProcessor):
         image_std: Sequence[float] = (1.0, 1.0, 1.0),
         fixed_padding: bool = False,
         upright: bool = False,
-        **kwargs: Any,
+        **kwargs,  # not annotated: the docstrings of transformers 5.4 take an annotation for a TypedDict
     ) -> None:
         r"""
         size (`dict[str, int]`, *optional*, defaults to `{"shortest_edge": 600, "longest_edge": 1000}`):
@@ -87,7 +87,7 @@ class FastRCNNImageProcessor(BaseImageProcessor):
         self.upright = upright
 
     @auto_docstring
-    def preprocess(self, images: Any, return_tensors: str | None = "pt", **kwargs: Any) -> BatchFeature:
+    def preprocess(self, images: Any, return_tensors: str | None = "pt", **kwargs) -> BatchFeature:
         r"""
         images (path, PIL image, array, or a list of them):
             B images. Arrays have the shape (H, W), (H, W, C) or (C, H, W) and hold integers from 0 to 255 or floats in

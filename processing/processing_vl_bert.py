@@ -44,6 +44,12 @@ from .sequence_layouts import EncodedTexts, TextColumns, arrange_columns, encode
 from .sequence_lengths import NO_LIMIT, fit_lengths, min_width
 from .text_tags import token_regions
 
+# What the files above import: transformers 5.4 copies only what is named here, beside this file, out of a checkpoint.
+from .float32_copy import copy_as_float32 as copy_as_float32  # isort: skip
+from .number_arrays import to_array as to_array  # isort: skip
+from .open_images import open_images as open_images  # isort: skip
+from .region_boxes import pairwise_iou as pairwise_iou  # isort: skip
+
 logger = logging.get_logger(__name__)
 
 

@@ -25,11 +25,11 @@ from PIL import Image
 from torch import Tensor
 from transformers import (
     AutoConfig,
-    AutoImageProcessor,
     AutoModelForObjectDetection,
     AutoModelForZeroShotObjectDetection,
     AutoProcessor,
 )
+from transformers.models.auto.image_processing_auto import AutoImageProcessor
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES,
     MODEL_FOR_ZERO_SHOT_OBJECT_DETECTION_MAPPING_NAMES,

@@ -72,3 +72,26 @@ def test_shipped_files_are_flat_and_import_only_beside_themselves():
                 assert level == 0 or (level == 1 and module and "." not in module), (
                     f"{path}: from {'.' * level}{module}"
                 )
+
+
+def inner_imports(room, name):
+    """The files that a shipped file imports, and all that those import."""
+    direct = {module for module, level, _ in imports(ROOT / room / f"{name}.py") if level == 1}
+    return direct, direct.union(*(inner_imports(room, module)[1] for module in direct))
+
+
+@pytest.mark.parametrize(
+    ("room", "name", "beside"),
+    [
+        ("modeling", "modeling_vl_bert", "configuration_vl_bert"),
+        ("modeling", "modeling_fast_rcnn", "configuration_fast_rcnn"),
+        ("modeling", "modeling_backbone_regions", "configuration_backbone_regions"),
+        ("processing", "processing_vl_bert", None),
+        ("processing", "image_processing_fast_rcnn", None),
+    ],
+)
+def test_what_an_auto_class_loads_names_every_file_it_needs(room, name, beside):
+    """transformers 5.4 copies the files that are imported directly, and those of the configuration beside it."""
+    direct, every = inner_imports(room, name)
+    configured = inner_imports(room, beside)[1] if beside else set()
+    assert every - direct - configured == set()

@@ -23,7 +23,8 @@ FRESH_PROCESS = f"""
 import importlib.util, sys
 assert importlib.util.find_spec("processing") is None, "the project must not be importable here"
 import numpy as np
-from transformers import AutoImageProcessor, AutoProcessor
+from transformers import AutoProcessor
+from transformers.models.auto.image_processing_auto import AutoImageProcessor
 processor = AutoProcessor.from_pretrained(sys.argv[1], trust_remote_code=True)
 images = AutoImageProcessor.from_pretrained(sys.argv[1], trust_remote_code=True)
 print(type(processor.image_processor).__name__, type(images).__name__, images.size == processor.image_processor.size)
