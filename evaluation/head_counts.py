@@ -1,0 +1,76 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""What an audit counts, image by image: accuracies, intervals and tests all follow from these sums.
+
+Items of one image are not independent, so nothing finer than an image is kept: I images, L layers, H heads.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class HeadCounts:
+    """Sums over the judged items (phrases, or words of a dependency relation) of each image.
+
+    Args:
+        image_ids: the I images that have an item, each once.
+        items: (I,) int64, how many items were judged; at least 1.
+        correct: (I, L, H) int64, how many of them each head answers with a gold region.
+        share: (I, L, H) float64, sum over the items of the attention that goes to all candidates together, in [0, 1]
+            an item.
+        baseline: (I,) int64, how many the most confident region answers.
+        chance: (I,) float64, sum over the items of the gold share of the candidates.
+
+    Raises:
+        ValueError: shapes that do not fit.
+    """
+
+    image_ids: tuple[str, ...]
+    items: np.ndarray
+    correct: np.ndarray
+    share: np.ndarray
+    baseline: np.ndarray
+    chance: np.ndarray
+
+    def __post_init__(self):
+        images = len(self.image_ids)
+        rows = {name: getattr(self, name).shape for name in ("items", "baseline", "chance")}
+        wrong = [f"{name} {shape}" for name, shape in rows.items() if shape != (images,)]
+        if self.correct.ndim != 3 or len(self.correct) != images or self.correct.shape != self.share.shape:
+            wrong.append(f"correct {self.correct.shape}, share {self.share.shape}")
+        if wrong:
+            raise ValueError(f"{images} images, but {', '.join(wrong)}; expected (I,) and (I, L, H)")
+
+    @property
+    def total(self) -> int:
+        """Items of all images."""
+        return int(self.items.sum())
+
+    @property
+    def accuracy(self) -> np.ndarray:
+        """(L, H) share of the items that each head answers rightly, in [0, 1]."""
+        return self.correct.sum(0) / self.total
+
+    @property
+    def mean_share(self) -> np.ndarray:
+        """(L, H) mean attention that goes to the candidates together, in [0, 1]."""
+        return self.share.sum(0) / self.total
+
+    @property
+    def baseline_accuracy(self) -> float:
+        """Accuracy of always answering with the most confident region."""
+        return float(self.baseline.sum() / self.total)
+
+    @property
+    def chance_accuracy(self) -> float:
+        """Expected accuracy of answering with any candidate."""
+        return float(self.chance.sum() / self.total)
+
+    def take(self, images: Sequence[int] | np.ndarray) -> "HeadCounts":
+        """The counts of these images (indices, repeats allowed)."""
+        index = np.asarray(images, dtype=np.int64)
+        ids = tuple(self.image_ids[i] for i in index)
+        arrays = (self.items, self.correct, self.share, self.baseline, self.chance)
+        return HeadCounts(ids, *(array[index] for array in arrays))
