@@ -2,9 +2,12 @@
 """What every fixture-hungry test shares: an offline Hub and, where present, the folder of real excerpts."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.loopback_hub import LoopbackHub
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -16,3 +19,10 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip(f"needs {folder}, which is not part of the project")
     return folder
+
+
+@pytest.fixture
+def loopback_hub(tmp_path: Path) -> Iterator[LoopbackHub]:
+    """An empty Hub on this machine; processes work with it in `loopback_hub.environment(home)`."""
+    with LoopbackHub(tmp_path / "loopback_hub") as hub:
+        yield hub

@@ -1,0 +1,213 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""What the loopback Hub keeps, on disk: users, repositories with commits and refs, large files, faults to play.
+
+Two server processes may share a folder: every change happens under one file lock and ends in one rename, so that a
+reader sees a commit whole or not at all.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+# What the Hub's default .gitattributes sends to LFS, as far as it occurs here.
+LARGE = re.compile(r"\.(safetensors|parquet|arrow|bin|pt|pth|npy|npz|h5|zip|gz|tar|onnx|msgpack|tfevents.*)$")
+COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+class HubError(Exception):
+    """An answer that is none of the good ones: status, `X-Error-Code`, `X-Error-Message`."""
+
+    def __init__(self, status: int, code: str | None, message: str):
+        super().__init__(message)
+        self.status, self.code, self.message = status, code, message
+
+
+class State:
+    """The folder. A commit is `{id, parent, title, description, date, files: path -> {oid, size, lfs}}`."""
+
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+        for name in ("repos", "lfs", "blobs"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+
+    # Files and the lock
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        with open(self.folder / "lock", "a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def read(self, name: str, default: Any = None) -> Any:
+        try:
+            return json.loads((self.folder / name).read_text())
+        except FileNotFoundError:
+            return default
+
+    def write(self, name: str, content: Any) -> None:
+        self.write_bytes(name, json.dumps(content, indent=1).encode())
+
+    def write_bytes(self, name: str, content: bytes) -> None:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
+        partial.write_bytes(content)
+        os.replace(partial, path)
+
+    # Users
+
+    def add_user(self, token: str, name: str, organisations: tuple[str, ...] = (), role: str = "write") -> None:
+        with self.lock():
+            users = self.read("users.json", {})
+            self.write("users.json", {**users, token: {"name": name, "orgs": list(organisations), "role": role}})
+
+    def remove_user(self, token: str) -> None:
+        with self.lock():
+            self.write("users.json", {k: v for k, v in self.read("users.json", {}).items() if k != token})
+
+    def user(self, token: str | None) -> dict[str, Any] | None:
+        """Whose token it is; None without one."""
+        if token is None:
+            return None
+        users = self.read("users.json", {})
+        if token not in users:
+            raise HubError(401, None, "Invalid credentials in Authorization header")
+        return users[token]
+
+    # Faults
+
+    def add_fault(self, fault: dict[str, Any]) -> None:
+        with self.lock():
+            self.write("faults.json", [*self.read("faults.json", []), fault])
+
+    def take_fault(self, request: str) -> dict[str, Any] | None:
+        """The first fault for `METHOD path`, counted down."""
+        if not (self.folder / "faults.json").exists():
+            return None
+        with self.lock():
+            faults = self.read("faults.json", [])
+            found = next((f for f in faults if f["times"] > 0 and re.search(f["match"], request)), None)
+            if found is not None:
+                found["times"] -= 1
+                self.write("faults.json", faults)
+            return found
+
+    # Repositories
+
+    def create(self, kind: str, name: str, private: bool) -> None:
+        with self.lock():
+            if self.read(f"{_place(kind, name)}/repo.json") is not None:
+                raise HubError(409, None, "You already created this repo")
+            attributes = b"*.safetensors filter=lfs diff=lfs merge=lfs -text\n"
+            self._commit(kind, name, None, "initial commit", "", {".gitattributes": self.put_blob(attributes)}, "main")
+            self.write(f"{_place(kind, name)}/repo.json", {"private": private})
+
+    def repo(self, kind: str, name: str) -> dict[str, Any]:
+        found = self.read(f"{_place(kind, name)}/repo.json")
+        if found is None:
+            raise HubError(404, "RepoNotFound", "Repository not found")
+        return found
+
+    def remove(self, kind: str, name: str) -> None:
+        with self.lock():
+            shutil.rmtree(self.folder / _place(kind, name))
+
+    def refs(self, kind: str, name: str) -> dict[str, str]:
+        """`heads/main` -> commit."""
+        return self.read(f"{_place(kind, name)}/refs.json", {})
+
+    def set_ref(self, kind: str, name: str, ref: str, start: str) -> None:
+        with self.lock():
+            refs = self.refs(kind, name)
+            if ref in refs:
+                raise HubError(409, None, "Reference already exists")
+            self.write(f"{_place(kind, name)}/refs.json", {**refs, ref: self.resolve(kind, name, start)["id"]})
+
+    def resolve(self, kind: str, name: str, revision: str) -> dict[str, Any]:
+        """The commit of a branch, a tag or a commit id."""
+        refs = self.refs(kind, name)
+        found = refs.get(f"heads/{revision}", refs.get(f"tags/{revision}"))
+        if found is None and COMMIT.fullmatch(revision):
+            found = revision
+        commit = self.read(f"{_place(kind, name)}/commits/{found}.json")
+        if commit is None:
+            raise HubError(404, "RevisionNotFound", f"Invalid rev id: {revision}")
+        return commit
+
+    def history(self, kind: str, name: str, revision: str) -> list[dict[str, Any]]:
+        """The commits of a revision, newest first."""
+        commits, following = [], self.resolve(kind, name, revision)["id"]
+        while following is not None:
+            commits.append(self.read(f"{_place(kind, name)}/commits/{following}.json"))
+            following = commits[-1]["parent"]
+        return commits
+
+    def commit(self, kind: str, name: str, branch: str, lines: list[dict[str, Any]]) -> dict[str, Any]:
+        """Plays the ndjson lines of a commit on a branch; nothing has happened when one of them is wrong."""
+        header = next(line["value"] for line in lines if line["key"] == "header")
+        with self.lock():
+            refs = self.refs(kind, name)
+            if f"heads/{branch}" not in refs:
+                raise HubError(404, "RevisionNotFound", f"Invalid rev id: {branch}")
+            parent = self.resolve(kind, name, refs[f"heads/{branch}"])
+            if header.get("parentCommit") not in (None, parent["id"]):
+                raise HubError(412, None, "A commit has happened since. Please refresh and try again.")
+            files = dict(parent["files"])
+            for line in lines:
+                self._apply(files, line["key"], line["value"])
+            title, description = header["summary"], header.get("description", "")
+            return self._commit(kind, name, parent["id"], title, description, files, branch)
+
+    def _apply(self, files: dict[str, Any], key: str, value: dict[str, Any]) -> None:
+        if key == "file":
+            files[value["path"]] = self.put_blob(value["content"])
+        elif key == "lfsFile":
+            path = self.folder / "lfs" / value["oid"]
+            if not path.exists():
+                raise HubError(400, None, f"LFS object {value['oid']} of {value['path']} was never uploaded")
+            size, pointer = path.stat().st_size, f"oid sha256:{value['oid']}".encode()
+            files[value["path"]] = {"oid": _blob_id(pointer), "size": size, "lfs": value["oid"]}
+        elif key == "deletedFile":
+            if files.pop(value["path"], None) is None:
+                raise HubError(404, "EntryNotFound", "A file with this name doesn't exist")
+        elif key == "deletedFolder":
+            for path in [path for path in files if path.startswith(value["path"].rstrip("/") + "/")]:
+                del files[path]
+        elif key != "header":
+            raise HubError(400, None, f"unknown operation {key}")
+
+    def _commit(self, kind, name, parent, title, description, files, branch) -> dict[str, Any]:
+        about = {"parent": parent, "title": title, "description": description, "files": files}
+        about["date"] = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime())
+        commit = {"id": hashlib.sha1(json.dumps([name, uuid.uuid4().hex, about]).encode()).hexdigest(), **about}
+        self.write(f"{_place(kind, name)}/commits/{commit['id']}.json", commit)
+        self.write(f"{_place(kind, name)}/refs.json", {**self.refs(kind, name), f"heads/{branch}": commit["id"]})
+        return commit
+
+    # Content
+
+    def put_blob(self, content: bytes) -> dict[str, Any]:
+        oid = _blob_id(content)
+        self.write_bytes(f"blobs/{oid}", content)
+        return {"oid": oid, "size": len(content), "lfs": None}
+
+    def content(self, file: dict[str, Any]) -> Path:
+        return self.folder / ("lfs" if file["lfs"] else "blobs") / (file["lfs"] or file["oid"])
+
+
+def _place(kind: str, name: str) -> str:
+    return f"repos/{kind}/{quote(name, safe='')}"
+
+
+def _blob_id(content: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
