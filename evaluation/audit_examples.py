@@ -1,0 +1,92 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""What an audit asks of a model: captions, the words in them, and where in the image those words should look.
+
+The measuring core knows nothing finer: an entity's phrase with its boxes, and a word that a dependency ties to an
+entity, with the entity's boxes, are the same to it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, eq=False)
+class AuditPhrase:
+    """A span of a caption and the boxes that it should look at.
+
+    Args:
+        start: first character of the span.
+        end: the character after its last.
+        boxes: (G, 4) float32 gold boxes x1, y1, x2, y2, divided by image width and height; G may be 0: such a phrase
+            is left out.
+        groups: what it is reported under besides "all": types of an entity, or the relation of a syntactic query.
+    """
+
+    start: int
+    end: int
+    boxes: npt.NDArray[np.float32]
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class AuditExample:
+    """A caption of an image with its phrases."""
+
+    image_id: str
+    caption: str
+    phrases: tuple[AuditPhrase, ...]
+
+
+def entity_examples(rows: Iterable[Mapping[str, Any]]) -> Iterator[AuditExample]:
+    """The captions of a builder's rows whose phrases name entities, such as Flickr30K Entities.
+
+    Args:
+        rows: `{image_id, captions, entities}` (one row an image; a caption that does not describe its image is left
+            out), or `{image_id, caption1, caption2, phrases}` (pairs of captions, as VGP; each caption once).
+
+    Raises:
+        ValueError: the rows are neither.
+    """
+    seen: set[tuple[str, str]] = set()
+    for row in rows:
+        if "entities" in row:
+            yield from _of_image(row)
+        elif "caption1" in row and "phrases" in row:
+            for number, example in enumerate(_of_pair(row)):
+                key = (example.image_id, row.get(f"caption{number + 1}_id") or example.caption)
+                if example.phrases and key not in seen:
+                    seen.add(key)
+                    yield example
+        else:
+            raise ValueError(
+                f"rows of {', '.join(row)} have no captions with phrases; expected captions and entities, or "
+                "caption1, caption2 and phrases, as the builders flickr30k_entities and vgp give"
+            )
+
+
+def _of_image(row: Mapping[str, Any]) -> Iterator[AuditExample]:
+    boxes = {entity["entity_id"]: _array(entity["boxes"]) for entity in row["entities"]}
+    for caption in row["captions"]:
+        if caption.get("related", True):
+            yield AuditExample(
+                row["image_id"],
+                caption["text"],
+                tuple(
+                    AuditPhrase(p["start"], p["end"], boxes.get(p["entity_id"], _array([])), tuple(p["types"]))
+                    for p in caption["phrases"]
+                ),
+            )
+
+
+def _of_pair(row: Mapping[str, Any]) -> Iterator[AuditExample]:
+    for number, caption in enumerate((row["caption1"], row["caption2"])):
+        phrases = [p for p in row["phrases"] if p["caption"] == number]
+        found = (AuditPhrase(p["start"], p["end"], _array(p["boxes"]), tuple(p.get("types") or ())) for p in phrases)
+        yield AuditExample(row["image_id"], caption, tuple(found))
+
+
+def _array(boxes: Any) -> npt.NDArray[np.float32]:
+    return np.asarray(boxes, dtype=np.float32).reshape(-1, 4)
