@@ -166,11 +166,10 @@ def ground_phrases(
             raise ValueError(f"{flat.name(index)}: has an entity_id, but region_entity_ids is not given.")
     if boxes:
         _match_boxes(flat, boxes, given, regions.given_boxes, iou_threshold)
-    # Column 0, the whole image, is never gold, so it can take what falls on "-1".
     target = np.zeros((len(given), regions.arrays["region_boxes"].shape[1]), dtype=bool)
     phrase, region = np.nonzero(given)
-    target[phrase, np.maximum(regions.columns[flat.example[phrase], region], 0)] = True
-    target[:, 0] = False
+    column = regions.columns[flat.example[phrase], region]
+    target[phrase[column >= 0], column[column >= 0]] = True
     return target, np.logical_and(given.any(axis=1), ~target.any(axis=1))
 
 

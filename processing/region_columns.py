@@ -13,7 +13,8 @@
 # limitations under the License.
 """Region features and boxes of a batch: checked, normalised, padded, the whole image in front.
 
-Shapes: B batch, n regions given for an image, G = max n over the batch, R = 1 + kept regions, D feature size.
+Shapes: B batch, n regions given for an example, G = max n over the batch, D feature size; R columns: the whole image
+(W = 1) where a family has one (else W = 0), then the kept regions.
 """
 
 from collections.abc import Sequence
@@ -81,34 +82,56 @@ def check_boxes(boxes: Sequence[Any], has_image: np.ndarray, image_sizes: Sequen
     return GivenRegions(None, stack_boxes(boxes, counts, image_sizes), counts, has_image)
 
 
-def arrange_regions(
-    given: GivenRegions,
-    limits: np.ndarray,
-    image_features: Sequence[Any] | None,
-    scores: Sequence[Any] | None,
-    feature_size: int,
-) -> RegionColumns:
-    """Region columns of a batch: the whole image, then as many regions as `limits` (B,) allows.
-
-    With `scores` the best stay, in their given order, else the first.
+def rank_regions(counts: np.ndarray, scores: Sequence[Any] | None) -> np.ndarray:
+    """(B, G) int64: which region is the first to stay (0), the second, ...: the best score first, else as given.
 
     Raises:
-        ValueError: NaN in the features, or scores and whole-image features of another shape.
+        ValueError: Scores that are not one number a region.
     """
-    columns = _assign_columns(given.counts, scores, limits)
-    width = 1 + int(columns.max(initial=0))
-    attended = np.arange(width) < np.where(given.has_image, 1 + np.minimum(given.counts, limits), 0)[:, None]
-    row, region = np.nonzero(columns >= 0)
+    ranks = np.tile(np.arange(counts.max(initial=0)), (len(counts), 1))
+    for example, values in enumerate(scores or ()):
+        array = np.zeros(0) if values is None else to_array(values, f"Example {example}: region_scores")
+        if array.shape != (counts[example],) or np.isnan(array).any():
+            raise ValueError(
+                f"Example {example}: region_scores of shape {array.shape} for {counts[example]} regions; "
+                "expected one number a region, none of them NaN."
+            )
+        ranks[example, np.argsort(-array, kind="stable")] = np.arange(len(array))
+    return ranks
+
+
+def first_ranked(ranks: np.ndarray, among: np.ndarray, most: np.ndarray) -> np.ndarray:
+    """(B, G) bool: of the regions `among` (B, G), the `most` (B,) that come first in `ranks` (B, G)."""
+    order = np.where(among, ranks, ranks.shape[1]).argsort(axis=1, kind="stable")
+    places = np.empty_like(ranks)
+    np.put_along_axis(places, order, np.arange(ranks.shape[1])[None], axis=1)
+    return among & (places < most[:, None])
+
+
+def arrange_regions(
+    given: GivenRegions, kept: np.ndarray, image_features: Sequence[Any] | None, feature_size: int, whole_image: bool
+) -> RegionColumns:
+    """Region columns of a batch: the whole image, if the family has it, then the `kept` (B, G) regions as given.
+
+    Raises:
+        ValueError: NaN in the features, or whole-image features of another shape.
+    """
+    first = int(whole_image)
+    columns = np.where(kept, first - 1 + np.cumsum(kept, axis=1), -1)
+    filled = np.where(given.has_image, first + kept.sum(axis=1), 0)
+    width = max(1, int(filled.max(initial=0)))
+    attended = np.arange(width) < filled[:, None]
+    row, region = np.nonzero(kept)
     region_boxes = np.zeros((len(columns), width, 4), dtype=np.float32)
-    region_boxes[given.has_image, 0] = WHOLE_IMAGE
+    region_boxes[given.has_image, :first] = WHOLE_IMAGE
     region_boxes[row, columns[row, region]] = given.boxes[row, region]
     arrays: dict[str, np.ndarray] = {
         "region_boxes": region_boxes,
         "region_attention_mask": attended.astype(np.int64),
-        "region_candidate_mask": attended & (np.arange(width) > 0),
+        "region_candidate_mask": attended & (np.arange(width) >= first),
     }
     if given.features is not None:
-        placed = _place_features(given.features, image_features, columns, width, feature_size)
+        placed = _place_features(given.features, image_features, columns, (width, feature_size), first)
         arrays = {"region_features": placed, **arrays}
     return RegionColumns(arrays, given.boxes, given.counts, columns)
 
@@ -124,49 +147,32 @@ def _checked_count(example: int, features: np.ndarray | None, feature_size: int)
     return len(features)
 
 
-def _assign_columns(counts: np.ndarray, scores: Sequence[Any] | None, limits: np.ndarray) -> np.ndarray:
-    """(B, G) column of each given region: 1, 2, ... in the given order, -1 for those beyond the row's limit."""
-    given = np.arange(counts.max(initial=0)) < counts[:, None]
-    order = np.cumsum(given, axis=1)
-    columns = np.where(given & (order <= limits[:, None]), order, -1)
-    if scores is None:
-        return columns
-    for example, values in enumerate(scores):
-        array = np.zeros(0) if values is None else to_array(values, f"Example {example}: region_scores")
-        if array.shape != (counts[example],) or np.isnan(array).any():
-            raise ValueError(
-                f"Example {example}: region_scores of shape {array.shape} for {counts[example]} regions; "
-                "expected one number a region, none of them NaN."
-            )
-        best = np.sort(np.argsort(-array, kind="stable")[: limits[example]])
-        columns[example] = -1
-        columns[example, best] = np.arange(1, len(best) + 1)
-    return columns
-
-
 def _place_features(
     features: Sequence[np.ndarray | None],
     image_features: Sequence[Any] | None,
     columns: np.ndarray,
-    width: int,
-    feature_size: int,
+    shape: tuple[int, int],
+    first: int,
 ) -> np.ndarray:
-    placed = np.zeros((len(features), width, feature_size), dtype=np.float32)
+    """(B, *shape) float32; `first` is the column of the first region."""
+    placed = np.zeros((len(features), *shape), dtype=np.float32)
     for example, given in enumerate(features):
         if given is None:
             continue
         kept = columns[example, : len(given)] >= 0
         count = int(kept.sum())
-        rows = placed[example, 1 : 1 + count]
+        rows = placed[example, first : first + count]
         copy_as_float32(rows, given if count == len(given) else given[kept])
+        if not first:
+            continue
         whole = None if image_features is None else image_features[example]
         if whole is not None:
-            placed[example, 0] = _checked_whole(example, whole, feature_size)
+            placed[example, 0] = _checked_whole(example, whole, shape[1])
         elif len(given):
             # The mean is over all regions of the image, so it does not depend on max_regions.
             everything = rows if count == len(given) else given
             np.mean(everything, axis=0, dtype=np.float32, out=placed[example, 0])
-    _check_finite(placed)
+    _check_finite(placed, first)
     return placed
 
 
@@ -177,7 +183,7 @@ def _checked_whole(example: int, feature: Any, feature_size: int) -> np.ndarray:
     return array
 
 
-def _check_finite(features: np.ndarray) -> None:
+def _check_finite(features: np.ndarray, first: int) -> None:
     # One sum over everything is NaN or infinite when anything is; only then is it worth finding out where.
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(features.sum()):
@@ -185,7 +191,7 @@ def _check_finite(features: np.ndarray) -> None:
     bad = np.argwhere(~np.isfinite(features).all(axis=2))
     if len(bad):
         example, column = bad[-1].tolist()
-        place = f"region {column - 1}" if column else "the whole-image feature"
+        place = f"region {column - first}" if column >= first else "the whole-image feature"
         raise ValueError(
             f"Example {example}: NaN or infinity in the features of {place}; extract or import them again."
         )

@@ -32,10 +32,12 @@ class SequenceLayout:
         name: What a task calls the layout.
         pieces: From left to right, `(piece, token type)`. A piece is the index of a text, or the name of a special
             token on the tokenizer, such as `"cls_token"`.
+        text_end: What the last text ends in; it is added where it is missing.
     """
 
     name: str
     pieces: tuple[tuple[int | str, int], ...]
+    text_end: str = ""
 
     @property
     def text_count(self) -> int:
@@ -63,6 +65,8 @@ SEQUENCE_LAYOUTS = {
             "masked_answer",
             (("cls_token", 0), (0, 0), ("sep_token", 0), (ANSWER_TOKEN, 1), ("sep_token", 1)),
         ),
+        # [CLS] question ? [MASK] [SEP]: the answer is read at [MASK] (VisualBERT public code, VQA)
+        SequenceLayout("question_mask", (("cls_token", 0), (0, 0), (ANSWER_TOKEN, 0), ("sep_token", 0)), "?"),
         # text, as the VL-BERT public code feeds its text corpus
         SequenceLayout("plain", ((0, 0),)),
     )
@@ -126,6 +130,16 @@ def _get_layout(example: int, name: str, text_count: int) -> SequenceLayout:
             "give or leave out `text_pair`, or name another layout."
         )
     return layout
+
+
+def end_texts(layouts: Sequence[SequenceLayout], texts: list[list[str]]) -> list[list[str]]:
+    """S lists of B texts, each example's last one with the end that its layout asks for."""
+    ended = [list(row) for row in texts]
+    for example, layout in enumerate(layouts):
+        last = ended[layout.text_count - 1]
+        if not last[example].rstrip().endswith(layout.text_end):
+            last[example] += layout.text_end
+    return ended
 
 
 def encode_texts(tokenizer: Any, texts: list[list[str]]) -> EncodedTexts:

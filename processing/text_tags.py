@@ -41,16 +41,53 @@ def token_regions(
     Raises:
         ValueError: A span outside its text, or a region that the example does not have.
     """
+    # Copies, since of reversed views NumPy may write the last first.
+    example, token, region = (side[::-1].copy() for side in _tagged(tags, texts, encoded, columns, regions))
+    out = np.full(columns.arrays["input_ids"].shape, -1, dtype=np.int64)
+    out[example, token] = region  # the last write stays, so the first tag comes last
+    return out
+
+
+def aligned_tokens(
+    tags: Sequence[Sequence[Mapping[str, Any]] | None],
+    texts: list[list[str]],
+    encoded: EncodedTexts,
+    columns: TextColumns,
+    regions: RegionColumns,
+) -> np.ndarray:
+    """The text columns that each region is named by, (B, R, A) int64, in order, -1 past their number; A at least 1.
+
+    A token names a region when it shares a character with the span of a tag of that region; it may name several.
+
+    Raises:
+        ValueError: A span outside its text, or a region that the example does not have.
+    """
+    example, token, region = _tagged(tags, texts, encoded, columns, regions)
+    shape = (len(columns.arrays["input_ids"]), regions.arrays["region_boxes"].shape[1])
+    inside = region >= 0
+    pairs = np.stack((example[inside] * shape[1] + region[inside], token[inside]))
+    place, token = np.unique(pairs, axis=1)  # sorted: by example and region, then by column
+    slot = np.arange(len(place)) - np.searchsorted(place, place)
+    out = np.full((shape[0] * shape[1], 1 + int(slot.max(initial=0))), -1, dtype=np.int64)
+    out[place, slot] = token
+    return out.reshape(*shape, -1)
+
+
+def _tagged(
+    tags: Sequence[Sequence[Mapping[str, Any]] | None],
+    texts: list[list[str]],
+    encoded: EncodedTexts,
+    columns: TextColumns,
+    regions: RegionColumns,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Every tagged token in the order of the tags: example, text column, region column (-1 for one left out)."""
     flat = flatten_phrases(tags, texts, kind="tag", fields="'region'")
     seen = _region_columns(flat, regions)
     covered = covered_tokens(flat, encoded)
     covered &= np.arange(covered.shape[1]) < columns.kept[flat.text, flat.example][:, None]
     tag, token = np.nonzero(covered)
-    tag, token = tag[::-1], token[::-1]  # the last write stays, so the first tag comes last
     example = flat.example[tag]
-    out = np.full(columns.arrays["input_ids"].shape, -1, dtype=np.int64)
-    out[example, columns.first[flat.text[tag], example] + token] = seen[tag]
-    return out
+    return example, columns.first[flat.text[tag], example] + token, seen[tag]
 
 
 def _region_columns(flat: FlatPhrases, regions: RegionColumns) -> np.ndarray:

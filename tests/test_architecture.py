@@ -45,8 +45,12 @@ def test_rooms_import_only_what_lies_below(room):
             continue
         for module, level, _ in imports(path):
             other = module.partition(".")[0]
-            if level == 0 and other in {*ROOMS, "train", "tests", "benchmarks"}:
+            if level == 0 and other in {*ROOMS, "train", "command_line", "tests", "benchmarks"}:
                 assert other == room or other in ALLOWED[room], f"{path.relative_to(ROOT)} imports {module}"
+
+
+def test_what_commands_share_imports_no_room():
+    assert not {module.partition(".")[0] for module, _, _ in imports(ROOT / "command_line.py")} & {*ROOMS, "train"}
 
 
 def test_nothing_imports_a_command():
@@ -87,6 +91,7 @@ def inner_imports(room, name):
         ("modeling", "modeling_fast_rcnn", "configuration_fast_rcnn"),
         ("modeling", "modeling_backbone_regions", "configuration_backbone_regions"),
         ("processing", "processing_vl_bert", None),
+        ("processing", "processing_visualbert", None),
         ("processing", "image_processing_fast_rcnn", None),
     ],
 )

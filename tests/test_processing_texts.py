@@ -139,7 +139,7 @@ def test_a_single_text_is_a_batch_of_one_and_lists_are_plain():
 
 
 def test_layouts_say_where_things_stand():
-    assert set(SEQUENCE_LAYOUTS) == {"caption", "caption_pair", "masked_answer", "plain"}
+    assert set(SEQUENCE_LAYOUTS) == {"caption", "caption_pair", "masked_answer", "question_mask", "plain"}
     assert SEQUENCE_LAYOUTS["plain"].special_count == 0
     assert (SEQUENCE_LAYOUTS["caption_pair"].text_count, SEQUENCE_LAYOUTS["caption_pair"].special_count) == (2, 3)
 

@@ -2,15 +2,16 @@
 """transformers' common processor tests on every processor here; run by `make conformance`."""
 
 import unittest
+from typing import ClassVar
 from unittest import mock
 
 import numpy as np
 from transformers import BertTokenizer
 from transformers_tests.test_processing_common import ProcessorTesterMixin
 
-from processing import VLBertProcessor
+from processing import VisualBERTProcessor, VLBertProcessor
 
-WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] lower newer upper older longer string a b c ##s".split()
+WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] lower newer upper older longer string a b c ? ##s".split()
 
 IN_SIGNATURE = (
     "no modality of ProcessingKwargs describes texts with regions, so the options stand in the signature of __call__"
@@ -25,12 +26,13 @@ SKIPS = {
 
 class VLBertProcessorTest(ProcessorTesterMixin, unittest.TestCase):
     processor_class = VLBertProcessor
+    own_inputs: ClassVar[dict] = {}
 
     @classmethod
     def setUpClass(cls):
         # The tests compare a processor that was saved with one that was loaded. Saving a class whose code travels with
         # it marks the object with an `auto_map`, loading drops that again; classes of the library have none.
-        cls.enterClassContext(mock.patch.object(VLBertProcessor, "_auto_class", None))
+        cls.enterClassContext(mock.patch.object(cls.processor_class, "_auto_class", None))
         super().setUpClass()
 
     def setUp(self):
@@ -56,6 +58,16 @@ class VLBertProcessorTest(ProcessorTesterMixin, unittest.TestCase):
             phrases=phrases,
             phrase_pairs=[[0, 1]],
             tags=[{"text": 0, "start": 0, "end": 5, "region": 1}],
-            layout="masked_answer",
+            layout=processor.answer_layout,
+            **self.own_inputs,
         )
         self.assertSetEqual(set(inputs.keys()), set(processor.model_input_names))
+
+
+class VisualBERTProcessorTest(VLBertProcessorTest):
+    processor_class = VisualBERTProcessor
+    own_inputs: ClassVar[dict] = {"region_image_indices": [0, 1]}
+
+    @staticmethod
+    def prepare_processor_dict() -> dict:
+        return {"max_regions": 7, "region_feature_size": 16, "iou_threshold": 0.6, "spatial_features": True}

@@ -1,0 +1,445 @@
+# Copyright 2026 The grounded-attention authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What the processors of all model families share: texts, regions or images, and phrases become model inputs."""
+
+from .check_processor_transformers import OLDEST_TRANSFORMERS as OLDEST_TRANSFORMERS  # isort: skip
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from PIL import Image
+from transformers.dynamic_module_utils import custom_object_save
+from transformers.processing_utils import ProcessorMixin
+from transformers.utils import auto_docstring, logging
+
+from .batch_arguments import as_batch
+from .grounded_batch import DroppedPhrase, GroundedBatch
+from .image_processing_fast_rcnn import FastRCNNImageProcessor
+from .image_regions import pixel_arrays, read_images
+from .phrase_grounding import (
+    NO_TOKEN,
+    REGIONS_CUT,
+    TRUNCATED,
+    flatten_phrases,
+    ground_phrases,
+    list_dropped,
+    pair_phrases,
+    phrase_tokens,
+)
+from .region_columns import (
+    GivenRegions,
+    RegionColumns,
+    arrange_regions,
+    check_boxes,
+    check_features,
+    first_ranked,
+    rank_regions,
+)
+from .region_images import image_of_each, limit_each_image
+from .sequence_layouts import EncodedTexts, TextColumns, arrange_columns, encode_texts, end_texts, get_layouts
+from .sequence_lengths import NO_LIMIT, fit_lengths, min_width
+
+logger = logging.get_logger(__name__)
+
+
+@auto_docstring(
+    custom_intro="""
+    What the processors of all families do alike. A family says whether a region for the whole image stands in front of
+    the others, how many images an example may have, and in which layout a question stands whose answer is read at
+    [MASK].
+    """
+)
+class GroundedProcessor(ProcessorMixin):
+    whole_image: ClassVar[bool]
+    images_per_example: ClassVar[int] = 1
+    answer_layout: ClassVar[str]
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        image_processor: FastRCNNImageProcessor | Mapping[str, Any] | None = None,
+        max_regions: int = 100,
+        region_feature_size: int = 2048,
+        iou_threshold: float = 0.5,
+    ) -> None:
+        r"""
+        image_processor ([`FastRCNNImageProcessor`] or `dict`, *optional*):
+            Makes the pixels for a model that computes region features itself; as a dictionary its settings.
+        max_regions (`int`, *optional*, defaults to 100):
+            How many regions an image keeps, not counting the whole image. Without `region_scores` the first ones
+            stay: give regions in the order of the detector's confidence.
+        region_feature_size (`int`, *optional*, defaults to 2048):
+            Width of the region features.
+        iou_threshold (`float`, *optional*, defaults to 0.5):
+            A region belongs to a phrase when its intersection over union with one of the phrase's gold boxes is at
+            least this; above 0, at most 1.
+        """
+        super().__init__(tokenizer)
+        if not getattr(tokenizer, "is_fast", False):
+            raise ValueError(
+                f"{type(self).__name__} needs a fast tokenizer for character spans, found {type(tokenizer)}."
+            )
+        missing = [name for name in ("cls_token", "sep_token", "pad_token") if getattr(tokenizer, name) is None]
+        if missing:
+            raise ValueError(f"The tokenizer has no {', '.join(missing)}; the sequence layouts need them.")
+        if max_regions < 1 or region_feature_size < 1 or not 0 < iou_threshold <= 1:
+            raise ValueError(
+                f"max_regions={max_regions}, region_feature_size={region_feature_size}, "
+                f"iou_threshold={iou_threshold}: expected two positive integers and a number above 0 and at most 1."
+            )
+        self.image_processor = _as_image_processor(image_processor)
+        self.max_regions = max_regions
+        self.region_feature_size = region_feature_size
+        self.iou_threshold = iou_threshold
+
+    @classmethod
+    def get_attributes(cls) -> list[str]:
+        """The parts that a processor cannot be without; `image_processor` is kept with the settings."""
+        return ["tokenizer"]
+
+    def save_pretrained(self, save_directory: Any, push_to_hub: bool = False, **kwargs: Any) -> list[str]:
+        """As `ProcessorMixin.save_pretrained`; `AutoImageProcessor` finds the image processor in the directory too."""
+        if self.image_processor is not None:
+            Path(save_directory).mkdir(parents=True, exist_ok=True)
+            custom_object_save(self.image_processor, save_directory, config=self.image_processor)
+        return super().save_pretrained(save_directory, push_to_hub, **kwargs)
+
+    @auto_docstring
+    def __call__(
+        self,
+        text: str | Sequence[str],
+        text_pair: str | Sequence[str | None] | None = None,
+        *,
+        images: Any = None,
+        detector: Any = None,
+        region_features: Any = None,
+        region_boxes: Any = None,
+        image_sizes: Any = None,
+        image_features: Any = None,
+        region_scores: Any = None,
+        region_entity_ids: Any = None,
+        region_image_indices: Any = None,
+        phrases: Any = None,
+        phrase_pairs: Any = None,
+        tags: Any = None,
+        layout: str | Sequence[str] | None = None,
+        padding: bool | str = True,
+        truncation: bool | str = True,
+        max_length: int | None = None,
+        max_sequence_length: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        return_tensors: str | None = "pt",
+    ) -> GroundedBatch:
+        r"""
+        text (`str` or `list[str]`):
+            A text, or a batch of B texts. With a single `str` every other argument is that of one example, without
+            the batch dimension; the outputs have it, with B = 1.
+        text_pair (`str` or `list[str]`, *optional*):
+            Second texts, as many; `None` in the list is an example with one text.
+        images (list of B images, or one array `(B, ...)`, *optional*):
+            Paths, PIL images or arrays, see [`open_image`]; `None` is an example without an image. With `region_boxes`
+            and the processor's `image_processor` the outputs hold pixels and no features; with `detector` no boxes are
+            needed.
+        detector (object with `extract(images)`, such as a [`RegionExtractor`], *optional*):
+            Finds the regions of `images`, and computes their features if it has a feature model; without one the
+            outputs hold pixels.
+        region_features (list of B arrays `(n, region_feature_size)`, or one array `(B, n, ...)`, *optional*):
+            NumPy or torch, any floating type. The number of regions n may differ. `None` in the list is an example
+            without an image. Without this argument and `images` the inputs are text only and have no region keys.
+        region_boxes (list of B arrays `(n, 4)`, or one array `(B, n, 4)`, *optional*):
+            Boxes (x1, y1, x2, y2) of the same regions: in pixels with `image_sizes`, else divided by image width and
+            height. Up to 0.001 outside the image is clipped, more is an error.
+        image_sizes (list of B pairs `(width, height)`, *optional*):
+            Sizes of the images in pixels, as the boxes were measured; says that `region_boxes` are in pixels.
+        image_features (`(B, region_feature_size)`, or a list with `None` for some, *optional*):
+            Feature of the whole image, for families that have a region for it (VL-BERT). By default the mean of all
+            its region features, as in VL-BERT's public code's precomputed mode (zeros when it has no region).
+        region_scores (list of B arrays `(n,)`, *optional*):
+            When an image has more regions than fit, those with the best scores stay, in their given order.
+        region_entity_ids (list of B lists of n entries, *optional*):
+            Entity of each region: an id, a list of ids, or `None`.
+        region_image_indices (list of B arrays `(n,)`, *optional*):
+            Which image of the example each region is from, 0 or 1, for families that see two (VisualBERT). Each image
+            keeps `max_regions`.
+        phrases (list of B lists of dictionaries, *optional*):
+            `{"text": 0 or 1, "start": int, "end": int}`, a character span in one of the texts, and at most one of
+            `"regions"` (indices into the given regions, from 0, without the whole image), `"entity_id"` (all regions
+            with this id in `region_entity_ids`) and `"boxes"` (normalised gold boxes; regions whose IoU with any
+            reaches `iou_threshold`). With several the first of them counts that can be used. Without one, or with no
+            box, a phrase is ungrounded. Other keys are ignored.
+        phrase_pairs (list of B arrays `(k, 2)`, *optional*):
+            Pairs of indices into the example's phrases.
+        tags (list of B lists of dictionaries, *optional*):
+            `{"text": 0 or 1, "start": int, "end": int, "region": int}`: the words of a character span see this region
+            (an index into the given regions, from 0, without the whole image), as the object tags of VCR. VL-BERT
+            takes it as the words' visual part, of several tags of a token the first; VisualBERT gives the region the
+            words' positions.
+        layout (`str` or `list[str]`, *optional*):
+            Sequence layout, one for all or one an example: `"caption"` ([CLS] text [SEP]), `"caption_pair"` ([CLS]
+            text [SEP] text_pair [SEP], token types 0 and 1), `"masked_answer"` ([CLS] text [SEP] [MASK] [SEP], token
+            type 1 from [MASK] on, where the answer is read), `"question_mask"` ([CLS] text ? [MASK] [SEP], with a
+            question mark where the text ends in none), or `"plain"` (no special tokens, as the VL-BERT public code
+            feeds its text corpus). One of the first two, by the number of texts, when not given.
+        padding (`bool` or `str`, *optional*, defaults to `True`):
+            `True` or `"longest"`, `"max_length"` (texts only), or `False` (all examples must have one length). Padding
+            is always on the right.
+        truncation (`bool` or `str`, *optional*, defaults to `True`):
+            `True` or `"longest_first"`, `"only_first"`, `"only_second"`, or `False`. Cuts texts at their end when
+            texts and special tokens are longer than `max_length`. Special tokens are never cut.
+        max_length (`int`, *optional*):
+            Text columns an example may take; the tokenizer's `model_max_length` by default.
+        max_sequence_length (`int`, *optional*):
+            Columns that text, special tokens and regions, the whole image counted, may take together, END not counted.
+            Over it, the longer side loses one at a time (VL-BERT public code): a region where those are more, else a
+            word piece. The special tokens and the whole image stay. Of the regions of two images the last are lost.
+        pad_to_multiple_of (`int`, *optional*):
+            Makes T a multiple of this.
+        return_tensors (`str`, *optional*, defaults to `"pt"`):
+            `"pt"`, `"np"`, or `None` for lists (of arrays, for features and boxes).
+
+        Returns:
+            [`GroundedBatch`]: With T text columns, R region columns (the whole image first, where the family has it,
+            at least one column), P phrases and K pairs:
+
+            - `input_ids`, `attention_mask`, `token_type_ids`: (B, T) int64.
+            - `answer_positions` (B,) int64, the column of [MASK] in the layouts `"masked_answer"` and
+              `"question_mask"`, -1 in another one. Only if an example has one of them.
+            - `region_features` (B, R, `model_feature_size`) float32 where they were given or found; else, for a model
+              that makes its own, `pixel_values` (B, 3, H, W) float32 and `image_sizes` (B, 2) int64, width and height
+              in pixels of each image inside the padded canvas, (0, 0) without an image.
+            - `region_boxes` (B, R, 4) float32 in [0, 1], the whole image as (0, 0, 1, 1), `region_attention_mask`
+              (B, R) int64, `region_candidate_mask` (B, R) bool, which is False for the whole image and padding. Only
+              with regions or images.
+            - `region_token_type_ids` (B, R) int64: the image of each region. Only with `region_image_indices`.
+            - `token_regions` (B, T) int64: the region column that each tagged token sees, -1 for all others and for
+              tags whose region was left out. Only with `tags`, of VL-BERT.
+            - `image_text_alignment` (B, R, A) int64: the text columns whose tags name each region, -1 past their
+              number. Only with `tags`, of VisualBERT.
+            - `phrase_mask` (B, P, T) bool, and with regions `phrase_regions` (B, P, R) bool: the tokens and the
+              regions of each phrase. The whole image never belongs to a phrase. Only with `phrases`.
+            - `phrase_pairs` (B, K, 2) int64, -1 for padding. Only with `phrase_pairs`.
+
+            `dropped_phrases` of the result lists every labelled phrase that was cut. Rows of phrases and pairs keep
+            their place, so labels stay aligned; see [`DroppedPhrase`].
+
+        Raises:
+            ValueError: For regions that do not fit the arguments above (features of another width, another number of
+                boxes, NaN, no numbers, boxes inverted, outside the image, or in pixels without `image_sizes`), an
+                image that cannot be read, images without boxes or detector, a span outside its text, an index out of
+                range, an `entity_id` without `region_entity_ids`, or tags without regions. The message names the
+                example and the region, phrase, tag or file.
+
+        Example:
+
+        ```python
+        >>> import numpy as np
+        >>> from transformers import BertTokenizer
+        >>> from processing import VLBertProcessor
+
+        >>> words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "runs", "##s"]
+        >>> tokenizer = BertTokenizer(vocab={word: index for index, word in enumerate(words)})
+        >>> processor = VLBertProcessor(tokenizer, region_feature_size=4)
+        >>> inputs = processor(
+        ...     "A dog runs",
+        ...     region_features=np.ones((2, 4), dtype=np.float16),
+        ...     region_boxes=[[10, 10, 50, 90], [60, 0, 100, 100]],
+        ...     image_sizes=(100, 100),
+        ...     phrases=[{"text": 0, "start": 0, "end": 5, "boxes": [[0.1, 0.1, 0.5, 0.8]]}],
+        ... )
+        >>> inputs["input_ids"].tolist()  # [CLS] a dog runs [SEP]
+        [[2, 5, 6, 7, 3]]
+        >>> inputs["phrase_mask"].int().tolist()
+        [[[0, 1, 1, 0, 0]]]
+        >>> inputs["phrase_regions"].int().tolist()  # whole image, first region, second region
+        [[[0, 1, 0]]]
+
+        ```
+        """
+        given = {
+            "images": images,
+            "region_features": region_features,
+            "region_boxes": region_boxes,
+            "image_sizes": image_sizes,
+            "image_features": image_features,
+            "region_scores": region_scores,
+            "region_entity_ids": region_entity_ids,
+            "region_image_indices": region_image_indices,
+            "phrases": phrases,
+            "phrase_pairs": phrase_pairs,
+            "tags": tags,
+        }
+        texts, text_counts, given = as_batch(text, text_pair, given)
+        layouts = get_layouts(layout, text_counts)
+        given, pictures = read_images(given, self.image_processor, detector)
+        regions = self._given_regions(given, pictures)
+        kept_regions = None if regions is None else self._kept_regions(regions, given)
+        encoded = encode_texts(self.tokenizer, end_texts(layouts, texts))
+        limit = min(self.tokenizer.model_max_length if max_length is None else max_length, NO_LIMIT)
+        kept, room = fit_lengths(
+            layouts,
+            encoded.lengths,
+            self._region_counts(regions, kept_regions, len(layouts)),
+            truncation,
+            limit,
+            max_sequence_length,
+        )
+        width = min_width(padding, limit, kept.sum(axis=0) + [layout.special_count for layout in layouts])
+        columns = arrange_columns(layouts, self.tokenizer, encoded, kept, width, pad_to_multiple_of or 1)
+        data = {**columns.arrays, **self._pixel_arrays(pictures)}
+        arranged = None
+        if regions is not None and kept_regions is not None:
+            arranged = self._arranged(regions, kept_regions, room, given)
+            data.update(self._region_arrays(arranged, given))
+        if tags is not None:
+            if arranged is None:
+                raise ValueError("tags are given without region_features or images; they name regions.")
+            data.update(self._tag_arrays(given["tags"], texts, encoded, columns, arranged))
+        dropped: list[list[DroppedPhrase]] = [[] for _ in texts[0]]
+        if given["phrases"] is not None:
+            phrase_data, dropped = self._phrase_arrays(texts, encoded, columns, arranged, given)
+            data.update(phrase_data)
+        elif given["phrase_pairs"] is not None:
+            raise ValueError("phrase_pairs are given without phrases; they are indices into them.")
+        if return_tensors is None:
+            lists = {key: list(value) if value.dtype == np.float32 else value.tolist() for key, value in data.items()}
+            return GroundedBatch(lists, dropped_phrases=dropped)
+        return GroundedBatch(data, tensor_type=return_tensors, dropped_phrases=dropped)
+
+    @property
+    def model_input_names(self) -> list[str]:
+        """Every key a batch may have; models that do not need one ignore it."""
+        pixels = [] if self.image_processor is None else self.image_processor.model_input_names
+        texts = ["input_ids", "attention_mask", "token_type_ids", "answer_positions"]
+        regions = ["region_features", "region_boxes", "region_attention_mask", "region_candidate_mask"]
+        phrases = ["phrase_mask", "phrase_regions", "phrase_pairs"]
+        return [*texts, *pixels, *regions, *self._own_input_names(), *phrases]
+
+    @property
+    def model_feature_size(self) -> int:
+        """Width of the region features that the model gets."""
+        return self.region_feature_size
+
+    def _own_input_names(self) -> list[str]:
+        """The keys that come from regions and tags in this family alone."""
+        raise NotImplementedError
+
+    def _region_arrays(self, regions: RegionColumns, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        return regions.arrays
+
+    def _tag_arrays(
+        self,
+        tags: Sequence[Any],
+        texts: list[list[str]],
+        encoded: EncodedTexts,
+        columns: TextColumns,
+        regions: RegionColumns,
+    ) -> dict[str, np.ndarray]:
+        raise NotImplementedError
+
+    def _given_regions(
+        self, given: Mapping[str, Any], pictures: Sequence[Image.Image | None] | None
+    ) -> GivenRegions | None:
+        boxes, sizes = given["region_boxes"], given["image_sizes"]
+        if pictures is not None:
+            return check_boxes(boxes, np.array([picture is not None for picture in pictures]), sizes)
+        if given["region_features"] is None:
+            orphans = [name for name in given if name.startswith(("region", "image")) and given[name] is not None]
+            if orphans:
+                raise ValueError(f"{', '.join(orphans)} given without region_features or images.")
+            return None
+        if boxes is None:
+            raise ValueError("region_features are given without region_boxes; every region needs its box.")
+        if given["image_features"] is not None and not self.whole_image:
+            raise ValueError(f"image_features are given, but {type(self).__name__} has no region for the whole image.")
+        return check_features(given["region_features"], boxes, sizes, self.region_feature_size)
+
+    def _kept_regions(self, regions: GivenRegions, given: Mapping[str, Any]) -> np.ndarray:
+        """(B, G) bool: the regions that `max_regions` leaves."""
+        ranks = rank_regions(regions.counts, given["region_scores"])
+        images = image_of_each(given["region_image_indices"], regions.counts, self.images_per_example)
+        return limit_each_image(ranks, regions.counts, images, self.max_regions)
+
+    def _region_counts(self, regions: GivenRegions | None, kept: np.ndarray | None, batch_size: int) -> np.ndarray:
+        """(B,) columns that the regions may take, the whole image counted."""
+        if regions is None or kept is None:
+            return np.zeros(batch_size, dtype=np.int64)
+        return np.where(regions.has_image, int(self.whole_image) + kept.sum(axis=1), 0)
+
+    def _arranged(
+        self, regions: GivenRegions, kept: np.ndarray, room: np.ndarray, given: Mapping[str, Any]
+    ) -> RegionColumns:
+        """The region columns; `room` (B,) is how many there may be."""
+        most = room - int(self.whole_image)
+        if (kept.sum(axis=1) > np.maximum(most, 0)).any():
+            kept = first_ranked(rank_regions(regions.counts, given["region_scores"]), kept, most)
+        return arrange_regions(
+            regions, kept, given["image_features"], self.region_feature_size, whole_image=self.whole_image
+        )
+
+    def _pixel_arrays(self, pictures: Sequence[Image.Image | None] | None) -> dict[str, np.ndarray]:
+        if pictures is None or self.image_processor is None:
+            return {}
+        return pixel_arrays(pictures, self.image_processor)
+
+    def _phrase_arrays(
+        self,
+        texts: list[list[str]],
+        encoded: EncodedTexts,
+        columns: TextColumns,
+        regions: RegionColumns | None,
+        given: Mapping[str, Any],
+    ) -> tuple[dict[str, np.ndarray], list[list[DroppedPhrase]]]:
+        flat = flatten_phrases(given["phrases"], texts)
+        counts = [len(example or ()) for example in given["phrases"]]
+        batch, width = columns.arrays["input_ids"].shape
+        shape = (batch, max(counts, default=0), width)
+        mask, truncated, empty = phrase_tokens(flat, shape, encoded, columns)
+        absent = truncated | empty
+        data, flags = {"phrase_mask": mask}, {TRUNCATED: truncated, NO_TOKEN: empty}
+        if regions is not None:
+            gold, lost = ground_phrases(flat, regions, given["region_entity_ids"], self.iou_threshold)
+            data["phrase_regions"] = np.zeros((*shape[:2], gold.shape[1]), dtype=bool)
+            data["phrase_regions"][flat.example, flat.row] = gold & ~absent[:, None]
+            flags[REGIONS_CUT] = lost & ~absent
+        if given["phrase_pairs"] is not None:
+            data["phrase_pairs"] = pair_phrases(given["phrase_pairs"], flat, absent, counts)
+        dropped = list_dropped(flat, texts, flags)
+        _warn_about(dropped, len(flat.records))
+        return data, dropped
+
+
+def _as_image_processor(value: Any) -> FastRCNNImageProcessor | None:
+    """The image processor itself, or a new one of its settings (also of a copy of the class, loaded with a model)."""
+    if value is None or isinstance(value, FastRCNNImageProcessor):
+        return value
+    settings = value.to_dict() if hasattr(value, "to_dict") else value
+    name = FastRCNNImageProcessor.__name__
+    if not isinstance(settings, Mapping) or settings.get("image_processor_type", name) != name:
+        raise ValueError(f"image_processor: {type(value).__name__}, expected a {name} or its settings.")
+    return FastRCNNImageProcessor.from_dict(dict(settings))
+
+
+def _warn_about(dropped: list[list[DroppedPhrase]], phrase_count: int) -> None:
+    records = [(example, record) for example, found in enumerate(dropped) for record in found]
+    if records:
+        shown = "; ".join(
+            f"example {example}, phrase {record.phrase} ({record.words!r}): {record.reason}"
+            for example, record in records[:3]
+        )
+        more = f"; and {len(records) - 3} more" if len(records) > 3 else ""
+        logger.warning(
+            f"{len(records)} of {phrase_count} phrases lost their label: {shown}{more} (`dropped_phrases`)."
+        )

@@ -1,0 +1,110 @@
+# Copyright 2026 The grounded-attention authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Processor of VisualBERT: texts, regions, and labelled phrases become model inputs."""
+
+from .check_processor_transformers import OLDEST_TRANSFORMERS  # isort: skip
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from transformers.utils import auto_docstring
+
+from .processing_grounded import GroundedProcessor
+from .region_columns import RegionColumns
+from .region_images import image_columns
+from .sequence_layouts import EncodedTexts, TextColumns
+from .spatial_features import SPATIAL_SIZE, append_spatial_features
+from .text_tags import aligned_tokens
+
+# What the file above imports: transformers 5.4 copies only what is named here, beside this file, out of a checkpoint.
+from .batch_arguments import as_batch as as_batch  # isort: skip
+from .float32_copy import copy_as_float32 as copy_as_float32  # isort: skip
+from .grounded_batch import GroundedBatch as GroundedBatch  # isort: skip
+from .image_processing_fast_rcnn import FastRCNNImageProcessor as FastRCNNImageProcessor  # isort: skip
+from .image_regions import read_images as read_images  # isort: skip
+from .number_arrays import to_array as to_array  # isort: skip
+from .open_images import open_images as open_images  # isort: skip
+from .phrase_grounding import ground_phrases as ground_phrases  # isort: skip
+from .region_boxes import pairwise_iou as pairwise_iou  # isort: skip
+from .sequence_lengths import fit_lengths as fit_lengths  # isort: skip
+
+
+@auto_docstring(
+    custom_intro="""
+    Turns words and image regions into the inputs of VisualBERT: the text, then the regions, of one image or of two.
+    There is no region for the whole image.
+    """
+)
+class VisualBERTProcessor(GroundedProcessor):
+    whole_image: ClassVar[bool] = False
+    images_per_example: ClassVar[int] = 2
+    answer_layout: ClassVar[str] = "question_mask"
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        max_regions: int = 100,
+        region_feature_size: int = 2048,
+        iou_threshold: float = 0.5,
+        spatial_features: bool = False,
+    ) -> None:
+        r"""
+        max_regions (`int`, *optional*, defaults to 100):
+            How many regions an image keeps. Without `region_scores` the first ones stay: give regions in the order of
+            the detector's confidence.
+        region_feature_size (`int`, *optional*, defaults to 2048):
+            Width of the region features that are given.
+        iou_threshold (`float`, *optional*, defaults to 0.5):
+            A region belongs to a phrase when its intersection over union with one of the phrase's gold boxes is at
+            least this; above 0, at most 1.
+        spatial_features (`bool`, *optional*, defaults to `False`):
+            Append each region's box to its feature: x1, y1, x2, y2, width and height, divided by those of the image
+            (public code, Flickr30K Entities). The model's `region_feature_size` is larger by 6 then.
+        """
+        super().__init__(
+            tokenizer, max_regions=max_regions, region_feature_size=region_feature_size, iou_threshold=iou_threshold
+        )
+        self.spatial_features = spatial_features
+
+    @property
+    def model_feature_size(self) -> int:
+        """Width of the region features that the model gets."""
+        return self.region_feature_size + SPATIAL_SIZE * self.spatial_features
+
+    def _own_input_names(self) -> list[str]:
+        return ["region_token_type_ids", "image_text_alignment"]
+
+    def _region_arrays(self, regions: RegionColumns, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        arrays = dict(regions.arrays)
+        if self.spatial_features and "region_features" in arrays:
+            arrays["region_features"] = append_spatial_features(
+                arrays["region_features"], arrays["region_boxes"], arrays["region_attention_mask"]
+            )
+        if given["region_image_indices"] is not None:
+            arrays["region_token_type_ids"] = image_columns(given["region_image_indices"], regions)
+        return arrays
+
+    def _tag_arrays(
+        self,
+        tags: Sequence[Any],
+        texts: list[list[str]],
+        encoded: EncodedTexts,
+        columns: TextColumns,
+        regions: RegionColumns,
+    ) -> dict[str, np.ndarray]:
+        return {"image_text_alignment": aligned_tokens(tags, texts, encoded, columns, regions)}
+
+
+__all__ = ["OLDEST_TRANSFORMERS", "VisualBERTProcessor"]

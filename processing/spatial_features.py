@@ -1,0 +1,36 @@
+# Copyright 2026 The grounded-attention authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""A region's place as numbers beside its feature.
+
+Shapes: B batch, R region columns, D feature size.
+"""
+
+import numpy as np
+
+# x1, y1, x2, y2, width, height
+SPATIAL_SIZE = 6
+
+
+def append_spatial_features(features: np.ndarray, boxes: np.ndarray, attended: np.ndarray) -> np.ndarray:
+    """Features with x1, y1, x2, y2, width and height of the normalised box behind them, (B, R, D + 6) float32.
+
+    Args:
+        features: (B, R, D) float32.
+        boxes: (B, R, 4) float32.
+        attended: (B, R), 0 for padding, which gets zeros.
+    """
+    sides = boxes[..., 2:] - boxes[..., :2]
+    return np.concatenate((features, np.concatenate((boxes, sides), axis=-1) * attended[..., None]), axis=-1).astype(
+        np.float32, copy=False
+    )
