@@ -18,6 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
+from .attention_pictures import MISS
 from .figure_style import BLUE, DPI, GREY, SKY, VERMILLION, WIDTH, save
 from .head_counts import HeadCounts
 
@@ -219,7 +220,7 @@ def _ceiling(counts: HeadCounts, intervals: np.ndarray | None) -> float:
 
 def _mark_best(axes: Axes, x: np.ndarray, accuracy: np.ndarray, names: Sequence[str], small: bool) -> None:
     """The best active head's name and accuracy, beside a ring around it; nothing where no head is active."""
-    layer, head = np.unravel_index(accuracy.argmax(), accuracy.shape)
+    layer, head = divmod(int(accuracy.argmax()), accuracy.shape[1])
     best = float(accuracy[layer, head])
     if best < 0:
         return
@@ -232,7 +233,10 @@ def _mark_best(axes: Axes, x: np.ndarray, accuracy: np.ndarray, names: Sequence[
         xytext=(-7 if right else 7, 5),
         textcoords="offset points",
         ha="right" if right else "left",
-        **{"fontsize": 8 if small else 9, "weight": "bold", "color": "#A84300", "zorder": 6},
+        fontsize=8 if small else 9,
+        weight="bold",
+        color=MISS,
+        zorder=6,
     )
 
 
@@ -293,6 +297,6 @@ def _draw_dumbbells(
         label.set_fontweight("bold" if sure else "normal")
     axes.axvline(100 * before.baseline_accuracy, color=GREY, lw=1.6, zorder=1)
     axes.set(xlabel="accuracy (%); grey line: most confident region", ylim=(len(labels) - 0.4, -0.6))
-    axes.xaxis.label.set_size(8.5)
+    axes.xaxis.label.set_fontsize(8.5)
     axes.set_title(f"most changed heads: ○ {names[0]}, ● {names[1]}", fontsize=10)
     axes.grid(axis="x", lw=0.4, color="#dddddd", zorder=0)
