@@ -34,7 +34,7 @@ test: $(INSTALLED)  ## run the tests
 quality: $(INSTALLED)  ## format check, lint, types, Hugging Face model conventions
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy modeling processing dataset_scripts attention_supervision evaluation tasks training train.py
+	$(BIN)/mypy modeling processing dataset_scripts attention_supervision evaluation tasks training train.py command_line.py
 	$(BIN)/mlinter modeling processing
 
 conformance: $(INSTALLED)  ## run transformers' own common model tests on every class here

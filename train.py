@@ -1,17 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Trains what a recipe describes: `accelerate launch train.py recipes/scenes_vgp.yaml [key=value ...]`."""
+"""Trains the model a recipe describes, with its attention supervision methods, and evaluates it.
 
-import argparse
-import os
-import sys
-from pathlib import Path
-
-import torch
-
-from training.errors import explain
-from training.recipe import load_recipe, read_recipe
-
-EXAMPLES = """examples:
+examples:
   accelerate launch train.py recipes/scenes_vgp.yaml
   accelerate launch train.py recipes/vgp_direct.yaml data.data_dir=/data/vgp training.learning_rate=1e-5
   python train.py recipes/pretrain_scenes.yaml options.relationship=true output_dir=runs/related
@@ -19,42 +9,48 @@ EXAMPLES = """examples:
   torchrun --nproc_per_node 2 train.py recipes/scenes_vgp.yaml methods=[direct] training.use_cpu=true
 """
 
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 
-def main() -> int:
+import torch
+
+from command_line import make_parser, run
+from training.errors import explain
+from training.recipe import load_recipe, read_recipe
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the recipe; 0 when done, 2 when something the user gave is wrong (one line says what)."""
-    parser = argparse.ArgumentParser(
-        description="Train the model a recipe describes, with its attention supervision methods, and evaluate it.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = make_parser("train.py", __doc__)
     parser.add_argument("recipe", help="a YAML file, see recipes/")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="replaces a value of the recipe")
     parser.add_argument("--traceback", action="store_true", help="show where in the program an error was raised")
-    arguments = parser.parse_intermixed_args()
+    given = sys.argv[1:] if arguments is None else arguments
+    told = (lambda error: None) if "--traceback" in given else explain
     try:
-        if "study" in read_recipe(Path(arguments.recipe)):
-            _run_study(arguments.recipe, arguments.overrides)
-        else:
-            _run_recipe(arguments.recipe, arguments.overrides)
-    except (ValueError, FileNotFoundError) as error:
-        line = explain(error)
-        if line is None or arguments.traceback:
-            raise
-        if os.environ.get("RANK", "0") == "0":  # one line, however many processes met it
-            print(f"error: {line}", file=sys.stderr)
-        return 2
+        return run(parser, _work, given, explain=told, intermixed=True)
     finally:
         if torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()  # a process that ends without it may abort
-    return 0
+
+
+def _work(options: argparse.Namespace) -> None:
+    if "study" in read_recipe(Path(options.recipe)):
+        _run_study(options.recipe, options.overrides)
+    else:
+        _run_recipe(options.recipe, options.overrides)
 
 
 def _run_recipe(path: str, overrides: list[str]) -> None:
     recipe = load_recipe(path, overrides)
-    from training.experiment import run  # after the recipe is known to be sound: it imports for seconds
+    from training.experiment import (
+        run as run_experiment,  # after the recipe is known to be sound: it imports for seconds
+    )
     from training.report import report
 
-    report(run(recipe), recipe)
+    report(run_experiment(recipe), recipe)
 
 
 def _run_study(path: str, overrides: list[str]) -> None:

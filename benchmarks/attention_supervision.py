@@ -1,14 +1,19 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Step time and peak memory of attention supervision, against no supervision (SDPA) and eager attention maps.
 
-`python -m benchmarks.attention_supervision [--quick] [--device cuda] [--dtype bfloat16]` prints ratios only: one
-machine's seconds say little about another's. One step is a forward and a backward pass of VL-BERT (6 layers of
-BERT-base width, batch 4, 8 phrases of 3 words with a region each: 24 supervised words and 8 regions an example),
-without padding and without dropout (with attention dropout SDPA has no kernel on a CPU and builds maps of its own).
+It prints ratios only: one machine's seconds say little about another's. One step is a forward and a backward pass of
+VL-BERT (6 layers of BERT-base width, batch 4, 8 phrases of 3 words with a region each: 24 supervised words and 8
+regions an example), without padding and without dropout (with attention dropout SDPA has no kernel on a CPU and builds
+maps of its own).
 
 Times are medians over rounds that take every mode in turn; on a CPU they are the process's CPU seconds, which other
 processes on a busy machine hardly lengthen. Memory is the peak above weights, gradients and inputs, each mode in a
 process of its own.
+
+examples:
+  python -m benchmarks.attention_supervision
+  python -m benchmarks.attention_supervision --quick
+  python -m benchmarks.attention_supervision --device cuda --dtype bfloat16
 """
 
 import argparse
@@ -19,7 +24,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +32,11 @@ import torch
 from tqdm.auto import tqdm
 
 from attention_supervision import get_method, supervised_implementation
+from command_line import make_parser, run
 from modeling import VLBertConfig, VLBertModel
 
 MODES = ("none", "direct", "semi_direct", "eager maps")
+BESIDE = {"none": "none", "eager": "eager maps"}
 BATCH, PHRASES, WORDS = 4, 8, 3
 
 
@@ -146,8 +153,9 @@ def _peak_resident() -> int:
 # In the process that reports
 
 
-def _ask(what: str, mode: str, length: int, arguments: list[str]) -> Any:
-    command = [sys.executable, "-m", "benchmarks.attention_supervision", *arguments]
+def _ask(what: str, mode: str, length: int, options: argparse.Namespace) -> Any:
+    command = [sys.executable, "-m", "benchmarks.attention_supervision", *(["--quick"] if options.quick else [])]
+    command += ["--device", options.device, "--dtype", options.dtype, "--rounds", str(options.rounds)]
     command += ["--worker", what, "--mode", mode, "--lengths", str(length)]
     # Threads that wait must not burn the CPU seconds that are counted.
     environment = {**os.environ, "OMP_WAIT_POLICY": "passive"}
@@ -155,38 +163,50 @@ def _ask(what: str, mode: str, length: int, arguments: list[str]) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def _report(length: int, times: Mapping[str, list[float]], memory: Mapping[str, float]) -> list[str]:
-    lines = []
+def ratios(times: Mapping[str, list[float]], memory: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """Method -> its time (median over the rounds) and memory over those of no supervision and of eager maps."""
+    found = {}
     for mode in ("direct", "semi_direct"):
-        figures = [
-            statistics.median(a / b for a, b in zip(times[mode], times[other], strict=True))
-            for other in ("none", "eager maps")
-        ] + [memory[mode] / memory[other] for other in ("none", "eager maps")]
-        lines.append(f"{length:>5}  {mode:<12}" + "".join(f"{figure:>12.2f}" for figure in figures))
-    return lines
+        found[mode] = {
+            f"time/{name}": statistics.median(a / b for a, b in zip(times[mode], times[other], strict=True))
+            for name, other in BESIDE.items()
+        }
+        found[mode] |= {f"mem/{name}": memory[mode] / memory[other] for name, other in BESIDE.items()}
+    return found
 
 
-def main() -> None:
-    options, arguments = _parse(), sys.argv[1:]
-    if options.worker:
-        length = options.lengths[0]
-        measured = (
-            measure_times(length, options)
-            if options.worker == "time"
-            else measure_memory(options.mode, length, options)
-        )
-        print(json.dumps(measured))
-        return
-    print(f"{'N':>5}  {'method':<12}{'time/none':>12}{'time/eager':>12}{'mem/none':>12}{'mem/eager':>12}")
+def _lines(length: int, found: Mapping[str, Mapping[str, float]]) -> list[str]:
+    return [
+        f"{length:>5}  {mode:<12}" + "".join(f"{figure:>12.2f}" for figure in figures.values())
+        for mode, figures in found.items()
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    return run(_parser(), _work, arguments)
+
+
+def _work(options: argparse.Namespace) -> str:
+    options.lengths = options.lengths or ([40] if options.quick else [100, 300, 1000])
+    options.rounds = options.rounds or (2 if options.quick else 7)
+    if options.worker == "time":
+        return json.dumps(measure_times(options.lengths[0], options))
+    if options.worker == "memory":
+        return json.dumps(measure_memory(options.mode, options.lengths[0], options))
+    if not options.json:
+        print(f"{'N':>5}  {'method':<12}{'time/none':>12}{'time/eager':>12}{'mem/none':>12}{'mem/eager':>12}")
+    measured = {}
     for length in options.lengths:
-        memory = {mode: _ask("memory", mode, length, arguments) for mode in MODES}
-        for line in _report(length, _ask("time", "none", length, arguments), memory):
-            print(line, flush=True)
-    print("aims: direct, time/none <= 1.10; at N = 1000 mem/eager <= 0.60")
+        memory = {mode: _ask("memory", mode, length, options) for mode in MODES}
+        measured[length] = ratios(_ask("time", "none", length, options), memory)
+        if not options.json:
+            print("\n".join(_lines(length, measured[length])), flush=True)
+    return json.dumps(measured) if options.json else "aims: direct, time/none <= 1.10; at N = 1000 mem/eager <= 0.60"
 
 
-def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def _parser() -> argparse.ArgumentParser:
+    parser = make_parser("python -m benchmarks.attention_supervision", __doc__)
     parser.add_argument("--quick", action="store_true", help="a tiny model and one length: does it run?")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
@@ -194,11 +214,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="steps of each mode that are timed (7)")
     parser.add_argument("--worker", choices=("time", "memory"), help=argparse.SUPPRESS)
     parser.add_argument("--mode", default="none", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    options.lengths = options.lengths or ([40] if options.quick else [100, 300, 1000])
-    options.rounds = options.rounds or (2 if options.quick else 7)
-    return options
+    parser.add_argument("--json", action="store_true", help="print the ratios as JSON instead")
+    return parser
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -12,7 +12,9 @@ examples:
 """
 
 import argparse
+import json
 import statistics
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,6 +24,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from tqdm.auto import tqdm
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
+from command_line import make_parser, run
 from modeling import VLBertConfig, VLBertForPreTraining
 
 TOKENS, REGIONS = (8, 22), (10, 100)
@@ -187,16 +190,24 @@ def ratios(times: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
     }
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints a line a way: fill, speed relative to `padded` (median and range of the rounds), difference of loss."""
-    options = parse(arguments)
-    trainee = Trainee(options)
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    return run(_parser(), _work, arguments)
+
+
+def _work(options: argparse.Namespace) -> str:
+    """A line a way: fill, speed relative to `padded` (median and range of the rounds), difference of loss."""
+    trainee = Trainee(_sized(options))
     losses = {way: trainee.loss(way) for way in WAYS}
     peak = matrix_peak(options.device, options.dtype) if options.device == "cuda" else None
     flops = trainee.useful_flops() if peak else None
     times = measure(trainee, options.rounds, options.device)
-    print(f"{options.examples} examples in batches of {options.batch}, {options.layers} layers, {options.dtype}")
-    print(f"{'way':<14}{'fill':>5}{'speed / padded':>18}{'rounds':>18}{'loss - padded':>16}")
+    if options.json:
+        return json.dumps({"seconds": times, "losses": losses, "matrix_peak": peak, "useful_flops": flops})
+    lines = [
+        f"{options.examples} examples in batches of {options.batch}, {options.layers} layers, {options.dtype}",
+        f"{'way':<14}{'fill':>5}{'speed / padded':>18}{'rounds':>18}{'loss - padded':>16}",
+    ]
     for way, found in ratios(times).items():
         filled = fill(trainee.batches[WAYS[way][0]])
         spread = f"{min(found):.2f} to {max(found):.2f}"
@@ -206,15 +217,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
             seconds = statistics.median(times[way])
             share = flops / seconds / peak
             line += f"{options.examples / seconds:>10.0f} samples/s, {share:.0%} of the matrix peak measured here"
-        print(line)
-    print("aim: both / padded >= 1.5 x")
+        lines.append(line)
+    lines.append("aim: both / padded >= 1.5 x")
     if not torch.cuda.is_available():
-        print("no GPU at hand: bf16, compile, samples/s and the share of the matrix peak are not measured")
+        lines.append("no GPU at hand: bf16, compile, samples/s and the share of the matrix peak are not measured")
+    return "\n".join(lines)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The options; `--quick` sets the sizes of a tiny run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    return _sized(_parser().parse_args(arguments))
+
+
+def _sized(options: argparse.Namespace) -> argparse.Namespace:
+    if options.quick:
+        options.layers, options.batch, options.examples, options.rounds = 1, 2, 4, 1
+    return options
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = make_parser("python -m benchmarks.pretraining_step", __doc__)
     parser.add_argument("--quick", action="store_true", help="a tiny model and few examples: does it run?")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--device", default=device, choices=("cpu", "cuda"), help="default: %(default)s")
@@ -224,11 +246,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=16, help="examples of a batch: %(default)s")
     parser.add_argument("--examples", type=int, default=48, help="examples of a round: %(default)s")
     parser.add_argument("--rounds", type=int, default=3, help="rounds that are timed: %(default)s")
-    options = parser.parse_args(arguments)
-    if options.quick:
-        options.layers, options.batch, options.examples, options.rounds = 1, 2, 4, 1
-    return options
+    parser.add_argument("--json", action="store_true", help="print the seconds of every round as JSON instead")
+    return parser
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

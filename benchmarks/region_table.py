@@ -22,6 +22,7 @@ import binascii
 import json
 import pickle
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ from typing import Any
 
 import numpy as np
 
+from command_line import make_parser, run
 from dataset_scripts.region_table import Regions, RegionTable, RegionTableWriter
 from processing.float32_copy import copy_as_float32
 
@@ -249,25 +251,28 @@ def report(times: Mapping[str, Mapping[str, Sequence[float]]]) -> list[str]:
     return lines
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints how many times as fast the table is as each other format."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    parser = make_parser("python -m benchmarks.region_table", __doc__)
     parser.add_argument("--images", type=int, default=192, help="images in the table: %(default)s")
     parser.add_argument("--rounds", type=int, default=9, help="measurements of each: %(default)s")
     parser.add_argument("--json", action="store_true", help="print the seconds of every round as JSON instead")
-    options = parser.parse_args(arguments)
+    return run(parser, _work, arguments)
+
+
+def _work(options: argparse.Namespace) -> str:
+    """How many times as fast the table is as each other format."""
     with tempfile.TemporaryDirectory() as folder:
         readers, absent = build(Path(folder), options.images)
         times = measure(readers, options.images, options.rounds)
     if options.json:
-        print(json.dumps(times))
-        return
-    print(f"the table's speed / that of ..., {options.images} images of {REGIONS[0]} to {REGIONS[1]} regions")
-    for line in report(times):
-        print(line)
+        return json.dumps(times)
+    head = f"the table's speed / that of ..., {options.images} images of {REGIONS[0]} to {REGIONS[1]} regions"
+    lines = [head, *report(times)]
     if absent:
-        print(f"not measured, for want of a package (pip install lmdb h5py): {'; '.join(absent)}")
+        lines.append(f"not measured, for want of a package (pip install lmdb h5py): {'; '.join(absent)}")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

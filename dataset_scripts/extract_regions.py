@@ -38,13 +38,13 @@ import torch
 from accelerate import PartialState
 from transformers.utils import logging
 
+from command_line import make_parser, run
 from modeling.region_feature_models import load_region_features
 from processing.feature_pixels import load_feature_processor
 from processing.open_images import open_image
 from processing.region_detection import BoxSource, GivenBoxes, first_line, load_detector
 from processing.region_extraction import RegionExtractor
 
-from .errors import DataError
 from .image_files import list_images
 from .region_boxes import read_boxes
 from .region_extraction_run import extract_table, join_processes
@@ -87,26 +87,23 @@ def load_extractor(options: argparse.Namespace, device: torch.device) -> RegionE
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
-    options = _parser().parse_args(arguments)
-    if options.quiet:
-        logging.disable_progress_bar()
     try:
-        info = _run(options)
-    except (DataError, ValueError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("error: interrupted; the same command goes on", file=sys.stderr)
-        return 130
+        return run(_parser(), _work, arguments, resumable="the same command goes on")
     finally:
         if torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()  # a process that ends without it may abort
-    if info is not None:
-        print(json.dumps(info) if options.json else _report(info, options.output))
-    return 0
 
 
-def _run(options: argparse.Namespace) -> dict[str, Any] | None:
+def _work(options: argparse.Namespace) -> str | None:
+    if options.quiet:
+        logging.disable_progress_bar()
+    info = _extract(options)
+    if info is None:  # another process has it
+        return None
+    return json.dumps(info) if options.json else _report(info, options.output)
+
+
+def _extract(options: argparse.Namespace) -> dict[str, Any] | None:
     images = list_images(options.images)
     device = _device(options.device, join_processes(cpu=options.device == "cpu"))
     return extract_table(
@@ -142,13 +139,7 @@ def _report(info: dict[str, Any], output: str) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    introduction, examples = str(__doc__).split("examples:\n")
-    parser = argparse.ArgumentParser(
-        prog="python -m dataset_scripts.extract_regions",
-        description=introduction,
-        epilog="examples:\n" + examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = make_parser("python -m dataset_scripts.extract_regions", __doc__)
     add = parser.add_argument
     add("--images", required=True, metavar="DIR_OR_LIST", help="folder of images, or a list: one path, or id tab path")
     add("--output", required=True, metavar="DIR", help="folder of the region table")

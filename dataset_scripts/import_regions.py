@@ -40,6 +40,8 @@ from typing import Any
 
 from tqdm import tqdm
 
+from command_line import make_parser, run
+
 from .errors import DataError
 from .region_files import MANIFEST, read_json
 from .region_readers import FEATURE_SIZE, READERS, SourceRecord, existing, recognise, source_records, source_size
@@ -166,26 +168,21 @@ def _check_unchanged(record: SourceRecord, image_id: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
-    options = _parser().parse_args(arguments)
-    try:
-        info = import_regions(
-            options.sources,
-            _chosen_format(options.sources[0], options.format),
-            options.output,
-            on_error=options.on_error,
-            resume=options.resume,
-            feature_size=options.feature_size,
-            detector=options.detector,
-            progress=not options.quiet,
-        )
-    except (DataError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("error: interrupted; the same command with --resume goes on", file=sys.stderr)
-        return 130
-    print(json.dumps(info) if options.json else _report(info, options.output))
-    return 0
+    return run(_parser(), _work, arguments, resumable="the same command with --resume goes on")
+
+
+def _work(options: argparse.Namespace) -> str:
+    info = import_regions(
+        options.sources,
+        _chosen_format(options.sources[0], options.format),
+        options.output,
+        on_error=options.on_error,
+        resume=options.resume,
+        feature_size=options.feature_size,
+        detector=options.detector,
+        progress=not options.quiet,
+    )
+    return json.dumps(info) if options.json else _report(info, options.output)
 
 
 def _chosen_format(source: str, format: str) -> str:
@@ -208,13 +205,7 @@ def _report(info: dict[str, Any], output: str) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    introduction, examples = str(__doc__).split("examples:\n")
-    parser = argparse.ArgumentParser(
-        prog="python -m dataset_scripts.import_regions",
-        description=introduction,
-        epilog="examples:\n" + examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = make_parser("python -m dataset_scripts.import_regions", __doc__)
     parser.add_argument("sources", nargs="+", metavar="SOURCE", help="feature file or folder; several are joined")
     formats = ["auto", *sorted(READERS)]
     parser.add_argument("--format", default="auto", choices=formats, help="format of the files: %(default)s")

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from command_line import make_parser, run
 from dataset_scripts.box_files import write_boxes, write_image_list
 from dataset_scripts.coco_captions import IMAGE_ID_FORMATS
 from dataset_scripts.errors import DataError
@@ -33,17 +34,15 @@ NAMED = 10
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
-    options = _parser().parse_args(arguments)
-    try:
-        summary = _run(options)
-    except (DataError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    print(json.dumps(summary) if options.json else _report(summary))
-    return 0
+    return run(_parser(), _work, arguments)
 
 
-def _run(options: argparse.Namespace) -> dict[str, Any]:
+def _work(options: argparse.Namespace) -> str:
+    summary = _write(options)
+    return json.dumps(summary) if options.json else _report(summary)
+
+
+def _write(options: argparse.Namespace) -> dict[str, Any]:
     if (options.image_list is None) != (options.images is None):
         raise DataError("--image-list needs --images, the folder of the pictures, and the other way round")
     instances = RefCOCOConfig(name=options.config, data_dir=str(options.data_dir)).instances_file
@@ -89,13 +88,7 @@ def _report(summary: dict[str, Any]) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    introduction, examples = str(__doc__).split("examples:\n")
-    parser = argparse.ArgumentParser(
-        prog="python -m dataset_scripts.refcoco_boxes",
-        description=introduction,
-        epilog="examples:\n" + examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = make_parser("python -m dataset_scripts.refcoco_boxes", __doc__)
     add = parser.add_argument
     add("--data-dir", required=True, type=Path, metavar="DIR", help="folder of the data set, or the one it lies in")
     add("--config", choices=sorted(SPLITS_BY), default="refcoco+", help="the data set: %(default)s")

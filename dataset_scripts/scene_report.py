@@ -1,7 +1,11 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""How hard the embedded data are: `python -m dataset_scripts.scene_report DIR` measures them and prints a table.
+"""Measures how hard the embedded data are, and prints a table.
 
-It reads the regions from `DIR` and draws the descriptions again from the seed in `DIR/scenes.json`.
+It reads the regions from the folder and draws the descriptions again from the seed in its scenes.json.
+
+examples:
+  python -m dataset_scripts.scene_report data/scenes
+  python -m dataset_scripts.scene_report data/scenes --json
 """
 
 import argparse
@@ -13,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from command_line import make_parser, run
 from dataset_scripts import scene_shapes
 from dataset_scripts.errors import DataError, MissingFileError
 from dataset_scripts.region_table import Regions, RegionTable
@@ -185,23 +190,17 @@ def _mean(values: object) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; returns the exit status, 2 for an error of the user."""
-    parser = argparse.ArgumentParser(
-        prog="python -m dataset_scripts.scene_report",
-        description="Measure scenes.",
-        epilog="example: python -m dataset_scripts.scene_report data/scenes",
-    )
+    """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
+    parser = make_parser("python -m dataset_scripts.scene_report", __doc__)
     parser.add_argument("folder", type=Path, help="a folder written by python -m dataset_scripts.scenes")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    options = parser.parse_args(arguments)
-    try:
-        figures = report(options.folder)
-    except (ValueError, OSError) as error:
-        print("error:", " ".join(str(error).split()), file=sys.stderr)
-        return 2
+    return run(parser, _work, arguments)
+
+
+def _work(options: argparse.Namespace) -> str:
+    figures = report(options.folder)
     table = "\n".join(f"{name:55s} {value:8.3f}" for name, value in figures.items())
-    print(json.dumps(figures) if options.json else table)
-    return 0
+    return json.dumps(figures) if options.json else table
 
 
 if __name__ == "__main__":

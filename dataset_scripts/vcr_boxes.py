@@ -11,6 +11,7 @@ examples:
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from functools import lru_cache
@@ -19,24 +20,18 @@ from typing import Any
 
 from tqdm import tqdm
 
+from command_line import make_parser, run
 from dataset_scripts.box_files import write_boxes, write_image_list
-from dataset_scripts.errors import DataError
 from dataset_scripts.vcr import OPTIONS, VCRConfig, named_image, objects_of
 from dataset_scripts.vcr_files import read_objects, read_questions
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
-    options = _parser().parse_args(arguments)
-    try:
-        print(_run(options))
-    except (DataError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    return 0
+    return run(_parser(), _work, arguments)
 
 
-def _run(options: argparse.Namespace) -> str:
+def _work(options: argparse.Namespace) -> str:
     config = VCRConfig(name="default", data_dir=str(options.data_dir), image_id_format=options.image_id_format)
     records: dict[str, dict[str, Any]] = {}
     files: dict[str, Path] = {}
@@ -55,23 +50,21 @@ def _run(options: argparse.Namespace) -> str:
     if options.image_list is not None:
         write_image_list(options.image_list, files)
     count = sum(len(record["boxes"]) for record in records.values())
+    if options.json:
+        counts = {"boxes": count, "images": len(records), "boxes_of_the_whole_image": missing}
+        return json.dumps({"output": str(options.output), **counts})
     return f"{count:,} boxes of {len(records):,} images in {options.output}, {missing:,} of them of the whole image"
 
 
 def _parser() -> argparse.ArgumentParser:
-    introduction, examples = str(__doc__).split("examples:\n")
-    parser = argparse.ArgumentParser(
-        prog="python -m dataset_scripts.vcr_boxes",
-        description=introduction,
-        epilog="examples:\n" + examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = make_parser("python -m dataset_scripts.vcr_boxes", __doc__)
     add = parser.add_argument
     add("--data-dir", required=True, type=Path, metavar="DIR", help="folder of vcr1annots and vcr1images")
     add("--output", required=True, type=Path, metavar="FILE", help=".json or .jsonl for --boxes of extract_regions")
     add("--image-list", type=Path, metavar="FILE", help="list of the images for --images of extract_regions")
     formats = OPTIONS["image_id_format"]
     add("--image-id-format", choices=formats, default=formats[0], help="ids of images: %(default)s")
+    add("--json", action="store_true", help="print the counts as a line of JSON")
     return parser
 
 

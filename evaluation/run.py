@@ -29,6 +29,7 @@ from typing import Any
 import yaml
 from transformers.utils import logging
 
+from command_line import make_parser, run
 from dataset_scripts.vqa_v2 import read_predictions
 from evaluation.html_report import Measured, Report, build_report, shown_images
 from evaluation.report_pictures import Picture, embed
@@ -270,28 +271,17 @@ def _said(value: Any) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
-    asked = _parser().parse_args(arguments)
+    return run(_parser(), _work, arguments, explain=explain)
+
+
+def _work(asked: argparse.Namespace) -> str:
     asked.split = list(dict.fromkeys("validation" if s == "val" else s for s in asked.split or ["validation"]))
     logging.set_verbosity_error()
-    try:
-        print(evaluate(asked))
-    except (ValueError, OSError) as error:
-        line = explain(error)
-        if line is None:
-            raise
-        print(f"error: {line}", file=sys.stderr)
-        return 2
-    return 0
+    return evaluate(asked)
 
 
 def _parser() -> argparse.ArgumentParser:
-    introduction, examples = str(__doc__).split("examples:\n")
-    parser = argparse.ArgumentParser(
-        prog="python -m evaluation.run",
-        description=introduction,
-        epilog="examples:\n" + examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = make_parser("python -m evaluation.run", __doc__)
     add = parser.add_argument
     add("checkpoint", nargs="?", metavar="CHECKPOINT", help="folder of a trained model, or a name on the Hub")
     add("--task", required=True, metavar="NAME", help=f"one of {', '.join(TASKS)}")

@@ -13,14 +13,19 @@
 # limitations under the License.
 """Turns an original checkpoint into a Hub directory.
 
-`python -m modeling.convert vl_bert --checkpoint FILE.model --output DIR [--config FILE.json] [--force]`
-(`fast_rcnn` for the pixel network alone, from its own file or an end-to-end checkpoint)
+`fast_rcnn` is VL-BERT's pixel network alone, from its own file or an end-to-end checkpoint.
+
+examples:
+  python -m modeling.convert vl_bert --checkpoint vl-bert-base-prec.model --output checkpoints/vl-bert-base
+  python -m modeling.convert fast_rcnn --checkpoint vl-bert-base-e2e.model --output checkpoints/fast-rcnn --force
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from command_line import make_parser, one_line, run
 
 from . import conversion_fast_rcnn, conversion_vl_bert
 from .conversion import check_output, format_summary, make_record, read_checkpoint, read_overrides, write_model
@@ -58,22 +63,23 @@ def convert_checkpoint(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; returns 0, or 2 after one line on what is wrong."""
-    parser = argparse.ArgumentParser(prog="python -m modeling.convert", description=(__doc__ or "").split("\n")[0])
+    parser = make_parser("python -m modeling.convert", __doc__)
     parser.add_argument("family", choices=sorted(FAMILIES), help="model family of the checkpoint")
     parser.add_argument("--checkpoint", type=Path, required=True, help="original file (.model)")
     parser.add_argument("--output", type=Path, required=True, help="directory to write")
     parser.add_argument("--config", type=Path, help="JSON file of configuration fields the shapes cannot tell")
     parser.add_argument("--force", action="store_true", help="replace an existing model directory")
-    options = parser.parse_args(arguments)
+    return run(parser, _work, arguments)
+
+
+def _work(options: argparse.Namespace) -> str:
     try:
-        print(convert_checkpoint(options.family, options.checkpoint, options.output, options.config, options.force))
+        return convert_checkpoint(options.family, options.checkpoint, options.output, options.config, options.force)
     except (ValueError, OSError) as error:
-        message = " ".join(str(error).split())
+        message = one_line(error)
         if str(options.checkpoint) not in message and str(options.output) not in message:
             message = f"{options.checkpoint}: {message}"
-        print(f"error: {message}", file=sys.stderr)
-        return 2
-    return 0
+        raise ValueError(message) from error
 
 
 if __name__ == "__main__":

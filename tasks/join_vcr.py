@@ -1,7 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Q→A, QA→R and Q→AR from two runs of the task vcr, one with data.options.mode=answer and one with mode=rationale.
 
-python -m tasks.join_vcr runs/vcr/none/items_validation.json runs/vcr_rationale/none/items_validation.json
+examples:
+  python -m tasks.join_vcr runs/vcr/none/items_validation.json runs/vcr_rationale/none/items_validation.json
 """
 
 import argparse
@@ -9,24 +10,36 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from command_line import make_parser, one_line, run
 from tasks.vcr import join_runs
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser("python -m tasks.join_vcr", __doc__)
     parser.add_argument("answers", type=Path, help="items of the run that chose answers")
     parser.add_argument("rationales", type=Path, help="items of the run that chose rationales")
-    options = parser.parse_args(arguments)
+    parser.add_argument("--json", action="store_true", help="print the figures as a line of JSON")
+    return run(parser, _work, arguments)
+
+
+def _work(options: argparse.Namespace) -> str:
     try:
-        items = [json.loads(path.read_text(encoding="utf-8")) for path in (options.answers, options.rationales)]
-        figures = join_runs(*items)
-    except (OSError, ValueError, KeyError) as error:
-        print(f"error: {options.answers}, {options.rationales}: {error}", file=sys.stderr)
-        return 2
-    print(json.dumps(figures, indent=1))
-    return 0
+        figures = join_runs(*(_items(path) for path in (options.answers, options.rationales)))
+    except (ValueError, KeyError) as error:
+        raise ValueError(f"{options.answers}, {options.rationales}: {one_line(error)}") from error
+    if options.json:
+        return json.dumps(figures)
+    return "\n".join(f"{name}: {value:.4g}" for name, value in figures.items())
+
+
+def _items(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"no JSON: {error}; expected the items_SPLIT.json of a run") from error
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 
 from argparse import Namespace
 
-from benchmarks.attention_supervision import MODES, _report, measure_memory, measure_times
+from benchmarks.attention_supervision import MODES, measure_memory, measure_times, ratios
 
 QUICK = Namespace(quick=True, device="cpu", dtype="float32", rounds=1)
 
@@ -17,5 +17,4 @@ def test_every_mode_is_measured():
 def test_ratios():
     times = {"none": [1.0, 2.0, 4.0], "direct": [2.0, 6.0, 4.0], "semi_direct": [3.0] * 3, "eager maps": [4.0] * 3}
     memory = {"none": 1.0, "direct": 2.0, "semi_direct": 3.0, "eager maps": 4.0}
-    direct = _report(100, times, memory)[0].split()
-    assert direct == ["100", "direct", "2.00", "1.00", "2.00", "0.50"]
+    assert ratios(times, memory)["direct"] == {"time/none": 2.0, "time/eager": 1.0, "mem/none": 2.0, "mem/eager": 0.5}

@@ -105,7 +105,7 @@ def test_two_runs_are_joined(tmp_path, capsys):
     paths = [tmp_path / "a.json", tmp_path / "r.json"]
     for path, content in zip(paths, (answers, rationales), strict=True):
         path.write_text(json.dumps(content))
-    assert join_vcr.main([str(path) for path in paths]) == 0
+    assert join_vcr.main([*map(str, paths), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == expected
     paths[1].write_text(json.dumps(items([0], [0])))
     assert join_vcr.main([str(path) for path in paths]) == 2

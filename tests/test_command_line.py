@@ -1,0 +1,158 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Every command: help with examples, one line about a mistake, exit status 0 or 2."""
+
+import argparse
+import ast
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import command_line
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("attention_supervision", "benchmarks", "dataset_scripts", "evaluation", "modeling", "processing", "tasks")
+COMMANDS = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for folder in (*FOLDERS, "training", ".")
+    for path in (ROOT / folder).glob("*.py")
+    if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
+)
+BENCHMARKS = [name for name in COMMANDS if name.startswith("benchmarks.")]
+
+# What makes each command read a file that is not there. A new command needs its line.
+ABSENT = {
+    "dataset_scripts.build": "vgp --data-dir {absent} --output {folder}/out",
+    "dataset_scripts.extract_regions": "--images {absent} --output {folder}/out --detector d --features f",
+    "dataset_scripts.import_regions": "{absent} --output {folder}/out",
+    "dataset_scripts.refcoco_boxes": "--data-dir {absent} --output {folder}/out.json",
+    "dataset_scripts.scene_report": "{absent}",
+    "dataset_scripts.scenes": "--output {file}/out --images 24 --seed 0",  # writes only: a file where a folder must be
+    "dataset_scripts.vcr_boxes": "--data-dir {absent} --output {folder}/out.json",
+    "evaluation.ground": "{absent} caption --model m --regions r",
+    "evaluation.run": "{absent} --task vgp --data-dir {absent} --regions {absent}",
+    "modeling.convert": "vl_bert --checkpoint {absent} --output {folder}/out",
+    "tasks.join_vcr": "{absent} {absent}",
+    "train": "{absent}",
+}
+
+
+def call(name: str, *arguments: str) -> int:
+    """The command's exit status, in this process."""
+    try:
+        return importlib.import_module(name).main(list(arguments))
+    except SystemExit as stop:  # argparse's way out
+        return int(stop.code or 0)
+
+
+def test_there_are_commands():
+    assert {"train", "evaluation.ground", "dataset_scripts.build", "modeling.convert"} <= set(COMMANDS)
+    assert set(ABSENT) == set(COMMANDS) - set(BENCHMARKS), "every command that reads files has its line in ABSENT"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_shows_an_example(name, capsys):
+    assert call(name, "--help") == 0
+    printed = capsys.readouterr().out
+    example = f"{name}.py" if name == "train" else f"-m {name}"
+    assert printed.startswith("usage: ") and example in printed.partition("examples:")[2], printed
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_unknown_option_is_refused(name, capsys):
+    assert call(name, "--no-such-option") == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and "error: " in printed.err and "Traceback" not in printed.err
+
+
+@pytest.mark.parametrize("name", sorted(ABSENT))
+def test_a_missing_file_is_one_line(name, tmp_path, capsys, monkeypatch):
+    (tmp_path / "file").write_text("")
+    places = {"absent": tmp_path / "absent.json", "folder": tmp_path, "file": tmp_path / "file"}
+    assert call(name, *ABSENT[name].format(**places).split()) == 2
+    printed = capsys.readouterr()
+    errors = [line for line in printed.err.splitlines() if line.startswith("error: ")]
+    assert printed.out == "" and len(errors) == 1 and "Traceback" not in printed.err, printed.err
+    assert "absent" in errors[0] or "file" in errors[0]
+    assert "[Errno" not in errors[0]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_that_prints_a_result_prints_json_too(name, capsys):
+    call(name, "--help")
+    silent = {"train", "modeling.convert"}  # what they make is told by files: results.json, conversion.json
+    assert ("--json" in capsys.readouterr().out) == (name not in silent)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_process_ends_with_the_status_of_main(name):
+    last = ast.parse((ROOT / f"{name.replace('.', '/')}.py").read_text(encoding="utf-8")).body[-1]
+    assert isinstance(last, ast.If) and ast.unparse(last.body[0]) == "sys.exit(main())"
+
+
+def test_a_process_tells_its_status(tmp_path):
+    command = [sys.executable, "-m", "tasks.join_vcr", str(tmp_path / "a"), str(tmp_path / "b")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1) and done.stderr.startswith("error: ")
+
+
+# command_line itself
+
+
+def doing(outcome, capsys, **options):
+    """What `run` makes of a piece of work that returns or raises `outcome`."""
+
+    def work(asked):
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    status = command_line.run(argparse.ArgumentParser(), work, [], **options)
+    return (status, *capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    "outcome, line",
+    [
+        (ValueError("two\n  lines"), "two lines"),
+        (FileNotFoundError(2, "No such file or directory", "a.json"), "a.json: No such file or directory"),
+        (OSError("not\nthere"), "not there"),
+        (ValueError(), "ValueError"),
+    ],
+)
+def test_a_mistake_is_one_line(capsys, monkeypatch, outcome, line):
+    assert doing(outcome, capsys) == (2, "", f"error: {line}\n")
+    monkeypatch.setenv("RANK", "1")
+    assert doing(outcome, capsys) == (2, "", ""), "one of several processes tells it"
+
+
+def test_results_faults_and_interruptions(capsys):
+    assert doing("done", capsys) == (0, "done\n", "")
+    assert doing(None, capsys) == (0, "", "")
+    told = "error: interrupted; again goes on\n"
+    assert doing(KeyboardInterrupt(), capsys, resumable="again goes on") == (130, "", told)
+    with pytest.raises(RuntimeError):
+        doing(RuntimeError("a fault"), capsys)
+    with pytest.raises(ValueError, match="a fault"):
+        doing(ValueError("a fault"), capsys, explain=lambda error: None)
+
+
+def test_a_docstring_needs_examples():
+    assert (
+        "examples:\n  python -m x"
+        in command_line.make_parser("x", "What.\n\nexamples:\n  python -m x\n").format_help()
+    )
+    for docstring in (None, "What.", "What.\n\nexamples:\n"):
+        with pytest.raises(ValueError, match="the docstring of x has no part `examples:`"):
+            command_line.make_parser("x", docstring)
+
+
+def test_the_docs_name_no_command_that_is_not_there():
+    pages = [ROOT / "README.md", ROOT / "Makefile", *(ROOT / "docs").glob("*.md")]
+    called = re.compile(rf"python3? -m ((?:{'|'.join(FOLDERS)})\.\w+)")
+    for page in pages:
+        for name in called.findall(page.read_text(encoding="utf-8")):
+            assert name in COMMANDS, f"{page.name} names {name}"
