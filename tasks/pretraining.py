@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from evaluation.classification import ClassificationAccuracy
-from modeling import VLBertForPreTraining
 
 from .caption_rows import to_rows
 from .flipping import flip_some
@@ -240,7 +239,7 @@ TASK = Task(
     name="pretraining",
     builder="flickr30k_entities",
     columns=("image_id", "caption_id", "text"),
-    model_class=VLBertForPreTraining,
+    head="pretraining",
     model_inputs=(*TEXT_AND_REGIONS, "masked_regions"),
     losses=(
         LossComponent("words", word_loss, lambda batch: count(word_labels(batch))),

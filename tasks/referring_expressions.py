@@ -12,7 +12,6 @@ from torch.nn import functional as F
 from evaluation.boxes import box_iou
 from evaluation.item_scores import ItemScores, Scored
 from evaluation.referring_expression_accuracy import get_convention, is_right
-from modeling import VLBertForReferringExpression
 
 from .flipping import flip_some
 from .task import TEXT_AND_REGIONS, Batch, Examples, LossComponent, Task, identify, seen_arguments
@@ -157,7 +156,7 @@ TASK = Task(
     name="referring_expressions",
     builder="refcoco",
     columns=("example_id", "image_id", "text", "width", "height", "box"),
-    model_class=VLBertForReferringExpression,
+    head="referring_expressions",
     model_inputs=TEXT_AND_REGIONS,
     losses=(LossComponent("regions", region_loss, lambda batch: (batch["region_targets"] >= 0).sum()),),
     metrics=lambda: [ItemScores("expressions", lambda o, b: score(o, b, ReferringExpressionOptions().convention))],

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 # What every single-stream model reads.
 TEXT_AND_REGIONS = (
@@ -90,13 +89,13 @@ class NoOptions:
 
 @dataclass(frozen=True)
 class Task:
-    """Binds a builder's rows, a sequence layout, a model class, losses and metrics.
+    """Binds a builder's rows, a sequence layout, a model's head, losses and metrics.
 
     Args:
         name: key in the registry and in recipes.
         builder: name of the data builder (`dataset_scripts.build`) that a recipe need not name.
         columns: what every row has, after `to_rows`.
-        model_class: a `PreTrainedModel` class.
+        head: what a model needs for it, a key of `heads` of the families (`modeling.families`).
         model_inputs: names of the batch entries handed to the model.
         losses: the task's own loss terms; attention supervision adds its own.
         metrics: makes fresh metrics for one evaluation.
@@ -118,7 +117,7 @@ class Task:
     name: str
     builder: str
     columns: tuple[str, ...]
-    model_class: type[PreTrainedModel]
+    head: str
     model_inputs: tuple[str, ...]
     losses: tuple[LossComponent, ...]
     metrics: Callable[[], list[Metric]]

@@ -12,7 +12,6 @@ from torch.nn import functional as F
 
 from evaluation.item_scores import ItemScores, Scored
 from evaluation.vcr_accuracy import joint_accuracy
-from modeling import VLBertForMultipleChoice
 
 from .coco_categories import CLASSES
 from .task import TEXT_AND_REGIONS, Batch, Examples, LossComponent, Task, identify, seen_arguments
@@ -212,7 +211,7 @@ TASK = Task(
     name="vcr",
     builder="vcr",
     columns=("example_id", "image_id", "objects", "boxes", "question", "choices", "label"),
-    model_class=VLBertForMultipleChoice,
+    head="multiple_choice",
     model_inputs=(*TEXT_AND_REGIONS, "token_regions"),
     losses=(SIGMOID, REGIONS),
     metrics=lambda: [ItemScores("vcr", score)],

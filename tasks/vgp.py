@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from evaluation.classification import ClassificationAccuracy
-from modeling import VLBertForVGP
 
 from .task import (
     TEXT_AND_REGIONS,
@@ -63,7 +62,7 @@ TASK = Task(
     name="vgp",
     builder="vgp",
     columns=("image_id", "caption1", "caption2", "phrases", "phrase_pairs", "identification_label"),
-    model_class=VLBertForVGP,
+    head="vgp",
     model_inputs=(*TEXT_AND_REGIONS, "phrase_mask", "phrase_pairs"),
     losses=(
         LossComponent(

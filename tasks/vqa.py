@@ -15,7 +15,6 @@ from torch.nn import functional as F
 from dataset_scripts.vqa_v2 import write_predictions
 from evaluation.item_scores import ItemScores, Scored
 from evaluation.vqa_accuracy import soft_targets, vqa_accuracy
-from modeling import VLBertForVisualQuestionAnswering
 
 from .answer_lists import FEWEST, check_answers, outside, read_answers
 from .task import TEXT_AND_REGIONS, Batch, Examples, LossComponent, Task, identify, seen_arguments
@@ -175,7 +174,7 @@ def configure(task: Task, options: VQAOptions, config: Any) -> Task:
     )
 
 
-def initialise(model: VLBertForVisualQuestionAnswering, processor: Any, options: VQAOptions) -> None:
+def initialise(model: Any, processor: Any, options: VQAOptions) -> None:
     """Starts the classifier from the answers' words, where the options ask for it."""
     if options.initialise_answers:
         model.init_classifier_from_answers(processor.tokenizer)
@@ -192,7 +191,7 @@ TASK = Task(
     name="vqa",
     builder="vqa_v2",
     columns=("example_id", "image_id", "question", "answers"),
-    model_class=VLBertForVisualQuestionAnswering,
+    head="vqa",
     model_inputs=(*TEXT_AND_REGIONS, "answer_positions"),
     losses=(BINARY,),
     metrics=lambda: [],

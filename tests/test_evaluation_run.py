@@ -12,7 +12,8 @@ from transformers import BertConfig, set_seed
 from attention_supervision import get_method
 from dataset_scripts.region_table import RegionTable, RegionTableWriter
 from evaluation.run import find_picture, main, named_tables, settings
-from modeling import VLBertConfig
+from modeling import VLBertConfig, VLBertForVGP
+from modeling.families import FAMILIES
 from processing import VLBertProcessor
 from tasks import TASKS
 from tests.tiny_scenes import tiny_scenes
@@ -43,7 +44,7 @@ def files(tmp_path_factory):
     for name in ("vgp", "vqa", "referring_expressions", "pretraining"):
         set_seed(0)
         config = VLBertConfig(vocab_size=len(processor.tokenizer), **SIZES, **more.get(name, {}))
-        TASKS[name].model_class(config).save_pretrained(folder / name)
+        FAMILIES["vl_bert"].heads[TASKS[name].head](config).save_pretrained(folder / name)
         processor.save_pretrained(folder / name)
     BertConfig(architectures=["BertModel"]).save_pretrained(folder / "bert")
     yield folder
@@ -77,7 +78,7 @@ def test_figures_are_those_of_the_trainer(files, tmp_path, capsys):
     prepared, task = prepare_data(recipe), TASKS["pretraining"]
     processor = VLBertProcessor.from_pretrained(files / "pretraining")
     trainer = GroundingTrainer(
-        task.model_class.from_pretrained(files / "pretraining"),
+        FAMILIES["vl_bert"].heads[task.head].from_pretrained(files / "pretraining"),
         training_arguments(recipe, tmp_path / "trainer"),
         data_collator=Collator(task, processor, prepared.regions, 3, options=prepared.options),
         processing_class=processor,
@@ -225,7 +226,7 @@ def _first_image_only(source, target):
 
 
 def test_missing_weights_are_refused_before_anything_is_scored(files, tmp_path, capsys):
-    model = TASKS["vgp"].model_class.from_pretrained(files / "vgp")
+    model = VLBertForVGP.from_pretrained(files / "vgp")
     kept = {name: value for name, value in model.state_dict().items() if "identification" not in name}
     shutil.copytree(files / "vgp", tmp_path / "cut")
     model.save_pretrained(tmp_path / "cut", state_dict={name: value.contiguous() for name, value in kept.items()})

@@ -24,7 +24,7 @@ def check(recipe: Recipe, prefix: str = "") -> None:
     check_training(recipe.training, f"{prefix}training.")
     if recipe.start is not None:
         check(recipe.start, "start.")
-    check_model(recipe.model)
+    check_model(recipe.model, TASKS[recipe.task].head)
     if not recipe.output_dir:
         raise RecipeError("output_dir is empty: say where the run's files go")
     for name in recipe.methods:

@@ -13,9 +13,10 @@ from transformers import AutoConfig
 
 from attention_supervision import get_method
 from evaluation.attention_grounding import AttentionGrounding
-from modeling import VLBertConfig
+from modeling.families import FAMILIES
 
 from .data import limit_rows
+from .families import family_name
 from .recipe import Model, Recipe, RecipeError, blame, check_names
 from .trainer import GroundingTrainer
 
@@ -123,7 +124,8 @@ def model_sizes(model: Model) -> tuple[int, int]:
     """Layers and heads of the recipe's model, which is not loaded for it."""
     name = model.source or model.bert
     with blame(f"model.{'source' if model.source else 'bert'} {name}" if name else "model.config"):
-        config = VLBertConfig(**model.config) if name is None else AutoConfig.from_pretrained(name)
+        made: Any = FAMILIES[family_name(model)].config_class
+        config = made(**model.config) if name is None else AutoConfig.from_pretrained(name)
     layers, heads = (
         model.config.get(field, getattr(config, field)) for field in ("num_hidden_layers", "num_attention_heads")
     )

@@ -17,6 +17,7 @@ from .checkpoint import is_complete, last_complete_checkpoint, seal
 from .checks import check, check_grounding
 from .chosen_heads import measure_heads, supervise_chosen
 from .data import Collator
+from .hub import START, HubPush, HubRepo, prepare_repos
 from .measuring import measure_all, reported
 from .output import open_output, read_json, write_json
 from .recipe import Model, Preserve, Recipe, blame
@@ -48,8 +49,10 @@ def run(recipe: Recipe) -> Outcome:
 
     Raises:
         RecipeError: a recipe that can't run as written, an output directory of another recipe.
+        HubError: a repository that can't be pushed to, found out before training, or a final push that failed.
     """
     check(recipe)
+    repos = prepare_repos(recipe)
     output = open_output(recipe)
     say(f"data: {recipe.data.data_dir}")
     data = prepare_data(recipe)
@@ -60,9 +63,9 @@ def run(recipe: Recipe) -> Outcome:
         say(line)
     processor = make_processor(recipe.model)
     if recipe.start is not None:
-        recipe = replace(recipe, model=_trained_start(recipe.start, processor))
+        recipe = replace(recipe, model=_trained_start(recipe.start, processor, repos.get(START)))
     recipe, chosen = _choose_heads(recipe, data, processor)
-    results = {name: _result(recipe, name, data, processor) for name in _names(recipe)}
+    results = {name: _result(recipe, name, data, processor, repos.get(name)) for name in _names(recipe)}
     gathered = {**_gather(results), **chosen, "recipe": read_json(output / "recipe.json")}
     if PartialState().is_main_process:
         write_json(output / "results.json", gathered)
@@ -79,15 +82,18 @@ def say(message: str) -> None:
         print(message, flush=True)
 
 
-def _trained_start(recipe: Recipe, processor: Any) -> Model:
+def _trained_start(recipe: Recipe, processor: Any, repo: HubRepo | None) -> Model:
     """The model every method starts from; one that was trained before is taken as it is."""
     directory = Path(recipe.output_dir)
+    hub = HubPush(repo, directory) if repo else None
     if not is_complete(directory):
         say(f"start: {recipe.task}")
         data = prepare_data(recipe)
-        trainer = make_trainer(recipe, "none", data, processor, directory)
+        trainer = make_trainer(recipe, "none", data, processor, directory, hub)
         _fit(trainer, recipe.resume, directory)
         _seal(trainer, directory)
+    if hub is not None:
+        hub.finish()
     return replace(recipe.model, source=str(directory), config={})
 
 
@@ -108,17 +114,26 @@ def _choose_heads(recipe: Recipe, data: Prepared, processor: Any) -> tuple[Recip
     return recipe, {"supervised_heads": record}
 
 
-def _result(recipe: Recipe, name: str, data: Prepared, processor: Any) -> dict[str, Any]:
-    """Trains one method and measures it; a finished one is read back instead."""
-    directory, blind = Path(recipe.output_dir) / name, name == TEXT_ONLY
+def _result(recipe: Recipe, name: str, data: Prepared, processor: Any, repo: HubRepo | None) -> dict[str, Any]:
+    """Trains one method, measures it and pushes it where it goes to the Hub; a finished one is read back instead."""
+    directory = Path(recipe.output_dir) / name
+    hub = HubPush(repo, directory) if repo else None
     say(f"method: {name}")
+    result = _trained(recipe, name, data, processor, hub)
+    if hub is not None:  # a finished one too: its push may have failed
+        hub.finish()
+    return result
+
+
+def _trained(recipe: Recipe, name: str, data: Prepared, processor: Any, hub: HubPush | None) -> dict[str, Any]:
+    directory, blind = Path(recipe.output_dir) / name, name == TEXT_ONLY
     finished = read_json(directory / "results.json")
     if finished is not None and is_complete(directory):
         say(f"  finished before: {directory}")
         return finished
     if blind:  # what a model can do without seeing, whatever the others are held to
         data, recipe = data.text_alone(), replace(recipe, preserve=Preserve())
-    trainer = make_trainer(recipe, "none" if blind else name, data, processor, directory)
+    trainer = make_trainer(recipe, "none" if blind else name, data, processor, directory, hub)
     seconds = _fit(trainer, recipe.resume, directory)
     figures = measure_all(trainer, data, directory)
     result = {**_headline(figures), "figures": figures, "train_seconds": seconds}
@@ -129,13 +144,14 @@ def _result(recipe: Recipe, name: str, data: Prepared, processor: Any) -> dict[s
 
 
 def make_trainer(
-    recipe: Recipe, method_name: str, data: Prepared, processor: Any, directory: Path
+    recipe: Recipe, method_name: str, data: Prepared, processor: Any, directory: Path, hub: HubPush | None = None
 ) -> GroundingTrainer:
-    """The Trainer of one run, with a fresh model; `method_name` with the recipe's options supervises the attention."""
+    """The Trainer of one run, with a fresh model; `method_name` with the recipe's options supervises the attention,
+    `hub` pushes what is saved."""
     task, options = TASKS[recipe.task], data.options
     method = get_method(method_name, **recipe.supervision.options.get(method_name, {}))
     set_seed(recipe.seed)
-    model = make_model(task.model_class, recipe.model, processor, **method.model_config, **task.model_config(options))
+    model = make_model(task.head, recipe.model, processor, **method.model_config, **task.model_config(options))
     with blame("options"):
         task.initialise(model, processor, options)
     task = task.configure(task, options, model.config)
@@ -168,6 +184,7 @@ def make_trainer(
         metrics=lambda: task.metrics() + ([AttentionGrounding()] if grounded else []),
         attention_weight=recipe.supervision.weight,
         preservation=make_preservation(recipe, model, processor, arguments.device),
+        hub=hub,
     )
 
 
@@ -185,6 +202,8 @@ def _fit(trainer: GroundingTrainer, resume: bool, directory: Path) -> float:
     """Trains (from the last complete checkpoint when resuming), saves the model; returns the seconds."""
     checkpoint = last_complete_checkpoint(directory) if resume else None
     outcome = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    if trainer.hub is not None:
+        trainer.hub.wait()  # what it pushes from lies in the directory that is sealed next
     trainer.save_model(str(directory))
     if trainer.is_world_process_zero():
         write_json(directory / "history.json", trainer.state.log_history)

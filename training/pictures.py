@@ -12,10 +12,10 @@ from PIL import Image
 from dataset_scripts.region_table import RegionTable
 from evaluation.attention_grounding import phrase_attention
 from evaluation.figures import WordAttention, method_comparison_figure
-from processing import VLBertProcessor
 from tasks import TASKS
 
-from .recipe import Recipe
+from .families import head_class, processor_class
+from .recipe import Model, Recipe
 from .setup import Prepared
 
 WORDS_SHOWN = 4
@@ -33,8 +33,9 @@ def draw_pictures(results: Mapping[str, Any], recipe: Recipe, data: Prepared, di
     shown: list[dict[str, list[WordAttention]]] = [{} for _ in rows]
     for name, result in results["methods"].items():
         source = Path(recipe.output_dir) / name
-        model = task.model_class.from_pretrained(source).eval()
-        processor = VLBertProcessor.from_pretrained(source)
+        trained = Model(source=str(source))
+        model = head_class(task.head, trained).from_pretrained(source).eval()
+        processor = processor_class(trained).from_pretrained(source)
         layer = result["text_to_region_accuracy"]["layer"]
         for words, (row, _) in zip(shown, rows, strict=True):
             words[name] = word_attention(model, processor, row, regions[row["image_id"]], layer)

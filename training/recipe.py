@@ -57,10 +57,12 @@ class Data:
 class Model:
     """What is trained: a checkpoint (`source`, a directory or Hub id), a BERT to start from (`bert`), or neither.
 
-    `config` overrides configuration fields; `tokenizer` is a directory, a Hub id or a WordPiece `vocab.txt`, by
-    default the source's own; `processor` holds the processor's arguments.
+    `family` is a key of `modeling.families`, by default that of the source, or `vl_bert` without one. `config`
+    overrides configuration fields; `tokenizer` is a directory, a Hub id or a WordPiece `vocab.txt`, by default the
+    source's own; `processor` holds the processor's arguments.
     """
 
+    family: str | None = None
     source: str | None = None
     bert: str | None = None
     config: dict[str, Any] = field(default_factory=dict)
@@ -123,6 +125,17 @@ class Recipe:
     supervision: Supervision = field(default_factory=Supervision)
     preserve: Preserve = field(default_factory=Preserve)
     training: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self):
+        """YAML reads `no` as false; where a word is expected, as in `save_strategy: no`, it is the word."""
+        for key, value in self.training.items():
+            if value is False and key.endswith("_strategy"):
+                self.training[key] = "no"
+
+
+def without_hub(training: dict[str, Any]) -> dict[str, Any]:
+    """A `training` section without what is said about the Hub: it may change, and holds a token at times."""
+    return {key: value for key, value in training.items() if key != "push_to_hub" and not key.startswith("hub_")}
 
 
 # What a `start` may say; all else is as in the recipe around it. Of a recipe that it extends, it takes no places.

@@ -16,11 +16,12 @@ from evaluation.attention_grounding import AttentionGrounding
 from evaluation.failures import Judged
 from evaluation.judges import JUDGES, Judge, JudgeContext, judge_answer, with_scores
 from evaluation.vqa_accuracy import VQAAccuracy, score_questions
-from modeling import VLBertConfig
+from modeling.families import FAMILIES, find_family
 from tasks import TASKS, Task
 
 from .checkpoint import MANIFEST, is_complete
 from .data import Collator
+from .families import head_class, wanted_families
 from .recipe import Model, Recipe
 from .setup import Prepared, check_pixels, check_width, load_model, make_processor, training_arguments
 from .trainer import GroundingTrainer
@@ -54,14 +55,17 @@ def read_config(checkpoint: str, task: Task) -> Any:
         config = AutoConfig.from_pretrained(checkpoint)
     except (OSError, ValueError) as error:
         raise ValueError(f"{checkpoint}: no checkpoint: {str(error).splitlines()[0]}") from error
-    if config.model_type != VLBertConfig.model_type:
+    name = find_family(config.model_type)
+    if name is None:
         raise ValueError(
-            f"{checkpoint}: a checkpoint of the family {config.model_type!r}, expected {VLBertConfig.model_type!r}: "
+            f"{checkpoint}: a checkpoint of the family {config.model_type!r}, expected {wanted_families(Model())}: "
             "one that train.py saved, or a converted one (python -m modeling.convert)"
         )
-    found, wanted = (config.architectures or ["no task's model"])[0], task.model_class.__name__
-    if found != wanted:
-        fits = [name for name, other in TASKS.items() if other.model_class.__name__ == found]
+    family, found = FAMILIES[name], (config.architectures or ["no task's model"])[0]
+    head = family.head_of(found)
+    if head != task.head:
+        wanted = head_class(task.head, Model(source=checkpoint)).__name__
+        fits = [name for name, other in TASKS.items() if other.head == head]
         hint = f"give --task {fits[0]}" if fits else "give a checkpoint of this task"
         raise ValueError(f"{checkpoint}: holds {found}, but the task {task.name} needs {wanted}: {hint}")
     return config
@@ -75,7 +79,7 @@ def make_scorer(recipe: Recipe, checkpoint: str, data: Prepared, directory: str)
     """
     task, source = TASKS[recipe.task], Model(source=checkpoint)
     processor = make_processor(source)
-    model, missing = load_model(task.model_class, source)
+    model, missing = load_model(head_class(task.head, source), source)
     if missing:
         raise ValueError(f"{checkpoint}: weights are missing, such as {min(missing)}: copy or train it again")
     if data.images is not None or data.regions is not None:

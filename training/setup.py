@@ -13,19 +13,20 @@ from typing import Any
 import datasets
 import transformers
 from accelerate import PartialState
-from transformers import AutoConfig, AutoTokenizer, BertTokenizer, PreTrainedModel, TrainingArguments
+from transformers import AutoTokenizer, BertTokenizer, PreTrainedModel, TrainingArguments
 
 from dataset_scripts.builders import BUILDERS
 from dataset_scripts.region_table import RegionTable
 from dataset_scripts.scene_dataset import write_scenes
-from modeling import VLBertConfig
-from processing import FastRCNNImageProcessor, VLBertProcessor
+from modeling.families import FAMILIES
+from processing import FastRCNNImageProcessor
 from tasks import TASKS, Task
 
 from .data import check_regions, limit_rows
+from .families import family_name, head_class, processor_class
 from .joined_regions import JoinedRegions
 from .length_batches import add_lengths
-from .recipe import Data, Model, Recipe, RecipeError, blame, check_names, convert
+from .recipe import Data, Model, Recipe, RecipeError, blame, check_names, convert, without_hub
 
 # A recipe gives the tokenizer in a key of its own.
 PARTS = ("tokenizer",)
@@ -151,11 +152,11 @@ def _build_texts(path: str, length: int) -> datasets.Dataset:
     return _built("text_corpus", {"join_until": length}, data_dir=path)["train"]
 
 
-def make_processor(model: Model) -> VLBertProcessor:
+def make_processor(model: Model) -> Any:
     """The source's processor, or a new one around the recipe's tokenizer."""
     if model.tokenizer is None and model.source:
         with blame(f"model.source {model.source}"):
-            return VLBertProcessor.from_pretrained(model.source, **model.processor)
+            return processor_class(model).from_pretrained(model.source, **model.processor)
     name = model.tokenizer or model.bert
     if not name:
         raise RecipeError("model.tokenizer is empty: give a directory, a Hub id or a vocab.txt")
@@ -163,7 +164,7 @@ def make_processor(model: Model) -> VLBertProcessor:
         tokenizer = _tokenizer(name)
     with blame("model.processor"):
         pixels = {"image_processor": FastRCNNImageProcessor()} if model.config.get("vision_config") else {}
-        return VLBertProcessor(tokenizer, **{**pixels, **model.processor})
+        return processor_class(model)(tokenizer, **{**pixels, **model.processor})
 
 
 def _tokenizer(name: str) -> Any:
@@ -173,17 +174,17 @@ def _tokenizer(name: str) -> Any:
     return AutoTokenizer.from_pretrained(name)
 
 
-def make_model(model_class: type[PreTrainedModel], model: Model, processor: Any, **config: Any) -> PreTrainedModel:
-    """The recipe's model: from a checkpoint, from BERT, or new. `config` adds fields to the recipe's own."""
-    fields = {**model.config, **config}
+def make_model(head: str, model: Model, processor: Any, **config: Any) -> PreTrainedModel:
+    """The recipe's model with this head: from a checkpoint, from BERT, or new. `config` adds fields to its own."""
+    model_class, fields = head_class(head, model), {**model.config, **config}
     with blame(f"model.source {model.source}" if model.source else "model"):
         if model.source:
-            _check_family(model_class, model.source)
             with _quiet_loading():
                 return model_class.from_pretrained(model.source, **fields)
         if model.bert:
             return model_class.from_bert(model.bert, **fields)  # type: ignore[attr-defined]
-        return model_class(VLBertConfig(**{"vocab_size": len(processor.tokenizer), **fields}))
+        config_class: Any = FAMILIES[family_name(model)].config_class
+        return model_class(config_class(**{"vocab_size": len(processor.tokenizer), **fields}))
 
 
 def load_model(model_class: type[PreTrainedModel], model: Model, **config: Any) -> tuple[PreTrainedModel, set[str]]:
@@ -205,7 +206,7 @@ def _quiet_loading() -> Iterator[None]:
         transformers.logging.set_verbosity(verbosity)
 
 
-def check_width(model: PreTrainedModel, processor: VLBertProcessor, table: str, found: int) -> None:
+def check_width(model: PreTrainedModel, processor: Any, table: str, found: int) -> None:
     """Refuses region features of another width than the model or the processor takes."""
     for key, wanted in (("config", model.config.region_feature_size), ("processor", processor.region_feature_size)):
         if found != wanted:
@@ -217,7 +218,7 @@ def check_width(model: PreTrainedModel, processor: VLBertProcessor, table: str, 
 
 def check_pixels(model: PreTrainedModel, images: str | None) -> None:
     """Refuses pictures for a model that reads features, and the other way round."""
-    reads_pixels = model.config.vision_config is not None
+    reads_pixels = getattr(model.config, "vision_config", None) is not None
     if reads_pixels and images is None:
         raise RecipeError("the model reads pixels (model.config.vision_config): give data.images a folder of pictures")
     if images is not None and not reads_pixels:
@@ -227,23 +228,16 @@ def check_pixels(model: PreTrainedModel, images: str | None) -> None:
         )
 
 
-def _check_family(model_class: type[PreTrainedModel], source: str) -> None:
-    """Refuses a checkpoint of another family, which transformers would load as random weights with a warning."""
-    found, wanted = AutoConfig.from_pretrained(source).model_type, VLBertConfig.model_type
-    if found != wanted:
-        raise RecipeError(
-            f"model.source {source} is a checkpoint of the family {found!r}, {model_class.__name__} of {wanted!r}: "
-            "give a converted checkpoint (python -m modeling.convert), or a BERT as model.bert"
-        )
-
-
 def training_arguments(recipe: Recipe, output_dir: Path) -> TrainingArguments:
-    """`TrainingArguments` of the `training` section, which `check_training` has seen."""
+    """`TrainingArguments` of the `training` section, which `check_training` has seen.
+
+    What is pushed is `training.hub`'s to know: the Trainer's own pushing leaves the code out until the end.
+    """
     # The collator reads more columns than the model takes, and the task names its own labels.
     fixed = {"output_dir": str(output_dir), "remove_unused_columns": False, "label_names": []}
     defaults = {"seed": recipe.seed, "report_to": "none", "disable_tqdm": False}
     with blame("training"):
-        return TrainingArguments(**{**defaults, **recipe.training, **fixed})
+        return TrainingArguments(**{**defaults, **without_hub(recipe.training), **fixed})
 
 
 def check_options(task: Task, options: Mapping[str, Any], key: str) -> Any:
@@ -252,10 +246,13 @@ def check_options(task: Task, options: Mapping[str, Any], key: str) -> Any:
         return convert(task.options, options, "", key)
 
 
-def check_model(model: Model) -> None:
-    """Refuses configuration fields and processor arguments that nobody reads."""
-    check_names(model.config, [*_fields(VLBertConfig), "attn_implementation"], "model.config.")
-    known = list(inspect.signature(VLBertProcessor).parameters)
+def check_model(model: Model, head: str) -> None:
+    """Refuses a family without the head, and configuration fields and processor arguments that nobody reads."""
+    head_class(head, model)
+    config_class: Any = FAMILIES[family_name(model)].config_class
+    fields = [*_fields(config_class), *config_class.attribute_map, "attn_implementation"]
+    check_names(model.config, fields, "model.config.")
+    known = list(inspect.signature(processor_class(model)).parameters)
     check_names(model.processor, [name for name in known if name not in PARTS], "model.processor.")
 
 

@@ -11,10 +11,11 @@ from torch import Tensor
 from transformers import AutoConfig, PreTrainedModel
 
 from dataset_scripts.builders import BUILDERS
-from modeling import VLBertForPreTraining
+from modeling.families import FAMILIES
 from tasks import TASKS
 
 from .data import Collator, limit_rows
+from .families import family_name, head_class
 from .fisher import estimate_fisher, saved_fisher, single_batches
 from .preserve import Preservation
 from .recipe import Data, Preserve, Recipe, RecipeError, blame, check_names
@@ -68,7 +69,7 @@ def _check_start(recipe: Recipe) -> None:
         needing = "preserve.distillation_of=logits" if logits else "preserve.ewc"
         raise RecipeError(
             f"{needing} needs a start with pre-training heads: give start the task pretraining, or model.source a "
-            "checkpoint of VLBertForPreTraining"
+            f"checkpoint of {head_class('pretraining', recipe.model).__name__}"
         )
 
 
@@ -78,7 +79,8 @@ def _starts_with_heads(recipe: Recipe) -> bool:
     source = recipe.model.source or ""
     with blame(f"model.source {source}"):
         found = AutoConfig.from_pretrained(source).architectures
-    return VLBertForPreTraining.__name__ in (found or [])
+    family = FAMILIES[family_name(recipe.model)]
+    return any(family.head_of(name) == "pretraining" for name in found or [])
 
 
 def make_preservation(recipe: Recipe, model: PreTrainedModel, processor: Any, device: Any) -> Preservation | None:
@@ -93,9 +95,9 @@ def make_preservation(recipe: Recipe, model: PreTrainedModel, processor: Any, de
     # Made like the model, whose heads and configuration may be others than the checkpoint's.
     start, new = load_model(type(model), replace(recipe.model, config={}), config=deepcopy(model.config))
     shared = {name for name, _ in start.named_parameters()} - new
-    heads = None
-    if section.distillation and section.distillation_of == "logits" and not isinstance(model, VLBertForPreTraining):
-        heads = load_model(VLBertForPreTraining, recipe.model)[0]
+    heads, with_heads = None, head_class("pretraining", recipe.model)
+    if section.distillation and section.distillation_of == "logits" and not isinstance(model, with_heads):
+        heads = load_model(with_heads, recipe.model)[0]
     fisher = _fisher(recipe, processor, shared, device) if section.ewc else None
     return Preservation(section, model, start, shared, task.model_inputs, heads, fisher)
 
@@ -115,7 +117,7 @@ def _estimate(recipe: Recipe, processor: Any, names: set[str], device: Any) -> d
     objective = pretraining_recipe(recipe)
     task = TASKS[objective.task]
     options = check_options(task, objective.options, "preserve.options")
-    model, new = load_model(VLBertForPreTraining, recipe.model, **task.model_config(options))
+    model, new = load_model(head_class(task.head, recipe.model), recipe.model, **task.model_config(options))
     if new:
         raise RecipeError(
             f"preserve.ewc: {recipe.model.source} lacks {sorted(new)[0]}, which the pre-training objective trains: "

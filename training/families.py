@@ -1,0 +1,60 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""From a recipe's model to its family, and from a task's head to the family's class."""
+
+from typing import Any
+
+from transformers import AutoConfig, PreTrainedModel
+
+from modeling.families import FAMILIES, find_family
+from processing import PROCESSORS
+
+from .recipe import Model, RecipeError, blame, check_names
+
+DEFAULT_FAMILY = "vl_bert"
+
+
+def family_name(model: Model) -> str:
+    """The family of a recipe's model: that of its checkpoint, else `model.family`, else VL-BERT.
+
+    Raises:
+        RecipeError: an unknown family, a checkpoint of none of these, or of another one than `model.family`.
+    """
+    if model.family is not None:
+        check_names([model.family], FAMILIES, "model.family=")
+    if not model.source:
+        return model.family or DEFAULT_FAMILY
+    with blame(f"model.source {model.source}"):
+        found = AutoConfig.from_pretrained(model.source).model_type
+    name = find_family(found)
+    if name is None or model.family not in (None, name):
+        raise RecipeError(
+            f"model.source {model.source} is a checkpoint of the family {found!r}, expected {wanted_families(model)}: "
+            "give a converted checkpoint (python -m modeling.convert), or a BERT as model.bert"
+        )
+    return name
+
+
+def wanted_families(model: Model) -> str:
+    """The families that would do, for a message."""
+    return repr(model.family) if model.family else " or ".join(map(repr, FAMILIES))
+
+
+def head_class(head: str, model: Model) -> type[PreTrainedModel]:
+    """The class of the model's family that has the head.
+
+    Raises:
+        RecipeError: the family has none; names those that have one.
+    """
+    name = family_name(model)
+    heads = FAMILIES[name].heads
+    if head not in heads:
+        having = [other for other, family in FAMILIES.items() if head in family.heads]
+        raise RecipeError(
+            f"the family {name!r} has no head {head!r}; of those that have: model.family={' or '.join(having)}"
+        )
+    return heads[head]
+
+
+def processor_class(model: Model) -> Any:
+    """The processor class of the model's family."""
+    return PROCESSORS[family_name(model)]
