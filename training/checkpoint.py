@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 MANIFEST = "checkpoint_manifest.json"
@@ -38,6 +39,23 @@ def last_complete_checkpoint(output_dir: str | Path) -> Path | None:
         return None
     steps = [(int(m[1]), p) for p in output_dir.iterdir() if (m := re.fullmatch(r"checkpoint-(\d+)", p.name))]
     return next((path for _, path in sorted(steps, reverse=True) if is_complete(path)), None)
+
+
+def snapshot(directory: Path, target: Path) -> Path:
+    """A second name for every file of a checkpoint, without a second copy where the file system allows it.
+
+    The files outlive the deletion of the checkpoint; `target` is replaced.
+    """
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(directory, target, copy_function=_link)
+    return target
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 def _files(directory: Path) -> list[Path]:

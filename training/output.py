@@ -9,9 +9,9 @@ from typing import Any
 
 from accelerate import PartialState
 
-from .recipe import Recipe, RecipeError
+from .recipe import Recipe, RecipeError, without_hub
 
-# What may differ when a run is continued.
+# What may differ when a run is continued; so may where it is pushed to.
 ASIDE = ("resume", "overwrite", "output_dir", "pictures")
 
 
@@ -54,6 +54,7 @@ def identity(recipe: Recipe) -> dict[str, Any]:
 
 def _without_aside(content: dict[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in content.items() if key not in ASIDE}
+    kept["training"] = without_hub(kept["training"])
     return kept | {"start": _without_aside(kept["start"])} if kept["start"] else kept
 
 

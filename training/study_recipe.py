@@ -309,6 +309,11 @@ def _recipe(content: dict[str, Any], source: str, prefix: str) -> Recipe:
     if len(recipe.methods) != 1:
         raise RecipeError(f"{source}: {prefix}methods must be one method, found {recipe.methods!r}")
     check_names([recipe.task], TASKS, f"{prefix}task=", f"{source}: ")
+    if recipe.training.get("push_to_hub"):
+        raise RecipeError(
+            f"{source}: {prefix}training.push_to_hub: the many models of a study are not pushed; run the recipe of "
+            "the one that you choose by itself"
+        )
     seed = 0 if recipe.data.limit_seed is None else recipe.data.limit_seed
     return dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, limit_seed=seed))
 

@@ -20,6 +20,7 @@ from tasks import Metric, Task
 
 from .checkpoint import seal
 from .data import Collator
+from .hub import HubPush
 from .preserve import Preservation
 
 
@@ -36,6 +37,7 @@ class GroundingTrainer(Trainer):
         metrics: makes the streaming metrics of one evaluation.
         attention_weight: factor of the attention loss in the total.
         preservation: further components that keep the model near the one it started from.
+        hub: pushes what is saved, in the place of the Trainer's own pushing, which leaves the code out.
     """
 
     def __init__(
@@ -46,12 +48,13 @@ class GroundingTrainer(Trainer):
         metrics: Callable[[], list[Metric]],
         attention_weight: float = 1.0,
         preservation: Preservation | None = None,
+        hub: HubPush | None = None,
         **kwargs,
     ):
         kwargs.setdefault("callbacks", []).append(_EpochCallback(kwargs["data_collator"]))
         super().__init__(*args, **kwargs)
         self.task, self.method, self.metrics = task, method, metrics
-        self.attention_weight, self.preservation = attention_weight, preservation
+        self.attention_weight, self.preservation, self.hub = attention_weight, preservation, hub
         self.loss_is_scaled_for_ga = True
         self._logged: dict[str, Tensor] = {}
         self._logged_from: int | None = None
@@ -176,7 +179,7 @@ class GroundingTrainer(Trainer):
         (Path(cast(str, output_dir or self.args.output_dir)) / TRAINING_ARGS_NAME).unlink(missing_ok=True)
 
     def _save_checkpoint(self, model, trial):
-        """Saves, seals, and only then deletes older checkpoints: a complete one is there at every moment."""
+        """Saves, seals, pushes, and only then deletes older checkpoints: a complete one is there at every moment."""
         limit, self.args.save_total_limit = self.args.save_total_limit, None
         try:
             super()._save_checkpoint(model, trial)
@@ -185,7 +188,10 @@ class GroundingTrainer(Trainer):
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
             run_dir = self._get_output_dir(trial=trial)
-            seal(Path(run_dir) / f"checkpoint-{self.state.global_step}")
+            checkpoint = Path(run_dir) / f"checkpoint-{self.state.global_step}"
+            seal(checkpoint)
+            if self.hub is not None and self.is_world_process_zero():
+                self.hub.save(checkpoint)
             rotate_checkpoints(output_dir=run_dir, save_total_limit=limit, use_mtime=True)
 
 
