@@ -151,7 +151,7 @@ def make_trainer(
     task, options = TASKS[recipe.task], data.options
     method = get_method(method_name, **recipe.supervision.options.get(method_name, {}))
     set_seed(recipe.seed)
-    model = make_model(task.model_class, recipe.model, processor, **method.model_config, **task.model_config(options))
+    model = make_model(task.head, recipe.model, processor, **method.model_config, **task.model_config(options))
     with blame("options"):
         task.initialise(model, processor, options)
     task = task.configure(task, options, model.config)
