@@ -1,0 +1,309 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Dependency parses of captions: from CoNLL-U files, or by spaCy; and where a parse's words stand in a caption.
+
+A CoNLL-U file has ten columns a word, of which ID, FORM, HEAD and DEPREL are read, and comments of which these are:
+`# text = ...`, `# image_id = ...`, `# caption_id = ...`. Sentences that follow each other with one `caption_id` are
+one caption. A multiword token (`3-4`) is what is written, its words are what the tree relates. Empty nodes (`8.1`)
+and the enhanced graph in column DEPS are passed over. Relations are named as the parser names them: Universal
+Dependencies has `obl`, `nummod`, `compound` where the paper's parser has `prep` and `pobj`, `num`, `nn`.
+"""
+
+import importlib.util
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .caption_phrases import SPACY_MODEL
+
+COLUMNS = 10
+ROOT = -1
+_WORD, _RANGE, _EMPTY = (re.compile(pattern) for pattern in (r"[1-9]\d*", r"([1-9]\d*)-([1-9]\d*)", r"\d+\.[1-9]\d*"))
+_COMMENT = re.compile(r"#\s*(text|image_id|caption_id)\s*=\s*(.*)")
+# How treebanks of the Penn tradition write what captions write otherwise.
+ESCAPES = {"-lrb-": "(", "-rrb-": ")", "-lsb-": "[", "-rsb-": "]", "-lcb-": "{", "-rcb-": "}"}
+QUOTES = dict.fromkeys(("``", "''", "“", "”", "„", "‘", "’", "'", "`", '"'), "'")
+
+
+@dataclass(frozen=True)
+class ParsedWord:
+    """A word of a tree: its form, the index of its head in the caption (`ROOT` for none), its relation to the head,
+    and the line of the file it stands in (its number where there is no file)."""
+
+    form: str
+    head: int
+    relation: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Parse:
+    """The tree, or trees one after the other, of a caption.
+
+    Args:
+        text: the caption as the parser was given it.
+        words: of the tree, in order.
+        written: what stands in the text, in order: form, index of its first word and of the one after its last.
+        source: the file, or the parser's name.
+        image_id: of the caption, where the file names it.
+        caption_id: of the caption, where the file names it.
+    """
+
+    text: str
+    words: tuple[ParsedWord, ...]
+    written: tuple[tuple[str, int, int], ...]
+    source: str
+    image_id: str | None = None
+    caption_id: str | None = None
+
+
+# CoNLL-U
+
+
+def read_conllu(path: str | os.PathLike[str]) -> list[Parse]:
+    """
+    The parses of a CoNLL-U file, or of all files `*.conllu` in a folder, by name.
+
+    Raises:
+        ValueError: not CoNLL-U; the message names file and line, what was found and what was expected.
+        OSError: the file cannot be read.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        return list(_joined(_read_sentences(path)))
+    files = sorted(path.glob("*.conllu"))
+    if not files:
+        raise ValueError(f"{path}: no file in this folder ends in .conllu; name a file, or a folder with such files")
+    return [parse for file in files for parse in read_conllu(file)]
+
+
+def _joined(sentences: Iterable[Parse]) -> Iterator[Parse]:
+    """Sentences of one caption as one parse."""
+    last: Parse | None = None
+    for parse in sentences:
+        if last is not None and parse.caption_id is not None and parse.caption_id == last.caption_id:
+            last = _append(last, parse)
+            continue
+        if last is not None:
+            yield last
+        last = parse
+    if last is not None:
+        yield last
+
+
+def _append(first: Parse, second: Parse) -> Parse:
+    shift = len(first.words)
+    words = (
+        ParsedWord(w.form, w.head if w.head == ROOT else w.head + shift, w.relation, w.line) for w in second.words
+    )
+    written = ((form, start + shift, end + shift) for form, start, end in second.written)
+    text = f"{first.text} {second.text}"
+    return Parse(
+        text, (*first.words, *words), (*first.written, *written), first.source, first.image_id, first.caption_id
+    )
+
+
+def _read_sentences(path: Path) -> Iterator[Parse]:
+    lines: list[tuple[int, str]] = []
+    try:
+        for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1):
+            if line.strip():
+                lines.append((number, line.rstrip("\r")))
+            elif lines:
+                yield _parse_sentence(path, lines)
+                lines = []
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}, byte {error.start}: not UTF-8; write the file again as UTF-8") from None
+    if lines:
+        yield _parse_sentence(path, lines)
+
+
+def _parse_sentence(path: Path, lines: Sequence[tuple[int, str]]) -> Parse:
+    comments = {match[1]: match[2] for _, line in lines if (match := _COMMENT.match(line))}
+    rows = [(number, line.split("\t")) for number, line in lines if not line.startswith("#")]
+    for number, row in rows:
+        if len(row) != COLUMNS:
+            raise _error(path, number, f"{len(row)} columns", f"{COLUMNS}, with a tabulator between them")
+    words = [(number, row) for number, row in rows if _WORD.fullmatch(row[0])]
+    if not words:
+        raise _error(path, lines[0][0], "a sentence without words", "a line for each word")
+    written = list(_written(path, rows, len(words)))
+    found = tuple(_parsed_word(path, number, row, index, len(words)) for index, (number, row) in enumerate(words))
+    _check_tree(path, found)
+    text = comments.get("text", "").strip() or _spaced(rows)
+    return Parse(text, found, tuple(written), str(path), comments.get("image_id"), comments.get("caption_id"))
+
+
+def _written(path: Path, rows: Sequence[tuple[int, list[str]]], words: int) -> Iterator[tuple[str, int, int]]:
+    """The written forms: multiword tokens in the place of their words. Checks the numbers of all lines."""
+    next_word, covered = 1, 0
+    for number, (name, form, *_) in rows:
+        if _EMPTY.fullmatch(name):
+            continue
+        if span := _RANGE.fullmatch(name):
+            first, last = map(int, span.groups())
+            if first != next_word or not first < last <= words or first <= covered:
+                raise _error(path, number, f"the multiword token {name}", f"one that begins with word {next_word}")
+            covered = last
+            yield form, first - 1, last
+        elif name != str(next_word):
+            raise _error(path, number, f"the ID {name!r}", f"{next_word}: words are counted from 1")
+        else:
+            if next_word > covered:
+                yield form, next_word - 1, next_word
+            next_word += 1
+
+
+def _parsed_word(path: Path, number: int, row: Sequence[str], index: int, words: int) -> ParsedWord:
+    form, head, relation = row[1], row[6], row[7]
+    if not head.isdecimal() or int(head) > words:
+        raise _error(path, number, f"the HEAD {head!r} of {form!r}", f"0 to {words}; parse the sentence first")
+    if int(head) == index + 1:
+        raise _error(path, number, f"{form!r} as its own head", "another word, or 0 for the root")
+    if not form or relation in ("", "_"):
+        raise _error(path, number, f"the form {form!r} with DEPREL {relation!r}", "a word and its relation")
+    return ParsedWord(form, int(head) - 1, relation, number)
+
+
+def _check_tree(path: Path, words: Sequence[ParsedWord]) -> None:
+    for word in words:
+        above, steps = word, 0
+        while above.head != ROOT:
+            above, steps = words[above.head], steps + 1
+            if steps > len(words):
+                raise _error(path, word.line, f"{word.form!r} in a circle of heads", "heads that lead to a root")
+
+
+def _spaced(rows: Sequence[tuple[int, list[str]]]) -> str:
+    text, covered = "", 0
+    for _, row in rows:
+        if span := _RANGE.fullmatch(row[0]):
+            covered = int(span[2])
+        elif not _WORD.fullmatch(row[0]) or int(row[0]) <= covered:
+            continue
+        text += row[1] + ("" if "SpaceAfter=No" in row[9].split("|") else " ")
+    return text.strip()
+
+
+def _error(path: Path, number: int, found: str, expected: str) -> ValueError:
+    return ValueError(f"{path}, line {number}: not CoNLL-U: found {found}, expected {expected}")
+
+
+# spaCy
+
+
+def spacy_parses(captions: Iterable[str], model: str = SPACY_MODEL) -> list[Parse]:
+    """
+    Parses by spaCy, of each caption once.
+
+    Args:
+        captions: texts.
+        model: name of an installed pipeline with a dependency parser.
+
+    Raises:
+        ValueError: spaCy or the model is not installed, or the model does not parse; the message says what to install.
+    """
+    if any(importlib.util.find_spec(name) is None for name in ("spacy", model)):
+        raise ValueError(
+            f"spaCy with its model {model} is not installed; pip install '.[spacy]' && python -m spacy download "
+            f"{model}, or give parses in CoNLL-U files"
+        )
+    import spacy
+
+    texts = list(dict.fromkeys(captions))
+    return [_of_document(document, model) for document in spacy.load(model).pipe(texts)]
+
+
+def _of_document(document: Any, model: str) -> Parse:
+    if len(document) and not document.has_annotation("DEP"):
+        raise ValueError(
+            f"spaCy's model {model} does not parse; expected one with a dependency parser, as {SPACY_MODEL}"
+        )
+    kept = [token for token in document if not token.is_space]  # no word has its head in white space
+    index = {token.i: place for place, token in enumerate(kept)}
+    words = tuple(
+        ParsedWord(token.text, ROOT if token.head.i == token.i else index[token.head.i], token.dep_, place + 1)
+        for place, token in enumerate(kept)
+    )
+    written = tuple((word.form, place, place + 1) for place, word in enumerate(words))
+    return Parse(document.text, words, written, f"spaCy {model}")
+
+
+# Words and characters
+
+
+def align_words(caption: str, parse: Parse) -> list[tuple[int, int] | None]:
+    """
+    Where each word of a parse stands in a caption, whatever the white space, the case, and the spelling of brackets
+    and quotation marks. Punctuation that only the caption or only the parse has is passed over.
+
+    Args:
+        caption: the text.
+        parse: its parse.
+
+    Returns:
+        For each word first character and the one after its last; None for punctuation that the caption lacks. The
+        words of a multiword token have their own parts of it where they spell it, else all of it.
+
+    Raises:
+        ValueError: a word is not where it should be; the message names the source and line.
+    """
+    places: list[tuple[int, int] | None] = [None] * len(parse.words)
+    position = 0
+    for form, first, last in parse.written:
+        found = _find(caption, form, position)
+        if found is None:
+            if any(map(str.isalnum, form)):
+                where = f"{parse.source}, line {parse.words[first].line}"
+                raise ValueError(f"{where}: the parse has {form!r} where the caption has {caption[position:]!r}")
+            continue
+        position = found[1]
+        places[first:last] = _parts(caption, found, [word.form for word in parse.words[first:last]])
+    if any(map(str.isalnum, caption[position:])):
+        where = f"{parse.source}, line {parse.words[-1].line}"
+        raise ValueError(f"{where}: the parse ends where the caption goes on with {caption[position:]!r}")
+    return places
+
+
+def _find(caption: str, form: str, position: int) -> tuple[int, int] | None:
+    """The place of a written form at or after a position, with nothing but punctuation and space in between."""
+    spellings = [form.lower(), ESCAPES.get(form.lower(), ""), QUOTES.get(form, "")]
+    for start in range(position, len(caption)):
+        for spelling in filter(None, spellings):
+            if (end := _matches(caption, start, spelling)) is not None:
+                return start, end
+        if caption[start].isalnum():
+            return None
+    return None
+
+
+def _matches(caption: str, start: int, spelling: str) -> int | None:
+    """The end of a spelling that begins at a place, or None; white space in the caption may stand inside it."""
+    place = start
+    for character in spelling:
+        if character.isspace():
+            continue
+        while place > start and place < len(caption) and caption[place].isspace():
+            place += 1
+        if place >= len(caption) or _folded(caption[place]) != _folded(character):
+            return None
+        place += 1
+    return place
+
+
+def _folded(character: str) -> str:
+    return QUOTES.get(character, character.lower())
+
+
+def _parts(caption: str, place: tuple[int, int], forms: Sequence[str]) -> list[tuple[int, int] | None]:
+    parts: list[tuple[int, int] | None] = []
+    start, end = place
+    for form in forms:
+        stop = _matches(caption[:end], start, form)
+        if stop is None:
+            return [place] * len(forms)
+        parts.append((start, stop))
+        start = stop
+    return parts if start == end else [place] * len(forms)
