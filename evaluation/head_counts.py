@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+# Li et al. (2020), section 3.1: a head that gives more of its attention to the regions "actively pays attention".
+ACTIVE_SHARE = 0.2
+
 
 @dataclass(frozen=True, eq=False)
 class HeadCounts:
@@ -22,6 +25,7 @@ class HeadCounts:
             an item.
         baseline: (I,) int64, how many the most confident region answers.
         chance: (I,) float64, sum over the items of the gold share of the candidates.
+        reachable: (I,) int64, how many items any candidate answers, or None where that was not counted.
 
     Raises:
         ValueError: shapes that do not fit.
@@ -33,10 +37,12 @@ class HeadCounts:
     share: np.ndarray
     baseline: np.ndarray
     chance: np.ndarray
+    reachable: np.ndarray | None = None
 
     def __post_init__(self):
         images = len(self.image_ids)
-        rows = {name: getattr(self, name).shape for name in ("items", "baseline", "chance")}
+        names = ("items", "baseline", "chance", *(("reachable",) if self.reachable is not None else ()))
+        rows = {name: getattr(self, name).shape for name in names}
         wrong = [f"{name} {shape}" for name, shape in rows.items() if shape != (images,)]
         if self.correct.ndim != 3 or len(self.correct) != images or self.correct.shape != self.share.shape:
             wrong.append(f"correct {self.correct.shape}, share {self.share.shape}")
@@ -59,6 +65,11 @@ class HeadCounts:
         return self.share.sum(0) / self.total
 
     @property
+    def active(self) -> np.ndarray:
+        """(L, H) bool, the heads whose mean share is above `ACTIVE_SHARE`."""
+        return self.mean_share > ACTIVE_SHARE
+
+    @property
     def baseline_accuracy(self) -> float:
         """Accuracy of always answering with the most confident region."""
         return float(self.baseline.sum() / self.total)
@@ -68,9 +79,15 @@ class HeadCounts:
         """Expected accuracy of answering with any candidate."""
         return float(self.chance.sum() / self.total)
 
+    @property
+    def upper_bound(self) -> float | None:
+        """Share of the items that any candidate answers: no head can reach more; None where that was not counted."""
+        return None if self.reachable is None else float(self.reachable.sum() / self.total)
+
     def take(self, images: Sequence[int] | np.ndarray) -> "HeadCounts":
         """The counts of these images (indices, repeats allowed)."""
         index = np.asarray(images, dtype=np.int64)
         ids = tuple(self.image_ids[i] for i in index)
         arrays = (self.items, self.correct, self.share, self.baseline, self.chance)
-        return HeadCounts(ids, *(array[index] for array in arrays))
+        reachable = None if self.reachable is None else self.reachable[index]
+        return HeadCounts(ids, *(array[index] for array in arrays), reachable=reachable)

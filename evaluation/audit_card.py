@@ -1,0 +1,94 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""An audit as a section of a model card: what was measured, the best heads, the limits."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from .audit_choice import SAME_SPLIT, BestHead
+from .head_counts import ACTIVE_SHARE
+
+if TYPE_CHECKING:
+    from .audit_result import AuditResult
+
+NAMES = {"text_to_region": "words → regions", "region_to_text": "regions → words", "relations": "relation"}
+_COLUMNS = ("what", "best head", "accuracy (95 % interval)", "attention", "rule", "chance", "reachable", "items")
+
+
+def card_section(result: "AuditResult") -> str:
+    """Markdown, from a heading of the second level on."""
+    parts = ["## Where its attention looks", " ".join(_introduction(result)), _table(result), _layers(result)]
+    return "\n\n".join([*parts, "\n".join(f"- {line}" for line in _limits(result))]) + "\n"
+
+
+def _introduction(result: "AuditResult") -> Iterator[str]:
+    about = result.about
+    where = " ".join(str(about[name]) for name in ("data", "split") if about.get(name))
+    kinds = ", ".join(dict.fromkeys(NAMES.get(kind, kind) for kind in result.counted))
+    yield f"How often each attention head looks at the right place ({kinds}){f', on {where}' if where else ''}."
+    word = about.get("word", "last")
+    asked = "sub-words on average attend" if word == "mean" else f"{word} sub-word attends"
+    gold = "the box around all gold boxes" if about.get("merged_box") else "any gold box"
+    yield (
+        f"A head answers a phrase with the region that its {asked} to most; right is an overlap (IoU) of at least "
+        f"{about.get('iou_threshold', 0.5):g} with {gold}."
+    )
+    for kind, groups in result.entities.items():
+        active = groups["all"].active
+        yield (
+            f"{NAMES[kind].capitalize()}: {active.sum()} of {active.size} heads are active, which is to give the "
+            f"candidates more than {ACTIVE_SHARE:.0%} of their attention on average."
+        )
+    if result.choice.split == SAME_SPLIT:
+        yield "Heads were chosen on the items they are reported on, as in the paper, which flatters them."
+    else:
+        yield f"Heads were chosen on {result.choice.split}."
+
+
+def _table(result: "AuditResult") -> str:
+    rows = [_row(result, best) for best in result.best_heads()]
+    lines = [_COLUMNS, ("---", "---", *["--:"] * (len(_COLUMNS) - 2)), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _row(result: "AuditResult", best: BestHead) -> tuple[str, ...]:
+    what = NAMES.get(best.kind, best.kind) + (f", {best.group}" if best.group != "all" else "")
+    low, high = best.interval
+    reachable = "" if best.upper_bound is None else f"{best.upper_bound:.1%}"
+    return (
+        what,
+        result.name(best.layer, best.head) + ("" if best.active else " (not active)"),
+        f"{best.accuracy:.1%} ({low:.1%} to {high:.1%})",
+        f"{best.share:.0%}",
+        f"{best.baseline:.1%}",
+        f"{best.chance:.1%}",
+        reachable,
+        f"{best.items} in {best.images} images",
+    )
+
+
+def _layers(result: "AuditResult") -> str:
+    best = [layer for layer in result.best_layers() if layer.group == "all"]
+    said = [
+        f"{NAMES[layer.kind]}, layer {result.layers[layer.layer]}: {layer.accuracy:.1%} "
+        f"({layer.interval[0]:.1%} to {layer.interval[1]:.1%})"
+        for layer in best
+    ]
+    return f"Mean over the heads of the best layer: {'; '.join(said)}."
+
+
+def _limits(result: "AuditResult") -> Iterator[str]:
+    about, phrases = result.about, result.about.get("phrases", {})
+    yield "Heads are named layer-head, both counted from 0. Intervals resample images, not phrases."
+    yield (
+        "*attention*: the mean share of a head's attention that goes to all candidates together. *rule*: always the "
+        f"{about.get('baseline', 'first region')} (from regions to words: the first word). *reachable*: items that "
+        "any candidate answers; the others count as wrong."
+    )
+    yield "The whole image, END and special tokens are no candidates."
+    yield "That a head looks at a region does not show that the model's answer rests on it."
+    if phrases:
+        yield (
+            f"{phrases.get('judged', 0)} phrases were judged; {phrases.get('without_boxes', 0)} without a gold box "
+            f"were left out, {phrases.get('truncated', 0)} were cut with their text, {phrases.get('no_token', 0)} have "
+            "no token."
+        )
