@@ -1,5 +1,20 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Command that builds a data set: `python -m dataset_scripts.build NAME --data-dir DIR --output DIR`, to Parquet."""
+"""Builds a data set from its official files on disk into Parquet files, and pushes it to the Hub with --push.
+
+The options of the builders are given as key=value. A push is one commit with the rows, a card, and how they were
+built; data whose licence does not clearly allow it are not pushed without --permission.
+
+examples:
+  python -m dataset_scripts.build flickr30k_entities --data-dir data --output data/built/entities --num-proc 4
+  python -m dataset_scripts.build vgp --data-dir data --output data/built/vgp regions=data/regions seed=1
+  python -m dataset_scripts.build vgp --config binary --split test --data-dir data --output out negatives=random
+
+  # to the Hub, then in Python: datasets.load_dataset("me/visual-genome")
+  python -m dataset_scripts.build visual_genome_regions --data-dir vg --output out --push me/visual-genome
+
+  # in Python, from the disk
+  datasets.load_dataset("parquet", data_dir="data/built/vgp")
+"""
 
 import argparse
 import dataclasses
@@ -12,44 +27,22 @@ from typing import Any
 
 import yaml
 
+from command_line import make_parser, run
 from dataset_scripts.builders import BUILDERS
 from dataset_scripts.errors import DataError
 from dataset_scripts.local_builder import LocalBuilder
-
-EXAMPLES = """examples:
-  python -m dataset_scripts.build flickr30k_entities --data-dir data --output data/built/entities --num-proc 4
-  python -m dataset_scripts.build vgp --data-dir data --output data/built/vgp regions=data/regions seed=1
-  python -m dataset_scripts.build vgp --config binary --split test --data-dir data --output out negatives=random
-
-then, in Python: datasets.load_dataset("parquet", data_dir="data/built/vgp")
-"""
+from dataset_scripts.push_rows import RowsPush, plan_push
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command.
-
-    Returns:
-        The exit code: 0, or 2 after an error the user can mend, which is printed as one line.
-    """
-    options = _parser().parse_intermixed_args(arguments)
-    try:
-        _build(options)
-    except (ValueError, KeyError, OSError) as error:
-        # A KeyError shows its message in quotes.
-        message = error.args[0] if isinstance(error, KeyError) and error.args else error
-        print("error:", " ".join(str(message).split()), file=sys.stderr)
-        return 2
-    return 0
+    """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
+    return run(_parser(), _build, arguments, intermixed=True)
 
 
 def _parser() -> argparse.ArgumentParser:
+    parser = make_parser("python -m dataset_scripts.build", __doc__)
     options = "\n".join(f"  {name}: {', '.join(_options_of(builder))}" for name, builder in BUILDERS.items())
-    parser = argparse.ArgumentParser(
-        prog="python -m dataset_scripts.build",
-        description="Build a data set from its official files on disk into Parquet files.",
-        epilog=f"options (key=value) of the builders:\n{options}\n\n{EXAMPLES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser.epilog = f"options (key=value) of the builders:\n{options}\n\n{parser.epilog}"
     parser.add_argument("name", choices=BUILDERS, help="the data set")
     parser.add_argument("options", nargs="*", metavar="key=value", help="options of the builder, see below")
     parser.add_argument("--data-dir", required=True, type=Path, help="folder of the downloaded files")
@@ -62,7 +55,21 @@ def _parser() -> argparse.ArgumentParser:
         "--split", action="append", help="split to build (train, validation or test), may be repeated; default: all"
     )
     parser.add_argument("--json", action="store_true", help="print rows and report as one line of JSON")
+    _add_push_options(parser.add_argument_group("pushing to the Hub"))
     return parser
+
+
+def _add_push_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--push", metavar="ORG/NAME", help="push the rows to this data set repository, in one commit")
+    group.add_argument("--private", action="store_true", help="make a new repository private")
+    group.add_argument("--revision", metavar="BRANCH", help="branch to push to; made if need be; default: main")
+    group.add_argument("--push-as", metavar="NAME", help="name of the configuration there; default: the builder's")
+    group.add_argument(
+        "--permission",
+        metavar="TEXT",
+        help="push although the licence does not clearly allow it: on what ground you may; the card will say it",
+    )
+    group.add_argument("--licence", metavar="ID", help="licence of your own texts as the Hub names it, e.g. cc0-1.0")
 
 
 def _options_of(builder: type[LocalBuilder]) -> dict[str, dataclasses.Field]:
@@ -102,7 +109,7 @@ def _value(key: str, text: str, kind: Any) -> Any:
     return value
 
 
-def _build(options: argparse.Namespace) -> None:
+def _build(options: argparse.Namespace) -> str:
     output: Path = options.output
     _check_replaceable(output, options.name)
     builder_class = BUILDERS[options.name]
@@ -115,17 +122,45 @@ def _build(options: argparse.Namespace) -> None:
             splits=options.split,
             **builder_options,
         )
+        push = _plan_push(builder, options)
         builder.download_and_prepare(
             str(output), file_format="parquet", num_proc=options.num_proc, download_mode="force_redownload"
         )
+    commit = push.run(builder, output, builder_options, options.split) if push else None
     rows = {str(split): info.num_examples for split, info in builder.info.splits.items()}
     if options.json:
-        print(json.dumps({"output": str(output), "rows": rows, "report": builder.report}, ensure_ascii=False))
-        return
-    for split, count in rows.items():
-        print(f"{split}: {count} rows in {output}")
+        printed = {
+            "output": str(output),
+            "rows": rows,
+            "report": builder.report,
+            **({"commit": commit} if push else {}),
+        }
+        return json.dumps(printed, ensure_ascii=False)
+    lines = [f"{split}: {count} rows in {output}" for split, count in rows.items()]
     if builder.report:
-        print(json.dumps(builder.report, indent=2, ensure_ascii=False))
+        lines.append(json.dumps(builder.report, indent=2, ensure_ascii=False))
+    if push:
+        lines.append(f"pushed to {options.push}, configuration {push.name}: {commit}")
+    return "\n".join(lines)
+
+
+def _plan_push(builder: LocalBuilder, options: argparse.Namespace) -> RowsPush | None:
+    if options.push is None:
+        given = {"--private": options.private, "--revision": options.revision, "--push-as": options.push_as}
+        given |= {"--permission": options.permission, "--licence": options.licence}
+        if alone := [name for name, value in given.items() if value]:
+            raise DataError(f"{alone[0]} is about a push", hint="name the repository too: --push ORG/NAME")
+        return None
+    return plan_push(
+        builder,
+        options.name,
+        options.push,
+        name=options.push_as,
+        revision=options.revision,
+        private=options.private,
+        permission=options.permission,
+        licence=options.licence,
+    )
 
 
 def _check_replaceable(output: Path, name: str) -> None:

@@ -10,12 +10,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, ClassVar
 
 import datasets
 from datasets import List, Value
 
 from dataset_scripts.errors import DataError, MissingFileError
+from dataset_scripts.licences import ALLOWED, UNCLEAR, Licence
 from dataset_scripts.local_builder import SPLITS, LocalBuilder, LocalConfig, Report
 from dataset_scripts.records import Record
 from dataset_scripts.streaming import json_elements
@@ -29,6 +30,21 @@ WHERE_TO_GET = {
     KARPATHY: "get https://cs.stanford.edu/people/karpathy/deepimagesent/caption_datasets.zip and unpack it in the "
     "data folder",
 }
+LICENCE = Licence(
+    "cc-by-4.0",
+    ALLOWED,
+    "The annotations are CC BY 4.0 of the COCO Consortium; the images have the terms of Flickr and are not here.",
+    "https://cocodataset.org/#termsofuse",
+)
+KARPATHY_LICENCE = Licence(
+    "unknown",
+    UNCLEAR,
+    "The captions are CC BY 4.0 of the COCO Consortium; the division of the images names no licence: ask its authors.",
+    "https://cs.stanford.edu/people/karpathy/deepimagesent/",
+)
+CITATION = """Xinlei Chen, Hao Fang, Tsung-Yi Lin, Ramakrishna Vedantam, Saurabh Gupta, Piotr Dollár, C. Lawrence
+Zitnick. Microsoft COCO Captions: Data Collection and Evaluation Server. arXiv:1504.00325, 2015. The Karpathy splits:
+Andrej Karpathy, Li Fei-Fei. Deep Visual-Semantic Alignments for Generating Image Descriptions. CVPR 2015."""
 FEATURES = {
     "image_id": Value("string"),
     "width": Value("int32"),
@@ -51,12 +67,17 @@ class CocoCaptionsConfig(LocalConfig):
         merge_restval: Karpathy splits: train on `restval` too, as is usual; otherwise its images are left out.
     """
 
+    LICENCE: ClassVar[Licence] = LICENCE
+
     year: str = "2014"
     image_id_format: str = "number"
     merge_restval: bool = True
 
     def sources(self) -> list[Path]:
         return [self.path(split) for split in self.existing()] if self.data_dir else []
+
+    def licence(self) -> Licence:
+        return KARPATHY_LICENCE if self.name == KARPATHY else LICENCE
 
     def existing(self) -> tuple[str, ...]:
         """The splits that have captions."""
@@ -125,6 +146,7 @@ class CocoCaptions(LocalBuilder):
             description="Images with five captions or so each.",
             features=datasets.Features(FEATURES),
             homepage=HOMEPAGE,
+            citation=CITATION,
         )
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:

@@ -16,7 +16,7 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, ClassVar
 
 import datasets
 import numpy as np
@@ -24,6 +24,7 @@ from datasets import List, Value
 
 from dataset_scripts.errors import DataError, MissingFileError
 from dataset_scripts.image_lists import read_ids
+from dataset_scripts.licences import ALLOWED, Licence
 from dataset_scripts.local_builder import SPLITS, LocalBuilder, LocalConfig, Report, logger
 from dataset_scripts.records import Record
 from dataset_scripts.region_table import RegionTable
@@ -31,6 +32,15 @@ from dataset_scripts.streaming import text_lines
 
 HOMEPAGE = "https://ai.google.com/research/ConceptualCaptions"
 WHERE_TO_GET = f"get Conceptual Captions from {HOMEPAGE}/download"
+LICENCE = Licence(
+    "other",
+    ALLOWED,
+    "Google lets the data be used freely for any purpose, as they are, and asks to be named as their source; the "
+    "images belong to the sites they are from and are not here.",
+    HOMEPAGE,
+)
+CITATION = """Piyush Sharma, Nan Ding, Sebastian Goodman, Radu Soricut. Conceptual Captions: A Cleaned, Hypernymed,
+Image Alt-text Dataset For Automatic Image Captioning. ACL 2018."""
 TSV, LABELLED, JSON_LINES = "tsv", "labelled", "json_lines"
 FILES: dict[str, dict[str, tuple[str, ...]]] = {
     TSV: {
@@ -66,6 +76,8 @@ class ConceptualCaptionsConfig(LocalConfig):
         regions: Folder of a region table; rows whose image it lacks are left out.
         image_list: File of image ids, one a line; rows of other images are left out.
     """
+
+    LICENCE: ClassVar[Licence] = LICENCE
 
     image_id_format: str | None = None
     regions: str | None = None
@@ -146,6 +158,7 @@ class ConceptualCaptions(LocalBuilder):
             description="Images of the web with cleaned alternative texts as captions.",
             features=datasets.Features({**common, **EXTRA_FEATURES[self.config.name]}),
             homepage=HOMEPAGE,
+            citation=CITATION,
         )
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import datasets
 from datasets import List, Value
@@ -26,8 +26,19 @@ from dataset_scripts.flickr30k_parsing import (
     parse_unrelated,
     read_text,
 )
+from dataset_scripts.licences import UNCLEAR, Licence
 from dataset_scripts.local_builder import SPLITS, LocalBuilder, LocalConfig, logger
 
+LICENCE = Licence(
+    "unknown",
+    UNCLEAR,
+    "The annotations come without a licence; ask their authors. The images may be used for research only, have to be "
+    "requested, and may not be passed on; they are not here.",
+    HOMEPAGE,
+)
+CITATION = """Bryan A. Plummer, Liwei Wang, Chris M. Cervantes, Juan C. Caicedo, Julia Hockenmaier, Svetlana Lazebnik.
+Flickr30k Entities: Collecting Region-to-Phrase Correspondences for Richer Image-to-Sentence Models. ICCV 2015. Peter
+Young, Alice Lai, Micah Hodosh, Julia Hockenmaier. From image descriptions to visual denotations. TACL 2014."""
 FEATURES = {
     "image_id": Value("string"),
     "width": Value("int32"),
@@ -68,6 +79,8 @@ class Flickr30kEntitiesConfig(LocalConfig):
             allows any number but none at all.
     """
 
+    LICENCE: ClassVar[Licence] = LICENCE
+
     captions_per_image: int = 5
 
     def sources(self) -> list[Path]:
@@ -105,6 +118,7 @@ class Flickr30kEntities(LocalBuilder):
             description="Phrases of image captions linked to each other and to boxes in the image.",
             features=datasets.Features(FEATURES),
             homepage=HOMEPAGE,
+            citation=CITATION,
         )
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:

@@ -16,6 +16,7 @@ import datasets
 from datasets.exceptions import DatasetGenerationError
 
 from dataset_scripts.errors import DataError
+from dataset_scripts.licences import UNDECLARED, Licence
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +36,8 @@ class LocalConfig(datasets.BuilderConfig):
 
     # Names on disk and those of `datasets`, in order; a data set with other test splits has its own.
     SPLIT_NAMES: ClassVar[dict[str, Any]] = SPLITS
+    # What may be done with the rows; nothing is pushed that a builder does not say may be.
+    LICENCE: ClassVar[Licence] = UNDECLARED
     # Part of the cache's key: raise it when the same files give other rows than before.
     version: datasets.Version | str | None = VERSION
     splits: str | Sequence[str] | None = None
@@ -42,6 +45,10 @@ class LocalConfig(datasets.BuilderConfig):
     def sources(self) -> list[Path]:
         """Files and folders the data set is made from; a change in them makes a cached copy stale."""
         return [Path(self.data_dir)] if self.data_dir else []
+
+    def licence(self) -> Licence:
+        """The terms of the rows."""
+        return self.LICENCE
 
     def create_config_id(self, config_kwargs: dict[str, Any], custom_features: datasets.Features | None = None) -> str:
         """The cache key of `datasets`, which knows the path of the data only, plus the state of the files."""

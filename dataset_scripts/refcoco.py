@@ -16,6 +16,7 @@ from datasets import List, Value
 
 from dataset_scripts.coco_captions import IMAGE_ID_FORMATS
 from dataset_scripts.errors import DataError, MissingFileError
+from dataset_scripts.licences import UNCLEAR, Licence
 from dataset_scripts.local_builder import LocalBuilder, LocalConfig, Report
 from dataset_scripts.records import Record
 from dataset_scripts.safe_pickle import load_pickle
@@ -26,6 +27,17 @@ SPLITS_BY = {"refcoco": ("unc", "google"), "refcoco+": ("unc",), "refcocog": ("u
 TEST_SPLITS = {"unc": ("testA", "testB"), "umd": ("test",), "google": ("test",)}
 HOMEPAGE = "https://github.com/lichengunc/refer"
 HINT = "get the annotations by the links of https://github.com/lichengunc/refer (or its issue 14, where they are dead)"
+LICENCE = Licence(
+    "unknown",
+    UNCLEAR,
+    "The code beside the expressions is Apache-2.0, the expressions name no licence: ask their authors. The boxes are "
+    "COCO's, CC BY 4.0; the images have the terms of Flickr and are not here.",
+    HOMEPAGE,
+)
+CITATION = """Sahar Kazemzadeh, Vicente Ordonez, Mark Matten, Tamara L. Berg. ReferItGame: Referring to Objects in
+Photographs of Natural Scenes. EMNLP 2014. Licheng Yu, Patrick Poirson, Shan Yang, Alexander C. Berg, Tamara L. Berg.
+Modeling Context in Referring Expressions. ECCV 2016. RefCOCOg: Junhua Mao, Jonathan Huang, Alexander Toshev, Oana
+Camburu, Alan Yuille, Kevin Murphy. Generation and Comprehension of Unambiguous Object Descriptions. CVPR 2016."""
 FEATURES = {
     "example_id": Value("string"),
     "ref_id": Value("string"),
@@ -49,6 +61,7 @@ class RefCOCOConfig(LocalConfig):
         image_id_format: `"number"` (`132417`), or `"file_stem"` (`COCO_train2014_000000132417`).
     """
 
+    LICENCE: ClassVar[Licence] = LICENCE
     SPLIT_NAMES: ClassVar[dict[str, Any]] = {
         "train": datasets.Split.TRAIN,
         "val": datasets.Split.VALIDATION,
@@ -141,6 +154,7 @@ class RefCOCO(LocalBuilder):
             description="Sentences that single out one object of an image.",
             features=datasets.Features(FEATURES),
             homepage=HOMEPAGE,
+            citation=CITATION,
         )
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:

@@ -9,7 +9,7 @@ as many lines, but each line is in one row only and a row never goes on in anoth
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import datasets
 from datasets import Value
@@ -17,6 +17,7 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from dataset_scripts.errors import DataError, MissingFileError
+from dataset_scripts.licences import YOURS, Licence
 from dataset_scripts.local_builder import SPLITS, LocalBuilder, LocalConfig, Report
 from dataset_scripts.streaming import text_lines
 
@@ -35,6 +36,8 @@ class TextCorpusConfig(LocalConfig):
         min_words: Rows of fewer words are left out.
         join_until: Lines are joined until a row has this many words; 0 for a row a line.
     """
+
+    LICENCE: ClassVar[Licence] = YOURS
 
     files: str = "*.txt"
     min_words: int = 1

@@ -5,17 +5,26 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, ClassVar
 
 import datasets
 from datasets import List, Value
 
 from dataset_scripts.errors import DataError, MissingFileError
+from dataset_scripts.licences import FORBIDDEN, Licence
 from dataset_scripts.local_builder import SPLITS, LocalBuilder, LocalConfig, Report
 from dataset_scripts.records import Record
 from dataset_scripts.vcr_files import HINT, HOMEPAGE, ImageObjects, read_objects, read_questions
 from dataset_scripts.vcr_words import object_words, render
 
+LICENCE = Licence(
+    "other",
+    FORBIDDEN,
+    "Given out for non-commercial use to those who fill in a form, and not to be passed on; ask its authors.",
+    HOMEPAGE,
+)
+CITATION = """Rowan Zellers, Yonatan Bisk, Ali Farhadi, Yejin Choi. From Recognition to Cognition: Visual Commonsense
+Reasoning. CVPR 2019."""
 CHOICES = 4
 OPTIONS = {
     "mode": ("answer", "rationale"),
@@ -55,6 +64,8 @@ class VCRConfig(LocalConfig):
         image_id_format: `"file_stem"` of the image, `"img_id"` (`train-0`), or `"number"` as in ViLBERT's features
             (`train-7` is 7, `val-7` 1000007, `test-7` 2000007).
     """
+
+    LICENCE: ClassVar[Licence] = LICENCE
 
     mode: str = "answer"
     names: str = "neutral"
@@ -129,6 +140,7 @@ class VCR(LocalBuilder):
             description="Questions about scenes of movies with four answers and four reasons.",
             features=datasets.Features(FEATURES),
             homepage=HOMEPAGE,
+            citation=CITATION,
         )
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:

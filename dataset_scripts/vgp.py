@@ -14,14 +14,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import datasets
 from datasets import ClassLabel, List, Value
 
 from dataset_scripts.errors import DataError
+from dataset_scripts.flickr30k_entities import CITATION as ENTITIES_CITATION
 from dataset_scripts.flickr30k_entities import EntitiesFiles, Flickr30kEntitiesConfig
 from dataset_scripts.flickr30k_parsing import parse_annotation
+from dataset_scripts.licences import UNCLEAR, Licence
 from dataset_scripts.local_builder import SPLITS, LocalBuilder, Report, logger
 from dataset_scripts.region_table import RegionTable
 from dataset_scripts.vgp_negatives import draw_negatives, nearest_negatives, random_negatives, seeded
@@ -37,6 +39,16 @@ from dataset_scripts.vgp_pairs import (
     read_pairs,
 )
 
+LICENCE = Licence(
+    "unknown",
+    UNCLEAR,
+    "The pairs of the typology are GPL-3.0, for the binary pairs see where they are given out; the captions and boxes "
+    "are of Flickr30K Entities, which comes without a licence. Ask the authors of both. No images are here.",
+    "https://github.com/felixgiov/VGP-Typology",
+)
+CITATION = f"""Chenhui Chu, Mayu Otani, Yuta Nakashima. iParaphrasing: Extracting Visually Grounded Paraphrases via an
+Image. COLING 2018. The five classes: https://github.com/felixgiov/VGP-Typology. Captions, phrases and boxes:
+{ENTITIES_CITATION}"""
 IDENTIFICATION_LABELS = ("both", "first", "second")
 
 
@@ -53,6 +65,8 @@ class VGPConfig(Flickr30kEntitiesConfig):
         pairs_dir: Folder of the pair files, where it is neither `vgp` in or beside `data_dir` nor `data_dir` itself.
         only_images_with_pairs: Leave out images without a phrase pair. The public code uses them for identification.
     """
+
+    LICENCE: ClassVar[Licence] = LICENCE
 
     negatives: str = "nearest"
     negatives_per_image: int = 10
@@ -149,6 +163,7 @@ class VGP(LocalBuilder):
             description="Pairs of captions of an image with labelled pairs of phrases that may mean the same object.",
             features=vgp_features(self.config.kind()),
             homepage="https://github.com/felixgiov/VGP-Typology",
+            citation=CITATION,
         )
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:

@@ -13,13 +13,14 @@ test sets: leave those out (`without_coco_ids`) before evaluating on COCO.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import datasets
 from datasets import List, Value
 
 from dataset_scripts.errors import DataError, MissingFileError
 from dataset_scripts.image_lists import read_ids
+from dataset_scripts.licences import ALLOWED, Licence
 from dataset_scripts.local_builder import SPLITS, LocalBuilder, LocalConfig, Report
 from dataset_scripts.records import Record
 from dataset_scripts.streaming import json_elements
@@ -27,6 +28,10 @@ from dataset_scripts.streaming import json_elements
 HOMEPAGE = "https://homes.cs.washington.edu/~ranjay/visualgenome/api.html"
 WHERE_TO_GET = f"get region_descriptions.json.zip and image_data.json.zip from {HOMEPAGE} and unpack them"
 REGIONS_FILE, IMAGES_FILE = "region_descriptions.json", "image_data.json"
+LICENCE = Licence("cc-by-4.0", ALLOWED, "CC BY 4.0; the images have terms of their own and are not here.", HOMEPAGE)
+CITATION = """Ranjay Krishna, Yuke Zhu, Oliver Groth, Justin Johnson, Kenji Hata, Joshua Kravitz, Stephanie Chen,
+Yannis Kalantidis, Li-Jia Li, David A. Shamma, Michael S. Bernstein, Li Fei-Fei. Visual Genome: Connecting Language and
+Vision Using Crowdsourced Dense Image Annotations. IJCV 2017."""
 FEATURES = {
     "image_id": Value("string"),
     "width": Value("int32"),
@@ -51,6 +56,8 @@ class VisualGenomeRegionsConfig(LocalConfig):
     Args:
         without_coco_ids: File of COCO image ids (numbers), one a line; these images are left out.
     """
+
+    LICENCE: ClassVar[Licence] = LICENCE
 
     without_coco_ids: str | None = None
 
@@ -93,6 +100,7 @@ class VisualGenomeRegions(LocalBuilder):
             description="Boxes in images, each with a short description.",
             features=datasets.Features(FEATURES),
             homepage=HOMEPAGE,
+            citation=CITATION,
         )
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:

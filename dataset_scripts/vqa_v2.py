@@ -12,6 +12,7 @@ from datasets import List, Value
 
 from dataset_scripts.coco_captions import IMAGE_ID_FORMATS
 from dataset_scripts.errors import DataError, MissingFileError
+from dataset_scripts.licences import ALLOWED, Licence
 from dataset_scripts.local_builder import LocalBuilder, LocalConfig, Report
 from dataset_scripts.records import Record
 from dataset_scripts.streaming import json_elements
@@ -29,6 +30,14 @@ SOURCES = {
 IMAGES_OF = {"test-dev2015": "test2015", "minival2014": "val2014", "valminusminival2014": "val2014"}
 HOMEPAGE = "https://visualqa.org"
 HINT = "get the questions and annotations from https://visualqa.org/download.html and unpack them in the data folder"
+LICENCE = Licence(
+    "cc-by-4.0",
+    ALLOWED,
+    "Questions and answers are CC BY 4.0; the images are COCO's, have the terms of Flickr and are not here.",
+    "https://visualqa.org/terms.html",
+)
+CITATION = """Yash Goyal, Tejas Khot, Douglas Summers-Stay, Dhruv Batra, Devi Parikh. Making the V in VQA Matter:
+Elevating the Role of Image Understanding in Visual Question Answering. CVPR 2017."""
 FEATURES = {
     "example_id": Value("string"),
     "image_id": Value("string"),
@@ -48,6 +57,7 @@ class VQAv2Config(LocalConfig):
         image_id_format: `"number"` (`132417`), or `"file_stem"` (`COCO_train2014_000000132417`).
     """
 
+    LICENCE: ClassVar[Licence] = LICENCE
     SPLIT_NAMES: ClassVar[dict[str, Any]] = {
         "train": datasets.Split.TRAIN,
         "val": datasets.Split.VALIDATION,
@@ -117,6 +127,7 @@ class VQAv2(LocalBuilder):
             description="Questions about images with the answers of ten humans.",
             features=datasets.Features(FEATURES),
             homepage=HOMEPAGE,
+            citation=CITATION,
         )
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
