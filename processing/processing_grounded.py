@@ -29,6 +29,8 @@ from .batch_arguments import as_batch
 from .grounded_batch import DroppedPhrase, GroundedBatch
 from .image_processing_fast_rcnn import FastRCNNImageProcessor
 from .image_regions import pixel_arrays, read_images
+from .load_extractor import load_extractor
+from .open_images import open_image
 from .phrase_grounding import (
     NO_TOKEN,
     REGIONS_CUT,
@@ -66,6 +68,9 @@ class GroundedProcessor(ProcessorMixin):
     whole_image: ClassVar[bool]
     images_per_example: ClassVar[int] = 1
     answer_layout: ClassVar[str]
+    # Where only a checkpoint's own files are at hand, its pipeline finds regions by these.
+    load_extractor = staticmethod(load_extractor)
+    open_image = staticmethod(open_image)
 
     def __init__(
         self,
