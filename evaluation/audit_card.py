@@ -89,6 +89,5 @@ def _limits(result: "AuditResult") -> Iterator[str]:
     if phrases:
         yield (
             f"{phrases.get('judged', 0)} phrases were judged; {phrases.get('without_boxes', 0)} without a gold box "
-            f"were left out, {phrases.get('truncated', 0)} were cut with their text, {phrases.get('no_token', 0)} have "
-            "no token."
+            f"were left out, {phrases.get('truncated', 0)} cut with their text, {phrases.get('no_token', 0)} have no token."
         )
