@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from .audit_result import AuditResult
 
 NAMES = {"text_to_region": "words → regions", "region_to_text": "regions → words", "relations": "relation"}
+# As many as in the paper's Table 2.
+MOST_RELATIONS = 10
 _COLUMNS = ("what", "best head", "accuracy (95 % interval)", "attention", "rule", "chance", "reachable", "items")
 
 
@@ -45,7 +47,9 @@ def _introduction(result: "AuditResult") -> Iterator[str]:
 
 
 def _table(result: "AuditResult") -> str:
-    rows = [_row(result, best) for best in result.best_heads()]
+    common = sorted(result.relations, key=lambda name: (-result.relations[name].total, name))[:MOST_RELATIONS]
+    shown = [best for best in result.best_heads() if best.kind != "relations" or best.group in common]
+    rows = [_row(result, best) for best in shown]
     lines = [_COLUMNS, ("---", "---", *["--:"] * (len(_COLUMNS) - 2)), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -87,7 +91,8 @@ def _limits(result: "AuditResult") -> Iterator[str]:
     yield "The whole image, END and special tokens are no candidates."
     yield "That a head looks at a region does not show that the model's answer rests on it."
     if phrases:
+        cut, empty = phrases.get("truncated", 0), phrases.get("no_token", 0)
         yield (
             f"{phrases.get('judged', 0)} phrases were judged; {phrases.get('without_boxes', 0)} without a gold box "
-            f"were left out, {phrases.get('truncated', 0)} cut with their text, {phrases.get('no_token', 0)} have no token."
+            f"were left out, {cut} were cut with their text, {empty} have no token."
         )

@@ -88,6 +88,7 @@ class HeadCounts:
         """The counts of these images (indices, repeats allowed)."""
         index = np.asarray(images, dtype=np.int64)
         ids = tuple(self.image_ids[i] for i in index)
-        names = ("items", "correct", "share", "baseline", "chance", "reachable")
-        arrays = {name: getattr(self, name) for name in names}
-        return HeadCounts(ids, **{name: array if array is None else array[index] for name, array in arrays.items()})
+        arrays = (self.items, self.correct, self.share, self.baseline, self.chance)
+        items, correct, share, baseline, chance = (array[index] for array in arrays)
+        reachable = None if self.reachable is None else self.reachable[index]
+        return HeadCounts(ids, items, correct, share, baseline, chance, reachable)
