@@ -1,0 +1,76 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The frame of every page: one file that loads nothing, and tells the browser so (Content-Security-Policy)."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from .figure_style import BLUE, SKY, VERMILLION
+
+STYLE = f"""
+:root {{ --ink: #1b1f24; --soft: #5a6470; --line: #d9dee3; --gold: {BLUE}; --predicted: {VERMILLION}; }}
+* {{ box-sizing: border-box; }}
+body {{ margin: 0 auto; max-width: 1180px; padding: 24px 20px 60px; color: var(--ink); background: #fff;
+  font: 15px/1.45 system-ui, "Segoe UI", Roboto, Helvetica, Arial, sans-serif; }}
+h1 {{ font-size: 26px; line-height: 1.2; margin: 0 0 8px; overflow-wrap: anywhere; }}
+h2 {{ font-size: 21px; margin: 40px 0 8px; padding-top: 16px; border-top: 2px solid var(--ink); }}
+h3 {{ font-size: 17px; margin: 26px 0 6px; }}
+h4 {{ font-size: 15px; margin: 18px 0 2px; }}
+dl.about {{ display: grid; grid-template-columns: max-content 1fr; gap: 2px 16px; margin: 0; }}
+dt {{ color: var(--soft); }}
+dd {{ margin: 0; overflow-wrap: anywhere; }}
+.wide {{ overflow-x: auto; }}
+table {{ border-collapse: collapse; margin: 8px 0; }}
+th, td {{ text-align: left; padding: 5px 14px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }}
+th {{ font-size: 13px; color: var(--soft); font-weight: 600; }}
+td.number, th.number {{ text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }}
+.bar {{ display: inline-block; width: 120px; height: 11px; background: #eef1f4; vertical-align: -1px; }}
+.bar i {{ display: block; height: 100%; background: {SKY}; }}
+details {{ margin: 10px 0; }}
+summary {{ cursor: pointer; font-weight: 600; }}
+@media (max-width: 640px) {{
+  body {{ padding: 16px 12px 40px; }}
+  dl.about {{ grid-template-columns: 1fr; }}
+  dl.about dd {{ margin-bottom: 6px; }}
+}}
+"""
+
+
+def html_page(title: str, body: str, style: str = "", script: str = "", about: Sequence[tuple[str, str]] = ()) -> str:
+    """A whole page.
+
+    Args:
+        title: plain text.
+        body: HTML below the heading, everything in it that comes from data escaped.
+        style: CSS beyond the common one.
+        script: the one script that may run; its hash stands in the policy, so that no other does.
+        about: (name, text) lines under the heading.
+    """
+    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in about)
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{STYLE}{style}</style></head>\n<body><h1>{escape(title)}</h1>"
+        + (f'<dl class="about">{rows}</dl>' if rows else "")
+        + f"\n{body}\n"
+        + (f"<script>{script}</script>" if script else "")
+        + "</body></html>\n"
+    )
+
+
+def _policy(script: str) -> str:
+    allowed = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+    if not script:
+        return allowed
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+    return f"{allowed}; script-src 'sha256-{digest}'"
+
+
+def embedded_json(name: str, value: Any) -> str:
+    """A data block that a script reads; no text in it can end the block."""
+    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    return f'<script type="application/json" id="{escape(name)}">{text}</script>'
