@@ -37,6 +37,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
+from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from dataset_scripts import (
@@ -337,14 +338,20 @@ def _draw_number(seed: int, images: int, root: Path, number: int) -> Drawn:
     return draw(seed, number, images, root)
 
 
+def _one_thread() -> None:
+    """Keeps NumPy's matrix products on one thread: they are small, and waiting threads burn eight times the work."""
+    threadpool_limits(1)
+
+
 @contextmanager
 def _mapper(num_proc: int) -> Iterator[Any]:
     """An ordered lazy `map`, over a pool of processes if there are to be several."""
     if num_proc == 1:
-        yield map
+        with threadpool_limits(1):
+            yield map
         return
     # Fresh processes: forking is not safe where other libraries have started threads.
-    with get_context("spawn").Pool(num_proc) as pool:
+    with get_context("spawn").Pool(num_proc, _one_thread) as pool:
         yield partial(pool.imap, chunksize=_CHUNK)
 
 
