@@ -31,6 +31,12 @@ table1-quick: $(INSTALLED)  ## the same, small: three rows, one seed (meant for 
 test: $(INSTALLED)  ## run the tests
 	$(BIN)/python -m pytest
 
+.PHONY: browser
+browser:  ## install Chromium for the tests of pages, where it is missing (Debian, Ubuntu)
+	@command -v chromium || command -v chromium-browser || command -v google-chrome || \
+	  { SUDO=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+	    $$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq --no-install-recommends chromium >/dev/null; }
+
 quality: $(INSTALLED)  ## format check, lint, types, Hugging Face model conventions
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .

@@ -1,0 +1,152 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""A page in headless Chromium, driven over the DevTools protocol through a pipe: no driver, no port, no package."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--no-first-run",
+    "--remote-debugging-pipe",
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+)
+SECONDS = 60
+
+
+def find_browser() -> str:
+    """Path of Chromium; the test is skipped where there is none, unless CI is set, which has to provide it."""
+    found = next((path for name in NAMES if (path := shutil.which(name))), None)
+    if found is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("needs Chromium, which `make browser` installs")
+    return found
+
+
+class Page:
+    """A page that is open.
+
+    Attributes:
+        requests: address of everything that the page asked for, itself included.
+        problems: exceptions and errors of its console.
+    """
+
+    def __init__(self, write: int, read: int):
+        self._write, self._read = write, os.fdopen(read, "rb")
+        self._number, self._session, self._rest = 0, "", b""
+        self.requests: list[str] = []
+        self.problems: list[str] = []
+
+    def open(self, path: Path, width: int = 1200, height: int = 900) -> None:
+        """Opens a file and waits until it is loaded."""
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Network", "Runtime", "Log"):
+            self.call(f"{domain}.enable")
+        self.resize(width, height)
+        self.call("Page.navigate", url=path.resolve().as_uri())
+        self._until(lambda message: message.get("method") == "Page.loadEventFired")
+
+    def resize(self, width: int, height: int) -> None:
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+        )
+
+    def evaluate(self, expression: str) -> Any:
+        """The value of a JavaScript expression."""
+        result = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in result, result["exceptionDetails"]
+        return result["result"].get("value")
+
+    def click(self, selector: str) -> None:
+        """A click of the mouse in the middle of an element, scrolled into view."""
+        found = f"document.querySelector({json.dumps(selector)})"
+        self.evaluate(f"{found}.scrollIntoView({{block: 'center'}})")
+        box = self.evaluate(f"{found}.getBoundingClientRect().toJSON()")
+        place = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)
+
+    def key(self, name: str, times: int = 1) -> None:
+        """Presses a key, such as Tab, Enter, ArrowRight."""
+        code = {"Tab": 9, "Enter": 13, "ArrowLeft": 37, "ArrowRight": 39, "Home": 36, "End": 35}[name]
+        text = {"text": "\r"} if name == "Enter" else {}
+        for _ in range(times):
+            for kind in ("keyDown", "keyUp"):
+                given = text if kind == "keyDown" else {}
+                self.call(
+                    "Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=code, **given
+                )
+
+    def call(self, method: str, **params: Any) -> dict[str, Any]:
+        """A command of the DevTools protocol, and what it answers."""
+        self._number += 1
+        message: dict[str, Any] = {"id": self._number, "method": method, "params": params}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._write, json.dumps(message).encode() + b"\0")
+        answer = self._until(lambda found: found.get("id") == self._number)
+        assert "error" not in answer, (method, answer["error"])
+        return answer["result"]
+
+    def _until(self, wanted: Any) -> dict[str, Any]:
+        while True:
+            message = self._next()
+            self._note(message)
+            if wanted(message):
+                return message
+
+    def _next(self) -> dict[str, Any]:
+        while b"\0" not in self._rest:
+            piece = self._read.read1(1 << 16)
+            assert piece, "the browser has ended"
+            self._rest += piece
+        text, self._rest = self._rest.split(b"\0", 1)
+        return json.loads(text)
+
+    def _note(self, message: dict[str, Any]) -> None:
+        params = message.get("params", {})
+        if message.get("method") == "Network.requestWillBeSent":
+            self.requests.append(params["request"]["url"])
+        elif message.get("method") == "Runtime.exceptionThrown":
+            self.problems.append(str(params["exceptionDetails"]))
+        elif message.get("method") == "Log.entryAdded" and params["entry"]["level"] == "error":
+            self.problems.append(params["entry"]["text"])
+
+
+@contextmanager
+def open_browser(profile: Path) -> Iterator[Page]:
+    """A headless browser with an empty profile; it reads commands from its descriptor 3 and answers on 4."""
+    (browser_in, we_write), (we_read, browser_out) = os.pipe(), os.pipe()
+    start = 'exec 3<&"$1" 4>&"$2"; shift 2; exec "$@"'
+    command = ["bash", "-c", start, "_", str(browser_in), str(browser_out)]
+    # A watchdog ends a browser that hangs, and with it the wait for its answers.
+    command = [*command, "timeout", "--foreground", "--kill-after=5", str(SECONDS)]
+    command += [find_browser(), *FLAGS, f"--user-data-dir={profile}"]
+    with subprocess.Popen(
+        command, pass_fds=(browser_in, browser_out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        os.close(browser_in)
+        os.close(browser_out)
+        page = Page(we_write, we_read)
+        try:
+            yield page
+        finally:
+            try:
+                page._session = ""
+                page.call("Browser.close")
+            except (AssertionError, OSError):
+                process.kill()
+            os.close(we_write)
+            page._read.close()
