@@ -6,6 +6,7 @@
     DIR/flickr30k-images/<id>.jpg     the images
     DIR/flickr30k_entities/           Sentences, Annotations, train.txt, val.txt, test.txt, UNRELATED_CAPTIONS
     DIR/vgp/{train,val,test}_data.csv phrase pairs of the five classes
+    DIR/parses/{train,val,test}.conllu dependency parses of the captions
     DIR/coco/annotations/             captions_train2014.json, captions_val2014.json
     DIR/coco/dataset_coco.json        the same captions and those of the test images, in Karpathy's layout
     DIR/corpus.txt                    sentences about further scenes, which no image shows; a blank line after a scene
@@ -48,6 +49,7 @@ from dataset_scripts import (
     scene_questions,
     scene_writers,
     scene_writers_coco,
+    scene_writers_conllu,
     scene_writers_refcoco,
     scene_writers_vqa,
 )
@@ -62,13 +64,14 @@ from dataset_scripts.scene_writers_refcoco import ReferredImage
 from dataset_scripts.scene_writers_vqa import QuestionedImage
 
 # Raise when the same seed gives other files than before.
-VERSION = 3
+VERSION = 4
 MANIFEST, PARTIAL = "scenes.json", "scenes.partial.json"
 SPLITS = ("train", "val", "test")
 FOLDERS = (
     "flickr30k_entities",
     "flickr30k-images",
     "vgp",
+    "parses",
     "coco",
     "refcoco+",
     "detections",
@@ -101,6 +104,7 @@ class Texts:
     captioned: CaptionedImage
     referred: ReferredImage
     questioned: QuestionedImage
+    parses: str
     sentences: tuple[str, ...]
 
 
@@ -221,6 +225,7 @@ def draw(seed: int, number: int, images: int, root: Path) -> Drawn:
         CaptionedImage.of(record),
         referred,
         QuestionedImage(record.image_id, tuple(questions)),
+        scene_writers_conllu.conllu(record),
         tuple(caption_text(caption) for caption in spoken),
     )
     return Drawn(record, _regions(record, image, found), _true_regions(record, image, referred), texts)
@@ -299,6 +304,7 @@ def _common_files(splits: Mapping[str, list[Texts]]) -> dict[str, str | bytes]:
         ids = (f"{each.captioned.image_id}\n" for each in listed)
         files[f"flickr30k_entities/{split}.txt"] = "".join(ids)
         files[f"vgp/{split}_data.csv"] = scene_writers.pairs_file(row for each in listed for row in each.pairs)
+        files[f"parses/{split}.conllu"] = "".join(each.parses for each in listed)
         questioned = [each.questioned for each in listed]
         questions, annotations = scene_writers_vqa.file_names(split)
         files[f"vqa/{questions}"] = scene_writers_vqa.questions_file(questioned)

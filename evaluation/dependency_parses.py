@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .caption_phrases import SPACY_MODEL
-
+SPACY_MODEL = "en_core_web_sm"
 COLUMNS = 10
 ROOT = -1
 _WORD, _RANGE, _EMPTY = (re.compile(pattern) for pattern in (r"[1-9]\d*", r"([1-9]\d*)-([1-9]\d*)", r"\d+\.[1-9]\d*"))
