@@ -5,6 +5,7 @@ from dataset_scripts.coco_captions import CocoCaptions
 from dataset_scripts.conceptual_captions import ConceptualCaptions
 from dataset_scripts.flickr30k_entities import Flickr30kEntities
 from dataset_scripts.local_builder import LocalBuilder
+from dataset_scripts.nlvr2 import NLVR2
 from dataset_scripts.refcoco import RefCOCO
 from dataset_scripts.text_corpus import TextCorpus
 from dataset_scripts.vcr import VCR
@@ -16,6 +17,7 @@ BUILDERS: dict[str, type[LocalBuilder]] = {
     "coco_captions": CocoCaptions,
     "conceptual_captions": ConceptualCaptions,
     "flickr30k_entities": Flickr30kEntities,
+    "nlvr2": NLVR2,
     "refcoco": RefCOCO,
     "text_corpus": TextCorpus,
     "vcr": VCR,

@@ -12,14 +12,15 @@
     DIR/corpus.txt                    sentences about further scenes, which no image shows; a blank line after a scene
     DIR/refcoco+/                     instances.json, refs(unc).p, and detections below DIR/detections
     DIR/vqa/                          questions of train2014, val2014 and test2015, annotations of the first two
+    DIR/nlvr2/                        statements about two images: train, dev and test1
     DIR/regions/                      region table of a simulated detector
     DIR/regions_gt/                   region table of the objects' true boxes
     DIR/vocab.txt                     WordPiece vocabulary of all texts
     DIR/scenes.json                   what was written, from which seed; written last
 
 The same seed and number of images give the same bytes, with any number of processes. The builders
-`Flickr30kEntities`, `VGP`, `CocoCaptions`, `RefCOCO` and `VQAv2` with `data_dir=DIR`, and
-`TextCorpus(data_dir="DIR/corpus.txt")`, read the files as they read the real ones.
+`Flickr30kEntities`, `VGP`, `CocoCaptions`, `RefCOCO`, `VQAv2` and (with `image_id_format="url_stem"`) `NLVR2` with
+`data_dir=DIR`, and `TextCorpus(data_dir="DIR/corpus.txt")`, read the files as they read the real ones.
 """
 
 import io
@@ -47,9 +48,11 @@ from dataset_scripts import (
     scene_expressions,
     scene_features,
     scene_questions,
+    scene_statements,
     scene_writers,
     scene_writers_coco,
     scene_writers_conllu,
+    scene_writers_nlvr2,
     scene_writers_refcoco,
     scene_writers_vqa,
 )
@@ -76,6 +79,7 @@ FOLDERS = (
     "refcoco+",
     "detections",
     "vqa",
+    "nlvr2",
     "regions",
     "regions_gt",
 )
@@ -263,6 +267,7 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int) -> dict[str, A
     for folder in (entities / "Sentences", entities / "Annotations", root / "flickr30k-images"):
         folder.mkdir(parents=True)
     texts: dict[int, Texts] = {}
+    scenes: dict[int, Scene] = {}
     unrelated: list[tuple[str, int]] = []
     provenance = {"source": "scenes", "version": VERSION, "seed": seed, "classes": list(scene_detector.CLASSES)}
     with (
@@ -275,11 +280,16 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int) -> dict[str, A
             detected.write(each.regions)
             true.write(each.true_regions)
             texts[each.record.number] = each.texts
+            scenes[each.record.number] = each.record.scene
             if each.record.unrelated is not None:
                 unrelated.append((each.record.image_id, each.record.unrelated))
     splits = {split: [texts[n] for n in numbers] for split, numbers in split_numbers(seed, images).items()}
     (entities / "UNRELATED_CAPTIONS").write_text(scene_writers.unrelated_file(unrelated), encoding="utf-8")
-    for path, content in _common_files(splits).items():
+    stated = {
+        split: scene_statements.state_all(f"{seed}/statements/{split}", [(image_id(n), scenes[n]) for n in numbers])
+        for split, numbers in split_numbers(seed, images).items()
+    }
+    for path, content in {**_common_files(splits), **scene_writers_nlvr2.files(stated)}.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
     return {
@@ -291,6 +301,7 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int) -> dict[str, A
         "corpus_sentences": sum(_counts(splits, lambda each: len(each.sentences)).values()),
         "expressions": _counts(splits, lambda each: sum(map(len, each.referred.expressions))),
         "questions": _counts(splits, lambda each: len(each.questioned.questions)),
+        "statements": {split: len(made) for split, made in stated.items()},
     }
 
 
@@ -326,7 +337,7 @@ def _common_files(splits: Mapping[str, list[Texts]]) -> dict[str, str | bytes]:
 
 
 def _words() -> list[str]:
-    return sorted({*scene_annotators.vocabulary(), *scene_questions.vocabulary()})
+    return sorted({*scene_annotators.vocabulary(), *scene_questions.vocabulary(), *scene_statements.vocabulary()})
 
 
 def _counts(splits: Mapping[str, list[Texts]], count_of: Callable[[Texts], int]) -> dict[str, int]:
