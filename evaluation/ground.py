@@ -3,7 +3,8 @@
 
 Prints each phrase with its most-attended region: the box in pixels, the detector's label, and the share of the
 phrase's attention over all detected regions that it takes. With --output it draws the picture too. By default this is
-the mean over the heads of the upper half of the layers; --layer and --head, counted from 0, choose.
+the mean over the heads of the upper half of the layers; --layer and --head, counted from 0, choose. From Python the
+same is pipeline("visual-grounding").
 
 Regions come from a detector and a feature model, from known boxes and a feature model, or from a region table. A
 model that reads pixels needs no feature model. Phrases are those of --phrases, else noun phrases where spaCy and
@@ -22,95 +23,61 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoModel, AutoProcessor
 from transformers.utils import logging
 
+from command_line import make_parser, run
 from dataset_scripts.region_boxes import read_boxes
 from dataset_scripts.region_table import RegionTable
-from modeling import VLBertModel
-from modeling.region_feature_models import load_region_features
-from processing import VLBertProcessor
-from processing.feature_pixels import load_feature_processor
+from modeling.caption_phrases import find_phrases
+from modeling.families import FAMILIES, find_family
+from modeling.pipeline_visual_grounding import VisualGroundingPipeline, choose_layers
 from processing.open_images import open_image
-from processing.region_detection import BoxSource, GivenBoxes, first_line, load_detector
-from processing.region_extraction import DetectedRegions, RegionExtractor
+from processing.region_detection import first_line
+from processing.region_extraction import DetectedRegions
 
-from .attention_pictures import attention_figure
-from .caption_phrases import Phrase, find_phrases
-from .grounded_captions import choose_layers, ground_phrases, table, to_pictures
-
-MODEL_TYPE = "vl_bert"
+from .attention_pictures import WordAttention, attention_figure
 
 
-def load_model(path: str) -> tuple[Any, Any]:
-    """A model of this project, without its task's head, and its processor.
+def load_pipeline(options: argparse.Namespace) -> VisualGroundingPipeline:
+    """The pipeline of a checkpoint of this project, with what finds regions where the options name it.
 
     Raises:
-        ValueError: there is no model, it is of another family, or its processor is missing.
+        ValueError: there is no model, it is of another family, its processor is missing, or detector or feature model
+            cannot be used or do not fit.
     """
     try:
-        found = AutoConfig.from_pretrained(path).model_type
-        if found != MODEL_TYPE:
-            raise ValueError(f"a model of type {found}, expected {MODEL_TYPE}")
-        model = VLBertModel.from_pretrained(path, config=AutoConfig.from_pretrained(path)).eval()
-        return model, VLBertProcessor.from_pretrained(path)
+        config = AutoConfig.from_pretrained(options.model)
+        if find_family(config.model_type) is None:
+            known = " or ".join(FAMILIES)
+            raise ValueError(f"a model of type {config.model_type}, expected {known}")
+        model, processor = (part.from_pretrained(options.model) for part in (AutoModel, AutoProcessor))
     except (OSError, ValueError) as error:
-        raise ValueError(f"--model {path}: {first_line(error)}") from error
+        raise ValueError(f"--model {options.model}: {first_line(error)}") from error
+    given = {"detector": options.detector, "feature_model": options.features, "queries": options.queries}
+    finds = {name: value for name, value in given.items() if value is not None and options.regions is None}
+    return VisualGroundingPipeline(model.eval(), processor=processor, device="cpu", task="visual-grounding", **finds)
 
 
-def find_regions(options: argparse.Namespace, image: Image.Image, config: Any) -> DetectedRegions:
-    """The regions of the image, from a region table or by detection.
+def read_regions(options: argparse.Namespace) -> dict[str, Any]:
+    """What is known of the image's regions: a record of a table, or boxes.
 
     Raises:
-        ValueError: options that do not fit each other or the model, a detector, feature model or file that cannot be
-            used, or features of another width than the model reads.
+        ValueError: a table or file that cannot be used, or one without this image.
     """
-    image_id, reads_pixels = Path(options.image).stem, getattr(config, "vision_config", None) is not None
+    image_id = Path(options.image).stem
     if options.regions is not None:
-        if reads_pixels:  # its own features, of the table's boxes
-            return replace(_from_table(options.regions, image_id), features=None)
-        _check_width(RegionTable.open(options.regions).feature_size, config, options.regions)
-        return _from_table(options.regions, image_id)
-    if reads_pixels == (options.features is not None):
-        raise ValueError(
-            "the model reads pixels: leave --features out" if reads_pixels else "--features: the model needs features"
-        )
-    features = feature_processor = None
-    if options.features is not None:
-        feature_processor = load_feature_processor(options.features)
-        features = _load_features(options.features)
-        _check_width(features.config.feature_size, config, options.features)
-    extractor = RegionExtractor(
-        _box_source(options), features, feature_processor, features_name=options.features or ""
-    )
-    return extractor.extract([image], [image_id])[0]
-
-
-def _load_features(name: str) -> Any:
-    try:
-        return load_region_features(name)
-    except OSError as error:
-        raise ValueError(f"--features {name}: {first_line(error)}") from error
-
-
-def _check_width(found: int, config: Any, name: str) -> None:
-    if found != config.region_feature_size:
-        raise ValueError(
-            f"{name}: features of {found} values, but the model was trained on {config.region_feature_size}; use the "
-            "feature model that its training used"
-        )
-
-
-def _box_source(options: argparse.Namespace) -> BoxSource:
-    if options.boxes is not None:
-        return GivenBoxes(read_boxes(options.boxes), options.boxes)
-    return load_detector(options.detector, options.queries)
+        return {"regions": _from_table(options.regions, image_id)}
+    if options.boxes is None:
+        return {}
+    records = read_boxes(options.boxes)
+    if image_id not in records:
+        raise ValueError(f"{options.boxes}: no boxes of image {image_id!r}")
+    return {key: value for key, value in records[image_id].items() if key in ("boxes", "scores", "labels")}
 
 
 def _from_table(path: str, image_id: str) -> DetectedRegions:
@@ -125,62 +92,61 @@ def _from_table(path: str, image_id: str) -> DetectedRegions:
     return DetectedRegions(image_id, row.width, row.height, row.boxes, scores, classes, features, None, names)
 
 
-def prepare_inputs(
-    processor: Any, caption: str, phrases: Sequence[Phrase], image: Image.Image, regions: DetectedRegions
-) -> Any:
-    """What the processor makes of the caption, its phrases and the regions: features, or pixels where it has none."""
-    spans = [{"text": 0, "start": phrase.start, "end": phrase.end} for phrase in phrases]
-    visual = {"images": image} if regions.features is None else {"region_features": regions.features}
-    return processor(caption, region_boxes=regions.boxes, region_scores=regions.scores, phrases=spans, **visual)
-
-
 def ground(options: argparse.Namespace) -> str:
     """Does what the command is asked and returns what it prints.
 
     Raises:
         ValueError: any mistake of the user, in one sentence.
     """
+    logging.set_verbosity_error()  # a base model leaves the task's head, which it says at length
+    logging.disable_progress_bar()
     image = open_image(options.image, upright=options.regions is None and options.boxes is None)
     phrases, way = find_phrases(options.caption, None if options.phrases is None else options.phrases.split(","))
-    model, processor = load_model(options.model)
-    config = model.config
-    layers = choose_layers(config.num_hidden_layers, config.num_attention_heads, options.layer, options.head)
-    regions = find_regions(options, image, config)
-    processor.max_regions = max(processor.max_regions, len(regions))  # each region keeps its place, and its label
-    inputs = prepare_inputs(processor, options.caption, phrases, image, regions)
-    labels = [regions.label(index) for index in range(len(regions))]
-    grounded = ground_phrases(model, inputs, phrases, image.size, labels, layers, options.head)
+    known = read_regions(options)
+    pipe = load_pipeline(options)
+    size = pipe.model.config.num_hidden_layers, pipe.model.config.num_attention_heads
+    layers = choose_layers(*size, options.layer, options.head)
+    spans = [(phrase.start, phrase.end) for phrase in phrases]
+    asked = {"phrases": spans, "layer": options.layer, "head": options.head, "top_k": None}
+    found = pipe(image, options.caption, **known, **asked)
+    count = len(found) // len(phrases)
+    grounding = found[::count]
     if options.output is not None:
-        attention_figure(image, options.caption, to_pictures(grounded, regions.boxes), options.output)
-    about = {"phrases": way, "layers": layers, "head": options.head, "regions": len(regions)}
+        pictures = [to_picture(found[start : start + count], image.size) for start in range(0, len(found), count)]
+        attention_figure(image, options.caption, pictures, options.output)
     if options.json:
-        return json.dumps({"caption": options.caption, **about, "grounding": [one.to_dict() for one in grounded]})
+        about = {"phrases": way, "layers": layers, "head": options.head, "regions": count}
+        return json.dumps({"caption": options.caption, **about, "grounding": grounding})
     heads = "mean over heads" if options.head is None else f"head {options.head}"
     where = f"layer {layers[0]}" if len(layers) == 1 else f"mean over layers {layers[0]} to {layers[-1]}"
-    return f"{len(regions)} regions; phrases: {way}; {where}, {heads}\n{table(grounded)}"
+    return f"{count} regions; phrases: {way}; {where}, {heads}\n{table(grounding)}"
+
+
+def to_picture(regions: Sequence[Mapping[str, Any]], size: tuple[int, int]) -> WordAttention:
+    """For `attention_figure`: all regions of one phrase, best first; none is gold."""
+    boxes = np.array([list(region["box"].values()) for region in regions]) / np.tile(size, 2)
+    weights = np.array([region["score"] for region in regions])
+    span = (regions[0]["start"], regions[0]["end"])
+    return WordAttention(regions[0]["text"], span, boxes, weights, np.zeros(len(boxes), dtype=bool))
+
+
+def table(grounding: Sequence[Mapping[str, Any]]) -> str:
+    """One line a phrase: box in pixels, detector's label, share of the attention."""
+    width = max(len(one["text"]) for one in grounding)
+    return "\n".join(
+        f"{one['text']:{width}}  box {', '.join(f'{value:g}' for value in one['box'].values())}"
+        f"{'  ' + one['label'] if one['label'] else ''}  {one['score']:.0%}"
+        for one in grounding
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
-    options = _parser().parse_args(arguments)
-    logging.set_verbosity_error()  # a base model leaves the task's head, which it says at length
-    logging.disable_progress_bar()
-    try:
-        print(ground(options))
-    except (ValueError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    return 0
+    return run(_parser(), ground, arguments)
 
 
 def _parser() -> argparse.ArgumentParser:
-    introduction, examples = str(__doc__).split("examples:\n")
-    parser = argparse.ArgumentParser(
-        prog="python -m evaluation.ground",
-        description=introduction,
-        epilog="examples:\n" + examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = make_parser("python -m evaluation.ground", __doc__)
     add = parser.add_argument
     add("image", metavar="IMAGE", help="file of the image")
     add("caption", metavar="CAPTION", help="what the model reads")

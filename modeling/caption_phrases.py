@@ -1,10 +1,25 @@
-# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 """Which spans of a caption are phrases: those that are told, noun phrases by spaCy, or each content word."""
 
+import importlib
 import importlib.util
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 SPACY_MODEL = "en_core_web_sm"
 GIVEN, BY_SPACY, BY_WORDS = "given", f"noun phrases by spaCy ({SPACY_MODEL})", "each content word"
@@ -30,19 +45,20 @@ class Phrase:
     end: int
 
 
-def find_phrases(caption: str, wanted: Sequence[str] | None = None) -> tuple[list[Phrase], str]:
+def find_phrases(caption: str, wanted: Sequence[str | Sequence[int]] | None = None) -> tuple[list[Phrase], str]:
     """The phrases of an English caption in its order, and which way they were found.
 
     Args:
         caption: the text.
-        wanted: phrases to find in it, whatever their case; one that is named twice is its first and second occurrence.
-            Without them: noun phrases where spaCy and its model are installed, else each content word.
+        wanted: texts to find in it, whatever their case, or spans: first character and the one after the last. A text
+            that is named twice is its first and second occurrence. Without them: noun phrases where spaCy and its
+            model are installed, else each content word.
 
     Raises:
-        ValueError: a wanted phrase does not occur, or there is no phrase.
+        ValueError: a wanted phrase does not occur, a span does not fit the caption, or there is no phrase.
     """
     if wanted is not None:
-        phrases, way = _locate(caption, [phrase.strip() for phrase in wanted if phrase.strip()]), GIVEN
+        phrases, way = _locate(caption, wanted), GIVEN
     elif _has_spacy():
         phrases, way = _noun_phrases(caption), BY_SPACY
     else:
@@ -52,16 +68,33 @@ def find_phrases(caption: str, wanted: Sequence[str] | None = None) -> tuple[lis
     return phrases, way
 
 
-def _locate(caption: str, wanted: Sequence[str]) -> list[Phrase]:
+def _locate(caption: str, wanted: Sequence[str | Sequence[int]]) -> list[Phrase]:
     found: list[Phrase] = []
-    for phrase in wanted:
-        taken = {other.start for other in found if other.text.lower() == phrase.lower()}
-        pattern = rf"(?<!\w){re.escape(phrase)}(?!\w)"
-        matches = [match for match in re.finditer(pattern, caption, re.IGNORECASE) if match.start() not in taken]
-        if not matches:
-            raise ValueError(f"phrase {phrase!r} does not occur in the caption {caption!r}")
-        found.append(Phrase(matches[0].group(), *matches[0].span()))
-    return sorted(found, key=lambda phrase: phrase.start)
+    for one in wanted:
+        if not isinstance(one, str):
+            found.append(_span(caption, one))
+        elif one.strip():
+            found.append(_occurrence(caption, one.strip(), found))
+    return sorted(found, key=lambda phrase: (phrase.start, phrase.end))
+
+
+def _span(caption: str, span: Sequence[int]) -> Phrase:
+    start, end = (int(place) for place in span) if len(span) == 2 else (0, 0)
+    if not 0 <= start < end <= len(caption):
+        raise ValueError(
+            f"phrase {list(span)}: expected a text, or start and end of a span with 0 <= start < end <= {len(caption)}"
+        )
+    return Phrase(caption[start:end], start, end)
+
+
+def _occurrence(caption: str, text: str, found: Sequence[Phrase]) -> Phrase:
+    """The first occurrence of the text as words that is not found yet."""
+    taken = {other.start for other in found if other.text.lower() == text.lower()}
+    pattern = rf"(?<!\w){re.escape(text)}(?!\w)"
+    for match in re.finditer(pattern, caption, re.IGNORECASE):
+        if match.start() not in taken:
+            return Phrase(match.group(), *match.span())
+    raise ValueError(f"phrase {text!r} does not occur in the caption {caption!r}")
 
 
 def content_words(caption: str) -> list[Phrase]:
@@ -74,8 +107,15 @@ def _has_spacy() -> bool:
     return all(importlib.util.find_spec(name) is not None for name in ("spacy", SPACY_MODEL))
 
 
-def _noun_phrases(caption: str) -> list[Phrase]:
-    import spacy
+@cache
+def _parser() -> Any:
+    # Not an import statement: transformers wants every package that a checkpoint's files import.
+    return importlib.import_module("spacy").load(SPACY_MODEL)
 
-    chunks = spacy.load(SPACY_MODEL)(caption).noun_chunks
+
+def _noun_phrases(caption: str) -> list[Phrase]:
+    chunks = _parser()(caption).noun_chunks
     return [Phrase(chunk.text, chunk.start_char, chunk.end_char) for chunk in chunks if chunk.root.pos_ != "PRON"]
+
+
+__all__ = ["BY_SPACY", "BY_WORDS", "GIVEN", "Phrase", "content_words", "find_phrases"]

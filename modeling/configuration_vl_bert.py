@@ -22,6 +22,7 @@ from transformers import PreTrainedConfig
 from transformers.utils import auto_docstring
 
 from .configuration_fast_rcnn import FastRCNNConfig
+from .pipeline_entry import PipelineEntry
 
 # Every class that travels with a checkpoint. A task class goes by its own name: `AutoModel` is always the base model.
 _AUTO_MAP = {
@@ -45,7 +46,7 @@ _REGION_TOKEN_TYPE = 2
     """
 )
 @strict
-class VLBertConfig(PreTrainedConfig):
+class VLBertConfig(PipelineEntry, PreTrainedConfig):
     r"""
     position_offset (`int`, *optional*, defaults to 0):
         Added to every position id. 0 for BERT; 2 for weights that come from RoBERTa (`padding_idx + 1`).

@@ -29,6 +29,7 @@ def load_extractor(
     features_name: str = "",
     queries: Sequence[str] | None = None,
     device: str | torch.device = "cpu",
+    **options: Any,
 ) -> RegionExtractor:
     """What finds the regions of images and, with a feature model, computes their features.
 
@@ -38,6 +39,7 @@ def load_extractor(
         features_name: the name or folder it was loaded from, where its image processor is found too.
         queries: what a zero-shot detector named by `boxes` looks for.
         device: where a detector named by `boxes` computes.
+        options: those of [`RegionExtractor`], such as `max_regions`.
 
     Raises:
         ValueError: a detector or an image processor that cannot be used, or queries that do not fit.
@@ -49,7 +51,7 @@ def load_extractor(
         raise ValueError("queries are given beside a detector that is loaded already; it has its own.")
     else:
         source = GivenBoxes(boxes) if isinstance(boxes, Mapping) else boxes
-    return RegionExtractor(source, features, feature_processor, features_name=features_name)
+    return RegionExtractor(source, features, feature_processor, features_name=features_name, **options)
 
 
 __all__ = ["load_extractor"]

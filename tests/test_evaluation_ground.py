@@ -10,11 +10,10 @@ from PIL import Image
 from transformers import BertConfig
 
 from dataset_scripts.region_table import Regions, RegionTable, RegionTableWriter
-from evaluation import caption_phrases
-from evaluation.caption_phrases import Phrase, content_words, find_phrases
 from evaluation.ground import main
-from evaluation.grounded_captions import choose_layers
-from modeling import FastRCNNConfig, VLBertModel
+from modeling import FastRCNNConfig, VLBertModel, caption_phrases
+from modeling.caption_phrases import Phrase, content_words, find_phrases
+from modeling.pipeline_visual_grounding import choose_layers
 from processing import FastRCNNImageProcessor, VLBertProcessor
 from tests.test_processing_extraction import save_backbone
 from tests.tiny_detectors import save_detector
@@ -54,7 +53,7 @@ def run(files, *arguments, image="dog.png", caption=CAPTION, model="model"):
 def test_phrases_and_shares_are_those_of_the_models_attention_maps(files, capsys):
     assert run(files, "--regions", files / "table", "--phrases", "c,a b", "--layer", 1, "--head", 0, "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert [(one["phrase"], one["start"], one["end"]) for one in found["grounding"]] == [("a b", 0, 3), ("c", 12, 13)]
+    assert [(one["text"], one["start"], one["end"]) for one in found["grounding"]] == [("a b", 0, 3), ("c", 12, 13)]
 
     model = VLBertModel.from_pretrained(files / "model", attn_implementation="eager").eval()
     regions = RegionTable.open(files / "table")["dog"]
@@ -66,8 +65,10 @@ def test_phrases_and_shares_are_those_of_the_models_attention_maps(files, capsys
     words = words / words.sum(-1, keepdim=True)
     for one, tokens in zip(found["grounding"], ([1, 2], [5]), strict=True):
         share, region = words[tokens].mean(0).max(0)
-        assert one["region"] == int(region) and one["share"] == pytest.approx(float(share), abs=1e-4)
-        assert one["box"] == pytest.approx((np.array(BOXES[int(region)]) * [80, 60, 80, 60]).tolist(), abs=0.06)
+        assert one["region"] == int(region) and one["score"] == pytest.approx(float(share), abs=1e-4)
+        assert list(one["box"].values()) == pytest.approx(
+            (np.array(BOXES[int(region)]) * [80, 60, 80, 60]).tolist(), abs=0.06
+        )
         assert one["label"] == ("cat", "dog", "dog")[int(region)]
 
 
@@ -85,7 +86,7 @@ def test_boxes_ground(files, capsys):
     assert run(files, "--boxes", files / "boxes.json", "--features", files / "backbone", "--json", model="narrow") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["regions"] == 2 and found["layers"] == [1] and found["head"] is None
-    assert {tuple(one["box"]) for one in found["grounding"]} <= {(0, 0, 40, 30), (20, 15, 80, 60)}
+    assert {tuple(one["box"].values()) for one in found["grounding"]} <= {(0, 0, 40, 30), (20, 15, 80, 60)}
 
 
 def test_a_model_that_reads_pixels_takes_boxes_alone_from_a_table(files, tmp_path, capsys):
@@ -102,7 +103,7 @@ def test_a_model_that_reads_pixels_takes_boxes_alone_from_a_table(files, tmp_pat
     for source in (("--regions", files / "table"), ("--boxes", tmp_path / "boxes.json")):
         assert run(files, *source, "--json", model=tmp_path / "pixels") == 0
         grounding = json.loads(capsys.readouterr().out)["grounding"]
-        found.append([(one["region"], one["share"]) for one in grounding])
+        found.append([(one["region"], one["score"]) for one in grounding])
     assert found[0] == [(region, pytest.approx(share, abs=1e-5)) for region, share in found[1]]
 
 
@@ -110,7 +111,7 @@ def test_a_model_that_reads_pixels_takes_boxes_alone_from_a_table(files, tmp_pat
     "change, arguments, problem",
     [
         ({"image": "none.png"}, ["--regions", "table"], "none.png): no such file"),
-        ({"model": "bert"}, ["--regions", "table"], "a model of type bert, expected vl_bert"),
+        ({"model": "bert"}, ["--regions", "table"], "a model of type bert, expected vl_bert or"),
         ({"model": "nowhere"}, ["--regions", "table"], "nowhere"),
         ({"caption": "it is on the"}, ["--regions", "table"], "has no phrases"),
         ({}, ["--regions", "table", "--phrases", "zebra"], "phrase 'zebra' does not occur"),
@@ -146,6 +147,16 @@ def test_phrases_that_are_told_are_found_whatever_their_case():
         find_phrases("two dogs", ["dog s"])
     with pytest.raises(ValueError, match="phrase 'dog' does not occur"):
         find_phrases("two dogs", ["dog"])
+
+
+def test_phrases_may_be_spans():
+    found, way = find_phrases("A dog runs", [(6, 10), "dog", [0, 5]])
+    assert found == [Phrase("A dog", 0, 5), Phrase("dog", 2, 5), Phrase("runs", 6, 10)] and way == "given"
+    for span in ((5, 5), (-1, 3), (0, 11), (1, 2, 3)):
+        with pytest.raises(
+            ValueError, match="expected a text, or start and end of a span with 0 <= start < end <= 10"
+        ):
+            find_phrases("A dog runs", [span])
 
 
 def test_without_spacy_each_content_word_is_a_phrase(monkeypatch):

@@ -1,0 +1,549 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The pipeline `visual-grounding`: which region of an image each phrase of a caption attends to.
+
+It travels with every checkpoint and needs no other package than transformers: attention comes from an attention
+function of its own, which gives the asked rows over the asked columns on any model that takes `grounding_queries`.
+
+Shape letters: B batch, L layers, H heads, T text, R regions, P phrases, n regions of an image, d head width.
+"""
+
+from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.image_utils import load_image
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.pipelines.base import Pipeline
+from transformers.pipelines.pt_utils import PipelineDataset, PipelineIterator
+from transformers.utils import logging
+
+from .caption_phrases import BY_WORDS, Phrase, find_phrases
+from .region_feature_models import load_region_features
+
+# What the file above imports: transformers 5.4 copies only what is named here, beside this file, out of a checkpoint.
+from .configuration_backbone_regions import BackboneRegionsConfig as BackboneRegionsConfig  # isort: skip
+from .configuration_fast_rcnn import FastRCNNConfig as FastRCNNConfig  # isort: skip
+from .modeling_backbone_regions import BackboneRegionFeatures as BackboneRegionFeatures  # isort: skip
+from .modeling_fast_rcnn import FastRCNNFeatures as FastRCNNFeatures  # isort: skip
+from .roi_align import roi_align as roi_align  # isort: skip
+
+logger = logging.get_logger(__name__)
+
+# The attention function that reports asked rows; no name that contains "flash", which transformers takes for a kernel.
+ASKED_ROWS = "sdpa_asked_rows"
+LOWEST_SCORE = -1e9  # its exponential is 0
+
+_INPUTS = ("image", "caption", "boxes", "features", "scores", "labels", "regions", "image_size", "phrases")
+
+
+def attend_asked_rows(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: Any = None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    attention_queries: Sequence[tuple[torch.Tensor, torch.Tensor]] = (),
+    attention_layers: Sequence[int] | None = None,
+    output_attentions: bool | None = None,  # swallowed: SDPA warns about it
+    **kwargs: Any,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """
+    SDPA, and the attention of asked rows normalised over the asked columns, before dropout.
+
+    Args:
+        query, key, value (`torch.Tensor` of shape `(B, H, N, d)`): as for every attention function of transformers.
+        attention_queries: pairs of rows `(B, Q)` and columns `(B, K)`, int64 positions, -1 pads; the first counts.
+        attention_layers: the layers (`module.layer_idx`) that report; all when not given.
+
+    Returns:
+        the output `(B, N, H, d)`, and `(B, H, Q, K)` float32 or, where nothing is asked, `None`.
+    """
+    output = ALL_ATTENTION_FUNCTIONS["sdpa"](
+        module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
+    )[0]
+    if not attention_queries or not (attention_layers is None or module.layer_idx in attention_layers):
+        return output, None
+    rows, columns = attention_queries[0]
+    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    asked = [_at_positions(states, places) for states, places in ((query, rows), (key, columns))]
+    scores = (asked[0] * scaling @ asked[1].transpose(2, 3)).float()
+    return output, scores.masked_fill((columns < 0)[:, None, None], LOWEST_SCORE).softmax(-1)
+
+
+def _at_positions(states: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """(B, H, N, d) at (B, Q) -> (B, H, Q, d); pads read position 0."""
+    index = places.clamp(min=0)[:, None, :, None]
+    return states.gather(2, index.expand(-1, states.shape[1], -1, states.shape[3]))
+
+
+AttentionInterface.register(ASKED_ROWS, attend_asked_rows)
+# Without a mask function of its own a name gets no mask, and padding would be attended.
+AttentionMaskInterface.register(ASKED_ROWS, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
+
+
+def choose_layers(layers: int, heads: int, layer: int | None, head: int | None) -> list[int]:
+    """
+    The layers to look at, counted from 0: the one named, or the upper half.
+
+    First layers cannot tell things of one name apart: their words have seen nothing yet of what stands around them.
+
+    Raises:
+        ValueError: a layer or head that the model does not have.
+    """
+    for name, value, count in (("layer", layer, layers), ("head", head, heads)):
+        if value is not None and not 0 <= value < count:
+            raise ValueError(f"{name} {value}: the model has the {name}s 0 to {count - 1}")
+    return [layer] if layer is not None else list(range(layers // 2, layers))
+
+
+@dataclass(eq=False)
+class GroundingItem:
+    """
+    A caption, its phrases and the regions of its image; n regions.
+
+    Args:
+        caption (`str`): the text.
+        phrases (`list[Phrase]`): spans of it.
+        image (`PIL.Image.Image`, *optional*): the picture, where it is needed.
+        size (`tuple[int, int]`, *optional*): width and height in pixels; known where boxes are.
+        boxes (`np.ndarray` of shape `(n, 4)`, *optional*): `(x1, y1, x2, y2)` divided by width and height, float32.
+        features (`np.ndarray` of shape `(n, D)`, *optional*): region features.
+        scores (`list[float]`, *optional*): the detector's score of each region.
+        labels (`list[str | None]`): what the detector calls each region.
+    """
+
+    caption: str
+    phrases: list[Phrase]
+    image: Image.Image | None = None
+    size: tuple[int, int] | None = None
+    boxes: np.ndarray | None = None
+    features: np.ndarray | None = None
+    scores: list[float] | None = None
+    labels: Sequence[str | None] = ()
+
+
+class VisualGroundingPipeline(Pipeline):
+    """
+    Finds, for each phrase of a caption, the regions of the image that the model attends to when it reads the phrase.
+
+    Args:
+        detector (`str` or object, *optional*): finds the regions of images that come without boxes: a detector of
+            transformers by name or folder, or an object with `detect(images)` or `extract(images)`.
+        feature_model (`str`, *optional*): region-feature network or vision backbone, for boxes without features. A
+            model that reads pixels needs none.
+        queries (`list[str]`, *optional*): what a zero-shot detector looks for.
+        layer, head (`int`, *optional*): which, from 0. By default the mean over the upper half of the layers, and over
+            all heads.
+        top_k (`int`, *optional*, defaults to 1): how many regions a phrase gets at most; `None` for all.
+        threshold (`float`, *optional*): regions that score less are left out.
+        kwargs: those of every pipeline: `model`, `processor`, `device`, `dtype`, `batch_size` ...
+
+    `layer`, `head`, `top_k` and `threshold` may be given to a call too.
+    """
+
+    _load_processor = True
+    _load_tokenizer = False
+    _load_image_processor = False
+    _load_feature_extractor = False
+    _load_video_processor = False
+
+    def __init__(
+        self,
+        *args: Any,
+        detector: Any = None,
+        feature_model: str | None = None,
+        queries: Sequence[str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        if self.processor is None:
+            raise ValueError('a model object needs its processor: pipeline("visual-grounding", model, processor=...)')
+        self.feature_model_name = feature_model or ""
+        self.feature_model: Any = None
+        if feature_model is not None:
+            if self.reads_pixels:
+                raise ValueError("the model reads pixels: leave the feature model out")
+            self.feature_model = _load_features(feature_model).to(self.device)
+            self._check_width(self.feature_model.config.feature_size)
+        if queries and not isinstance(detector, str):
+            raise ValueError("queries are what a zero-shot detector looks for: give its name as detector too")
+        self.extractor = detector
+        if detector is not None and not hasattr(detector, "extract"):
+            self.extractor = self._make_extractor(detector, queries)
+
+    @property
+    def reads_pixels(self) -> bool:
+        """Whether the model computes region features itself."""
+        return getattr(self.model.config, "vision_config", None) is not None
+
+    def _make_extractor(self, boxes: Any, queries: Sequence[str] | None = None, **options: Any) -> Any:
+        if self.feature_model is None and not self.reads_pixels:
+            raise ValueError("the model needs features: give feature_model, the one that its training used")
+        return self.processor.load_extractor(
+            boxes, self.feature_model, self.feature_model_name, queries=queries, device=self.device, **options
+        )
+
+    def _check_width(self, found: int) -> None:
+        expected = self.processor.region_feature_size
+        if found != expected:
+            raise ValueError(
+                f"features of {found} values, but the model was trained on {expected}; use the feature model that its "
+                "training used"
+            )
+
+    def __call__(self, inputs: Any, caption: str | None = None, **kwargs: Any) -> Any:
+        """
+        Grounds the phrases of captions.
+
+        Args:
+            inputs: an image (path, URL, PIL image) beside its caption; or a dictionary with the keys below, a list, a
+                generator or a data set of such. A data set or generator gives an iterator.
+
+                - `caption` (`str`).
+                - `image`: path, URL or PIL image; it may be left out where features and `image_size` are given.
+                - `boxes` (`(n, 4)`, *optional*): x1, y1, x2, y2 in pixels; without them the detector finds regions.
+                - `features` (`(n, D)`, *optional*): of these boxes.
+                - `scores`, `labels` (n entries, *optional*): what the detector thinks of these boxes.
+                - `regions`: in the place of all these, a record of a region table or what an extractor returns.
+                - `image_size`: width and height in pixels, where there is no image.
+                - `phrases` (*optional*): texts in the caption or character spans `(start, end)`. By default noun
+                  phrases by spaCy, or, where it is not installed, each content word.
+            caption (`str`, *optional*): the caption; the other keys are keyword arguments then.
+            layer, head, top_k, threshold: see the class.
+            batch_size (`int`, *optional*): how many captions go through the model at once.
+
+        Returns:
+            for each caption a list of dictionaries in the order of its phrases, and of one phrase best first, which
+            can be written as JSON:
+
+            - `text`, `start`, `end`: the phrase, its first character and the one after its last.
+            - `box`: `xmin`, `ymin`, `xmax`, `ymax` in pixels.
+            - `score`: the share of the phrase's attention over all regions, in [0, 1].
+            - `label`: what the detector calls the region, or `None`.
+            - `region`: its index.
+
+        Raises:
+            ValueError: an input that lacks something or whose parts do not fit, an image that cannot be read, or a
+                phrase of which the model reads no token.
+        """
+        if caption is not None:
+            given = {name: kwargs.pop(name) for name in _INPUTS if name in kwargs}
+            inputs = {"image": inputs, "caption": caption, **given}
+        if isinstance(inputs, list) and not inputs:
+            return []
+        return super().__call__(inputs, **kwargs)
+
+    def _sanitize_parameters(self, **parameters: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        chosen = {name: parameters.pop(name) for name in ("layer", "head") if name in parameters}
+        kept = {name: parameters.pop(name) for name in ("top_k", "threshold") if name in parameters}
+        if parameters:
+            raise TypeError(
+                f"unknown: {', '.join(sorted(parameters))}; known are layer, head, top_k, threshold, and beside a "
+                f"caption {', '.join(_INPUTS)}"
+            )
+        if kept.get("top_k") is not None and kept["top_k"] < 1:
+            raise ValueError(f"top_k {kept['top_k']}: expected 1 or more, or None for all regions")
+        return {}, chosen, kept
+
+    def get_iterator(
+        self,
+        inputs: Any,
+        num_workers: int,
+        batch_size: int,
+        preprocess_params: dict[str, Any],
+        forward_params: dict[str, Any],
+        postprocess_params: dict[str, Any],
+    ) -> Iterator:
+        """As that of every pipeline, with a collation of its own: the processor pads what is ragged."""
+        kind = PipelineDataset if hasattr(inputs, "__len__") else PipelineIterator
+        items = kind(inputs, self.preprocess, preprocess_params)
+        workers = num_workers if kind is PipelineDataset else min(num_workers, 1)
+        loader = DataLoader(items, num_workers=workers, batch_size=batch_size, collate_fn=_collate)
+        batches = PipelineIterator(loader, self.forward, forward_params, loader_batch_size=batch_size)
+        return PipelineIterator(batches, self.postprocess, postprocess_params)
+
+    # One caption
+
+    def preprocess(self, input_: Any, **preprocess_parameters: Any) -> dict[str, list[GroundingItem]]:
+        """The checked input as a batch of one."""
+        if not isinstance(input_, Mapping):
+            raise ValueError(f"found {type(input_).__name__}, expected an image with a caption, or a dictionary")
+        unknown, caption = sorted(set(input_) - set(_INPUTS)), input_.get("caption")
+        if unknown:
+            raise ValueError(f"unknown: {', '.join(unknown)}; an input has {', '.join(_INPUTS)}")
+        if not isinstance(caption, str) or not caption.strip():
+            raise ValueError(f"caption {caption!r}: expected a text")
+        phrases, way = find_phrases(caption, input_.get("phrases"))
+        if way == BY_WORDS:
+            logger.warning_once("spaCy is not installed: each content word is a phrase; give phrases to choose them.")
+        item = GroundingItem(caption, phrases)
+        if input_.get("regions") is not None:
+            self._take_record(item, input_)
+        else:
+            self._take_regions(item, input_)
+        if item.image is None and (item.features is None or item.size is None):
+            raise ValueError("no image, and without it no regions; give one, or features, boxes and image_size")
+        if item.features is not None:
+            self._check_width(item.features.shape[-1])
+        return {"items": [item]}
+
+    def _take_record(self, item: GroundingItem, given: Mapping[str, Any]) -> None:
+        """The regions of a record; a model that reads pixels takes its boxes alone."""
+        beside = [name for name in ("boxes", "features", "scores", "labels") if given.get(name) is not None]
+        if beside:
+            raise ValueError(f"{', '.join(beside)} given beside regions, which have their own")
+        record = given["regions"]
+        item.size = (int(record.width), int(record.height))
+        item.boxes = np.asarray(record.boxes, np.float32)
+        item.scores = None if record.scores is None else np.asarray(record.scores, np.float32).tolist()
+        named = callable(getattr(record, "label", None))
+        item.labels = [(record.label(index) or None) if named else None for index in range(len(item.boxes))]
+        if self.reads_pixels:
+            item.image = self._open(given.get("image"), upright=False)
+        elif record.features is None:
+            raise ValueError("the regions have no features, which the model needs")
+        else:
+            item.features = np.asarray(record.features, np.float32)
+
+    def _take_regions(self, item: GroundingItem, given: Mapping[str, Any]) -> None:
+        """Boxes as they are given, or the picture for a detector."""
+        boxes, features = given.get("boxes"), given.get("features")
+        if boxes is None:
+            orphans = [name for name in ("features", "scores", "labels") if given.get(name) is not None]
+            if orphans:
+                raise ValueError(f"{', '.join(orphans)} given without boxes")
+            if self.extractor is None:
+                raise ValueError("no boxes: give boxes or regions, or the pipeline a detector")
+        if features is not None and self.reads_pixels:
+            raise ValueError("the model reads pixels: leave features out")
+        if boxes is not None and features is None and self.feature_model is None and not self.reads_pixels:
+            raise ValueError("the model needs features: give those of the boxes, or the pipeline a feature_model")
+        if features is None or given.get("image_size") is None:
+            item.image = self._open(given.get("image"), upright=boxes is None)
+        item.size = _image_size(item.image, given.get("image_size"))
+        if boxes is not None:
+            item.boxes, count = _normalise(boxes, item.size), len(boxes)
+            item.features = None if features is None else np.asarray(features, np.float32).reshape(count, -1)
+            item.scores = _of_each(given.get("scores"), count, "scores")
+            item.labels = _of_each(given.get("labels"), count, "labels") or [None] * count
+
+    def _open(self, image: Any, upright: bool) -> Image.Image | None:
+        if isinstance(image, str) and image.startswith(("http://", "https://")):
+            try:
+                return load_image(image, timeout=60)
+            except Exception as error:  # whatever client and file format say
+                raise ValueError(f"image {image}: {type(error).__name__}: {error}") from error
+        return None if image is None else self.processor.open_image(image, upright=upright)
+
+    # A batch of captions
+
+    def _forward(
+        self, input_tensors: dict[str, list[GroundingItem]], layer: int | None = None, head: int | None = None
+    ) -> dict[str, Any]:
+        """The attention of each item's phrases over its regions: `weights` (P, n) float32."""
+        items = input_tensors["items"]
+        config = self.model.config
+        layers = choose_layers(config.num_hidden_layers, config.num_attention_heads, layer, head)
+        self._find_regions(items)
+        batch = self._encode(items)
+        for item, tokens in zip(items, batch["phrase_mask"], strict=True):
+            for phrase, mask in zip(item.phrases, tokens, strict=False):
+                if not mask.any():
+                    raise ValueError(
+                        f"phrase {phrase.text!r} has no token in what the model reads; shorten the caption"
+                    )
+        attention = self._attention(batch, layers, head)
+        masks = batch["region_candidate_mask"].bool()
+        return {
+            "items": [
+                {"item": item, "weights": rows[: len(item.phrases)][:, mask]}
+                for item, rows, mask in zip(items, attention, masks, strict=True)
+            ]
+        }
+
+    def _find_regions(self, items: Sequence[GroundingItem]) -> None:
+        """Boxes where there are none, and features where the model needs them."""
+        lacking = [item for item in items if item.boxes is None]
+        if lacking:
+            found = self.extractor.extract([item.image for item in lacking])
+            for item, regions in zip(lacking, found, strict=True):
+                item.boxes, item.features, item.scores = regions.boxes, regions.features, regions.scores.tolist()
+                item.labels = [regions.label(index) or None for index in range(len(regions))]
+        lacking = [item for item in items if item.features is None]
+        if lacking and not self.reads_pixels:
+            self._find_features(lacking)
+
+    def _find_features(self, items: Sequence[GroundingItem]) -> None:
+        """Features of known boxes. Boxes without area are left out, so the labels here are the boxes' places."""
+        ids = [str(index) for index in range(len(items))]
+        counts = [len(_boxes(item)) for item in items]
+        records = {
+            key: {"boxes": _pixels(item), "labels": [str(place) for place in range(count)]}
+            for key, item, count in zip(ids, items, counts, strict=True)
+        }
+        extractor = self._make_extractor(records, max_regions=max(100, *counts))
+        for item, regions in zip(items, extractor.extract([item.image for item in items], ids), strict=True):
+            places = [int(regions.label(index)) for index in range(len(regions))]
+            item.boxes, item.features = regions.boxes, regions.features
+            item.labels = [item.labels[place] for place in places]
+            item.scores = None if item.scores is None else [item.scores[place] for place in places]
+
+    def _encode(self, items: Sequence[GroundingItem]) -> Any:
+        """What the processor makes of the batch, on the pipeline's device; every region keeps its place."""
+        phrases = [
+            [{"text": 0, "start": phrase.start, "end": phrase.end} for phrase in item.phrases] for item in items
+        ]
+        visual = (
+            {"images": [item.image for item in items]}
+            if self.reads_pixels
+            else {"region_features": [item.features for item in items]}
+        )
+        limit = self.processor.max_regions
+        self.processor.max_regions = max(limit, *(len(_boxes(item)) for item in items))
+        try:
+            batch = self.processor(
+                [item.caption for item in items],
+                region_boxes=[_boxes(item) for item in items],
+                phrases=phrases,
+                **visual,
+            )
+        finally:
+            self.processor.max_regions = limit
+        return batch.to(self.device)
+
+    def _attention(self, batch: Any, layers: Sequence[int], head: int | None) -> torch.Tensor:
+        """(B, P, R) float32: mean over a phrase's tokens, the layers and, without `head`, all heads."""
+        regions, mask = batch["region_candidate_mask"].bool(), batch["phrase_mask"].float()
+        rows = torch.arange(mask.shape[2], device=mask.device).expand(len(mask), -1)
+        columns = torch.arange(regions.shape[1], device=mask.device).expand_as(regions).masked_fill(~regions, -1)
+        model = self.model.base_model
+        before = model.config._attn_implementation
+        model.set_attn_implementation(ASKED_ROWS)
+        try:
+            outputs = model(
+                **batch,
+                output_attentions=True,
+                grounding_queries={"text_to_region": (rows, columns)},
+                attention_layers=tuple(layers),
+            )
+        finally:
+            model.set_attn_implementation(before)
+        heads = torch.stack(list(outputs.attentions))  # (L, B, H, T, R)
+        alpha = heads.mean((0, 2)) if head is None else heads[:, :, head].mean(0)
+        return (mask / mask.sum(-1, keepdim=True).clamp(min=1)) @ alpha
+
+    # What is returned
+
+    def postprocess(
+        self, model_outputs: dict[str, Any], top_k: int | None = 1, threshold: float | None = None
+    ) -> list[dict[str, Any]]:
+        """The regions of each phrase, see `__call__`."""
+        found = model_outputs["items"]
+        found = found[0] if isinstance(found, list) else found
+        item, weights = found["item"], found["weights"].numpy()
+        edges, corners = ("xmin", "ymin", "xmax", "ymax"), _pixels(item).tolist()
+        return [
+            {
+                "text": phrase.text,
+                "start": phrase.start,
+                "end": phrase.end,
+                "box": {edge: round(value, 1) for edge, value in zip(edges, corners[region], strict=True)},
+                "score": float(shares[region]),
+                "label": item.labels[region],
+                "region": region,
+            }
+            for phrase, shares in zip(item.phrases, weights, strict=True)
+            for region in np.argsort(-shares, kind="stable")[:top_k].tolist()
+            if threshold is None or shares[region] >= threshold
+        ]
+
+    def save_pretrained(self, save_directory: Any, **kwargs: Any) -> None:
+        """Model, code and processor; `push_to_hub` pushes the same."""
+        super().save_pretrained(save_directory, **kwargs)
+        self.processor.save_pretrained(save_directory)
+
+
+def _collate(batch: Sequence[Mapping[str, list[GroundingItem]]]) -> dict[str, list[GroundingItem]]:
+    return {"items": [item for one in batch for item in one["items"]]}
+
+
+def _load_features(name: str) -> Any:
+    try:
+        return load_region_features(name)
+    except OSError as error:
+        raise ValueError(f"feature model {name}: {str(error).splitlines()[0]}") from error
+
+
+def _image_size(image: Image.Image | None, given: Any) -> tuple[int, int] | None:
+    if given is None:
+        return None if image is None else image.size
+    width, height = (int(value) for value in given)
+    if image is not None and image.size != (width, height):
+        raise ValueError(f"image_size ({width}, {height}), but the image has {image.size}")
+    return width, height
+
+
+def _normalise(boxes: Any, size: tuple[int, int] | None) -> np.ndarray:
+    """Boxes in pixels, cut at the edges of the image, divided by its size: (n, 4) float32."""
+    if size is None:
+        raise ValueError("boxes are in pixels: give the image, or image_size")
+    pixels = np.asarray(boxes, np.float32)
+    if pixels.ndim != 2 or pixels.shape[1] != 4 or not len(pixels):
+        raise ValueError(f"boxes of shape {pixels.shape}, expected (n, 4): x1, y1, x2, y2 in pixels")
+    limit = np.tile(np.asarray(size, np.float32), 2)
+    wrong = ~np.isfinite(pixels).all(1) | (pixels < -1).any(1) | (pixels > limit + 1).any(1)
+    wrong |= (pixels[:, :2] > pixels[:, 2:]).any(1)
+    if wrong.any():
+        index = int(wrong.argmax())
+        expected = f"x1 <= x2 <= {size[0]} and y1 <= y2 <= {size[1]} in pixels"
+        raise ValueError(f"box {index}: found {pixels[index].tolist()}, expected {expected}")
+    if pixels.max() <= 1 and min(size) > 2:
+        raise ValueError(f"boxes up to {pixels.max():g} look divided by the image size; give pixels")
+    return pixels.clip(0, limit) / limit
+
+
+def _of_each(values: Any, count: int, name: str) -> list[Any] | None:
+    """A plain list with one entry a region."""
+    if values is None:
+        return None
+    entries = values.tolist() if hasattr(values, "tolist") else list(values)
+    if len(entries) != count:
+        raise ValueError(f"{len(entries)} {name} of {count} boxes, expected one a box")
+    return entries
+
+
+def _boxes(item: GroundingItem) -> np.ndarray:
+    if item.boxes is None:
+        raise ValueError(f"no regions were found for the caption {item.caption!r}")
+    return item.boxes
+
+
+def _pixels(item: GroundingItem) -> np.ndarray:
+    """(n, 4) float32 in pixels."""
+    size = item.size or (item.image.size if item.image is not None else (1, 1))
+    return _boxes(item) * np.tile(np.asarray(size, np.float32), 2)
+
+
+__all__ = ["OLDEST_TRANSFORMERS", "GroundingItem", "VisualGroundingPipeline", "attend_asked_rows", "choose_layers"]
