@@ -25,9 +25,22 @@ from transformers import (
 
 from .configuration_backbone_regions import BackboneRegionsConfig
 from .configuration_fast_rcnn import FastRCNNConfig
+from .configuration_visualbert import VisualBERTConfig
 from .configuration_vl_bert import VLBertConfig
+from .families import FAMILIES, Family, find_family
 from .modeling_backbone_regions import BackboneRegionFeatures
 from .modeling_fast_rcnn import FastRCNNFeatures
+from .modeling_visualbert import (
+    VisualBERTForMultipleChoice,
+    VisualBERTForPhraseGrounding,
+    VisualBERTForPreTraining,
+    VisualBERTForReferringExpression,
+    VisualBERTForVGP,
+    VisualBERTForVisualQuestionAnswering,
+    VisualBERTForVisualReasoning,
+    VisualBERTModel,
+    VisualBERTPreTrainedModel,
+)
 from .modeling_vl_bert import (
     VLBertForMultipleChoice,
     VLBertForPreTraining,
@@ -48,11 +61,18 @@ AutoModel.register(VLBertConfig, VLBertModel, exist_ok=True)
 AutoModelForMultipleChoice.register(VLBertConfig, VLBertForMultipleChoice, exist_ok=True)
 AutoModelForPreTraining.register(VLBertConfig, VLBertForPreTraining, exist_ok=True)
 AutoModelForVisualQuestionAnswering.register(VLBertConfig, VLBertForVisualQuestionAnswering, exist_ok=True)
+AutoConfig.register("visualbert", VisualBERTConfig, exist_ok=True)
+AutoModel.register(VisualBERTConfig, VisualBERTModel, exist_ok=True)
+AutoModelForMultipleChoice.register(VisualBERTConfig, VisualBERTForMultipleChoice, exist_ok=True)
+AutoModelForPreTraining.register(VisualBERTConfig, VisualBERTForPreTraining, exist_ok=True)
+AutoModelForVisualQuestionAnswering.register(VisualBERTConfig, VisualBERTForVisualQuestionAnswering, exist_ok=True)
 
 __all__ = [
+    "FAMILIES",
     "OLDEST_TRANSFORMERS",
     "BackboneRegionFeatures",
     "BackboneRegionsConfig",
+    "Family",
     "FastRCNNConfig",
     "FastRCNNFeatures",
     "VLBertConfig",
@@ -63,5 +83,16 @@ __all__ = [
     "VLBertForVisualQuestionAnswering",
     "VLBertModel",
     "VLBertPreTrainedModel",
+    "VisualBERTConfig",
+    "VisualBERTForMultipleChoice",
+    "VisualBERTForPhraseGrounding",
+    "VisualBERTForPreTraining",
+    "VisualBERTForReferringExpression",
+    "VisualBERTForVGP",
+    "VisualBERTForVisualQuestionAnswering",
+    "VisualBERTForVisualReasoning",
+    "VisualBERTModel",
+    "VisualBERTPreTrainedModel",
+    "find_family",
     "load_region_features",
 ]

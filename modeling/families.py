@@ -21,7 +21,18 @@ from dataclasses import dataclass, field
 
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from .configuration_visualbert import VisualBERTConfig
 from .configuration_vl_bert import VLBertConfig
+from .modeling_visualbert import (
+    VisualBERTForMultipleChoice,
+    VisualBERTForPhraseGrounding,
+    VisualBERTForPreTraining,
+    VisualBERTForReferringExpression,
+    VisualBERTForVGP,
+    VisualBERTForVisualQuestionAnswering,
+    VisualBERTForVisualReasoning,
+    VisualBERTModel,
+)
 from .modeling_vl_bert import (
     VLBertForMultipleChoice,
     VLBertForPreTraining,
@@ -67,6 +78,27 @@ FAMILIES: dict[str, Family] = {
             "referring_expressions": VLBertForReferringExpression,
             "vqa": VLBertForVisualQuestionAnswering,
             "multiple_choice": VLBertForMultipleChoice,
+        },
+    ),
+    "visualbert": Family(
+        VisualBERTConfig,
+        VisualBERTModel,
+        {
+            "pretraining": VisualBERTForPreTraining,
+            "vgp": VisualBERTForVGP,
+            "referring_expressions": VisualBERTForReferringExpression,
+            "vqa": VisualBERTForVisualQuestionAnswering,
+            "multiple_choice": VisualBERTForMultipleChoice,
+            "visual_reasoning": VisualBERTForVisualReasoning,
+            "phrase_grounding": VisualBERTForPhraseGrounding,
+        },
+        reads=("visual_bert",),
+        other_names={
+            "VisualBertForPreTraining": "pretraining",
+            "VisualBertForQuestionAnswering": "vqa",
+            "VisualBertForMultipleChoice": "multiple_choice",
+            "VisualBertForVisualReasoning": "visual_reasoning",
+            "VisualBertForRegionToPhraseAlignment": "phrase_grounding",
         },
     ),
 }

@@ -45,9 +45,26 @@ from transformers.utils import ModelOutput, TransformersKwargs, auto_docstring, 
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
+from .bert_start import check_fields, check_overrides, read_bert_config
 from .configuration_vl_bert import _REGION_TOKEN_TYPE, VLBertConfig
 from .modeling_fast_rcnn import FastRCNNFeatures
 from .roi_align import roi_align as roi_align  # transformers 5.4 copies only what stands here
+from .sequence_inputs import (
+    check_shape,
+    flatten_choices,
+    flatten_queries,
+    get_first_state,
+    locate_queries,
+    repeat_for_choices,
+)
+from .task_heads import NO_CANDIDATE, ClassificationHead, ReferringHead, VGPHeads
+from .task_losses import (
+    mean_answer_loss,
+    mean_choice_loss,
+    mean_cross_entropy,
+    mean_region_loss,
+    mean_soft_cross_entropy,
+)
 from .unpadding import UnpaddedEncoder, apply_packed, find_packing
 
 logger = logging.get_logger(__name__)
@@ -55,14 +72,8 @@ logger = logging.get_logger(__name__)
 # What a processor returns and a model may not need; dropped so that `model(**processor(...))` works.
 _UNREAD_INPUTS = ("region_candidate_mask", "phrase_mask", "phrase_regions", "phrase_pairs", "answer_positions")
 
-# Score of what is no candidate (VL-BERT public code); float16 holds it.
-_NO_CANDIDATE = -10000.0
-
 # Boxes arrive divided by the image size, so an edge on a pixel comes back a little off; this decides whose it is.
 _PIXEL_TOLERANCE = 1e-3
-
-# Targets count as distributions when they sum to 1 within this (VL-BERT public code); all-zero rows are not predicted.
-_PROBABILITY_TOLERANCE = 0.1
 
 
 @auto_docstring(
@@ -267,37 +278,6 @@ def mask_region_pixels(
     return pixel_values.masked_fill(boxes_over_pixel[:, None] > 0, 0.0)
 
 
-def pool_phrases(text_states: torch.Tensor, phrase_mask: torch.Tensor) -> torch.Tensor:
-    """
-    Max-pooling of token states over each phrase (VGP paper, equation 2).
-
-    Args:
-        text_states (`torch.Tensor` of shape `(batch_size, text_length, hidden_size)`): states of the text tokens.
-        phrase_mask (`torch.Tensor` of shape `(batch_size, num_phrases, text_length)`): the tokens of each phrase.
-
-    Returns:
-        `torch.Tensor` of shape `(batch_size, num_phrases, hidden_size)`; zeros, without gradient, for empty phrases.
-    """
-    tokens = phrase_mask.bool()[..., None]  # (B, P, T, 1)
-    lowest = torch.finfo(text_states.dtype).min
-    pooled = text_states[:, None].masked_fill(~tokens, lowest).amax(dim=2)
-    return pooled.masked_fill(~tokens.any(dim=2), 0.0)
-
-
-def mean_cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """
-    Cross-entropy averaged over the labels that are not -100; 0 with a graph when there is none.
-
-    Args:
-        logits (`torch.Tensor` of shape `(..., num_classes)`): scores; the loss is computed in float32.
-        labels (`torch.LongTensor` of shape `(...)`): class indices, -100 for items to leave out.
-    """
-    total = nn.functional.cross_entropy(
-        logits.float().flatten(0, -2), labels.flatten(), ignore_index=-100, reduction="sum"
-    )
-    return total / (labels != -100).sum().clamp(min=1)
-
-
 def mean_cross_entropy_of_streams(logits: torch.Tensor, labels: torch.Tensor, text_only: torch.Tensor) -> torch.Tensor:
     """
     Mean cross-entropy of the words beside images plus that of text alone (VL-BERT public code, its two streams).
@@ -314,71 +294,6 @@ def mean_cross_entropy_of_streams(logits: torch.Tensor, labels: torch.Tensor, te
     streams = torch.stack([predicted & ~text_only, predicted & text_only])  # (2, B, T)
     # A stream without a masked word adds 0.
     return ((losses * streams).sum(dim=(1, 2)) / streams.sum(dim=(1, 2)).clamp(min=1)).sum()
-
-
-def mean_soft_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """
-    Cross-entropy with target distributions, averaged over the rows that hold one (VL-BERT public code).
-
-    Args:
-        logits (`torch.Tensor` of shape `(..., num_classes)`): scores; the loss is computed in float32.
-        targets (`torch.Tensor` of shape `(..., num_classes)`): probabilities; a row that does not sum to 1 within 0.1,
-            such as zeros, is left out.
-    """
-    targets = targets.float()
-    valid = (targets.sum(-1) - 1.0).abs() < _PROBABILITY_TOLERANCE
-    rows = -(targets * logits.float().log_softmax(-1)).sum(-1)
-    return (rows * valid).sum() / valid.sum().clamp(min=1)
-
-
-def mean_region_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """
-    Binary cross-entropy averaged over the regions that have a target; 0 with a graph when none has (VL-BERT public
-    code).
-
-    Args:
-        logits (`torch.Tensor` of shape `(batch_size, num_regions)`): scores; the loss is computed in float32.
-        targets (`torch.Tensor` of shape `(batch_size, num_regions)`): values in [0, 1]; negative ones are left out.
-    """
-    targets = targets.float()
-    valid = targets >= 0
-    losses = nn.functional.binary_cross_entropy_with_logits(logits.float(), targets.clamp(min=0), reduction="none")
-    return losses.masked_fill(~valid, 0.0).sum() / valid.sum().clamp(min=1)
-
-
-def mean_answer_loss(logits: torch.Tensor, targets: torch.Tensor, form: str) -> torch.Tensor:
-    """
-    Loss of soft answer targets, averaged over the rows.
-
-    Args:
-        logits (`torch.Tensor` of shape `(batch_size, num_answers)`): scores; the loss is computed in float32.
-        targets (`torch.Tensor` of shape `(batch_size, num_answers)`): how right each answer is, in [0, 1].
-        form (`str`): `"binary_cross_entropy"`, summed over the answers (VL-BERT public code), or `"cross_entropy"`
-            with the targets divided by their sum, rows of zeros left out (paper, section 4.2.2, which does not say
-            what becomes of soft targets).
-    """
-    logits, targets = logits.float(), targets.float()
-    if form == "binary_cross_entropy":
-        return nn.functional.binary_cross_entropy_with_logits(logits, targets) * targets.shape[-1]
-    totals = targets.sum(dim=-1, keepdim=True)
-    return mean_soft_cross_entropy(logits, targets / totals.masked_fill(totals == 0, 1.0))
-
-
-def mean_choice_loss(logits: torch.Tensor, labels: torch.Tensor, form: str) -> torch.Tensor:
-    """
-    Loss of the right choice among several; 0 with a graph when no row is labelled.
-
-    Args:
-        logits (`torch.Tensor` of shape `(batch_size, num_choices)`): scores; the loss is computed in float32.
-        labels (`torch.LongTensor` of shape `(batch_size,)`): index of the right choice, -100 to leave a row out.
-        form (`str`): `"sigmoid"`, binary cross-entropy averaged over the choices (VL-BERT public code), or
-            `"softmax"`, cross-entropy (paper, section 4.2.1).
-    """
-    if form == "softmax":
-        return mean_cross_entropy(logits, labels)
-    choices = torch.arange(logits.shape[1], device=labels.device)
-    targets = (labels[:, None] == choices).float()
-    return mean_region_loss(logits, targets.masked_fill((labels == -100)[:, None], -100.0))
 
 
 class VLBertRegionEncoder(nn.Module):
@@ -508,44 +423,6 @@ class VLBertEmbeddings(nn.Module):
         return torch.cat([text, lengths.expand(-1, num_regions), lengths + 1], dim=1) + self.position_offset
 
 
-class VLBertClassificationHead(nn.Module):
-    """Dropout and a linear layer, or dropout, linear, ReLU, dropout, linear when a hidden size is given."""
-
-    def __init__(self, input_size: int, hidden_size: int | None, num_labels: int, dropout: float):
-        super().__init__()
-        self.dropout = nn.Dropout(dropout)
-        self.dense = nn.Linear(input_size, hidden_size) if hidden_size is not None else None
-        self.classifier = nn.Linear(hidden_size or input_size, num_labels)
-
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        hidden_states = self.dropout(hidden_states)
-        if self.dense is not None:
-            hidden_states = self.dropout(self.dense(hidden_states).relu())
-        return self.classifier(hidden_states)
-
-
-class VLBertGroundingHead(nn.Module):
-    """Scores every phrase with every region from [phrase, region] (VGP paper, indirect supervision)."""
-
-    def __init__(self, config: VLBertConfig):
-        super().__init__()
-        input_size, hidden_size = 2 * config.hidden_size, config.grounding_hidden_size
-        self.dropout = nn.Dropout(config.classifier_dropout)
-        self.dense = nn.Linear(input_size, hidden_size) if hidden_size is not None else None
-        self.classifier = nn.Linear(hidden_size or input_size, 1)
-
-    def forward(self, phrase_states: torch.Tensor, region_states: torch.Tensor) -> torch.Tensor:
-        # A linear layer on [e, x] is one on e plus one on x, so (B, P, R, 2D) is never built.
-        first = self.classifier if self.dense is None else self.dense
-        phrase_weight, region_weight = first.weight.chunk(2, dim=1)
-        phrases = nn.functional.linear(self.dropout(phrase_states), phrase_weight, first.bias)
-        regions = nn.functional.linear(self.dropout(region_states), region_weight)
-        scores = phrases[:, :, None] + regions[:, None]  # (B, P, R, 1 or hidden)
-        if self.dense is not None:
-            scores = self.classifier(self.dropout(scores.relu()))
-        return scores.squeeze(-1)
-
-
 class VLBertMLMHead(nn.Module):
     """Masked-word prediction; the decoder is tied to the word embeddings and has its own bias."""
 
@@ -569,20 +446,6 @@ class VLBertRegionHead(nn.Module):
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         return self.classifier(self.activation(self.dense(hidden_states)))
-
-
-class VLBertReferringHead(nn.Module):
-    """Scores regions as the one that the text names: (B, R, D) -> (B, R, 1)."""
-
-    def __init__(self, config: VLBertConfig):
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.activation = ACT2FN[config.hidden_act]
-        self.dropout = nn.Dropout(config.referring_dropout)
-        self.classifier = nn.Linear(config.hidden_size, 1)
-
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        return self.classifier(self.dropout(self.activation(self.dense(hidden_states))))
 
 
 class VLBertAnswerHead(nn.Module):
@@ -640,8 +503,8 @@ class VLBertPreTrainedModel(PreTrainedModel):
         Raises:
             ValueError: when the checkpoint is not of the BERT family, or an override is no field or BERT's to decide.
         """
-        fields = _read_bert_config(pretrained_model_name_or_path)
-        _check_overrides(config_overrides, fields, pretrained_model_name_or_path)
+        fields = read_bert_config(pretrained_model_name_or_path)
+        check_overrides(VLBertConfig, config_overrides, fields, pretrained_model_name_or_path)
         model = cls(VLBertConfig(**{**fields, **config_overrides}))
         model._copy_bert_weights(pretrained_model_name_or_path)
         return model
@@ -673,7 +536,7 @@ class VLBertPreTrainedModel(PreTrainedModel):
         model = cls(_override_config(name, config_overrides))
         copied: set[str] = set()
         if bert is not None:
-            _check_overrides(model.config.to_dict(), _read_bert_config(bert), bert)
+            check_overrides(VLBertConfig, model.config.to_dict(), read_bert_config(bert), bert)
             copied |= model._copy_bert_weights(bert)
         loaded: Any = VLBertForPreTraining.from_pretrained(name, output_loading_info=True)
         source, info = loaded
@@ -738,26 +601,6 @@ class VLBertPreTrainedModel(PreTrainedModel):
         return copied
 
 
-# The fields that the shapes of BERT's tensors fix.
-_BERT_SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "max_position_embeddings")
-
-
-def _read_bert_config(name: str) -> dict:
-    """The fields of a BERT checkpoint's configuration that decide a VL-BERT's."""
-    bert_config = AutoConfig.from_pretrained(name)
-    if bert_config.model_type != "bert":
-        raise ValueError(
-            f"{name} is a checkpoint of the family '{bert_config.model_type}'; expected 'bert', for example "
-            "google-bert/bert-base-uncased."
-        )
-    names = (
-        "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act "
-        "hidden_dropout_prob attention_probs_dropout_prob max_position_embeddings initializer_range layer_norm_eps "
-        "pad_token_id"
-    )
-    return {name: getattr(bert_config, name) for name in names.split()}
-
-
 def _override_config(name: str, overrides: dict) -> VLBertConfig:
     """The configuration of a VL-BERT checkpoint with other fields."""
     config = AutoConfig.from_pretrained(name)
@@ -765,27 +608,11 @@ def _override_config(name: str, overrides: dict) -> VLBertConfig:
         raise ValueError(
             f"{name} is a checkpoint of the family '{config.model_type}'; expected '{VLBertConfig.model_type}'."
         )
-    _check_fields(overrides)
+    check_fields(VLBertConfig, overrides)
     fields = config.to_dict()
     if not {"answers", "id2label", "num_labels"}.isdisjoint(overrides):
         fields = {field: value for field, value in fields.items() if field not in ("id2label", "label2id")}
     return VLBertConfig.from_dict({**fields, **overrides})
-
-
-def _check_fields(overrides: dict) -> None:
-    unknown = sorted(set(overrides) - {*VLBertConfig().to_dict(), "answers", "num_labels"})
-    if unknown:
-        raise ValueError(f"{unknown[0]} is no field of VLBertConfig.")
-
-
-def _check_overrides(overrides: dict, bert_fields: dict, name: str) -> None:
-    _check_fields(overrides)
-    for field in _BERT_SIZES:
-        if overrides.get(field, bert_fields[field]) != bert_fields[field]:
-            raise ValueError(
-                f"{field}={overrides[field]} contradicts the weights of {name}, where it is {bert_fields[field]}; "
-                "leave it out."
-            )
 
 
 def _rename_bert_weight(name: str, prefix: str) -> str:
@@ -920,7 +747,7 @@ class VLBertModel(VLBertPreTrainedModel):
         recorded = kwargs.get("output_hidden_states", self.config.output_hidden_states)
         packing = find_packing(columns, self.config.unpad and not recorded)
         if grounding_queries is not None:
-            attention_kwargs["attention_queries"] = _locate_queries(grounding_queries, text_length)
+            attention_kwargs["attention_queries"] = locate_queries(grounding_queries, text_length)
         encoder_outputs = self.encoder(
             embedding_output, attention_mask=sequence_mask, packing=packing, **attention_kwargs
         )
@@ -983,8 +810,8 @@ class VLBertModel(VLBertPreTrainedModel):
                 f"{self.config.max_text_length} (max_position_embeddings less those of the regions and END). "
                 "Truncate it in the processor or tokenizer."
             )
-        _check_shape("attention_mask", attention_mask, (batch_size, text_length))
-        _check_shape("token_type_ids", token_type_ids, (batch_size, text_length))
+        check_shape("attention_mask", attention_mask, (batch_size, text_length))
+        check_shape("token_type_ids", token_type_ids, (batch_size, text_length))
 
     def check_regions(
         self, region_features, region_boxes, region_attention_mask, pixel_values, image_sizes, batch_size: int
@@ -998,16 +825,16 @@ class VLBertModel(VLBertPreTrainedModel):
                     "pixel_values are given, but this model has no pixel network (config.vision_config is None): give "
                     "region_features."
                 )
-            _check_shape("pixel_values", pixel_values, (batch_size, 3, "height", "width"))
-            _check_shape("image_sizes", image_sizes, (batch_size, 2))
+            check_shape("pixel_values", pixel_values, (batch_size, 3, "height", "width"))
+            check_shape("image_sizes", image_sizes, (batch_size, 2))
         if region_features is not None:
             width = self.config.region_feature_size
             note = f"; this model's region_feature_size is {width}"
-            _check_shape("region_features", region_features, (batch_size, num_regions, width), note)
+            check_shape("region_features", region_features, (batch_size, num_regions, width), note)
             num_regions = region_features.shape[1]
-        _check_shape("region_boxes", region_boxes, (batch_size, num_regions, 4))
+        check_shape("region_boxes", region_boxes, (batch_size, num_regions, 4))
         if region_boxes is not None:
-            _check_shape("region_attention_mask", region_attention_mask, tuple(region_boxes.shape[:2]))
+            check_shape("region_attention_mask", region_attention_mask, tuple(region_boxes.shape[:2]))
 
 
 def _check_combination(region_features, region_boxes, region_attention_mask, pixel_values, image_sizes) -> None:
@@ -1025,19 +852,9 @@ def _check_combination(region_features, region_boxes, region_attention_mask, pix
         raise ValueError(f"{given} are given without region_boxes; a region needs both.")
 
 
-def _check_shape(name: str, tensor: torch.Tensor | None, expected: tuple[int | str, ...], note: str = "") -> None:
-    """Compares the shape of an input, where given; names in `expected` stand for any size."""
-    if tensor is None:
-        return
-    shape = tuple(tensor.shape)
-    fits = len(shape) == len(expected)
-    if not fits or any(isinstance(size, int) and size != found for size, found in zip(expected, shape, strict=True)):
-        raise ValueError(f"{name} have the shape {shape}, expected ({', '.join(map(str, expected))}){note}.")
-
-
 def _check_token_regions(token_regions: torch.Tensor, shape: tuple[int, int], region_mask: torch.Tensor) -> None:
     """`region_mask` (B, R) says which regions there are."""
-    _check_shape("token_regions", token_regions, shape)
+    check_shape("token_regions", token_regions, shape)
     num_regions = region_mask.shape[1]
     # A column behind the last stands for what is out of range.
     known = nn.functional.pad(region_mask, (0, 1), value=False)
@@ -1056,37 +873,6 @@ def _see_regions(
         return text_visual_embeds
     index = token_regions.clamp(min=0)[..., None].expand(-1, -1, region_visual_embeds.shape[-1])
     return torch.where((token_regions < 0)[..., None], text_visual_embeds, region_visual_embeds.gather(1, index))
-
-
-def get_first_state(text_states: torch.Tensor, text_mask: torch.Tensor) -> torch.Tensor:
-    """The state (B, D) of each row's first attended token, [CLS], wherever the padding is."""
-    first = text_mask.int().argmax(dim=1)
-    return text_states.gather(1, first[:, None, None].expand(-1, 1, text_states.shape[-1]))[:, 0]
-
-
-def _locate_queries(
-    grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]], text_length: int
-) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
-    """Token and region indices to sequence positions; -1 stays -1."""
-    located = []
-    for name, (row_start, column_start) in {
-        "text_to_region": (0, text_length),
-        "region_to_text": (text_length, 0),
-    }.items():
-        if name in grounding_queries:
-            rows, columns = grounding_queries[name]
-            located.append((_shift_indices(rows, row_start), _shift_indices(columns, column_start)))
-    unknown = set(grounding_queries) - {"text_to_region", "region_to_text"}
-    if unknown:
-        raise ValueError(
-            f"grounding_queries has the unknown entries {sorted(unknown)}; expected 'text_to_region' and "
-            "'region_to_text'."
-        )
-    return tuple(located)
-
-
-def _shift_indices(indices: torch.Tensor, start: int) -> torch.Tensor:
-    return torch.where(indices < 0, indices, indices + start)
 
 
 @auto_docstring(
@@ -1202,11 +988,11 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
         if self.relationship_head is not None:
             relationship_logits = self.relationship_head(outputs.pooler_output)
 
-        _check_shape("labels", labels, mlm_logits.shape[:2])
-        _check_shape("text_only", text_only, mlm_logits.shape[:1])
-        _check_shape("region_labels", region_labels, region_logits.shape[:2])
-        _check_shape("region_label_probs", region_label_probs, region_logits.shape)
-        _check_shape("relationship_labels", relationship_labels, mlm_logits.shape[:1])
+        check_shape("labels", labels, mlm_logits.shape[:2])
+        check_shape("text_only", text_only, mlm_logits.shape[:1])
+        check_shape("region_labels", region_labels, region_logits.shape[:2])
+        check_shape("region_label_probs", region_label_probs, region_logits.shape)
+        check_shape("relationship_labels", relationship_labels, mlm_logits.shape[:1])
         losses = []
         if labels is not None and text_only is not None:
             losses.append(mean_cross_entropy_of_streams(mlm_logits, labels, text_only))
@@ -1244,9 +1030,9 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
         """The region inputs of [`VLBertModel`], the masked regions hidden."""
         if region_features is None and pixel_values is None:
             # Text alone; a collator may still give masks without columns.
-            _check_shape("masked_regions", masked_regions, (len(masked_regions), 0))
+            check_shape("masked_regions", masked_regions, (len(masked_regions), 0))
             return {}
-        _check_shape("masked_regions", masked_regions, tuple(region_boxes.shape[:2]))
+        check_shape("masked_regions", masked_regions, tuple(region_boxes.shape[:2]))
         masked = masked_regions.bool()
         if region_attention_mask is not None:
             masked = masked & region_attention_mask.bool()
@@ -1282,7 +1068,7 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
     optionally, which region each phrase names.
     """
 )
-class VLBertForVGP(VLBertPreTrainedModel):
+class VLBertForVGP(VGPHeads, VLBertPreTrainedModel):
     # The losses are plain means over the batch at hand.
     accepts_loss_kwargs = False
 
@@ -1293,13 +1079,7 @@ class VLBertForVGP(VLBertPreTrainedModel):
             # So that the base model read from this model's checkpoint has the pooler that lies there.
             config.use_pooler = True
         self.vl_bert = VLBertModel(config, add_pooling_layer=pooled)
-        size, dropout = config.hidden_size, config.classifier_dropout
-        self.identification_head = VLBertClassificationHead(
-            size, config.identification_hidden_size, config.num_identification_labels, dropout
-        )
-        self.vgp_head = VLBertClassificationHead(4 * size, config.vgp_hidden_size, config.num_vgp_labels, dropout)
-        # CODEPATH: VGP checkpoints of indirect supervision have it, the others do not.
-        self.grounding_head = VLBertGroundingHead(config) if config.grounding_head else None
+        self.make_vgp_heads()
         self.post_init()
 
     @can_return_tuple
@@ -1362,53 +1142,8 @@ class VLBertForVGP(VLBertPreTrainedModel):
             return_dict=True,
             **kwargs,
         )
-        text_states = outputs.text_hidden_state
-        caption_state = self._get_caption_state(text_states, outputs.pooler_output, attention_mask)
-        identification_logits = self.identification_head(caption_state)
-        vgp_logits, grounding_logits = None, None
-        if phrase_mask is not None:
-            phrase_states = pool_phrases(text_states, phrase_mask)
-            if phrase_pairs is not None:
-                vgp_logits = self._classify_pairs(phrase_states, phrase_pairs)
-            if self.grounding_head is not None:
-                grounding_logits = self.grounding_head(phrase_states, outputs.region_hidden_state)
-
-        losses = []
-        if identification_labels is not None:
-            losses.append(mean_cross_entropy(identification_logits, identification_labels))
-        if vgp_labels is not None:
-            if vgp_logits is None:
-                raise ValueError("vgp_labels are given without phrase_mask and phrase_pairs.")
-            losses.append(mean_cross_entropy(vgp_logits, vgp_labels))
-
-        return VLBertForVGPOutput(
-            loss=torch.stack(losses).sum() if losses else None,
-            identification_logits=identification_logits,
-            vgp_logits=vgp_logits,
-            grounding_logits=grounding_logits,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
-
-    def _get_caption_state(
-        self, text_states: torch.Tensor, pooled_output: torch.Tensor, attention_mask: torch.Tensor | None
-    ) -> torch.Tensor:
-        # CODEPATH: "pooled" is what the public VGP code trains, "cls" the paper's equation 1.
-        if self.config.identification_pooling == "pooled":
-            return pooled_output
-        if attention_mask is None:
-            return text_states[:, 0]
-        return get_first_state(text_states, attention_mask.bool())
-
-    def _classify_pairs(self, phrase_states: torch.Tensor, phrase_pairs: torch.Tensor) -> torch.Tensor:
-        """Logits (B, K, C) from [e1, e2, e1 * e2, |e1 - e2|] (VGP paper, equation 3); 0 where a phrase is padded."""
-        # A row of zeros in front, for pads (-1) to point at.
-        states = nn.functional.pad(phrase_states, (0, 0, 1, 0))
-        index = (phrase_pairs + 1)[..., None].expand(-1, -1, -1, states.shape[-1])
-        first = states.gather(1, index[:, :, 0])
-        second = states.gather(1, index[:, :, 1])
-        features = torch.cat([first, second, first * second, (first - second).abs()], dim=-1)
-        return self.vgp_head(features).masked_fill((phrase_pairs < 0).any(-1, keepdim=True), 0.0)
+        heads = self.score_vgp(outputs, attention_mask, phrase_mask, phrase_pairs, identification_labels, vgp_labels)
+        return VLBertForVGPOutput(**heads)
 
 
 @auto_docstring(
@@ -1426,7 +1161,7 @@ class VLBertForReferringExpression(VLBertPreTrainedModel):
         # So that the base model read from this model's checkpoint has no pooler either.
         config.use_pooler = False
         self.vl_bert = VLBertModel(config, add_pooling_layer=False)
-        self.referring_head = VLBertReferringHead(config)
+        self.referring_head = ReferringHead(config)
         self.post_init()
 
     @can_return_tuple
@@ -1487,12 +1222,12 @@ class VLBertForReferringExpression(VLBertPreTrainedModel):
         logits = apply_packed(self.referring_head, packed_regions, outputs.region_hidden_state).squeeze(-1)
         loss = None
         if region_targets is not None:
-            _check_shape("region_targets", region_targets, logits.shape)
+            check_shape("region_targets", region_targets, logits.shape)
             if region_attention_mask is not None:
                 region_targets = region_targets.float().masked_fill(~region_attention_mask.bool(), -100.0)
             loss = mean_region_loss(logits, region_targets)
         if region_attention_mask is not None:
-            logits = logits.masked_fill(~region_attention_mask.bool(), _NO_CANDIDATE)
+            logits = logits.masked_fill(~region_attention_mask.bool(), NO_CANDIDATE)
 
         return VLBertForReferringExpressionOutput(
             loss=loss,
@@ -1523,7 +1258,7 @@ class VLBertForVisualQuestionAnswering(VLBertPreTrainedModel):
         if config.answer_head == "mlm":
             self.answer_head = VLBertAnswerHead(config)
         else:
-            self.answer_head = VLBertClassificationHead(
+            self.answer_head = ClassificationHead(
                 config.hidden_size, config.answer_width, len(config.answers), config.classifier_dropout
             )
         self.post_init()
@@ -1618,12 +1353,12 @@ class VLBertForVisualQuestionAnswering(VLBertPreTrainedModel):
             raise ValueError(
                 "answer_positions are missing: the text column of each row's [MASK], as a processor gives."
             )
-        _check_shape("answer_positions", answer_positions, text_states.shape[:1])
+        check_shape("answer_positions", answer_positions, text_states.shape[:1])
         index = answer_positions[:, None, None].expand(-1, 1, text_states.shape[-1])
         logits = self.answer_head(text_states.gather(1, index)[:, 0])
         loss = None
         if labels is not None:
-            _check_shape("labels", labels, logits.shape)
+            check_shape("labels", labels, logits.shape)
             loss = mean_answer_loss(logits, labels, self.config.vqa_loss)
 
         return VLBertForVisualQuestionAnsweringOutput(
@@ -1650,7 +1385,7 @@ class VLBertForMultipleChoice(VLBertPreTrainedModel):
         # So that the base model read from this model's checkpoint has the pooler that lies there.
         config.use_pooler = True
         self.vl_bert = VLBertModel(config, add_pooling_layer=True)
-        self.choice_head = VLBertClassificationHead(
+        self.choice_head = ClassificationHead(
             config.hidden_size, config.choice_hidden_size, 1, config.classifier_dropout
         )
         self.region_class_head: Any = None
@@ -1724,8 +1459,8 @@ class VLBertForMultipleChoice(VLBertPreTrainedModel):
             Object class of each region, -100 to leave one out; with a dimension `num_choices` after the first where
             the regions have one.
         """
-        _check_shape("input_ids", input_ids, ("batch_size", "num_choices", "text_length"))
-        _check_shape("inputs_embeds", inputs_embeds, ("batch_size", "num_choices", "text_length", "hidden_size"))
+        check_shape("input_ids", input_ids, ("batch_size", "num_choices", "text_length"))
+        check_shape("inputs_embeds", inputs_embeds, ("batch_size", "num_choices", "text_length", "hidden_size"))
         given = input_ids if inputs_embeds is None else inputs_embeds
         if given is None:
             raise ValueError("Give exactly one of input_ids and inputs_embeds.")
@@ -1734,17 +1469,17 @@ class VLBertForMultipleChoice(VLBertPreTrainedModel):
             region_features = self._get_region_features(
                 batch_size, region_features, region_boxes, region_attention_mask, pixel_values, image_sizes
             )
-        flat_mask = _repeat_for_choices(region_attention_mask, 2, num_choices)
+        flat_mask = repeat_for_choices(region_attention_mask, 2, num_choices)
         outputs = self.vl_bert(
-            _flatten_choices("input_ids", input_ids, given),
-            attention_mask=_flatten_choices("attention_mask", attention_mask, given),
-            token_type_ids=_flatten_choices("token_type_ids", token_type_ids, given),
-            region_features=_repeat_for_choices(region_features, 3, num_choices),
-            region_boxes=_repeat_for_choices(region_boxes, 3, num_choices),
+            flatten_choices("input_ids", input_ids, given),
+            attention_mask=flatten_choices("attention_mask", attention_mask, given),
+            token_type_ids=flatten_choices("token_type_ids", token_type_ids, given),
+            region_features=repeat_for_choices(region_features, 3, num_choices),
+            region_boxes=repeat_for_choices(region_boxes, 3, num_choices),
             region_attention_mask=flat_mask,
-            inputs_embeds=_flatten_choices("inputs_embeds", inputs_embeds, given),
-            token_regions=_flatten_choices("token_regions", token_regions, given),
-            grounding_queries=_flatten_queries(grounding_queries),
+            inputs_embeds=flatten_choices("inputs_embeds", inputs_embeds, given),
+            token_regions=flatten_choices("token_regions", token_regions, given),
+            grounding_queries=flatten_queries(grounding_queries),
             return_dict=True,
             **kwargs,
         )
@@ -1757,14 +1492,14 @@ class VLBertForMultipleChoice(VLBertPreTrainedModel):
 
         losses = []
         if labels is not None:
-            _check_shape("labels", labels, (batch_size,))
+            check_shape("labels", labels, (batch_size,))
             losses.append(mean_choice_loss(logits, labels, self.config.choice_loss))
         if region_class_labels is not None:
             if region_class_logits is None:
                 raise ValueError("region_class_labels are given, but config.choice_region_classes is None.")
             if region_class_labels.ndim == 2:
                 region_class_labels = region_class_labels[:, None].expand(-1, num_choices, -1)
-            _check_shape("region_class_labels", region_class_labels, region_class_logits.shape[:3])
+            check_shape("region_class_labels", region_class_labels, region_class_logits.shape[:3])
             losses.append(mean_cross_entropy(region_class_logits, region_class_labels))
 
         return VLBertForMultipleChoiceOutput(
@@ -1788,33 +1523,6 @@ class VLBertForMultipleChoice(VLBertPreTrainedModel):
         regions = (region_features, region_boxes, region_attention_mask, pixel_values, image_sizes)
         self.vl_bert.check_regions(*regions, batch_size)
         return self.vl_bert.get_region_features(pixel_values, image_sizes, region_boxes, region_attention_mask)
-
-
-def _flatten_choices(name: str, tensor: torch.Tensor | None, given: torch.Tensor) -> torch.Tensor | None:
-    """(B, C, T, ...) to (B * C, T, ...); `given` is the text."""
-    if tensor is None:
-        return None
-    _check_shape(name, tensor, (*given.shape[:3], *tensor.shape[3:]))
-    return tensor.flatten(0, 1)
-
-
-def _repeat_for_choices(tensor: torch.Tensor | None, dimensions: int, num_choices: int) -> torch.Tensor | None:
-    """(B, R, ...), of so many dimensions, or (B, C, R, ...) to (B * C, R, ...)."""
-    if tensor is None:
-        return None
-    return tensor.repeat_interleave(num_choices, dim=0) if tensor.ndim == dimensions else tensor.flatten(0, 1)
-
-
-def _flatten_queries(
-    queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None,
-) -> dict[str, tuple[torch.Tensor, torch.Tensor]] | None:
-    """Queries (B * C, ...) or (B, C, ...) to (B * C, ...)."""
-    if queries is None:
-        return None
-    flat = {}
-    for name, (rows, columns) in queries.items():
-        flat[name] = (rows, columns) if rows.ndim == 2 else (rows.flatten(0, 1), columns.flatten(0, 1))
-    return flat
 
 
 VLBertModel.register_for_auto_class("AutoModel")

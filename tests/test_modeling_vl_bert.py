@@ -8,7 +8,8 @@ from transformers import AttentionInterface, BertConfig, BertForPreTraining, Ber
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 
 from modeling import VLBertConfig, VLBertForPreTraining, VLBertForVGP, VLBertModel
-from modeling.modeling_vl_bert import embed_coordinates, pool_phrases
+from modeling.modeling_vl_bert import embed_coordinates
+from modeling.task_heads import pool_phrases
 
 B, T, R, P, K, F, D = 3, 7, 4, 5, 3, 10, 24
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}

@@ -1,0 +1,208 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""VisualBERT model configuration"""
+
+from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
+
+import os
+from typing import Any, Literal
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
+from transformers.utils import auto_docstring
+
+# transformers' own class, whose checkpoints these models read.
+_THEIR_MODEL_TYPE = "visual_bert"
+
+# Every class that travels with a checkpoint. A task class goes by its own name: `AutoModel` is always the base model.
+_AUTO_MAP = {
+    "AutoConfig": "configuration_visualbert.VisualBERTConfig",
+    "AutoModel": "modeling_visualbert.VisualBERTModel",
+    "AutoModelForMultipleChoice": "modeling_visualbert.VisualBERTForMultipleChoice",
+    "AutoModelForPreTraining": "modeling_visualbert.VisualBERTForPreTraining",
+    "AutoModelForVisualQuestionAnswering": "modeling_visualbert.VisualBERTForVisualQuestionAnswering",
+    "VisualBERTForPhraseGrounding": "modeling_visualbert.VisualBERTForPhraseGrounding",
+    "VisualBERTForReferringExpression": "modeling_visualbert.VisualBERTForReferringExpression",
+    "VisualBERTForVGP": "modeling_visualbert.VisualBERTForVGP",
+    "VisualBERTForVisualReasoning": "modeling_visualbert.VisualBERTForVisualReasoning",
+}
+
+
+@auto_docstring(
+    custom_intro="""
+    Configuration of the VisualBERT models (https://huggingface.co/papers/1908.03557). It reads the configurations of
+    transformers' VisualBERT too, whose weights have the same names here. The defaults are what the public checkpoints
+    need; where the paper differs from the public code, the other choice is named below.
+    """
+)
+@strict
+class VisualBERTConfig(PreTrainedConfig):
+    r"""
+    visual_embedding_dim (`int`, *optional*, defaults to 2048):
+        Width of the region features; `region_feature_size` is another name for it.
+    special_visual_initialize (`bool`, *optional*, defaults to `True`):
+        Whether the token types and positions of regions start as copies of those of the text (public code).
+    bypass_transformer (`bool`, *optional*, defaults to `False`):
+        Whether regions join the text only in one further layer behind the encoder (the public code's "without early
+        fusion").
+    identification_pooling (`str`, *optional*, defaults to `"pooled"`):
+        What [`VisualBERTForVGP`] identifies captions from: `"pooled"`, the pooler's output, or `"cls"`, the state of
+        `[CLS]` (VGP paper, equation 1).
+    classifier_dropout (`float`, *optional*, defaults to 0.1):
+        Dropout before the last layer of every task head.
+    identification_hidden_size (`int`, *optional*):
+        Hidden size of the identification head; a single linear layer when not given. The next two are alike.
+    vgp_hidden_size (`int`, *optional*):
+        Hidden size of the phrase-pair head.
+    grounding_hidden_size (`int`, *optional*):
+        Hidden size of the grounding head.
+    num_identification_labels (`int`, *optional*, defaults to 3):
+        Classes of image description identification: both captions match, the first, the second.
+    num_vgp_labels (`int`, *optional*, defaults to 5):
+        Classes of phrase pairs: 5 for the typology, 2 for paraphrase or not.
+    grounding_head (`bool`, *optional*, defaults to `False`):
+        Whether [`VisualBERTForVGP`] scores every phrase against every region (indirect supervision).
+    vqa_loss (`str`, *optional*, defaults to `"kl_divergence"`):
+        Loss of [`VisualBERTForVisualQuestionAnswering`]: `"kl_divergence"` from the answers' scores as they are,
+        summed over the answers (public code), `"binary_cross_entropy"`, one decision an answer, or `"cross_entropy"`,
+        with the scores divided by their sum.
+    choice_loss (`str`, *optional*, defaults to `"softmax"`):
+        Loss of [`VisualBERTForMultipleChoice`]: `"softmax"`, one choice among all (public code), or `"sigmoid"`, one
+        decision a choice.
+    referring_dropout (`float`, *optional*, defaults to 0.0):
+        Dropout in the head of [`VisualBERTForReferringExpression`].
+    phrase_scorer (`str`, *optional*, defaults to `"single_head"`):
+        How [`VisualBERTForPhraseGrounding`] scores regions: `"single_head"`, one attention head as wide as those of
+        the encoder, on phrases and regions alone (public code), or `"self_attention"`, the mean over the heads of a
+        further self-attention over the whole sequence (paper, appendix B.4).
+    unpad (`bool`, *optional*, defaults to `False`):
+        Whether to leave padding out of every layer but the attention itself, on any back end: results at the other
+        columns are the same, and states at padded columns are zeros.
+
+    Raises:
+        StrictDataclassFieldValidationError: when a field has the wrong type or an unknown choice.
+        StrictDataclassClassValidationError: when fields contradict each other; the message names them.
+
+    Example:
+
+    ```python
+    >>> from modeling import VisualBERTConfig, VisualBERTModel
+
+    >>> configuration = VisualBERTConfig(num_hidden_layers=2)
+    >>> model = VisualBERTModel(configuration)
+    ```"""
+
+    model_type = "visualbert"
+    attribute_map = {"region_feature_size": "visual_embedding_dim"}
+    # Read by the BERT layers; a VisualBERT is always a plain encoder.
+    is_decoder = False
+    add_cross_attention = False
+
+    vocab_size: int = 30522
+    hidden_size: int = 768
+    visual_embedding_dim: int = 2048
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float | int = 0.1
+    attention_probs_dropout_prob: float | int = 0.1
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    initializer_range: float = 0.02
+    layer_norm_eps: float = 1e-12
+    bypass_transformer: bool = False
+    special_visual_initialize: bool = True
+    pad_token_id: int | None = 0
+    tie_word_embeddings: bool = True
+
+    identification_pooling: Literal["pooled", "cls"] = "pooled"
+    classifier_dropout: float | int = 0.1
+    identification_hidden_size: int | None = None
+    vgp_hidden_size: int | None = None
+    grounding_hidden_size: int | None = None
+    num_identification_labels: int = 3
+    num_vgp_labels: int = 5
+    grounding_head: bool = False
+    vqa_loss: Literal["kl_divergence", "binary_cross_entropy", "cross_entropy"] = "kl_divergence"
+    choice_loss: Literal["softmax", "sigmoid"] = "softmax"
+    referring_dropout: float | int = 0.0
+    phrase_scorer: Literal["single_head", "self_attention"] = "single_head"
+    unpad: bool = False
+
+    def __post_init__(self, **kwargs):
+        answers = kwargs.pop("answers", None)
+        if answers is not None:
+            self.answers = answers
+        # Bare file names, whatever repository a loaded config came from: a saved directory then reads its own code.
+        kwargs["auto_map"] = {**(kwargs.get("auto_map") or {}), **_AUTO_MAP}
+        super().__post_init__(**kwargs)
+
+    @classmethod
+    def get_config_dict(
+        cls, pretrained_model_name_or_path: str | os.PathLike, **kwargs: Any
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The fields of a saved configuration, of this family or of transformers' VisualBERT, as here."""
+        fields, rest = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
+        return _adapt_fields(fields), rest
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> "VisualBERTConfig":
+        """A configuration from the fields of this family or of transformers' VisualBERT; `kwargs` win."""
+        return super().from_dict(_adapt_fields(config_dict), **kwargs)
+
+    @property
+    def answers(self) -> list[str]:
+        """The answers of [`VisualBERTForVisualQuestionAnswering`] in the order of its scores: those of `id2label`."""
+        labels: dict = self.id2label or {}
+        return [labels[index] for index in range(len(labels))]
+
+    @answers.setter
+    def answers(self, answers: list[str]):
+        if not answers or len(set(answers)) < len(answers):
+            raise ValueError(f"answers are {len(answers)} with {len(set(answers))} distinct; expected each only once.")
+        self.id2label = dict(enumerate(answers))
+        self.label2id = {answer: index for index, answer in enumerate(answers)}
+
+    @property
+    def max_text_length(self) -> int:
+        """Text positions; regions have none of these."""
+        return self.max_position_embeddings
+
+    def validate_architecture(self):
+        """Part of `@strict`-powered validation. Validates that the fields fit together."""
+        super().validate_architecture()
+        if self.hidden_size % self.num_attention_heads != 0:
+            raise ValueError(
+                f"hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads "
+                f"({self.num_attention_heads})."
+            )
+        if self.visual_embedding_dim < 1:
+            raise ValueError(f"visual_embedding_dim must be positive, found {self.visual_embedding_dim}.")
+
+
+def _adapt_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields of transformers' VisualBERT as this family has them; others as they are."""
+    if fields.get("model_type") != _THEIR_MODEL_TYPE:
+        return fields
+    # Their special tokens are RoBERTa's by default; the vocabulary of every public checkpoint is BERT's, whose [PAD]
+    # is row 0 and whose row 1 is another word.
+    kept = {name: value for name, value in fields.items() if name not in ("bos_token_id", "eos_token_id")}
+    # 512 is what their configuration means where it does not say.
+    return {"visual_embedding_dim": 512, **kept, "model_type": VisualBERTConfig.model_type, "pad_token_id": 0}
+
+
+VisualBERTConfig.register_for_auto_class("AutoConfig")
+
+__all__ = ["OLDEST_TRANSFORMERS", "VisualBERTConfig"]

@@ -1,0 +1,1065 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""PyTorch VisualBERT model.
+
+Shape letters: B batch, C choices, T text, R regions, A aligned words, P phrases, N = T + R, H heads, D hidden.
+The sequence has fixed columns, [text T][regions R]. Embeddings and heads are those of transformers' VisualBERT, whose
+weights have the same names; the encoder is BERT's, on every attention back end.
+"""
+
+from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import BertForPreTraining
+from transformers import initialization as init
+from transformers.masking_utils import create_bidirectional_mask
+from transformers.modeling_utils import PreTrainedModel
+from transformers.models.bert.modeling_bert import BertLayer, BertPooler, BertSelfAttention
+from transformers.models.visual_bert.modeling_visual_bert import (
+    VisualBertEmbeddings,
+    VisualBertLMPredictionHead,
+    VisualBertPreTrainingHeads,
+    VisualBertRegionToPhraseAttention,
+)
+from transformers.processing_utils import Unpack
+from transformers.utils import ModelOutput, TransformersKwargs, auto_docstring
+from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
+from transformers.utils.output_capturing import capture_outputs
+
+from .bert_start import check_overrides, read_bert_config
+from .configuration_visualbert import VisualBERTConfig
+from .sequence_inputs import (
+    check_shape,
+    flatten_choices,
+    flatten_queries,
+    get_first_state,
+    locate_queries,
+    repeat_for_choices,
+)
+from .task_heads import NO_CANDIDATE, ReferringHead, VGPHeads
+from .task_losses import (
+    mean_answer_loss,
+    mean_choice_loss,
+    mean_cross_entropy,
+    mean_region_loss,
+    sum_grounding_divergence,
+)
+from .unpadding import UnpaddedEncoder, apply_packed, find_packing
+
+# What a processor returns and a model may not need; dropped so that `model(**processor(...))` works.
+_UNREAD_INPUTS = ("region_candidate_mask", "phrase_mask", "phrase_regions", "phrase_pairs", "answer_positions")
+
+_REGION_ARGS = """
+        region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_embedding_dim)`, *optional*):
+            Features of the image regions. Without them the input is text alone.
+        region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
+            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1]. Not read: a processor adds
+            what a checkpoint wants of boxes to the features.
+        region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
+            1 for regions, 0 for padding. Rows without any region are text alone.
+        region_token_type_ids (`torch.LongTensor` of shape `(batch_size, num_regions)`, *optional*):
+            Token types of the regions: 0 (the default, as in the public code), 1 for those of a second image.
+        image_text_alignment (`torch.LongTensor` of shape `(batch_size, num_regions, num_words)`, *optional*):
+            The text columns of the words that name each region, -1 pads: it gets the mean of their positions too.
+        grounding_queries (`dict`, *optional*):
+            Index pairs whose attention the attention function is to report: under `"text_to_region"` token rows
+            `(batch_size, Q)` and region columns `(batch_size, K)`, under `"region_to_text"` region rows and token
+            columns; int64, -1 pads. They reach the attention function as `attention_queries`, a tuple of (rows,
+            columns) in sequence positions in that order.
+        """
+
+
+@auto_docstring(
+    custom_intro="""
+    Output of [`VisualBERTModel`]. States at padded columns carry no meaning.
+    """
+)
+@dataclass
+class VisualBERTModelOutput(ModelOutput):
+    r"""
+    last_hidden_state (`torch.FloatTensor` of shape `(batch_size, sequence_length, hidden_size)`):
+        Last-layer states of the whole sequence, columns `[text][regions]`.
+    pooler_output (`torch.FloatTensor` of shape `(batch_size, hidden_size)`):
+        Dense layer and tanh on the first attended token's last state; `None` without pooler.
+    text_hidden_state (`torch.FloatTensor` of shape `(batch_size, text_length, hidden_size)`):
+        The text columns of `last_hidden_state`.
+    region_hidden_state (`torch.FloatTensor` of shape `(batch_size, num_regions, hidden_size)`):
+        The region columns of `last_hidden_state`.
+    """
+
+    last_hidden_state: torch.Tensor | None = None
+    pooler_output: torch.Tensor | None = None
+    text_hidden_state: torch.Tensor | None = None
+    region_hidden_state: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
+
+
+@auto_docstring(
+    custom_intro="""
+    Output of [`VisualBERTForPreTraining`]. Logits at padded columns carry no meaning.
+    """
+)
+@dataclass
+class VisualBERTForPreTrainingOutput(ModelOutput):
+    r"""
+    loss (`torch.FloatTensor` of shape `()`, *optional*, returned when any target is given):
+        Sum of the losses whose targets were given.
+    mlm_logits (`torch.FloatTensor` of shape `(batch_size, text_length, vocab_size)`):
+        Scores of the vocabulary for every text token.
+    relationship_logits (`torch.FloatTensor` of shape `(batch_size, 2)`):
+        Scores of "the second caption is of another image" and "of this image".
+    """
+
+    loss: torch.Tensor | None = None
+    mlm_logits: torch.Tensor | None = None
+    relationship_logits: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
+
+
+@auto_docstring(
+    custom_intro="""
+    Output of [`VisualBERTForVGP`].
+    """
+)
+@dataclass
+class VisualBERTForVGPOutput(ModelOutput):
+    r"""
+    loss (`torch.FloatTensor` of shape `()`, *optional*, returned when labels are given):
+        Identification loss plus phrase-pair loss, each a plain mean over its labelled items.
+    identification_logits (`torch.FloatTensor` of shape `(batch_size, num_identification_labels)`):
+        Scores of which caption belongs to the image.
+    vgp_logits (`torch.FloatTensor` of shape `(batch_size, num_pairs, num_vgp_labels)`):
+        Scores of the semantic classes of every phrase pair, 0 for padded pairs; `None` without phrase pairs.
+    grounding_logits (`torch.FloatTensor` of shape `(batch_size, num_phrases, num_regions)`):
+        Score of every phrase with every region, before a sigmoid; meaningless for padded phrases and regions. `None`
+        without grounding head or phrases.
+    """
+
+    loss: torch.Tensor | None = None
+    identification_logits: torch.Tensor | None = None
+    vgp_logits: torch.Tensor | None = None
+    grounding_logits: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
+
+
+@auto_docstring(
+    custom_intro="""
+    Output of the VisualBERT models with one head.
+    """
+)
+@dataclass
+class VisualBERTTaskOutput(ModelOutput):
+    r"""
+    loss (`torch.FloatTensor` of shape `()`, *optional*, returned when the targets are given):
+        The loss of the head.
+    logits (`torch.FloatTensor`):
+        The scores of the head: `(batch_size, num_labels)` of answers or classes, `(batch_size, num_choices)`,
+        `(batch_size, num_regions)` of a referring expression, or `(batch_size, num_phrases, num_regions)` of phrases.
+        -10000 for padded regions.
+    """
+
+    loss: torch.Tensor | None = None
+    logits: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
+
+
+class VisualBERTEmbeddings(VisualBertEmbeddings):
+    """Text and regions on fixed columns; the weights are those of transformers' class."""
+
+    def forward(  # type: ignore[override]
+        self,
+        inputs_embeds: torch.Tensor,
+        attention_mask: torch.Tensor,
+        token_type_ids: torch.Tensor,
+        region_features: torch.Tensor,
+        region_token_type_ids: torch.Tensor,
+        image_text_alignment: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """
+        Embeds the sequence, shape (B, N, D).
+
+        Args:
+            inputs_embeds (`torch.Tensor` of shape `(B, T, D)`): word embeddings.
+            attention_mask (`torch.Tensor` of shape `(B, T)`): 1 for text, 0 for padding.
+            token_type_ids (`torch.LongTensor` of shape `(B, T)`): types of the text.
+            region_features (`torch.Tensor` of shape `(B, R, F)`): features of the regions.
+            region_token_type_ids (`torch.LongTensor` of shape `(B, R)`): types of the regions.
+            image_text_alignment (`torch.LongTensor` of shape `(B, R, A)`, *optional*): text columns, -1 pads.
+        """
+        # A token's rank among its row's tokens, wherever the padding is.
+        position_ids = (attention_mask.long().cumsum(dim=1) - 1).clamp(min=0)
+        text = inputs_embeds + self.token_type_embeddings(token_type_ids) + self.position_embeddings(position_ids)
+        # Every region has position 0 of the regions' own table.
+        regions = self.visual_projection(region_features.to(self.visual_projection.weight.dtype))
+        regions = regions + self.visual_token_type_embeddings(region_token_type_ids)
+        regions = regions + self.visual_position_embeddings(torch.zeros_like(region_token_type_ids))
+        if image_text_alignment is not None:
+            regions = regions + self.mean_positions(image_text_alignment, position_ids)
+        return self.dropout(self.LayerNorm(torch.cat([text, regions], dim=1)))
+
+    def mean_positions(self, image_text_alignment: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
+        """Mean position embedding of the words aligned with each region, zeros for none: (B, R, D)."""
+        aligned = image_text_alignment >= 0  # (B, R, A)
+        columns = image_text_alignment.clamp(min=0).flatten(1)
+        places = position_ids.gather(1, columns).view_as(image_text_alignment)
+        total = (self.position_embeddings(places) * aligned[..., None]).sum(dim=2)
+        return total / aligned.sum(dim=2).clamp(min=1)[..., None]
+
+
+class VisualBERTPhraseSelfAttention(nn.Module):
+    """Scores regions for phrases by a further self-attention's weights, averaged over its heads (appendix B.4)."""
+
+    def __init__(self, config: VisualBERTConfig):
+        super().__init__()
+        self.num_heads = config.num_attention_heads
+        self.query = nn.Linear(config.hidden_size, config.hidden_size)
+        self.key = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, phrase_states: torch.Tensor, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Log of the mean weight of phrases (B, P, D) on the columns (B, N, D) that `mask` (B, N) has: (B, P, N)."""
+        query, key = (
+            layer(inputs).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            for layer, inputs in ((self.query, phrase_states), (self.key, states))
+        )  # (B, H, P or N, d)
+        scores = (query @ key.transpose(2, 3)).float() * query.shape[-1] ** -0.5
+        scores = scores.masked_fill(~mask[:, None, None], NO_CANDIDATE).log_softmax(dim=-1)
+        return scores.exp().mean(dim=1).clamp(min=torch.finfo(torch.float32).tiny).log()
+
+
+@auto_docstring
+class VisualBERTPreTrainedModel(PreTrainedModel):
+    config: VisualBERTConfig
+    base_model_prefix = "visual_bert"
+    input_modalities = ["image", "text"]
+    supports_gradient_checkpointing = True
+    _supports_flash_attn = True
+    _supports_sdpa = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+    _no_split_modules = ["VisualBERTEmbeddings", "BertLayer"]
+    _can_record_outputs = {"hidden_states": BertLayer, "attentions": BertSelfAttention}
+    # The losses are plain means over the batch at hand.
+    accepts_loss_kwargs = False
+
+    @torch.no_grad()
+    def _init_weights(self, module):
+        """Initialize the weights"""
+        super()._init_weights(module)
+        if isinstance(module, VisualBertLMPredictionHead):
+            init.zeros_(module.bias)
+        elif isinstance(module, VisualBERTEmbeddings):
+            init.copy_(module.position_ids, torch.arange(module.position_ids.shape[-1]).expand((1, -1)))
+            # CODEPATH: True in all public checkpoints, whose weights replace these.
+            if self.config.special_visual_initialize:
+                init.copy_(module.visual_token_type_embeddings.weight, module.token_type_embeddings.weight)
+                init.copy_(module.visual_position_embeddings.weight, module.position_embeddings.weight)
+
+    @classmethod
+    def from_bert(cls, pretrained_model_name_or_path: str, **config_overrides) -> "VisualBERTPreTrainedModel":
+        """
+        Initialises a model from a BERT checkpoint: words, positions, token types (those of the regions as copies,
+        unless `special_visual_initialize=False`), encoder, pooler and the heads of pre-training. The rest is random.
+
+        Args:
+            pretrained_model_name_or_path (`str`): directory or Hub id of a BERT checkpoint.
+            config_overrides: fields of [`VisualBERTConfig`] other than those that BERT decides.
+
+        Raises:
+            ValueError: when the checkpoint is not of the BERT family, or an override is no field or BERT's to decide.
+        """
+        name = pretrained_model_name_or_path
+        fields = read_bert_config(name)
+        check_overrides(VisualBERTConfig, config_overrides, fields, name)
+        model = cls(VisualBERTConfig(**{**fields, **config_overrides}))
+        model._copy_bert_weights(name)
+        return model
+
+    @torch.no_grad()
+    def _copy_bert_weights(self, name: str) -> None:
+        loaded: Any = BertForPreTraining.from_pretrained(name, output_loading_info=True)
+        bert, info = loaded
+        weights = self.state_dict()
+        prefix = "" if isinstance(self, VisualBERTModel) else f"{self.base_model_prefix}."
+        for key, value in bert.state_dict().items():
+            target = prefix + key.removeprefix("bert.") if key.startswith("bert.") else key
+            if key in info["missing_keys"] or target not in weights:
+                continue
+            # BERT's class 0 is "belongs"; VisualBERT's is 1.
+            value = value.flip(0) if "seq_relationship" in key else value
+            weights[target][: value.shape[0]].copy_(value)
+        # CODEPATH: True in all public checkpoints, which started from BERT this way.
+        if self.config.special_visual_initialize:
+            for part in ("token_type", "position"):
+                target = f"{prefix}embeddings.visual_{part}_embeddings.weight"
+                weights[target].copy_(weights[f"{prefix}embeddings.{part}_embeddings.weight"])
+        self.tie_weights()
+
+
+def _leave_untrained(*modules: nn.Module | None) -> None:
+    """Freezes what a class only carries so that checkpoints keep their names: no loss of it reaches these weights."""
+    for module in modules:
+        if module is not None:
+            module.requires_grad_(False)
+
+
+@auto_docstring(
+    custom_intro="""
+    The VisualBERT encoder: one stream of words and image regions, without heads.
+    """
+)
+class VisualBERTModel(VisualBERTPreTrainedModel):
+    def __init__(self, config: VisualBERTConfig, add_pooling_layer: bool = True):
+        r"""
+        add_pooling_layer (`bool`, *optional*, defaults to `True`):
+            Whether to add a pooler.
+        """
+        super().__init__(config)
+        self.embeddings = VisualBERTEmbeddings(config)
+        self.encoder = UnpaddedEncoder(config)
+        self.pooler = BertPooler(config) if add_pooling_layer else None
+        # CODEPATH: off in all public checkpoints; the paper's model without early fusion has it.
+        self.additional_layer = BertLayer(config) if config.bypass_transformer else None
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.embeddings.word_embeddings
+
+    def set_input_embeddings(self, value: nn.Module):
+        self.embeddings.word_embeddings = value  # type: ignore[assignment]
+
+    @merge_with_config_defaults
+    @capture_outputs
+    @auto_docstring(custom_args=_REGION_ARGS)
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        region_token_type_ids: torch.Tensor | None = None,
+        image_text_alignment: torch.Tensor | None = None,
+        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | VisualBERTModelOutput:
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("Give exactly one of input_ids and inputs_embeds.")
+        if inputs_embeds is None:
+            inputs_embeds = self.embeddings.word_embeddings(input_ids)
+        batch_size, text_length = inputs_embeds.shape[:2]
+        self._check_text(batch_size, text_length, attention_mask, token_type_ids)
+        self._check_regions(batch_size, region_features, region_boxes, region_attention_mask, kwargs)
+        if grounding_queries is not None and self.additional_layer is not None:
+            raise ValueError(
+                "grounding_queries are given, but with config.bypass_transformer the layers see text alone: there is "
+                "no attention to regions in them."
+            )
+        attention_kwargs: dict[str, Any] = {k: v for k, v in kwargs.items() if k not in _UNREAD_INPUTS}
+
+        if region_features is None:
+            region_features = inputs_embeds.new_zeros(batch_size, 0, self.config.visual_embedding_dim)
+            region_attention_mask, region_token_type_ids, image_text_alignment = None, None, None
+        num_regions = region_features.shape[1]
+        if image_text_alignment is not None:
+            _check_alignment(image_text_alignment, (batch_size, num_regions), text_length)
+        check_shape("region_token_type_ids", region_token_type_ids, (batch_size, num_regions))
+        ones = torch.ones(batch_size, text_length + num_regions, device=inputs_embeds.device, dtype=torch.bool)
+        text_mask = ones[:, :text_length] if attention_mask is None else attention_mask.bool()
+        region_mask = ones[:, text_length:] if region_attention_mask is None else region_attention_mask.bool()
+        embedding_output = self.embeddings(
+            inputs_embeds=inputs_embeds,
+            attention_mask=text_mask,
+            token_type_ids=torch.zeros_like(text_mask, dtype=torch.long) if token_type_ids is None else token_type_ids,
+            region_features=region_features,
+            region_token_type_ids=(
+                torch.zeros_like(region_mask, dtype=torch.long)
+                if region_token_type_ids is None
+                else region_token_type_ids
+            ),
+            image_text_alignment=image_text_alignment,
+        )
+        if grounding_queries is not None:
+            attention_kwargs["attention_queries"] = locate_queries(grounding_queries, text_length)
+        columns = torch.cat([text_mask, region_mask], dim=1)
+        if self.additional_layer is None:
+            sequence_output = self._encode(embedding_output, columns, **attention_kwargs)
+        else:
+            text_states = self._encode(embedding_output[:, :text_length], text_mask, **attention_kwargs)
+            states = torch.cat([text_states, embedding_output[:, text_length:]], dim=1)
+            mask = create_bidirectional_mask(config=self.config, inputs_embeds=states, attention_mask=columns)
+            sequence_output = self.additional_layer(states, mask, **attention_kwargs)
+        text_output, region_output = sequence_output.split([text_length, num_regions], dim=1)
+        pooled_output = None
+        if self.pooler is not None:
+            pooled_output = self.pooler(get_first_state(text_output, text_mask)[:, None])
+
+        return VisualBERTModelOutput(
+            last_hidden_state=sequence_output,
+            pooler_output=pooled_output,
+            text_hidden_state=text_output,
+            region_hidden_state=region_output,
+        )
+
+    def _encode(self, embeddings: torch.Tensor, columns: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+        """The encoder's states of the columns that `columns` (B, N) has."""
+        mask = create_bidirectional_mask(config=self.config, inputs_embeds=embeddings, attention_mask=columns)
+        # Hidden states are recorded as the layers see them, so they are computed padded.
+        recorded = kwargs.get("output_hidden_states", self.config.output_hidden_states)
+        packing = find_packing(columns, self.config.unpad and not recorded)
+        return self.encoder(embeddings, attention_mask=mask, packing=packing, **kwargs).last_hidden_state
+
+    def _check_text(self, batch_size: int, text_length: int, attention_mask, token_type_ids) -> None:
+        if text_length > self.config.max_text_length:
+            raise ValueError(
+                f"The text is {text_length} tokens long, the longest this model takes is "
+                f"{self.config.max_text_length} (max_position_embeddings). Truncate it in the processor or tokenizer."
+            )
+        check_shape("attention_mask", attention_mask, (batch_size, text_length))
+        check_shape("token_type_ids", token_type_ids, (batch_size, text_length))
+
+    def _check_regions(
+        self, batch_size: int, region_features, region_boxes, region_attention_mask, kwargs: Any
+    ) -> None:
+        if kwargs.get("pixel_values") is not None:
+            raise ValueError("pixel_values are given, but a VisualBERT has no pixel network: give region_features.")
+        if region_features is None:
+            for name, value in {"region_boxes": region_boxes, "region_attention_mask": region_attention_mask}.items():
+                if value is not None and value.numel() > 0:
+                    raise ValueError(f"{name} are given without region_features.")
+            return
+        width = self.config.visual_embedding_dim
+        note = f"; this model's visual_embedding_dim is {width}"
+        check_shape("region_features", region_features, (batch_size, "num_regions", width), note)
+        check_shape("region_boxes", region_boxes, (batch_size, region_features.shape[1], 4))
+        check_shape("region_attention_mask", region_attention_mask, (batch_size, region_features.shape[1]))
+
+
+def _check_alignment(image_text_alignment: torch.Tensor, shape: tuple[int, int], text_length: int) -> None:
+    check_shape("image_text_alignment", image_text_alignment, (*shape, "num_words"))
+    if not torch.compiler.is_compiling() and (image_text_alignment >= text_length).any():
+        raise ValueError(
+            f"image_text_alignment names column {int(image_text_alignment.max())} of a text of {text_length} tokens; "
+            "expected text columns, -1 for padding."
+        )
+
+
+@auto_docstring(
+    custom_intro="""
+    VisualBERT with the heads of its pre-training: masked words, and whether the second of two captions belongs to the
+    image.
+    """
+)
+class VisualBERTForPreTraining(VisualBERTPreTrainedModel):
+    _tied_weights_keys = {
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+        "cls.predictions.decoder.weight": "visual_bert.embeddings.word_embeddings.weight",
+    }
+
+    def __init__(self, config: VisualBERTConfig):
+        super().__init__(config)
+        self.visual_bert = VisualBERTModel(config)
+        self.cls = VisualBertPreTrainingHeads(config)
+        self.post_init()
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.cls.predictions.decoder
+
+    def set_output_embeddings(self, new_embeddings: nn.Linear):
+        self.cls.predictions.decoder = new_embeddings
+        self.cls.predictions.bias = new_embeddings.bias
+
+    @can_return_tuple
+    @auto_docstring(
+        custom_args=_REGION_ARGS
+        + r"""
+        labels (`torch.LongTensor` of shape `(batch_size, text_length)`, *optional*):
+            Vocabulary indices of the masked words, -100 elsewhere.
+        relationship_labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
+            1 when the second caption belongs to the image, 0 when it is of another, -100 to leave a row out.
+        """
+    )
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        region_token_type_ids: torch.Tensor | None = None,
+        image_text_alignment: torch.Tensor | None = None,
+        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        labels: torch.Tensor | None = None,
+        relationship_labels: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | VisualBERTForPreTrainingOutput:
+        outputs = self.visual_bert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            region_features=region_features,
+            region_boxes=region_boxes,
+            region_attention_mask=region_attention_mask,
+            inputs_embeds=inputs_embeds,
+            region_token_type_ids=region_token_type_ids,
+            image_text_alignment=image_text_alignment,
+            grounding_queries=grounding_queries,
+            return_dict=True,
+            **kwargs,
+        )
+        packed_text = find_packing(attention_mask, self.config.unpad)
+        mlm_logits = apply_packed(self.cls.predictions, packed_text, outputs.text_hidden_state)
+        relationship_logits = self.cls.seq_relationship(outputs.pooler_output)
+
+        check_shape("labels", labels, mlm_logits.shape[:2])
+        check_shape("relationship_labels", relationship_labels, mlm_logits.shape[:1])
+        losses = []
+        if labels is not None:
+            losses.append(mean_cross_entropy(mlm_logits, labels))
+        if relationship_labels is not None:
+            losses.append(mean_cross_entropy(relationship_logits, relationship_labels))
+
+        return VisualBERTForPreTrainingOutput(
+            loss=torch.stack(losses).sum() if losses else None,
+            mlm_logits=mlm_logits,
+            relationship_logits=relationship_logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+@auto_docstring(
+    custom_intro="""
+    VisualBERT for visually grounded paraphrases: which caption belongs to the image, how phrase pairs relate and,
+    optionally, which region each phrase names.
+    """
+)
+class VisualBERTForVGP(VGPHeads, VisualBERTPreTrainedModel):
+    def __init__(self, config: VisualBERTConfig):
+        super().__init__(config)
+        self.visual_bert = VisualBERTModel(config)
+        self.make_vgp_heads()
+        # CODEPATH: "pooled" is what the public VGP code trains, "cls" the paper's equation 1.
+        if config.identification_pooling != "pooled":
+            _leave_untrained(self.visual_bert.pooler)
+        self.post_init()
+
+    @can_return_tuple
+    @auto_docstring(
+        custom_args=_REGION_ARGS
+        + r"""
+        phrase_mask (`torch.BoolTensor` of shape `(batch_size, num_phrases, text_length)`, *optional*):
+            The tokens of each phrase; no token for padding.
+        phrase_pairs (`torch.LongTensor` of shape `(batch_size, num_pairs, 2)`, *optional*):
+            Pairs of phrase indices, the first caption's phrase first; -1 pads.
+        phrase_regions (`torch.BoolTensor` of shape `(batch_size, num_phrases, num_regions)`, *optional*):
+            The regions of each phrase. A target of attention supervision, not read here.
+        identification_labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
+            0 both captions match, 1 the first, 2 the second, -100 to leave a row out (VGP paper, equation 1).
+        vgp_labels (`torch.LongTensor` of shape `(batch_size, num_pairs)`, *optional*):
+            Semantic classes of the phrase pairs, -100 to leave one out (VGP paper, equation 4).
+        """
+    )
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        region_token_type_ids: torch.Tensor | None = None,
+        image_text_alignment: torch.Tensor | None = None,
+        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        phrase_mask: torch.Tensor | None = None,
+        phrase_pairs: torch.Tensor | None = None,
+        phrase_regions: torch.Tensor | None = None,
+        identification_labels: torch.Tensor | None = None,
+        vgp_labels: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | VisualBERTForVGPOutput:
+        outputs = self.visual_bert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            region_features=region_features,
+            region_boxes=region_boxes,
+            region_attention_mask=region_attention_mask,
+            inputs_embeds=inputs_embeds,
+            region_token_type_ids=region_token_type_ids,
+            image_text_alignment=image_text_alignment,
+            grounding_queries=grounding_queries,
+            return_dict=True,
+            **kwargs,
+        )
+        heads = self.score_vgp(outputs, attention_mask, phrase_mask, phrase_pairs, identification_labels, vgp_labels)
+        return VisualBERTForVGPOutput(**heads)
+
+
+@auto_docstring(
+    custom_intro="""
+    VisualBERT for referring expressions: which region the text names.
+    """
+)
+class VisualBERTForReferringExpression(VisualBERTPreTrainedModel):
+    def __init__(self, config: VisualBERTConfig):
+        super().__init__(config)
+        self.visual_bert = VisualBERTModel(config)
+        self.referring_head = ReferringHead(config)
+        _leave_untrained(self.visual_bert.pooler)
+        self.post_init()
+
+    @can_return_tuple
+    @auto_docstring(
+        custom_args=_REGION_ARGS
+        + r"""
+        region_targets (`torch.FloatTensor` of shape `(batch_size, num_regions)`, *optional*):
+            How right each region is, in [0, 1]: 1 where it overlaps the named one by more than half. Negative values,
+            and padded regions, are left out.
+        """
+    )
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        region_token_type_ids: torch.Tensor | None = None,
+        image_text_alignment: torch.Tensor | None = None,
+        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        region_targets: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | VisualBERTTaskOutput:
+        outputs = self.visual_bert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            region_features=region_features,
+            region_boxes=region_boxes,
+            region_attention_mask=region_attention_mask,
+            inputs_embeds=inputs_embeds,
+            region_token_type_ids=region_token_type_ids,
+            image_text_alignment=image_text_alignment,
+            grounding_queries=grounding_queries,
+            return_dict=True,
+            **kwargs,
+        )
+        packed_regions = find_packing(region_attention_mask, self.config.unpad)
+        logits = apply_packed(self.referring_head, packed_regions, outputs.region_hidden_state).squeeze(-1)
+        padded = None if region_attention_mask is None else ~region_attention_mask.bool()
+        loss = None
+        if region_targets is not None:
+            check_shape("region_targets", region_targets, logits.shape)
+            targets = region_targets.float()
+            loss = mean_region_loss(logits, targets if padded is None else targets.masked_fill(padded, -100.0))
+        if padded is not None:
+            logits = logits.masked_fill(padded, NO_CANDIDATE)
+
+        return VisualBERTTaskOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+@auto_docstring(
+    custom_intro="""
+    VisualBERT for visual question answering: scores the answers of `config.answers` from the state at the `[MASK]`
+    that stands for the answer.
+    """
+)
+class VisualBERTForVisualQuestionAnswering(VisualBERTPreTrainedModel):
+    def __init__(self, config: VisualBERTConfig):
+        super().__init__(config)
+        self.visual_bert = VisualBERTModel(config)
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.cls = nn.Linear(config.hidden_size, len(config.answers))
+        _leave_untrained(self.visual_bert.pooler)
+        self.post_init()
+
+    @can_return_tuple
+    @auto_docstring(
+        custom_args=_REGION_ARGS
+        + r"""
+        answer_positions (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
+            The text column of each row's `[MASK]`, in the place of the answer; the last but one token of each row when
+            not given (public code).
+        labels (`torch.FloatTensor` of shape `(batch_size, num_labels)`, *optional*):
+            How right each answer is, in [0, 1].
+        """
+    )
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        region_token_type_ids: torch.Tensor | None = None,
+        image_text_alignment: torch.Tensor | None = None,
+        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        answer_positions: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | VisualBERTTaskOutput:
+        outputs = self.visual_bert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            region_features=region_features,
+            region_boxes=region_boxes,
+            region_attention_mask=region_attention_mask,
+            inputs_embeds=inputs_embeds,
+            region_token_type_ids=region_token_type_ids,
+            image_text_alignment=image_text_alignment,
+            grounding_queries=grounding_queries,
+            return_dict=True,
+            **kwargs,
+        )
+        text_states = outputs.text_hidden_state
+        if answer_positions is None:
+            answer_positions = _find_last_but_one(text_states, attention_mask)
+        check_shape("answer_positions", answer_positions, text_states.shape[:1])
+        index = answer_positions[:, None, None].expand(-1, 1, text_states.shape[-1])
+        logits = self.cls(self.dropout(text_states.gather(1, index)[:, 0]))
+        loss = None
+        if labels is not None:
+            check_shape("labels", labels, logits.shape)
+            loss = mean_answer_loss(logits, labels, self.config.vqa_loss)
+
+        return VisualBERTTaskOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+def _find_last_but_one(text_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+    """The column (B,) of each row's last but one token, in front of `[SEP]`."""
+    batch_size, text_length = text_states.shape[:2]
+    if attention_mask is None:
+        return torch.full((batch_size,), text_length - 2, device=text_states.device)
+    columns = torch.arange(text_length, device=text_states.device)
+    last = torch.where(attention_mask.bool(), columns, 0).amax(dim=1)
+    return (last - 1).clamp(min=0)
+
+
+@auto_docstring(
+    custom_intro="""
+    VisualBERT for multiple choice, as in visual commonsense reasoning: scores each choice from the pooled state of
+    question and choice.
+    """
+)
+class VisualBERTForMultipleChoice(VisualBERTPreTrainedModel):
+    def __init__(self, config: VisualBERTConfig):
+        super().__init__(config)
+        self.visual_bert = VisualBERTModel(config)
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.cls = nn.Linear(config.hidden_size, 1)
+        self.post_init()
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        region_token_type_ids: torch.Tensor | None = None,
+        image_text_alignment: torch.Tensor | None = None,
+        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        labels: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | VisualBERTTaskOutput:
+        r"""
+        input_ids (`torch.LongTensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
+            Tokens of question and choice.
+        attention_mask (`torch.Tensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
+            1 for tokens, 0 for padding.
+        token_type_ids (`torch.LongTensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
+            Types of the tokens: 0 the question, 1 the choice.
+        region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_embedding_dim)`, *optional*):
+            Features of the image regions, which all choices share. All inputs of regions may also have a dimension
+            `num_choices` after the first. Without them the input is text alone.
+        region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
+            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1]. Not read.
+        region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
+            1 for regions, 0 for padding. Rows without any region are text alone.
+        inputs_embeds (`torch.FloatTensor` of shape `(batch_size, num_choices, text_length, hidden_size)`, *optional*):
+            Word embeddings instead of `input_ids`.
+        region_token_type_ids (`torch.LongTensor` of shape `(batch_size, num_regions)`, *optional*):
+            Token types of the regions, 0 by default.
+        image_text_alignment (`torch.LongTensor`, *optional*):
+            `(batch_size, num_choices, num_regions, num_words)`: the text columns of the words that name each region,
+            -1 pads.
+        grounding_queries (`dict`, *optional*):
+            Index pairs whose attention is to be reported, see [`VisualBERTModel`]; one row a choice, the choices of an
+            item one after the other, or with a dimension `num_choices` after the first.
+        labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
+            Index of the right choice, -100 to leave an item out.
+        """
+        check_shape("input_ids", input_ids, ("batch_size", "num_choices", "text_length"))
+        check_shape("inputs_embeds", inputs_embeds, ("batch_size", "num_choices", "text_length", "hidden_size"))
+        given = input_ids if inputs_embeds is None else inputs_embeds
+        if given is None:
+            raise ValueError("Give exactly one of input_ids and inputs_embeds.")
+        batch_size, num_choices = given.shape[:2]
+        outputs = self.visual_bert(
+            flatten_choices("input_ids", input_ids, given),
+            attention_mask=flatten_choices("attention_mask", attention_mask, given),
+            token_type_ids=flatten_choices("token_type_ids", token_type_ids, given),
+            region_features=repeat_for_choices(region_features, 3, num_choices),
+            region_boxes=repeat_for_choices(region_boxes, 3, num_choices),
+            region_attention_mask=repeat_for_choices(region_attention_mask, 2, num_choices),
+            inputs_embeds=flatten_choices("inputs_embeds", inputs_embeds, given),
+            region_token_type_ids=repeat_for_choices(region_token_type_ids, 2, num_choices),
+            image_text_alignment=repeat_for_choices(image_text_alignment, 3, num_choices),
+            grounding_queries=flatten_queries(grounding_queries),
+            return_dict=True,
+            **kwargs,
+        )
+        logits = self.cls(self.dropout(outputs.pooler_output)).view(batch_size, num_choices)
+        loss = None
+        if labels is not None:
+            check_shape("labels", labels, (batch_size,))
+            loss = mean_choice_loss(logits, labels, self.config.choice_loss)
+
+        return VisualBERTTaskOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+@auto_docstring(
+    custom_intro="""
+    VisualBERT for reasoning over two images (NLVR2): whether the text is true of them. The regions of the second image
+    follow those of the first, with token type 1.
+    """
+)
+class VisualBERTForVisualReasoning(VisualBERTPreTrainedModel):
+    def __init__(self, config: VisualBERTConfig):
+        super().__init__(config)
+        self.visual_bert = VisualBERTModel(config)
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.cls = nn.Linear(config.hidden_size, len(config.answers))
+        self.post_init()
+
+    @can_return_tuple
+    @auto_docstring(
+        custom_args=_REGION_ARGS
+        + r"""
+        labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
+            1 when the text is true, 0 when not, -100 to leave a row out.
+        """
+    )
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        region_token_type_ids: torch.Tensor | None = None,
+        image_text_alignment: torch.Tensor | None = None,
+        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        labels: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | VisualBERTTaskOutput:
+        outputs = self.visual_bert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            region_features=region_features,
+            region_boxes=region_boxes,
+            region_attention_mask=region_attention_mask,
+            inputs_embeds=inputs_embeds,
+            region_token_type_ids=region_token_type_ids,
+            image_text_alignment=image_text_alignment,
+            grounding_queries=grounding_queries,
+            return_dict=True,
+            **kwargs,
+        )
+        logits = self.cls(self.dropout(outputs.pooler_output))
+        loss = None
+        if labels is not None:
+            check_shape("labels", labels, logits.shape[:1])
+            loss = mean_cross_entropy(logits, labels)
+
+        return VisualBERTTaskOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+@auto_docstring(
+    custom_intro="""
+    VisualBERT for phrase grounding (Flickr30K Entities): scores the regions for each phrase, from the state of the
+    phrase's last token.
+    """
+)
+class VisualBERTForPhraseGrounding(VisualBERTPreTrainedModel):
+    _tied_weights_keys = {
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+        "cls.predictions.decoder.weight": "visual_bert.embeddings.word_embeddings.weight",
+    }
+
+    def __init__(self, config: VisualBERTConfig):
+        super().__init__(config)
+        self.visual_bert = VisualBERTModel(config)
+        self.cls = VisualBertPreTrainingHeads(config)
+        _leave_untrained(self.visual_bert.pooler, self.cls)
+        self.attention: Any
+        # CODEPATH: public checkpoints have the single head; the other is what the paper describes.
+        if config.phrase_scorer == "single_head":
+            self.attention = VisualBertRegionToPhraseAttention(config)
+            _leave_untrained(self.attention.value)
+        else:
+            self.attention = VisualBERTPhraseSelfAttention(config)
+        self.post_init()
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.cls.predictions.decoder
+
+    def set_output_embeddings(self, new_embeddings: nn.Linear):
+        self.cls.predictions.decoder = new_embeddings
+        self.cls.predictions.bias = new_embeddings.bias
+
+    @can_return_tuple
+    @auto_docstring(
+        custom_args=_REGION_ARGS
+        + r"""
+        phrase_mask (`torch.BoolTensor` of shape `(batch_size, num_phrases, text_length)`):
+            The tokens of each phrase; no token for padding.
+        phrase_regions (`torch.BoolTensor` of shape `(batch_size, num_phrases, num_regions)`, *optional*):
+            The right regions of each phrase; phrases without any are left out of the loss, which is the divergence
+            from a uniform choice among them, summed over the phrases and averaged over the rows (public code).
+        """
+    )
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        region_token_type_ids: torch.Tensor | None = None,
+        image_text_alignment: torch.Tensor | None = None,
+        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        phrase_mask: torch.Tensor | None = None,
+        phrase_regions: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | VisualBERTTaskOutput:
+        outputs = self.visual_bert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            region_features=region_features,
+            region_boxes=region_boxes,
+            region_attention_mask=region_attention_mask,
+            inputs_embeds=inputs_embeds,
+            region_token_type_ids=region_token_type_ids,
+            image_text_alignment=image_text_alignment,
+            grounding_queries=grounding_queries,
+            return_dict=True,
+            **kwargs,
+        )
+        text_states = outputs.text_hidden_state
+        if phrase_mask is None:
+            raise ValueError("phrase_mask is missing: the tokens of each phrase, as a processor gives.")
+        check_shape("phrase_mask", phrase_mask, (text_states.shape[0], "num_phrases", text_states.shape[1]))
+        logits = self._score_regions(outputs, phrase_mask.bool(), attention_mask, region_attention_mask)
+        loss = None
+        if phrase_regions is not None:
+            check_shape("phrase_regions", phrase_regions, logits.shape)
+            loss = sum_grounding_divergence(logits, phrase_regions) / len(logits)
+
+        return VisualBERTTaskOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+    def _score_regions(self, outputs: Any, phrase_mask: torch.Tensor, attention_mask, region_mask) -> torch.Tensor:
+        """Scores (B, P, R) of the regions for the phrases of `phrase_mask` (B, P, T)."""
+        text_states, region_states = outputs.text_hidden_state, outputs.region_hidden_state
+        columns = torch.arange(phrase_mask.shape[2], device=phrase_mask.device)
+        last = torch.where(phrase_mask, columns, 0).amax(dim=2)  # (B, P)
+        phrase_states = text_states.gather(1, last[..., None].expand(-1, -1, text_states.shape[-1]))
+        text_mask, region_mask = (
+            torch.ones_like(states[..., 0], dtype=torch.bool) if mask is None else mask.bool()
+            for states, mask in ((text_states, attention_mask), (region_states, region_mask))
+        )
+        # CODEPATH: as above.
+        if self.config.phrase_scorer == "single_head":
+            logits = self.attention(phrase_states, region_states, region_mask)
+        else:
+            mask = torch.cat([text_mask, region_mask], dim=1)
+            logits = self.attention(phrase_states, outputs.last_hidden_state, mask)[..., text_mask.shape[1] :]
+        return logits.masked_fill(~region_mask[:, None], NO_CANDIDATE)
+
+
+VisualBERTModel.register_for_auto_class("AutoModel")
+VisualBERTForMultipleChoice.register_for_auto_class("AutoModelForMultipleChoice")
+VisualBERTForPreTraining.register_for_auto_class("AutoModelForPreTraining")
+VisualBERTForVisualQuestionAnswering.register_for_auto_class("AutoModelForVisualQuestionAnswering")
+# A task class without an Auto class; under its own name its code is saved and config.auto_map finds it.
+VisualBERTForPhraseGrounding._auto_class = "VisualBERTForPhraseGrounding"
+VisualBERTForReferringExpression._auto_class = "VisualBERTForReferringExpression"
+VisualBERTForVGP._auto_class = "VisualBERTForVGP"
+VisualBERTForVisualReasoning._auto_class = "VisualBERTForVisualReasoning"
+
+__all__ = [
+    "OLDEST_TRANSFORMERS",
+    "VisualBERTForMultipleChoice",
+    "VisualBERTForPhraseGrounding",
+    "VisualBERTForPreTraining",
+    "VisualBERTForReferringExpression",
+    "VisualBERTForVGP",
+    "VisualBERTForVisualQuestionAnswering",
+    "VisualBERTForVisualReasoning",
+    "VisualBERTModel",
+    "VisualBERTPreTrainedModel",
+]

@@ -1,0 +1,185 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Heads that the model families share.
+
+Shape letters: B batch, T text, R regions, P phrases, K phrase pairs, D hidden.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.activations import ACT2FN
+
+from .sequence_inputs import get_first_state
+from .task_losses import mean_cross_entropy
+
+# Score of what is no candidate (VL-BERT and VisualBERT public code); float16 holds it.
+NO_CANDIDATE = -10000.0
+
+
+def pool_phrases(text_states: torch.Tensor, phrase_mask: torch.Tensor) -> torch.Tensor:
+    """
+    Max-pooling of token states over each phrase (VGP paper, equation 2).
+
+    Args:
+        text_states (`torch.Tensor` of shape `(batch_size, text_length, hidden_size)`): states of the text tokens.
+        phrase_mask (`torch.Tensor` of shape `(batch_size, num_phrases, text_length)`): the tokens of each phrase.
+
+    Returns:
+        `torch.Tensor` of shape `(batch_size, num_phrases, hidden_size)`; zeros, without gradient, for empty phrases.
+    """
+    tokens = phrase_mask.bool()[..., None]  # (B, P, T, 1)
+    lowest = torch.finfo(text_states.dtype).min
+    pooled = text_states[:, None].masked_fill(~tokens, lowest).amax(dim=2)
+    return pooled.masked_fill(~tokens.any(dim=2), 0.0)
+
+
+class ClassificationHead(nn.Module):
+    """Dropout and a linear layer, or dropout, linear, ReLU, dropout, linear when a hidden size is given."""
+
+    def __init__(self, input_size: int, hidden_size: int | None, num_labels: int, dropout: float):
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.dense = nn.Linear(input_size, hidden_size) if hidden_size is not None else None
+        self.classifier = nn.Linear(hidden_size or input_size, num_labels)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        hidden_states = self.dropout(hidden_states)
+        if self.dense is not None:
+            hidden_states = self.dropout(self.dense(hidden_states).relu())
+        return self.classifier(hidden_states)
+
+
+class GroundingHead(nn.Module):
+    """Scores every phrase with every region from [phrase, region] (VGP paper, indirect supervision)."""
+
+    def __init__(self, config: Any):
+        super().__init__()
+        input_size, hidden_size = 2 * config.hidden_size, config.grounding_hidden_size
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.dense = nn.Linear(input_size, hidden_size) if hidden_size is not None else None
+        self.classifier = nn.Linear(hidden_size or input_size, 1)
+
+    def forward(self, phrase_states: torch.Tensor, region_states: torch.Tensor) -> torch.Tensor:
+        # A linear layer on [e, x] is one on e plus one on x, so (B, P, R, 2D) is never built.
+        first = self.classifier if self.dense is None else self.dense
+        phrase_weight, region_weight = first.weight.chunk(2, dim=1)
+        phrases = nn.functional.linear(self.dropout(phrase_states), phrase_weight, first.bias)
+        regions = nn.functional.linear(self.dropout(region_states), region_weight)
+        scores = phrases[:, :, None] + regions[:, None]  # (B, P, R, 1 or hidden)
+        if self.dense is not None:
+            scores = self.classifier(self.dropout(scores.relu()))
+        return scores.squeeze(-1)
+
+
+class ReferringHead(nn.Module):
+    """Scores regions as the one that the text names: (B, R, D) -> (B, R, 1)."""
+
+    def __init__(self, config: Any):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.activation = ACT2FN[config.hidden_act]
+        self.dropout = nn.Dropout(config.referring_dropout)
+        self.classifier = nn.Linear(config.hidden_size, 1)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return self.classifier(self.dropout(self.activation(self.dense(hidden_states))))
+
+
+class VGPHeads:
+    """
+    What a model for visually grounded paraphrases has beside its encoder: which caption belongs to the image, how
+    phrase pairs relate and, optionally, which region each phrase names.
+    """
+
+    config: Any
+
+    def make_vgp_heads(self) -> None:
+        """Adds the heads that the configuration names."""
+        config = self.config
+        size, dropout = config.hidden_size, config.classifier_dropout
+        self.identification_head = ClassificationHead(
+            size, config.identification_hidden_size, config.num_identification_labels, dropout
+        )
+        self.vgp_head = ClassificationHead(4 * size, config.vgp_hidden_size, config.num_vgp_labels, dropout)
+        # CODEPATH: VGP checkpoints of indirect supervision have it, the others do not.
+        self.grounding_head = GroundingHead(config) if config.grounding_head else None
+
+    def score_vgp(
+        self,
+        outputs: Any,
+        attention_mask: torch.Tensor | None,
+        phrase_mask: torch.Tensor | None,
+        phrase_pairs: torch.Tensor | None,
+        identification_labels: torch.Tensor | None,
+        vgp_labels: torch.Tensor | None,
+    ) -> dict[str, Any]:
+        """
+        Loss, logits, hidden states and attention maps for the output of a model with these heads.
+
+        Args:
+            outputs: the encoder's output, with `text_hidden_state`, `region_hidden_state` and `pooler_output`.
+            attention_mask (`torch.Tensor` of shape `(batch_size, text_length)`, *optional*): 1 for text.
+            phrase_mask, phrase_pairs, identification_labels, vgp_labels: see the model's `forward`.
+        """
+        text_states = outputs.text_hidden_state
+        caption_state = self._get_caption_state(text_states, outputs.pooler_output, attention_mask)
+        identification_logits = self.identification_head(caption_state)
+        vgp_logits, grounding_logits = None, None
+        if phrase_mask is not None:
+            phrase_states = pool_phrases(text_states, phrase_mask)
+            if phrase_pairs is not None:
+                vgp_logits = self._classify_pairs(phrase_states, phrase_pairs)
+            if self.grounding_head is not None:
+                grounding_logits = self.grounding_head(phrase_states, outputs.region_hidden_state)
+
+        losses = []
+        if identification_labels is not None:
+            losses.append(mean_cross_entropy(identification_logits, identification_labels))
+        if vgp_labels is not None:
+            if vgp_logits is None:
+                raise ValueError("vgp_labels are given without phrase_mask and phrase_pairs.")
+            losses.append(mean_cross_entropy(vgp_logits, vgp_labels))
+        return {
+            "loss": torch.stack(losses).sum() if losses else None,
+            "identification_logits": identification_logits,
+            "vgp_logits": vgp_logits,
+            "grounding_logits": grounding_logits,
+            "hidden_states": outputs.hidden_states,
+            "attentions": outputs.attentions,
+        }
+
+    def _get_caption_state(
+        self, text_states: torch.Tensor, pooled_output: torch.Tensor, attention_mask: torch.Tensor | None
+    ) -> torch.Tensor:
+        # CODEPATH: "pooled" is what the public VGP code trains, "cls" the paper's equation 1.
+        if self.config.identification_pooling == "pooled":
+            return pooled_output
+        if attention_mask is None:
+            return text_states[:, 0]
+        return get_first_state(text_states, attention_mask.bool())
+
+    def _classify_pairs(self, phrase_states: torch.Tensor, phrase_pairs: torch.Tensor) -> torch.Tensor:
+        """Logits (B, K, C) from [e1, e2, e1 * e2, |e1 - e2|] (VGP paper, equation 3); 0 where a phrase is padded."""
+        # A row of zeros in front, for pads (-1) to point at.
+        states = nn.functional.pad(phrase_states, (0, 0, 1, 0))
+        index = (phrase_pairs + 1)[..., None].expand(-1, -1, -1, states.shape[-1])
+        first = states.gather(1, index[:, :, 0])
+        second = states.gather(1, index[:, :, 1])
+        features = torch.cat([first, second, first * second, (first - second).abs()], dim=-1)
+        return self.vgp_head(features).masked_fill((phrase_pairs < 0).any(-1, keepdim=True), 0.0)
+
+
+__all__ = ["NO_CANDIDATE", "ClassificationHead", "GroundingHead", "ReferringHead", "VGPHeads", "pool_phrases"]
