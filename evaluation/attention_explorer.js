@@ -123,7 +123,8 @@
       width: Math.max((x2 - x1) * width + 2 * outset, 0), height: Math.max((y2 - y1) * height + 2 * outset, 0) };
   }
   function buildRegion(scene, n) {
-    const group = make(scene, "g", { class: "region", "data-region": n, role: "button", tabindex: 0 });
+    const asked = example().back[0] ? { role: "button", tabindex: 0 } : {}; // else a click would show nothing
+    const group = make(scene, "g", { class: "region", "data-region": n, ...asked });
     make(group, "rect", { class: "edge", ...rectangle(n) });
     make(group, "rect", { class: "line", ...rectangle(n) });
     const choose = () => example().back[0] && show({ kind: "region", index: n });

@@ -20,11 +20,11 @@ from numpy.typing import ArrayLike
 
 from .attention_pictures import MISS
 from .figure_style import BLUE, DPI, GREY, SKY, VERMILLION, WIDTH, save
-from .head_counts import HeadCounts
+from .head_counts import ACTIVE_SHARE, HeadCounts
 
-ACTIVE = 0.2  # share of a head's attention, from which on the paper calls it active
 SPREAD = 0.6  # of the space between two layers over which the heads of one are spread, so that none hides another
 ALPHA = 0.05
+BASELINE = "most confident region"
 CHANGES = "PuOr"  # purple falls, orange rises: told apart with any colour vision, and by lightness from no change
 
 
@@ -34,7 +34,8 @@ def entity_grounding_figure(
     *,
     layers: Sequence[str] | None = None,
     intervals: ArrayLike | None = None,
-    active: float = ACTIVE,
+    active: float = ACTIVE_SHARE,
+    baseline: str = BASELINE,
     title: str = "Entity grounding: the most-attended region is gold",
 ) -> Figure:
     """Draws a point a head: its layer across, its accuracy up, with the baseline and chance (the paper's Figure 3).
@@ -45,6 +46,7 @@ def entity_grounding_figure(
         layers: the L names of the layers; by default 0 to L - 1.
         intervals: (2, L, H), lower and upper end of each accuracy in [0, 1]; drawn for the active heads.
         active: a head is active from more than this mean share of its attention on.
+        baseline: what the rule is that the grey line shows.
         title: the line above.
 
     Returns:
@@ -58,7 +60,7 @@ def entity_grounding_figure(
     _draw_heads(axes, counts, _names(counts, layers), _checked(intervals, counts), active)
     axes.set_ylabel("accuracy (%)")
     figure.suptitle(title, fontsize=11)
-    _legend(figure, active, intervals is not None, columns=3)
+    _legend(figure, active, baseline, intervals is not None, columns=3)
     return save(figure, path)
 
 
@@ -68,7 +70,8 @@ def grounding_panels_figure(
     *,
     layers: Sequence[str] | None = None,
     intervals: Mapping[str, ArrayLike] | None = None,
-    active: float = ACTIVE,
+    active: float = ACTIVE_SHARE,
+    baseline: str = BASELINE,
     title: str = "Syntactic grounding: of a relation w1 → w2, the word w2 looks at the region of w1",
 ) -> Figure:
     """Draws a panel for each relation (the paper's Figure 4), phrase type or model, all on one scale.
@@ -98,7 +101,7 @@ def grounding_panels_figure(
     for axes in panels[::across]:
         axes.set_ylabel("accuracy (%)")
     figure.suptitle(title, fontsize=11)
-    _legend(figure, active, bool(intervals), columns=5)
+    _legend(figure, active, baseline, bool(intervals), columns=5)
     return save(figure, path)
 
 
@@ -112,6 +115,7 @@ def changes_figure(
     layers: Sequence[str] | None = None,
     names: tuple[str, str] = ("before", "after"),
     most: int = 12,
+    baseline: str = BASELINE,
 ) -> Figure:
     """Draws which heads changed: the difference by layer and head, and the most changed heads before and after.
 
@@ -123,6 +127,7 @@ def changes_figure(
         layers: the L names of the layers; by default 0 to L - 1.
         names: what the two models are called.
         most: how many heads stand in the second panel.
+        baseline: what the rule is that the grey line shows.
 
     Returns:
         The figure, already saved.
@@ -138,6 +143,7 @@ def changes_figure(
     left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
     _draw_differences(left, 100 * (after.accuracy - before.accuracy), significant, labels)
     _draw_dumbbells(right, before, after, significant, labels, names, shown)
+    right.set_xlabel(f"accuracy (%); grey line: {baseline}", fontsize=8.5)
     test = "" if p is None else f"\n{significant.sum()} of {significant.size} heads significant (p < {alpha:g})"
     figure.suptitle(f"Accuracy of each head, {names[1]} against {names[0]}{test}", fontsize=11)
     return save(figure, path)
@@ -169,7 +175,7 @@ def _significant(before: HeadCounts, after: HeadCounts, p: ArrayLike | None, alp
     shape = before.accuracy.shape
     if after.accuracy.shape != shape:
         raise ValueError(f"{shape} layers and heads before, {after.accuracy.shape} after; compare one architecture")
-    if before.image_ids != after.image_ids:
+    if set(before.image_ids) != set(after.image_ids):
         raise ValueError("the two models were audited on different images; audit both on the same split")
     if p is None:
         return np.zeros(shape, dtype=bool)
@@ -240,15 +246,15 @@ def _mark_best(axes: Axes, x: np.ndarray, accuracy: np.ndarray, names: Sequence[
     )
 
 
-def _legend(figure: Figure, active: float, intervals: bool, columns: int) -> None:
+def _legend(figure: Figure, active: float, baseline: str, intervals: bool, columns: int) -> None:
     def point(size: float, **style: Any) -> Line2D:
         return Line2D([], [], ls="", marker="o", ms=size, **style)
 
     handles = [
-        point(7.5, mfc=BLUE, mec="white", label=f"active head (> {active:.0%} on regions)"),
+        point(7.5, mfc=BLUE, mec="white", label=f"active head (> {active:.0%} of attention)"),
         point(4.2, mfc=SKY, mec="none", label="other head"),
         point(9, mfc="none", mec=VERMILLION, mew=1.6, label="best active head (layer-head)"),
-        Line2D([], [], color=GREY, lw=1.6, label="most confident region"),
+        Line2D([], [], color=GREY, lw=1.6, label=baseline),
         Line2D([], [], color="black", lw=1.1, ls=(0, (2, 2)), label="chance"),
     ]
     if intervals:
@@ -296,7 +302,6 @@ def _draw_dumbbells(
     for label, sure in zip(axes.get_yticklabels(), significant.flat[order], strict=True):
         label.set_fontweight("bold" if sure else "normal")
     axes.axvline(100 * before.baseline_accuracy, color=GREY, lw=1.6, zorder=1)
-    axes.set(xlabel="accuracy (%); grey line: most confident region", ylim=(len(labels) - 0.4, -0.6))
-    axes.xaxis.label.set_fontsize(8.5)
+    axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.set_title(f"most changed heads: ○ {names[0]}, ● {names[1]}", fontsize=10)
     axes.grid(axis="x", lw=0.4, color="#dddddd", zorder=0)
