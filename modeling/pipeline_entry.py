@@ -16,7 +16,7 @@
 from typing import Any
 
 # The form in which transformers reads `custom_pipelines` of config.json.
-CUSTOM_PIPELINES = {
+CUSTOM_PIPELINES: dict[str, dict[str, Any]] = {
     "visual-grounding": {
         "impl": "pipeline_visual_grounding.VisualGroundingPipeline",
         "pt": ["AutoModel"],

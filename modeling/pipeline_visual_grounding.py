@@ -13,31 +13,28 @@
 # limitations under the License.
 """The pipeline `visual-grounding`: which region of an image each phrase of a caption attends to.
 
-It travels with every checkpoint and needs no other package than transformers: attention comes from an attention
-function of its own, which gives the asked rows over the asked columns on any model that takes `grounding_queries`.
+It travels with every checkpoint, whose processor finds the regions, and needs no other package than transformers.
 
-Shape letters: B batch, L layers, H heads, T text, R regions, P phrases, n regions of an image, d head width.
+Shape letters: B batch, L layers, H heads, T text, R regions, P phrases, n regions of an image.
 """
 
 from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 from torch.utils.data import DataLoader
-from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.image_utils import load_image
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.pipelines.base import Pipeline
 from transformers.pipelines.pt_utils import PipelineDataset, PipelineIterator
 from transformers.utils import logging
 
-from .caption_phrases import BY_WORDS, Phrase, find_phrases
+from .asked_rows import ASKED_ROWS
+from .caption_phrases import BY_WORDS, find_phrases
+from .grounding_items import GroundingItem, image_size, normalise, of_each
 from .region_feature_models import load_region_features
 
 # What the file above imports: transformers 5.4 copies only what is named here, beside this file, out of a checkpoint.
@@ -49,58 +46,7 @@ from .roi_align import roi_align as roi_align  # isort: skip
 
 logger = logging.get_logger(__name__)
 
-# The attention function that reports asked rows; no name that contains "flash", which transformers takes for a kernel.
-ASKED_ROWS = "sdpa_asked_rows"
-LOWEST_SCORE = -1e9  # its exponential is 0
-
 _INPUTS = ("image", "caption", "boxes", "features", "scores", "labels", "regions", "image_size", "phrases")
-
-
-def attend_asked_rows(
-    module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: Any = None,
-    dropout: float = 0.0,
-    scaling: float | None = None,
-    attention_queries: Sequence[tuple[torch.Tensor, torch.Tensor]] = (),
-    attention_layers: Sequence[int] | None = None,
-    output_attentions: bool | None = None,  # swallowed: SDPA warns about it
-    **kwargs: Any,
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """
-    SDPA, and the attention of asked rows normalised over the asked columns, before dropout.
-
-    Args:
-        query, key, value (`torch.Tensor` of shape `(B, H, N, d)`): as for every attention function of transformers.
-        attention_queries: pairs of rows `(B, Q)` and columns `(B, K)`, int64 positions, -1 pads; the first counts.
-        attention_layers: the layers (`module.layer_idx`) that report; all when not given.
-
-    Returns:
-        the output `(B, N, H, d)`, and `(B, H, Q, K)` float32 or, where nothing is asked, `None`.
-    """
-    output = ALL_ATTENTION_FUNCTIONS["sdpa"](
-        module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
-    )[0]
-    if not attention_queries or not (attention_layers is None or module.layer_idx in attention_layers):
-        return output, None
-    rows, columns = attention_queries[0]
-    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-    asked = [_at_positions(states, places) for states, places in ((query, rows), (key, columns))]
-    scores = (asked[0] * scaling @ asked[1].transpose(2, 3)).float()
-    return output, scores.masked_fill((columns < 0)[:, None, None], LOWEST_SCORE).softmax(-1)
-
-
-def _at_positions(states: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """(B, H, N, d) at (B, Q) -> (B, H, Q, d); pads read position 0."""
-    index = places.clamp(min=0)[:, None, :, None]
-    return states.gather(2, index.expand(-1, states.shape[1], -1, states.shape[3]))
-
-
-AttentionInterface.register(ASKED_ROWS, attend_asked_rows)
-# Without a mask function of its own a name gets no mask, and padding would be attended.
-AttentionMaskInterface.register(ASKED_ROWS, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
 
 
 def choose_layers(layers: int, heads: int, layer: int | None, head: int | None) -> list[int]:
@@ -116,32 +62,6 @@ def choose_layers(layers: int, heads: int, layer: int | None, head: int | None) 
         if value is not None and not 0 <= value < count:
             raise ValueError(f"{name} {value}: the model has the {name}s 0 to {count - 1}")
     return [layer] if layer is not None else list(range(layers // 2, layers))
-
-
-@dataclass(eq=False)
-class GroundingItem:
-    """
-    A caption, its phrases and the regions of its image; n regions.
-
-    Args:
-        caption (`str`): the text.
-        phrases (`list[Phrase]`): spans of it.
-        image (`PIL.Image.Image`, *optional*): the picture, where it is needed.
-        size (`tuple[int, int]`, *optional*): width and height in pixels; known where boxes are.
-        boxes (`np.ndarray` of shape `(n, 4)`, *optional*): `(x1, y1, x2, y2)` divided by width and height, float32.
-        features (`np.ndarray` of shape `(n, D)`, *optional*): region features.
-        scores (`list[float]`, *optional*): the detector's score of each region.
-        labels (`list[str | None]`): what the detector calls each region.
-    """
-
-    caption: str
-    phrases: list[Phrase]
-    image: Image.Image | None = None
-    size: tuple[int, int] | None = None
-    boxes: np.ndarray | None = None
-    features: np.ndarray | None = None
-    scores: list[float] | None = None
-    labels: Sequence[str | None] = ()
 
 
 class VisualGroundingPipeline(Pipeline):
@@ -163,11 +83,13 @@ class VisualGroundingPipeline(Pipeline):
     `layer`, `head`, `top_k` and `threshold` may be given to a call too.
     """
 
-    _load_processor = True
-    _load_tokenizer = False
-    _load_image_processor = False
-    _load_feature_extractor = False
-    _load_video_processor = False
+    model: Any
+    processor: Any
+    _load_processor: Any = True
+    _load_tokenizer: Any = False
+    _load_image_processor: Any = False
+    _load_feature_extractor: Any = False
+    _load_video_processor: Any = False
 
     def __init__(
         self,
@@ -213,7 +135,9 @@ class VisualGroundingPipeline(Pipeline):
                 "training used"
             )
 
-    def __call__(self, inputs: Any, caption: str | None = None, **kwargs: Any) -> Any:
+    def __call__(  # type: ignore[override]
+        self, inputs: Any, caption: str | None = None, **kwargs: Any
+    ) -> Any:
         """
         Grounds the phrases of captions.
 
@@ -256,8 +180,8 @@ class VisualGroundingPipeline(Pipeline):
         return super().__call__(inputs, **kwargs)
 
     def _sanitize_parameters(self, **parameters: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        chosen = {name: parameters.pop(name) for name in ("layer", "head") if name in parameters}
-        kept = {name: parameters.pop(name) for name in ("top_k", "threshold") if name in parameters}
+        chosen: dict[str, Any] = {name: parameters.pop(name) for name in ("layer", "head") if name in parameters}
+        kept: dict[str, Any] = {name: parameters.pop(name) for name in ("top_k", "threshold") if name in parameters}
         if parameters:
             raise TypeError(
                 f"unknown: {', '.join(sorted(parameters))}; known are layer, head, top_k, threshold, and beside a "
@@ -286,7 +210,9 @@ class VisualGroundingPipeline(Pipeline):
 
     # One caption
 
-    def preprocess(self, input_: Any, **preprocess_parameters: Any) -> dict[str, list[GroundingItem]]:
+    def preprocess(  # type: ignore[override]
+        self, input_: Any, **preprocess_parameters: Any
+    ) -> dict[str, list[GroundingItem]]:
         """The checked input as a batch of one."""
         if not isinstance(input_, Mapping):
             raise ValueError(f"found {type(input_).__name__}, expected an image with a caption, or a dictionary")
@@ -342,12 +268,12 @@ class VisualGroundingPipeline(Pipeline):
             raise ValueError("the model needs features: give those of the boxes, or the pipeline a feature_model")
         if features is None or given.get("image_size") is None:
             item.image = self._open(given.get("image"), upright=boxes is None)
-        item.size = _image_size(item.image, given.get("image_size"))
+        item.size = image_size(item.image, given.get("image_size"))
         if boxes is not None:
-            item.boxes, count = _normalise(boxes, item.size), len(boxes)
+            item.boxes, count = normalise(boxes, item.size), len(boxes)
             item.features = None if features is None else np.asarray(features, np.float32).reshape(count, -1)
-            item.scores = _of_each(given.get("scores"), count, "scores")
-            item.labels = _of_each(given.get("labels"), count, "labels") or [None] * count
+            item.scores = of_each(given.get("scores"), count, "scores")
+            item.labels = of_each(given.get("labels"), count, "labels") or [None] * count
 
     def _open(self, image: Any, upright: bool) -> Image.Image | None:
         if isinstance(image, str) and image.startswith(("http://", "https://")):
@@ -359,7 +285,7 @@ class VisualGroundingPipeline(Pipeline):
 
     # A batch of captions
 
-    def _forward(
+    def _forward(  # type: ignore[override]
         self, input_tensors: dict[str, list[GroundingItem]], layer: int | None = None, head: int | None = None
     ) -> dict[str, Any]:
         """The attention of each item's phrases over its regions: `weights` (P, n) float32."""
@@ -398,9 +324,9 @@ class VisualGroundingPipeline(Pipeline):
     def _find_features(self, items: Sequence[GroundingItem]) -> None:
         """Features of known boxes. Boxes without area are left out, so the labels here are the boxes' places."""
         ids = [str(index) for index in range(len(items))]
-        counts = [len(_boxes(item)) for item in items]
+        counts = [len(item.known_boxes) for item in items]
         records = {
-            key: {"boxes": _pixels(item), "labels": [str(place) for place in range(count)]}
+            key: {"boxes": item.pixels, "labels": [str(place) for place in range(count)]}
             for key, item, count in zip(ids, items, counts, strict=True)
         }
         extractor = self._make_extractor(records, max_regions=max(100, *counts))
@@ -421,11 +347,11 @@ class VisualGroundingPipeline(Pipeline):
             else {"region_features": [item.features for item in items]}
         )
         limit = self.processor.max_regions
-        self.processor.max_regions = max(limit, *(len(_boxes(item)) for item in items))
+        self.processor.max_regions = max(limit, *(len(item.known_boxes) for item in items))
         try:
             batch = self.processor(
                 [item.caption for item in items],
-                region_boxes=[_boxes(item) for item in items],
+                region_boxes=[item.known_boxes for item in items],
                 phrases=phrases,
                 **visual,
             )
@@ -456,14 +382,14 @@ class VisualGroundingPipeline(Pipeline):
 
     # What is returned
 
-    def postprocess(
+    def postprocess(  # type: ignore[override]
         self, model_outputs: dict[str, Any], top_k: int | None = 1, threshold: float | None = None
     ) -> list[dict[str, Any]]:
         """The regions of each phrase, see `__call__`."""
         found = model_outputs["items"]
         found = found[0] if isinstance(found, list) else found
         item, weights = found["item"], found["weights"].numpy()
-        edges, corners = ("xmin", "ymin", "xmax", "ymax"), _pixels(item).tolist()
+        edges, corners = ("xmin", "ymin", "xmax", "ymax"), item.pixels.tolist()
         return [
             {
                 "text": phrase.text,
@@ -496,54 +422,4 @@ def _load_features(name: str) -> Any:
         raise ValueError(f"feature model {name}: {str(error).splitlines()[0]}") from error
 
 
-def _image_size(image: Image.Image | None, given: Any) -> tuple[int, int] | None:
-    if given is None:
-        return None if image is None else image.size
-    width, height = (int(value) for value in given)
-    if image is not None and image.size != (width, height):
-        raise ValueError(f"image_size ({width}, {height}), but the image has {image.size}")
-    return width, height
-
-
-def _normalise(boxes: Any, size: tuple[int, int] | None) -> np.ndarray:
-    """Boxes in pixels, cut at the edges of the image, divided by its size: (n, 4) float32."""
-    if size is None:
-        raise ValueError("boxes are in pixels: give the image, or image_size")
-    pixels = np.asarray(boxes, np.float32)
-    if pixels.ndim != 2 or pixels.shape[1] != 4 or not len(pixels):
-        raise ValueError(f"boxes of shape {pixels.shape}, expected (n, 4): x1, y1, x2, y2 in pixels")
-    limit = np.tile(np.asarray(size, np.float32), 2)
-    wrong = ~np.isfinite(pixels).all(1) | (pixels < -1).any(1) | (pixels > limit + 1).any(1)
-    wrong |= (pixels[:, :2] > pixels[:, 2:]).any(1)
-    if wrong.any():
-        index = int(wrong.argmax())
-        expected = f"x1 <= x2 <= {size[0]} and y1 <= y2 <= {size[1]} in pixels"
-        raise ValueError(f"box {index}: found {pixels[index].tolist()}, expected {expected}")
-    if pixels.max() <= 1 and min(size) > 2:
-        raise ValueError(f"boxes up to {pixels.max():g} look divided by the image size; give pixels")
-    return pixels.clip(0, limit) / limit
-
-
-def _of_each(values: Any, count: int, name: str) -> list[Any] | None:
-    """A plain list with one entry a region."""
-    if values is None:
-        return None
-    entries = values.tolist() if hasattr(values, "tolist") else list(values)
-    if len(entries) != count:
-        raise ValueError(f"{len(entries)} {name} of {count} boxes, expected one a box")
-    return entries
-
-
-def _boxes(item: GroundingItem) -> np.ndarray:
-    if item.boxes is None:
-        raise ValueError(f"no regions were found for the caption {item.caption!r}")
-    return item.boxes
-
-
-def _pixels(item: GroundingItem) -> np.ndarray:
-    """(n, 4) float32 in pixels."""
-    size = item.size or (item.image.size if item.image is not None else (1, 1))
-    return _boxes(item) * np.tile(np.asarray(size, np.float32), 2)
-
-
-__all__ = ["OLDEST_TRANSFORMERS", "GroundingItem", "VisualGroundingPipeline", "attend_asked_rows", "choose_layers"]
+__all__ = ["OLDEST_TRANSFORMERS", "VisualGroundingPipeline", "choose_layers"]
