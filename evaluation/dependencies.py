@@ -20,13 +20,11 @@ import numpy as np
 from .audit_examples import AuditExample, AuditPhrase
 from .audit_statistics import DRAWS, LEVEL, ratio_intervals
 from .dependency_parses import ESCAPES, ROOT, Parse, align_words
-from .head_counts import HeadCounts
+from .head_counts import ACTIVE_SHARE, HeadCounts
 
 logger = logging.getLogger(__name__)
 
 EITHER, DEPENDENT, HEAD = "either", "dependent", "head"
-# The paper's active heads: more than this share of a word's attention goes to regions.
-ACTIVE = 0.2
 TOP = 10
 _SHOWN = 3
 
@@ -167,7 +165,7 @@ def relation_table(
     relations: Mapping[str, HeadCounts],
     top: int = TOP,
     chosen_on: Mapping[str, HeadCounts] | None = None,
-    active: float = ACTIVE,
+    active: float = ACTIVE_SHARE,
     level: float = LEVEL,
     draws: int = DRAWS,
     seed: int = 0,
