@@ -8,6 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from .failures import GOLD, MEANT, PREDICTED, Box, Choice, Judged
+from .phrase_grounding import first_hit
+from .phrase_recall import rank_boxes
 from .vqa_accuracy import soft_targets, vqa_accuracy
 
 Rows = Sequence[Mapping[str, Any]]
@@ -246,9 +248,42 @@ def judge_vcr(outputs: Any, batch: Mapping[str, Any], rows: Rows, context: Judge
         )
 
 
+def judge_statements(outputs: Any, batch: Mapping[str, Any], rows: Rows, context: JudgeContext) -> Iterator[Judged]:
+    """Whether each statement is taken to be true of its images."""
+    for row, probabilities in zip(rows, outputs.logits.float().softmax(-1), strict=True):
+        told = _classified(probabilities, row["label"], ("false", "true"))
+        texts = (("statement", row["sentence"]), ("left and right image", ", ".join(row["image_ids"])))
+        yield Judged(row["example_id"], row["image_id"], "nlvr2", **told, texts=texts)
+
+
+def judge_phrases(outputs: Any, batch: Mapping[str, Any], rows: Rows, context: JudgeContext) -> Iterator[Judged]:
+    """The region that each phrase is taken to name; right where it overlaps a gold box by one half."""
+    for number, row in enumerate(rows):
+        for place, phrase in enumerate(row["phrases"]):
+            ranked = rank_boxes(outputs, batch, number, place)
+            best = [Box(PREDICTED, tuple(box), "predicted") for box in ranked[:1].tolist()]
+            rank = first_hit(ranked, phrase["boxes"])
+            sure = outputs.logits[number, place].float().softmax(-1).max().item() if best else 0.0
+            yield Judged(
+                f"{row['example_id']}:{place}",
+                row["image_id"],
+                "phrases",
+                float(rank == 1),
+                sure,
+                phrase["text"],
+                f"found at rank {rank}" if rank else NO_BOX,
+                texts=(("phrase", phrase["text"]), ("caption", row["text"])),
+                kinds={"type": phrase["types"][0]} if len(phrase["types"]) else {},
+                boxes=(*(Box(GOLD, tuple(box), "gold") for box in phrase["boxes"]), *best),
+            )
+
+
 JUDGES: dict[str, Callable[[Any, Mapping[str, Any], Rows, JudgeContext], Iterator[Judged]]] = {
     "vgp": judge_vgp,
     "pretraining": judge_pretraining,
+    "caption_match_pretraining": judge_pretraining,
+    "visual_reasoning": judge_statements,
+    "phrase_grounding": judge_phrases,
     "vqa": judge_vqa,
     "referring_expressions": judge_expressions,
     "vcr": judge_vcr,

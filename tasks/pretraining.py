@@ -118,7 +118,7 @@ def collate(examples: Examples, processor: Any, options: PretrainingOptions) -> 
             for record, rng in zip(regions, generators, strict=True)
         ]
     arguments = region_arguments(regions) if images is None else pixel_arguments(images, regions)
-    if images is None and regions is not None and chosen is not None:
+    if images is None and regions is not None and chosen is not None and processor.whole_image:
         hidden = [hides for _, hides in chosen]
         arguments["image_features"] = [mean_of_visible(r.features, h) for r, h in zip(regions, hidden, strict=True)]
     if options.max_sequence_length is not None:
@@ -129,7 +129,7 @@ def collate(examples: Examples, processor: Any, options: PretrainingOptions) -> 
     if related is not None:
         batch["relationship_labels"] = torch.tensor(related)
     if options.words:
-        masker = _word_masker(processor.tokenizer, options.word_probability)
+        masker = word_masker(processor.tokenizer, options.word_probability)
         mask_words(batch, masker, generators)
         if examples.texts is not None and options.texts_per_image:
             texts, generators = draw_texts(examples.texts, options.texts_per_image, generators)
@@ -146,20 +146,28 @@ def exchange_captions(examples: Examples, generators: Sequence[np.random.Generat
         ValueError: the split has no caption of another image.
     """
     pairs = [
-        (row["text"], 1) if rng.random() < 0.5 else (_other_caption(row, examples.split or examples.rows, rng), 0)
+        (row["text"], 1)
+        if rng.random() < 0.5
+        else (draw_other_caption(row, examples.split or examples.rows, rng, "options.relationship"), 0)
         for row, rng in zip(examples.rows, generators, strict=True)
     ]
     return [text for text, _ in pairs], [label for _, label in pairs]
 
 
-def _other_caption(row: Mapping[str, Any], split: Sequence[Mapping[str, Any]], rng: np.random.Generator) -> str:
+def draw_other_caption(
+    row: Mapping[str, Any], split: Sequence[Mapping[str, Any]], rng: np.random.Generator, option: str
+) -> str:
+    """A caption of another image of the split.
+
+    Raises:
+        ValueError: there is none; the message says that `option` needs one.
+    """
     for _ in range(DRAWS):
         other = split[int(rng.integers(len(split)))]
         if other["image_id"] != row["image_id"]:
             return other["text"]
     raise ValueError(
-        f"no caption of another image than {row['image_id']!r} among {len(split)} rows: "
-        "options.relationship needs several images"
+        f"no caption of another image than {row['image_id']!r} among {len(split)} rows: {option} needs several images"
     )
 
 
@@ -177,7 +185,8 @@ def _most_certain_first(record: Any) -> Any:
 
 
 @lru_cache(maxsize=4)
-def _word_masker(tokenizer: Any, probability: float) -> WordMasker:
+def word_masker(tokenizer: Any, probability: float) -> WordMasker:
+    """The masker of a tokenizer's words; one is made for each."""
     return WordMasker(tokenizer, probability)
 
 
@@ -235,6 +244,20 @@ def _missing(record: Any, what: str, option: str) -> str:
     )
 
 
+def configure(task: Task, options: PretrainingOptions, config: Any) -> Task:
+    """The task as it is.
+
+    Raises:
+        ValueError: masked regions, and a model of a family that predicts none.
+    """
+    if options.regions and not hasattr(config, "region_classes"):
+        raise ValueError(
+            f"models of the family {config.model_type!r} do not predict the class of masked regions: give "
+            "options.regions=false, or the task caption_match_pretraining"
+        )
+    return task
+
+
 TASK = Task(
     name="pretraining",
     builder="flickr30k_entities",
@@ -257,4 +280,5 @@ TASK = Task(
     options=PretrainingOptions,
     model_config=lambda options: {"relationship_head": True} if options.relationship else {},
     to_rows=to_rows,
+    configure=configure,
 )

@@ -18,6 +18,7 @@ TEXT_AND_REGIONS = (
     "region_features",
     "region_boxes",
     "region_attention_mask",
+    "region_token_type_ids",
     "pixel_values",
     "image_sizes",
 )
@@ -65,7 +66,8 @@ class Examples:
 
     Args:
         rows: the rows.
-        regions: one region record a row, or None: text alone, or regions found by the processor in `images`.
+        regions: one region record a row, for a row with `image_ids` a tuple of one for each; or None: text alone, or
+            regions found by the processor in `images`.
         generator: `generator(key)` is the random generator of the row with this key in this epoch.
         split: all rows of the split, to draw others from.
         texts: rows with a `text` each, of a corpus without images.
@@ -141,6 +143,19 @@ def region_arguments(regions: Sequence[Any] | None) -> dict[str, Any]:
     return {
         "region_features": [record.features for record in regions],
         "region_boxes": [record.boxes for record in regions],
+    }
+
+
+def joined_arguments(regions: Sequence[Sequence[Any]] | None) -> dict[str, Any]:
+    """The processor's region arguments for rows of several images, whose regions follow one another."""
+    if regions is None:
+        return {}
+    return {
+        "region_features": [np.concatenate([record.features for record in records]) for records in regions],
+        "region_boxes": [np.concatenate([record.boxes for record in records]) for records in regions],
+        "region_image_indices": [
+            np.repeat(np.arange(len(records)), [len(record.boxes) for record in records]) for records in regions
+        ],
     }
 
 

@@ -46,7 +46,8 @@ def collate(examples: Examples, processor: Any, options: VCROptions) -> dict[str
     """Rows of the VCR builder -> model inputs and targets, see `VLBertForMultipleChoice.forward`.
 
     Texts are (B, C, T), C choices; `token_regions` (B, C, T) ties each word that names an object to its region, the
-    first of the objects where it names several. Regions are (B, R, ...), once for all choices.
+    first of the objects where it names several (VL-BERT), or `image_text_alignment` (B, C, R, A) each region to all
+    its words (VisualBERT). Regions are (B, R, ...), once for all choices.
 
     Raises:
         ValueError: regions that are not the objects of the row, or an object of no known category.
@@ -90,15 +91,15 @@ def _texts(pairs: Sequence[Any], processor: Any, options: VCROptions, tagged: bo
         return_tensors="pt",
         **given,
     )
-    names = ("input_ids", "attention_mask", "token_type_ids", "token_regions")
+    names = ("input_ids", "attention_mask", "token_type_ids", "token_regions", "image_text_alignment")
     return {name: inputs[name] for name in names if name in inputs}
 
 
 def _tags(text: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
     return [
-        {"text": number, "start": tag["start"], "end": tag["end"], "region": tag["objects"][0]}
+        {"text": number, "start": tag["start"], "end": tag["end"], "region": region}
         for tag in text["tags"]
-        if len(tag["objects"])
+        for region in tag["objects"]
     ]
 
 
@@ -145,7 +146,8 @@ def region_class_loss(outputs: Any, batch: Batch) -> Tensor:
     Raises:
         ValueError: the model has no such head, or fewer classes.
     """
-    logits, labels = outputs.region_class_logits, batch["region_class_labels"]
+    logits: Any = getattr(outputs, "region_class_logits", None)
+    labels = batch["region_class_labels"]
     known, found = 0 if logits is None else logits.shape[-1], int(labels.max()) + 1
     if found > known:
         raise ValueError(
@@ -212,7 +214,7 @@ TASK = Task(
     builder="vcr",
     columns=("example_id", "image_id", "objects", "boxes", "question", "choices", "label"),
     head="multiple_choice",
-    model_inputs=(*TEXT_AND_REGIONS, "token_regions"),
+    model_inputs=(*TEXT_AND_REGIONS, "token_regions", "image_text_alignment"),
     losses=(SIGMOID, REGIONS),
     metrics=lambda: [ItemScores("vcr", score)],
     collate=collate,

@@ -89,7 +89,7 @@ def collate(examples: Examples, processor: Any, options: VQAOptions) -> dict[str
     rows = examples.rows
     inputs = processor(
         text=[row["question"] for row in rows],
-        layout="masked_answer",
+        layout=processor.answer_layout,
         return_tensors="pt",
         **seen_arguments(examples.images, examples.regions),
     )
@@ -126,8 +126,15 @@ def cross_entropy_loss(outputs: Any, batch: Batch) -> Tensor:
     return -(shares * outputs.logits.float().log_softmax(-1)).sum()
 
 
+def divergence_loss(outputs: Any, batch: Batch) -> Tensor:
+    """KL divergence from the answers' accuracies as they are, summed over answers and examples (VisualBERT's code)."""
+    return F.kl_div(outputs.logits.float().log_softmax(-1), batch["labels"].float(), reduction="sum")
+
+
 BINARY = LossComponent("answers", binary_loss, lambda batch: torch.tensor(len(batch["labels"])))
+DIVERGENCE = replace(BINARY, total=divergence_loss)
 CROSS_ENTROPY = LossComponent("answers", cross_entropy_loss, lambda batch: (batch["labels"].sum(-1) > 0).sum())
+LOSSES = {"binary_cross_entropy": BINARY, "cross_entropy": CROSS_ENTROPY, "kl_divergence": DIVERGENCE}
 
 
 def score(outputs: Any, batch: Batch, options: VQAOptions) -> Scored:
@@ -166,16 +173,21 @@ def _of_type(kind: str, accuracy: list[float | None], batch: Batch) -> list[floa
 
 def configure(task: Task, options: VQAOptions, config: Any) -> Task:
     """The task with the loss that the model configuration's `vqa_loss` names, and metrics that know the answers."""
-    binary = config.vqa_loss == "binary_cross_entropy"
     return replace(
         task,
-        losses=(BINARY if binary else CROSS_ENTROPY,),
+        losses=(LOSSES[config.vqa_loss],),
         metrics=lambda: [ItemScores("vqa", lambda outputs, batch: score(outputs, batch, options))],
     )
 
 
 def initialise(model: Any, processor: Any, options: VQAOptions) -> None:
-    """Starts the classifier from the answers' words, where the options ask for it."""
+    """Starts the classifier from the answers' words, where the options ask for it.
+
+    Raises:
+        ValueError: a model whose classifier cannot start so.
+    """
+    if options.initialise_answers and not hasattr(model, "init_classifier_from_answers"):
+        raise ValueError(f"options.initialise_answers is of VL-BERT; {type(model).__name__} has no such start")
     if options.initialise_answers:
         model.init_classifier_from_answers(processor.tokenizer)
 

@@ -102,7 +102,7 @@ class Collator:
         )
 
     def _collate(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        records = None if self.regions is None else [self.regions[row["image_id"]] for row in rows]
+        records = None if self.regions is None else [self._regions(row) for row in rows]
         try:
             examples = Examples(
                 rows, records, self.generator, self.split, self.texts, self._pictures(rows), self.training
@@ -110,6 +110,11 @@ class Collator:
             return self.task.collate(examples, self.processor, self.options)
         except ValueError as error:
             raise ValueError(f"{_image(rows, str(error))}{error}") from error
+
+    def _regions(self, row: Mapping[str, Any]) -> Any:
+        """The region record of the row's image, or the tuple of those of its `image_ids`."""
+        table: Any = self.regions
+        return tuple(table[each] for each in row["image_ids"]) if "image_ids" in row else table[row["image_id"]]
 
     def _pictures(self, rows: Sequence[Mapping[str, Any]]) -> list[Any] | None:
         if self.images is None:
@@ -137,7 +142,7 @@ def check_regions(splits: Sequence[Any], regions: Any, empty_images: bool = Fals
         regions: the region table.
         empty_images: whether an image without features is one without detections; then some must have them.
     """
-    wanted = {image_id for rows in splits for image_id in rows.unique("image_id")}
+    wanted = {image_id for rows in splits for image_id in _images(rows)}
     missing = sorted(wanted - set(regions.ids))
     if not missing:
         return
@@ -149,6 +154,13 @@ def check_regions(splits: Sequence[Any], regions: Any, empty_images: bool = Fals
             f"none of the {len(wanted)} images of the rows has regions, such as {missing[0]!r}; the table holds ids "
             f"such as {known}: give the table of these images, or another data.options.image_id_format"
         )
+
+
+def _images(rows: Any) -> set[str]:
+    """The images of the rows, which have one each, or several as `image_ids`."""
+    if "image_ids" in rows.column_names:
+        return {image_id for images in rows["image_ids"] for image_id in images}
+    return set(rows.unique("image_id"))
 
 
 def limit_rows(rows: Any, limit: int | None, seed: int) -> Any:

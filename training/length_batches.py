@@ -12,14 +12,14 @@ import numpy as np
 
 LENGTH = "length"
 # Of the rows of our builders and tasks: the columns whose words are part of the sequence.
-TEXT_COLUMNS = ("text", "caption1", "caption2", "question")
+TEXT_COLUMNS = ("text", "caption1", "caption2", "question", "sentence")
 
 
 def row_lengths(rows: datasets.Dataset, regions: Any | None) -> list[int]:
     """Words and regions of each row: the length of its sequence, but for word pieces and special tokens.
 
     Args:
-        rows: with at least one of `TEXT_COLUMNS`; with `image_id` where regions are given.
+        rows: with at least one of `TEXT_COLUMNS`; with `image_id`, or `image_ids` of several, where regions are given.
         regions: a region table, or None for text alone.
 
     Raises:
@@ -33,7 +33,9 @@ def row_lengths(rows: datasets.Dataset, regions: Any | None) -> list[int]:
     for name in columns:
         lengths += [len(text.split()) for text in rows[name]]
     if regions is not None:
-        lengths += regions.counts(rows["image_id"])
+        several = "image_ids" in rows.column_names
+        for images in zip(*rows["image_ids"], strict=True) if several else (rows["image_id"],):
+            lengths += regions.counts(images)
     return lengths.tolist()
 
 

@@ -176,7 +176,8 @@ def _tokenizer(name: str) -> Any:
 
 def make_model(head: str, model: Model, processor: Any, **config: Any) -> PreTrainedModel:
     """The recipe's model with this head: from a checkpoint, from BERT, or new. `config` adds fields to its own."""
-    model_class, fields = head_class(head, model), {**model.config, **config}
+    model_class = head_class(head, model)
+    fields = {**model.config, **_own_fields(model_class, config)}
     with blame(f"model.source {model.source}" if model.source else "model"):
         if model.source:
             with _quiet_loading():
@@ -190,9 +191,15 @@ def make_model(head: str, model: Model, processor: Any, **config: Any) -> PreTra
 def load_model(model_class: type[PreTrainedModel], model: Model, **config: Any) -> tuple[PreTrainedModel, set[str]]:
     """The checkpoint `model.source` as a model of this class, and the names of its weights that are not from there."""
     with blame(f"model.source {model.source}"), _quiet_loading():
-        pair: Any = model_class.from_pretrained(model.source, **model.config, **config, output_loading_info=True)
+        fields = {**model.config, **_own_fields(model_class, config)}
+        pair: Any = model_class.from_pretrained(model.source, **fields, output_loading_info=True)
     loaded, found = pair
     return loaded, {*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])}
+
+
+def _own_fields(model_class: type[PreTrainedModel], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Of what a task or a method asks for, what the family has a field for; another has it without being asked."""
+    return {name: value for name, value in fields.items() if hasattr(model_class.config_class, name)}
 
 
 @contextmanager
@@ -208,11 +215,14 @@ def _quiet_loading() -> Iterator[None]:
 
 def check_width(model: PreTrainedModel, processor: Any, table: str, found: int) -> None:
     """Refuses region features of another width than the model or the processor takes."""
-    for key, wanted in (("config", model.config.region_feature_size), ("processor", processor.region_feature_size)):
+    appended = processor.model_feature_size - processor.region_feature_size
+    sizes = {"config": model.config.region_feature_size - appended, "processor": processor.region_feature_size}
+    for key, wanted in sizes.items():
         if found != wanted:
+            beside = f" (and {appended} that the processor appends)" if appended and key == "config" else ""
             raise RecipeError(
-                f"{table} holds region features of width {found}, but model.{key}.region_feature_size is {wanted}: "
-                "give both the same, or the features the checkpoint was trained on"
+                f"{table} holds region features of width {found}, but model.{key}.region_feature_size is for {wanted}"
+                f"{beside}: give both the same, or the features the checkpoint was trained on"
             )
 
 
