@@ -27,6 +27,7 @@ from dataset_scripts.image_lists import read_ids
 from dataset_scripts.licences import ALLOWED, Licence
 from dataset_scripts.local_builder import SPLITS, LocalBuilder, LocalConfig, Report, logger
 from dataset_scripts.records import Record
+from dataset_scripts.region_hub import local_folder
 from dataset_scripts.region_table import RegionTable
 from dataset_scripts.streaming import text_lines
 
@@ -85,7 +86,7 @@ class ConceptualCaptionsConfig(LocalConfig):
 
     def sources(self) -> list[Path]:
         files = [self.path(split) for split in FILES[self.name]] if self.data_dir else []
-        return [*files, *(Path(path) for path in (self.regions, self.image_list) if path)]
+        return [*files, *(local_folder(path) for path in (self.regions, self.image_list) if path)]
 
     def path(self, split: str) -> Path:
         """The file of a split, under the first of its names that is there."""

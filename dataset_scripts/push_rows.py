@@ -146,10 +146,14 @@ def _other_records(repository: Repository, builder_name: str, name: str) -> dict
     records = {}
     for path in paths:
         record, where = repository.read_json(path), f"{repository.name}/{path}"
-        check_record(record, where)
-        if record["builder"] != builder_name:
+        replaced = path.split("/")[0] == name
+        if not replaced:
+            check_record(record, where)
+        if record.get("builder") != builder_name:
             hint = "push to a repository of its own"
-            raise DataError("the repository holds another data set", file=where, found=record["builder"], hint=hint)
-        if (other := path.split("/")[0]) != name:
-            records[other] = record
+            raise DataError(
+                "the repository holds another data set", file=where, found=record.get("builder"), hint=hint
+            )
+        if not replaced:
+            records[path.split("/")[0]] = record
     return records

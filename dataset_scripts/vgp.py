@@ -25,6 +25,7 @@ from dataset_scripts.flickr30k_entities import EntitiesFiles, Flickr30kEntitiesC
 from dataset_scripts.flickr30k_parsing import parse_annotation
 from dataset_scripts.licences import UNCLEAR, Licence
 from dataset_scripts.local_builder import SPLITS, LocalBuilder, Report, logger
+from dataset_scripts.region_hub import local_folder
 from dataset_scripts.region_table import RegionTable
 from dataset_scripts.vgp_negatives import draw_negatives, nearest_negatives, random_negatives, seeded
 from dataset_scripts.vgp_pairs import (
@@ -85,7 +86,7 @@ class VGPConfig(Flickr30kEntitiesConfig):
     def sources(self) -> list[Path]:
         names = [name.format(split=split) for kind in KINDS.values() for name in kind.files for split in SPLITS]
         pairs = [folder / name for folder in self.pair_folders() for name in names]
-        return [*super().sources(), *pairs, *([Path(self.regions)] if self.regions else [])]
+        return [*super().sources(), *pairs, *([local_folder(self.regions)] if self.regions else [])]
 
     def kind(self) -> PairKind:
         """The family of pair files that `name` asks for."""

@@ -31,6 +31,8 @@ class ScenesData:
 class Data:
     """Where the rows and the region features come from.
 
+    `data_dir` is a folder with the official files, `regions` one with a region table; both may be `hub://ORG/NAME`,
+    rows and tables that were pushed.
     `builder` names the data builder, by default the task's; `options` go to it (`config_name`, `negatives`, ...);
     `limit` cuts a split to its first rows after a shuffle seeded by `limit_seed`, by default the recipe's seed;
     `regions: null` trains on text alone, a list of tables gives an image the regions of each, in that order; with

@@ -16,6 +16,8 @@ from accelerate import PartialState
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedModel, TrainingArguments
 
 from dataset_scripts.builders import BUILDERS
+from dataset_scripts.pull_rows import pull_rows
+from dataset_scripts.region_hub import is_on_hub
 from dataset_scripts.region_table import RegionTable
 from dataset_scripts.scene_dataset import write_scenes
 from modeling.families import FAMILIES
@@ -66,6 +68,10 @@ def prepare_data(recipe: Recipe) -> Prepared:
         raise RecipeError("data.data_dir is empty: give the folder that holds the data set")
     with PartialState().main_process_first():
         if data.scenes is not None:
+            if is_on_hub(data.data_dir):
+                raise RecipeError(
+                    f"data.scenes are written to a folder, and data.data_dir is {data.data_dir}: drop one"
+                )
             write_scenes(Path(data.data_dir), images=data.scenes.images, seed=data.scenes.seed, num_proc=2)
         splits = _build(task, data)
         texts = (
@@ -112,7 +118,7 @@ def open_regions(places: str | Sequence[str] | None, empty_images: bool = False)
     """The region table of a folder, or several read as one; None for none.
 
     Args:
-        places: folders.
+        places: folders, or `hub://ORG/NAME`.
         empty_images: whether an image that no table holds has no regions, instead of being an error.
     """
     if not places:
@@ -123,6 +129,8 @@ def open_regions(places: str | Sequence[str] | None, empty_images: bool = False)
 
 def _build(task: Task, data: Data) -> dict[str, datasets.Dataset]:
     name, options = data.builder or task.builder, dict(data.options)
+    if is_on_hub(data.data_dir):
+        return pull_rows(data.data_dir, name, BUILDERS[name], options)
     if data.regions and options.get("negatives", "nearest") == "nearest" and name == "vgp":
         options.setdefault("regions", data.regions if isinstance(data.regions, str) else data.regions[0])
     return _built(name, options, data_dir=data.data_dir)

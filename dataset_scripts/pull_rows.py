@@ -1,0 +1,77 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Rows that were pushed to the Hub by `python -m dataset_scripts.build ... --push`, in place of building them here."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import datasets
+from huggingface_hub import HfApi, hf_hub_download
+from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+from .errors import DataError
+from .hub_errors import hub_errors
+from .local_builder import LocalBuilder
+from .push_record import RECORD, check_record
+from .region_hub import parse_place
+
+_AGAIN = "run it again; what is downloaded already is kept"
+
+
+def pull_rows(
+    place: str, builder_name: str, builder: type[LocalBuilder], options: Mapping[str, Any]
+) -> dict[str, datasets.Dataset]:
+    """The splits of a pushed data set. Without a connection, what was downloaded before is used.
+
+    Args:
+        place: `hub://ORG/NAME` or `hub://ORG/NAME@REVISION`.
+        builder_name: The builder that the rows have to come from.
+        builder: Its class.
+        options: What the builder would be given. `config_name` chooses the configuration; everything else has to be
+            what the rows were built with.
+
+    Raises:
+        HubError: The Hub does not give them.
+        DataError: Rows of another builder, or built with other options.
+    """
+    name, revision = parse_place(place)
+    config = options.get("config_name") or builder.DEFAULT_CONFIG_NAME or "default"
+    record, commit = _read_record(name, config, revision)
+    if record["builder"] != builder_name:
+        raise DataError("rows of another data set", where=place, found=record["builder"], expected=builder_name)
+    _check_options(place, record, builder, options)
+    with hub_errors("the download of the rows", name, _AGAIN):
+        return dict(datasets.load_dataset(name, config, revision=commit))
+
+
+def _read_record(name: str, config: str, revision: str | None) -> tuple[dict[str, Any], str]:
+    """The record of a configuration, and the commit it is from."""
+    with hub_errors("reading how the rows were built", name, _AGAIN):
+        try:
+            path = Path(hf_hub_download(name, f"{config}/{RECORD}", repo_type="dataset", revision=revision))
+        except LocalEntryNotFoundError:
+            raise
+        except EntryNotFoundError as error:
+            files = HfApi().list_repo_files(name, repo_type="dataset", revision=revision)
+            known = [file.split("/")[0] for file in files if file.endswith(f"/{RECORD}") and file.count("/") == 1]
+            expected = " or ".join(known) or f"rows pushed by dataset_scripts.build, with {RECORD}"
+            raise DataError("no such configuration", where=name, found=config, expected=expected) from error
+    record = json.loads(path.read_text(encoding="utf-8"))
+    check_record(record, f"{name}/{config}/{RECORD}")
+    return record, path.parents[1].name  # the cache keeps a folder a commit
+
+
+def _check_options(
+    place: str, record: Mapping[str, Any], builder: type[LocalBuilder], options: Mapping[str, Any]
+) -> None:
+    defaults = {
+        each.name: None if each.default is dataclasses.MISSING else each.default
+        for each in dataclasses.fields(builder.BUILDER_CONFIG_CLASS)
+    }
+    for option, wanted in options.items():
+        built = record["options"].get(option, defaults.get(option))
+        if option != "config_name" and wanted != built:
+            hint = "push rows that were built with it, or name a folder as data_dir"
+            raise DataError(f"the rows were built with {option}={built}", where=place, found=wanted, hint=hint)
