@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
+import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
 from tqdm.auto import tqdm
@@ -143,7 +144,7 @@ class _Asker:
 
     def run(self, examples: Iterable[AuditExample], directions: Sequence[str], progress: str | bool) -> _Asked:
         """One pass; each process takes every so many-th batch, so batches are those of a single process."""
-        state, asked = PartialState(), _Asked({name: Tally() for name in directions})
+        state, asked = _processes(), _Asked({name: Tally() for name in directions})
         judged = self._with_boxes(examples, asked if state.is_main_process else _Asked({}))
         shown = bool(progress) and state.is_main_process
         bar = tqdm(desc=str(progress), unit=" captions", disable=not shown, leave=False)
@@ -201,6 +202,11 @@ class _Asker:
             return_tensors="pt",
             **seen,
         )
+
+
+def _processes() -> PartialState:
+    """The processes of this launch; without a GPU accelerate sees several only when told to stay on the CPU."""
+    return PartialState(cpu=not torch.cuda.is_available())
 
 
 def _batches(examples: Iterator[Any], size: int) -> Iterator[list[Any]]:
