@@ -22,6 +22,8 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.utils import auto_docstring
 
+from .pipeline_entry import PipelineEntry
+
 # transformers' own class, whose checkpoints these models read.
 _THEIR_MODEL_TYPE = "visual_bert"
 
@@ -47,7 +49,7 @@ _AUTO_MAP = {
     """
 )
 @strict
-class VisualBERTConfig(PreTrainedConfig):
+class VisualBERTConfig(PipelineEntry, PreTrainedConfig):
     r"""
     visual_embedding_dim (`int`, *optional*, defaults to 2048):
         Width of the region features; `region_feature_size` is another name for it.
