@@ -26,11 +26,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from transformers.utils import logging
 
 from command_line import make_parser, run
 from dataset_scripts.vqa_v2 import read_predictions
+from evaluation.command_settings import below, settings
 from evaluation.html_report import Measured, Report, build_report, shown_images
 from evaluation.report_pictures import Picture, embed
 from processing.open_images import open_image
@@ -41,29 +41,11 @@ from training.recipe import Data, Recipe
 from training.scoring import Scored, read_config, score_file, score_splits, tables
 from training.setup import Prepared, prepare_data
 
-SECTIONS = ("data.builder", "data.options.", "options.")
 # Objectives that are no use to an evaluation: their figures are none.
 QUIET = {"vcr": {"region_classes": False}}
 
 
 # What is asked
-
-
-def settings(texts: Sequence[str]) -> dict[str, Any]:
-    """`key=value` texts, values read as YAML.
-
-    Raises:
-        ValueError: another key than those of `SECTIONS`.
-    """
-    found = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not any(key == s or (s.endswith(".") and key.startswith(s) and key != s) for s in SECTIONS):
-            raise ValueError(
-                f"--set {text}: expected data.builder=NAME, data.options.NAME=VALUE or options.NAME=VALUE"
-            )
-        found[key] = yaml.safe_load(value)
-    return found
 
 
 def named_tables(texts: Sequence[str]) -> dict[str, str]:
@@ -84,14 +66,14 @@ def named_tables(texts: Sequence[str]) -> dict[str, str]:
 def to_recipe(asked: argparse.Namespace, config: Any) -> Recipe:
     """The recipe whose data, options and seed the evaluation shares with training."""
     given, tracks = settings(asked.set), named_tables(asked.track)
-    options = {key.removeprefix("options."): v for key, v in given.items() if key.startswith("options.")}
+    options = below("options.", given)
     data = Data(
         data_dir=asked.data_dir,
         builder=given.get("data.builder"),
         regions=asked.regions or next(iter(tracks.values()), None),
         tracks=tracks,
         images=asked.images if getattr(config, "vision_config", None) is not None else None,
-        options={k.removeprefix("data.options."): v for k, v in given.items() if k.startswith("data.options.")},
+        options=below("data.options.", given),
         # What a task wants to know of the rows it was trained on, it is told of those that are scored.
         train_splits=asked.split[:1],
         limit={} if asked.limit is None else dict.fromkeys(asked.split, asked.limit),

@@ -1,0 +1,231 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Measures how faithful maps of relevance are: takes regions away by each map and sees what is left of the accuracy.
+
+Compared are raw attention (raw_last, raw_mean), rollout, gradient-weighted relevancy, and a random order; what they
+are: docs/audit.md. The folder --output gets perturbation.json, perturbation.csv and perturbation.png.
+
+Tasks: vgp (which caption describes the image), vqa (the official accuracy), referring_expressions.
+
+examples:
+  python -m evaluation.perturbation runs/scenes_vgp/direct --task vgp --data-dir data/scenes \\
+      --regions data/scenes/regions --split test --limit 500
+
+  python -m evaluation.perturbation runs/vqa/none --task vqa --data-dir data/vqa --regions data/regions \\
+      --maps rollout relevancy --steps 5
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+from tqdm import tqdm
+from transformers.utils import logging
+
+from command_line import make_parser, run
+from evaluation.command_settings import below, settings
+from evaluation.perturbation_curves import STEPS, PerturbationCurves, Scores, perturb
+from evaluation.perturbation_figure import perturbation_figure
+from evaluation.relevancy import MAPS, Reader, ReadOut
+from tasks import TASKS
+from tasks.referring_expressions import score as score_expressions
+from tasks.vqa import score as score_answers
+from training.errors import explain
+from training.recipe import Data, Recipe
+from training.scoring import make_scorer, read_config
+from training.setup import Prepared, prepare_data
+
+Inputs = Mapping[str, Any]
+
+
+# Which decision each task explains, and when it is right
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A task's decision: what of it is explained, and `options -> scores`."""
+
+    read_out: Reader
+    scores: Callable[[Any], Scores]
+
+
+def read_identification(outputs: Any, inputs: Inputs) -> ReadOut:
+    """The caption that was chosen; it is read from the first word, [CLS]."""
+    return ReadOut(outputs.identification_logits.max(-1).values, _first_word(inputs))
+
+
+def read_answer(outputs: Any, inputs: Inputs) -> ReadOut:
+    """The answer that was chosen; it is read from [MASK]."""
+    return ReadOut(outputs.logits.max(-1).values, inputs["answer_positions"])
+
+
+def read_expression(outputs: Any, inputs: Inputs) -> ReadOut:
+    """The region that was chosen; it is read from its own state."""
+    best = outputs.logits.max(-1)
+    return ReadOut(best.values, inputs["input_ids"].shape[1] + best.indices)
+
+
+def _first_word(inputs: Inputs) -> Tensor:
+    return cast(Tensor, inputs["attention_mask"]).argmax(1)
+
+
+def identification_scores(options: Any) -> Scores:
+    """1 where the right caption was chosen."""
+    return lambda outputs, batch: (
+        (outputs.identification_logits.argmax(-1) == batch["identification_labels"]).double().tolist()
+    )
+
+
+def answer_scores(options: Any) -> Scores:
+    """The official accuracy of VQA v2; none where the split has no human answers."""
+
+    def scores(outputs: Any, batch: Mapping[str, Any]) -> Sequence[float | None]:
+        found = score_answers(outputs, batch, options).scores.get("vqa_accuracy")
+        return [None] * len(batch["answers"]) if found is None else found
+
+    return scores
+
+
+def expression_scores(options: Any) -> Scores:
+    """1 where the region that was chosen overlaps the named object enough."""
+    return lambda outputs, batch: score_expressions(outputs, batch, options.convention).scores["expressions_accuracy"]
+
+
+EXPLAINED = {
+    "vgp": Explained(read_identification, identification_scores),
+    "vqa": Explained(read_answer, answer_scores),
+    "referring_expressions": Explained(read_expression, expression_scores),
+}
+
+
+# The work
+
+
+def check_asked(asked: argparse.Namespace) -> None:
+    """Refuses what cannot be measured as asked.
+
+    Raises:
+        ValueError: names the argument.
+    """
+    if asked.task not in EXPLAINED:
+        raise ValueError(f"--task {asked.task}: no decision to explain is known; known: {', '.join(EXPLAINED)}")
+    for name in ("limit", "batch_size", "steps"):
+        value = getattr(asked, name)
+        if value is not None and value < 1:
+            raise ValueError(f"--{name.replace('_', '-')} {value}: expected 1 or more")
+
+
+def to_recipe(asked: argparse.Namespace, config: Any) -> Recipe:
+    """The recipe of the data and options."""
+    given = settings(asked.set)
+    options = {"answers": list(config.answers)} if asked.task == "vqa" else {}
+    data = Data(
+        data_dir=asked.data_dir,
+        builder=given.get("data.builder"),
+        regions=asked.regions,
+        options={**below("data.options.", given), "splits": [asked.split]},
+        train_splits=[asked.split],
+        limit={} if asked.limit is None else {asked.split: asked.limit},
+    )
+    training = {"per_device_eval_batch_size": asked.batch_size, "use_cpu": asked.cpu}
+    return Recipe(asked.task, options | below("options.", given), seed=asked.seed, data=data, training=training)
+
+
+def measure(asked: argparse.Namespace, recipe: Recipe, data: Prepared) -> PerturbationCurves:
+    """Runs the test on the rows of the split."""
+    rows, explained = data.splits[asked.split], EXPLAINED[asked.task]
+    with tempfile.TemporaryDirectory() as directory:
+        trainer: Any = make_scorer(recipe, asked.checkpoint, data, directory)
+        names = trainer.task.model_inputs
+        keys = ("checkpoint", "task", "data_dir", "regions", "split", "limit", "seed", "set")
+        return perturb(
+            trainer.model,
+            _batches(trainer, rows),
+            inputs=lambda batch: {name: batch[name] for name in names if name in batch},
+            read_out=explained.read_out,
+            scores=explained.scores(trainer.data_collator.options),
+            maps=tuple(dict.fromkeys(asked.maps)),
+            steps=asked.steps,
+            seed=asked.seed,
+            about={key: getattr(asked, key) for key in keys},
+        )
+
+
+def _batches(trainer: Any, rows: Any) -> Iterator[tuple[dict[str, Any], list[str]]]:
+    collator, size = trainer.data_collator.evaluating(rows), trainer.args.eval_batch_size
+    images = rows["image_id"]
+    loader = DataLoader(rows, size, collate_fn=collator)
+    for number, batch in enumerate(tqdm(loader, desc="take regions away", leave=False, disable=None)):
+        moved = {k: v.to(trainer.args.device) if torch.is_tensor(v) else v for k, v in batch.items()}
+        yield moved, list(images[number * size : (number + 1) * size])
+
+
+def evaluate(asked: argparse.Namespace) -> str:
+    """Does what the command is asked and returns what it prints.
+
+    Raises:
+        ValueError: any mistake of the user, in one sentence.
+    """
+    check_asked(asked)
+    recipe = to_recipe(asked, read_config(asked.checkpoint, TASKS[asked.task]))
+    curves = measure(asked, recipe, prepare_data(recipe))
+    folder = Path(asked.output or Path("runs", "perturbation", "_".join(Path(asked.checkpoint).parts[-2:])))
+    curves.save(folder)
+    perturbation_figure(curves, folder / "perturbation.png", f"{asked.task}, {asked.split}")
+    rows = curves.summary()
+    if asked.json:
+        return json.dumps({"accuracy": float(curves.accuracy[0, 0]), "areas": rows})
+    return f"accuracy with all regions {curves.accuracy[0, 0]:.4f}\n{_table(rows)}\nwritten: {folder}"
+
+
+COLUMNS = ("most", "least", "gap")
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+    lines = [f"{'area of':12}{'most first':>24}{'least first':>24}{'gap':>24}"]
+    for row in rows:
+        cells = [f"{row[key]:.3f} ({row[f'{key}_low']:.3f} to {row[f'{key}_high']:.3f})" for key in COLUMNS]
+        lines.append(f"{row['map']:12}" + "".join(f"{cell:>24}" for cell in cells))
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
+    return run(_parser(), _work, arguments, explain=explain)
+
+
+def _work(asked: argparse.Namespace) -> str:
+    asked.split = "validation" if asked.split == "val" else asked.split
+    logging.set_verbosity_error()
+    return evaluate(asked)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = make_parser("python -m evaluation.perturbation", __doc__)
+    add = parser.add_argument
+    add("checkpoint", metavar="CHECKPOINT", help="folder of a trained model, or a name on the Hub")
+    add("--task", required=True, metavar="NAME", help=f"one of {', '.join(EXPLAINED)}")
+    add("--data-dir", required=True, metavar="DIR", help="folder of the data set, see docs/data.md")
+    add("--regions", required=True, metavar="TABLE", help="region table")
+    add("--split", default="validation", metavar="NAME", help="split (default: validation)")
+    add("--maps", nargs="+", default=list(MAPS), choices=MAPS, metavar="MAP", help=f"of {', '.join(MAPS)} (all)")
+    add("--steps", type=int, default=STEPS, metavar="N", help=f"in how many steps the regions go (default: {STEPS})")
+    add("--output", metavar="DIR", help="folder of what is written (default: below runs/perturbation)")
+    add("--limit", type=int, metavar="N", help="at most so many rows, after a seeded shuffle")
+    add("--batch-size", type=int, default=32, metavar="N", help="rows at a time (default: 32)")
+    add("--seed", type=int, default=0, metavar="N", help="of --limit and of the random order")
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help="data.builder, data.options.*, options.*")
+    add("--cpu", action="store_true", help="leave a GPU unused")
+    add("--json", action="store_true", help="print the figures as JSON")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
