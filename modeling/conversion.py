@@ -18,12 +18,19 @@ import json
 import os
 import tempfile
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
+
+# Fields of a configuration that it keeps under another name, id2label.
+_PROPERTIES = ("answers", "num_labels")
+
+# The head size of every public configuration.
+_HEAD_SIZE = 64
 
 
 class CheckpointError(ValueError):
@@ -65,7 +72,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, torch.Tensor], list[str]]:
         CheckpointError: when it is no such file or holds code.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file. Give the .model file of the original code.")
+        raise FileNotFoundError(f"{path}: no such file. Give the file of the original code (.model, .th).")
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many types here, for damaged files as for unsafe ones
@@ -90,7 +97,7 @@ def _explain_load_error(error: Exception) -> str:
             "holds pickled objects other than tensors, which would run code and are not loaded. Save its state dict "
             "alone where you trust it."
         )
-    return "not a file that torch.save wrote, or damaged. Expected the .model file of the original code."
+    return "not a file that torch.save wrote, or damaged. Expected the file of the original code (.model, .th)."
 
 
 def read_overrides(path: Path | None) -> dict[str, Any]:
@@ -164,3 +171,61 @@ def format_summary(conversion: Conversion, others: list[str], output: Path) -> s
         rows.append(("initialised", f"{name}: not in the checkpoint, initialised (seed 0)"))
     rows.append(("written", f"{output} (every key: conversion.json)"))
     return "\n".join(f"{label:<12} {text}" for label, text in rows)
+
+
+def check_config_fields(fields: Mapping[str, Any], config_class: type[PreTrainedConfig]) -> None:
+    """Refuses (`CheckpointError`) what is no field of the configuration."""
+    unknown = sorted(set(fields) - {*config_class().to_dict(), *config_class.attribute_map, *_PROPERTIES})
+    if unknown:
+        raise CheckpointError(f"unknown configuration field {unknown[0]}; expected fields of {config_class.__name__}.")
+
+
+def infer_attention_heads(hidden_size: int) -> int:
+    """The heads of a public configuration of this width; `CheckpointError` where there is none."""
+    if hidden_size % _HEAD_SIZE != 0:
+        raise CheckpointError(
+            f"the hidden size, {hidden_size}, is no multiple of {_HEAD_SIZE}, the head size of the public "
+            "configurations; give num_attention_heads in the file of --config."
+        )
+    return hidden_size // _HEAD_SIZE
+
+
+def find_shape(weights: Mapping[str, torch.Tensor], name: str) -> torch.Size:
+    """The shape of the tensor under our name; `CheckpointError` where the checkpoint lacks it."""
+    if name not in weights:
+        raise CheckpointError(f"the checkpoint has no tensor for {name}, without which its size is unknown.")
+    return weights[name].shape
+
+
+def fit_to_model(conversion: Conversion, model: PreTrainedModel, prefix: str, parts: Mapping[str, str]) -> None:
+    """
+    Checks shapes, moves tensors the class has no place for to what is left out, names what the file lacks.
+
+    Args:
+        conversion ([`Conversion`]): the renamed weights; changed in place.
+        model (`PreTrainedModel`): the model they are for.
+        prefix (`str`): what our names have in front of the model's own.
+        parts (`Mapping[str, str]`): what must be complete: its name -> the prefix of its tensors.
+
+    Raises:
+        CheckpointError: a tensor of another shape, or one of `parts` without all of its tensors.
+    """
+    places = {prefix + name: value.shape for name, value in model.state_dict().items()}
+    for key, name in list(conversion.converted.items()):
+        if name not in places:
+            conversion.left_out[key] = f"no tensor of {type(model).__name__} in this configuration"
+            del conversion.converted[key], conversion.weights[name]
+        elif conversion.weights[name].shape != places[name]:
+            raise CheckpointError(
+                f"{key} has the shape {tuple(conversion.weights[name].shape)}, but the configuration expects "
+                f"{tuple(places[name])}; the file is damaged, of another kind, or --config contradicts it."
+            )
+    tied = set(getattr(model, "_tied_weights_keys", None) or ())
+    conversion.initialised = sorted(set(places) - set(conversion.weights) - tied)
+    for part, begin in parts.items():
+        lost = [name for name in conversion.initialised if name.startswith(begin)]
+        if lost:
+            raise CheckpointError(
+                f"the checkpoint has no tensor for {lost[0]} ({len(lost)} of the {part} are missing); it is damaged "
+                "or incomplete."
+            )

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from .conversion import CheckpointError, Conversion
+from .conversion import CheckpointError, Conversion, fit_to_model
 from .conversion_fast_rcnn import check_second_head, explain_image_key, rename_image_key
 from .conversion_vl_bert_config import VISION, infer_config
 from .modeling_vl_bert import (
@@ -185,34 +185,11 @@ def build_model(
         torch.manual_seed(0)
         model = model_class(config)
     prefix = "vl_bert." if model_class is VLBertModel else ""
-    _fit_to_model(conversion, model, prefix)
+    fit_to_model(conversion, model, prefix, {"encoder": "vl_bert.encoder.", "pixel network": VISION})
     weights = {name.removeprefix(prefix): value for name, value in conversion.weights.items()}
     model.load_state_dict(weights, strict=False)
     model.tie_weights()
     return model, conversion
-
-
-def _fit_to_model(conversion: Conversion, model: VLBertPreTrainedModel, prefix: str) -> None:
-    """Checks shapes, moves tensors the class has no place for to what is left out, names what the file lacks."""
-    places = {prefix + name: value.shape for name, value in model.state_dict().items()}
-    for key, name in list(conversion.converted.items()):
-        if name not in places:
-            conversion.left_out[key] = f"no tensor of {type(model).__name__} in this configuration"
-            del conversion.converted[key], conversion.weights[name]
-        elif conversion.weights[name].shape != places[name]:
-            raise CheckpointError(
-                f"{key} has the shape {tuple(conversion.weights[name].shape)}, but the configuration expects "
-                f"{tuple(places[name])}; the file is damaged, of another kind, or --config contradicts it."
-            )
-    tied = set(getattr(model, "_tied_weights_keys", None) or ())
-    conversion.initialised = sorted(set(places) - set(conversion.weights) - tied)
-    for part, begin in {"encoder": "vl_bert.encoder.", "pixel network": VISION}.items():
-        lost = [name for name in conversion.initialised if name.startswith(begin)]
-        if lost:
-            raise CheckpointError(
-                f"the checkpoint has no tensor for {lost[0]} ({len(lost)} of the {part} are missing); it is damaged "
-                "or incomplete."
-            )
 
 
 def convert_state_dict(state_dict: Mapping[str, torch.Tensor]) -> Conversion:

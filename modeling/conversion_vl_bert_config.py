@@ -19,21 +19,16 @@ from typing import Any
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from transformers import PreTrainedConfig
 
 from .configuration_fast_rcnn import FastRCNNConfig
 from .configuration_vl_bert import VLBertConfig
-from .conversion import CheckpointError
+from .conversion import CheckpointError, check_config_fields, find_shape, infer_attention_heads
 from .conversion_fast_rcnn import infer_image_config
 
 # Where the pixel network lies in a VL-BERT.
 VISION = "vl_bert.vision_model."
 
-# Fields of a configuration that it keeps under another name, id2label.
-_PROPERTIES = ("answers", "num_labels")
-
-# The head size of every public configuration, and the wavelengths and feature width of the public code.
-_HEAD_SIZE = 64
+# The wavelengths and the feature width of the public code.
 _COORDINATE_DIM = 256
 _REGION_FEATURE_SIZE = 2048
 
@@ -52,12 +47,12 @@ def infer_config(weights: Mapping[str, torch.Tensor], overrides: Mapping[str, An
         CheckpointError: when the sizes cannot be inferred or an override is not a field.
     """
     overrides = dict(overrides or {})
-    _check_fields(overrides, VLBertConfig)
+    check_config_fields(overrides, VLBertConfig)
     vision = _infer_vision(weights, overrides.pop("vision_config", {}))
     fields = {**_infer_trunk(weights), **_infer_heads(weights), **_infer_answers(weights, overrides), **vision}
     fields |= overrides
     if "num_attention_heads" not in fields:
-        fields["num_attention_heads"] = _infer_attention_heads(fields["hidden_size"])
+        fields["num_attention_heads"] = infer_attention_heads(fields["hidden_size"])
     if "region_feature_size" not in fields:
         fields["region_feature_size"] = _infer_region_feature_size(weights, fields["vision_config"])
     try:
@@ -66,24 +61,18 @@ def infer_config(weights: Mapping[str, torch.Tensor], overrides: Mapping[str, An
         raise CheckpointError(f"the configuration does not fit together: {' '.join(str(error).split())}") from error
 
 
-def _check_fields(fields: Mapping[str, Any], config_class: type[PreTrainedConfig]) -> None:
-    unknown = sorted(set(fields) - {*config_class().to_dict(), *_PROPERTIES})
-    if unknown:
-        raise CheckpointError(f"unknown configuration field {unknown[0]}; expected fields of {config_class.__name__}.")
-
-
 def _infer_trunk(weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     embeddings, layers = "vl_bert.embeddings.", re.compile(r"vl_bert\.encoder\.layer\.(\d+)\.")
     indices = [int(match.group(1)) for match in map(layers.match, weights) if match]
-    vocab_size, hidden_size = _shape(weights, embeddings + "word_embeddings.weight")
+    vocab_size, hidden_size = find_shape(weights, embeddings + "word_embeddings.weight")
     return {
         "vocab_size": vocab_size,
         "hidden_size": hidden_size,
         "num_hidden_layers": max(indices) + 1,
-        "intermediate_size": _shape(weights, "vl_bert.encoder.layer.0.intermediate.dense.weight")[0],
-        "max_position_embeddings": _shape(weights, embeddings + "position_embeddings.weight")[0],
-        "type_vocab_size": _shape(weights, embeddings + "token_type_embeddings.weight")[0],
-        "visual_size": _shape(weights, "vl_bert.region_encoder.projection.weight")[0],
+        "intermediate_size": find_shape(weights, "vl_bert.encoder.layer.0.intermediate.dense.weight")[0],
+        "max_position_embeddings": find_shape(weights, embeddings + "position_embeddings.weight")[0],
+        "type_vocab_size": find_shape(weights, embeddings + "token_type_embeddings.weight")[0],
+        "visual_size": find_shape(weights, "vl_bert.region_encoder.projection.weight")[0],
         "visual_norm": embeddings + "text_visual.norm.bias" in weights,
         "coordinate_dim": _COORDINATE_DIM,
         "coordinate_embedding": "center",
@@ -100,7 +89,7 @@ def _infer_heads(weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
         # In pre-training only the relationship head reads the pooler.
         fields["use_pooler"] = fields["relationship_head"]
     if "region_head.classifier.weight" in weights:
-        fields["region_classes"] = _shape(weights, "region_head.classifier.weight")[0]
+        fields["region_classes"] = find_shape(weights, "region_head.classifier.weight")[0]
     for name, labels in {
         "identification": "num_identification_labels",
         "vgp": "num_vgp_labels",
@@ -109,9 +98,9 @@ def _infer_heads(weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     }.items():
         dense, classifier = f"{name}_head.dense.weight", f"{name}_head.classifier.weight"
         if dense in weights:
-            fields[f"{name}_hidden_size"] = _shape(weights, dense)[0]
+            fields[f"{name}_hidden_size"] = find_shape(weights, dense)[0]
         if classifier in weights and labels is not None:
-            fields[labels] = _shape(weights, classifier)[0]
+            fields[labels] = find_shape(weights, classifier)[0]
     return fields
 
 
@@ -138,7 +127,7 @@ def _infer_vision(weights: Mapping[str, torch.Tensor], given: Mapping[str, Any] 
         return {"vision_config": None}
     if not isinstance(given, Mapping):
         raise CheckpointError(f"vision_config is {given!r}, expected an object of fields of FastRCNNConfig.")
-    _check_fields(given, FastRCNNConfig)
+    check_config_fields(given, FastRCNNConfig)
     # In pre-training, what has no feature for masked regions blanked their pixels.
     pixels = "mlm_head.decoder.weight" in weights and "region_mask_embedding.weight" not in weights
     return {
@@ -147,18 +136,9 @@ def _infer_vision(weights: Mapping[str, torch.Tensor], given: Mapping[str, Any] 
     }
 
 
-def _infer_attention_heads(hidden_size: int) -> int:
-    if hidden_size % _HEAD_SIZE != 0:
-        raise CheckpointError(
-            f"the hidden size, {hidden_size}, is no multiple of {_HEAD_SIZE}, the head size of the public "
-            "configurations; give num_attention_heads in the file of --config."
-        )
-    return hidden_size // _HEAD_SIZE
-
-
 def _infer_region_feature_size(weights: Mapping[str, torch.Tensor], vision: Mapping[str, Any] | None) -> int:
     size = (vision or {}).get("hidden_sizes", [_REGION_FEATURE_SIZE])[-1]
-    width = _shape(weights, "vl_bert.region_encoder.projection.weight")[1]
+    width = find_shape(weights, "vl_bert.region_encoder.projection.weight")[1]
     if width != 8 * _COORDINATE_DIM + size:
         raise CheckpointError(
             f"image_feature_extractor.obj_downsample.1.weight reads {width} columns, expected "
@@ -166,9 +146,3 @@ def _infer_region_feature_size(weights: Mapping[str, torch.Tensor], vision: Mapp
             "the file of --config if the features are of another width."
         )
     return size
-
-
-def _shape(weights: Mapping[str, torch.Tensor], name: str) -> torch.Size:
-    if name not in weights:
-        raise CheckpointError(f"the checkpoint has no tensor for {name}, without which its size is unknown.")
-    return weights[name].shape

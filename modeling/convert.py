@@ -17,6 +17,7 @@
 
 examples:
   python -m modeling.convert vl_bert --checkpoint vl-bert-base-prec.model --output checkpoints/vl-bert-base
+  python -m modeling.convert visualbert --checkpoint vqa_coco_pre_trained.th --output checkpoints/visualbert-vqa
   python -m modeling.convert fast_rcnn --checkpoint vl-bert-base-e2e.model --output checkpoints/fast-rcnn --force
 """
 
@@ -27,11 +28,15 @@ from pathlib import Path
 
 from command_line import make_parser, one_line, run
 
-from . import conversion_fast_rcnn, conversion_vl_bert
+from . import conversion_fast_rcnn, conversion_visualbert, conversion_vl_bert
 from .conversion import check_output, format_summary, make_record, read_checkpoint, read_overrides, write_model
 
 # Family -> function of (state dict, configuration overrides) that returns (model, Conversion).
-FAMILIES = {"fast_rcnn": conversion_fast_rcnn.build_model, "vl_bert": conversion_vl_bert.build_model}
+FAMILIES = {
+    "fast_rcnn": conversion_fast_rcnn.build_model,
+    "visualbert": conversion_visualbert.build_model,
+    "vl_bert": conversion_vl_bert.build_model,
+}
 
 
 def convert_checkpoint(
@@ -65,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; returns 0, or 2 after one line on what is wrong."""
     parser = make_parser("python -m modeling.convert", __doc__)
     parser.add_argument("family", choices=sorted(FAMILIES), help="model family of the checkpoint")
-    parser.add_argument("--checkpoint", type=Path, required=True, help="original file (.model)")
+    parser.add_argument("--checkpoint", type=Path, required=True, help="original file (.model, .th)")
     parser.add_argument("--output", type=Path, required=True, help="directory to write")
     parser.add_argument("--config", type=Path, help="JSON file of configuration fields the shapes cannot tell")
     parser.add_argument("--force", action="store_true", help="replace an existing model directory")

