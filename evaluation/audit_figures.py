@@ -101,7 +101,7 @@ def grounding_panels_figure(
     for axes in panels[::across]:
         axes.set_ylabel("accuracy (%)")
     figure.suptitle(title, fontsize=11)
-    _legend(figure, active, baseline, bool(intervals), columns=5)
+    _legend(figure, active, baseline, bool(intervals), columns=3 if intervals else 5)
     return save(figure, path)
 
 

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """A page about one evaluation: figures with what they mean, tables by kind, failures worth looking at.
 
-The page is one file. It loads nothing and runs no script, and says so to the browser (Content-Security-Policy).
+The page is one file. It loads nothing and runs no script, and tells the browser so (`html_page`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,39 +10,24 @@ from html import escape
 from typing import Any
 
 from .failures import Judged, Selection, baselines, by_group, by_kind, choose, mean_score
-from .figure_style import BLUE, GREY, SKY, VERMILLION
+from .figure_style import GREY
+from .html_page import html_page
 from .report_figures import Figure, Grid, to_figures, to_grids
-from .report_pictures import Picture, draw, empty_frame
+from .report_pictures import TEXT_HEIGHT, Picture, draw, empty_frame
 
 MOST_KINDS = 40
 BASELINE_NAMES = {"majority": "one answer always", "chance": "chance"}
-POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 STYLE = f"""
-:root {{ --ink: #1b1f24; --soft: #5a6470; --line: #d9dee3; --gold: {BLUE}; --predicted: {VERMILLION}; }}
-* {{ box-sizing: border-box; }}
-body {{ margin: 0 auto; max-width: 1180px; padding: 24px 20px 60px; color: var(--ink); background: #fff;
-  font: 15px/1.45 system-ui, "Segoe UI", Roboto, Helvetica, Arial, sans-serif; }}
-h1 {{ font-size: 26px; margin: 0 0 8px; }}
-h2 {{ font-size: 21px; margin: 40px 0 8px; padding-top: 16px; border-top: 2px solid var(--ink); }}
-h3 {{ font-size: 17px; margin: 26px 0 6px; }}
-h4 {{ font-size: 15px; margin: 18px 0 2px; }}
-p.rule, td.meaning, dt, .count {{ color: var(--soft); }}
+p.rule, td.meaning, .count {{ color: var(--soft); }}
 p.rule {{ margin: 0 0 10px; font-size: 14px; }}
-dl.about {{ display: grid; grid-template-columns: max-content 1fr; gap: 2px 16px; margin: 0; }}
-dd {{ margin: 0; overflow-wrap: anywhere; }}
-table {{ border-collapse: collapse; margin: 8px 0; }}
-th, td {{ text-align: left; padding: 5px 14px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }}
-th {{ font-size: 13px; color: var(--soft); font-weight: 600; }}
-td.number, th.number {{ text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }}
-td.name {{ font-family: ui-monospace, Consolas, monospace; font-size: 13px; overflow-wrap: anywhere; }}
-.bar {{ display: inline-block; width: 120px; height: 11px; background: #eef1f4; vertical-align: -1px; }}
-.bar i {{ display: block; height: 100%; background: {SKY}; }}
+td.name {{ font-family: ui-monospace, Consolas, monospace; font-size: 13px; }}
+td.meaning {{ min-width: 220px; }}
 table.grid td {{ text-align: center; padding: 4px 8px; border: 1px solid #fff; font-variant-numeric: tabular-nums; }}
-.cards {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(270px, 1fr)); gap: 14px; }}
+.cards {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 270px), 1fr)); gap: 14px; }}
 .card {{ border: 1px solid var(--line); border-radius: 6px; overflow: hidden; background: #fff; }}
 .card svg {{ display: block; width: 100%; max-height: 300px; background: #f3f5f7; }}
 .frame {{ fill: #e9edf0; stroke: {GREY}; }}
-svg text {{ font: 600 11px system-ui, sans-serif; paint-order: stroke; stroke: #fff; stroke-width: 3px; }}
+svg text {{ font: 600 {TEXT_HEIGHT}px system-ui, sans-serif; paint-order: stroke; stroke: #fff; stroke-width: 4px; }}
 .card .body {{ padding: 9px 12px 11px; overflow-wrap: anywhere; }}
 .card dl {{ margin: 0; }}
 .card dt {{ font-size: 12px; margin-top: 5px; }}
@@ -51,8 +36,6 @@ svg text {{ font: 600 11px system-ui, sans-serif; paint-order: stroke; stroke: #
 .gold {{ border-bottom: 2px solid var(--gold); }}
 .predicted {{ border-bottom: 2px dashed var(--predicted); }}
 ol.choices {{ margin: 6px 0 0; padding-left: 22px; }}
-details {{ margin: 10px 0; }}
-summary {{ cursor: pointer; font-weight: 600; }}
 @media print {{ .card {{ break-inside: avoid; }} }}
 """
 
@@ -103,16 +86,7 @@ def shown_images(judged: Sequence[Judged], seed: int) -> list[str]:
 
 def build_report(report: Report) -> str:
     """The page, whole; everything in it that comes from data is escaped."""
-    about = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in report.about)
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(report.title)}</title><style>{STYLE}</style></head>\n<body><h1>{escape(report.title)}</h1>"
-        f'<dl class="about">{about}</dl>\n'
-        + "\n".join(_part(part, report) for part in report.parts)
-        + "\n</body></html>\n"
-    )
+    return html_page(report.title, "\n".join(_part(part, report) for part in report.parts), STYLE, about=report.about)
 
 
 def _part(part: Measured, report: Report) -> str:
@@ -148,15 +122,16 @@ def _figure(figure: Figure) -> list[str]:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int]) -> str:
-    """A table of cells that are HTML already."""
-    last = len(head) - 1
+    """A table of cells that are HTML already; columns without any content are left out."""
+    rows, last = list(rows), len(head) - 1
+    shown = [n for n in range(len(head)) if any(row[n] for row in rows)]
 
     def row(cells: Sequence[str], tag: str) -> str:
-        kinds = ["number" if n in numbers else "name" if n == 0 else "meaning" * (n == last) for n in range(len(head))]
-        return "".join(f'<{tag} class="{kind}">{cell}</{tag}>' for cell, kind in zip(cells, kinds, strict=True))
+        kinds = {n: "number" if n in numbers else "name" if n == 0 else "meaning" * (n == last) for n in shown}
+        return "".join(f'<{tag} class="{kind}">{cells[n]}</{tag}>' for n, kind in kinds.items())
 
     body = "".join(f"<tr>{row(cells, 'td')}</tr>" for cells in rows)
-    return f"<table><tr>{row(head, 'th')}</tr>{body}</table>"
+    return f'<div class="wide"><table><tr>{row(head, "th")}</tr>{body}</table></div>'
 
 
 def _share(value: float | None) -> str:
@@ -173,7 +148,7 @@ def _grid(grid: Grid) -> str:
         f"<tr><th>layer {n + 1}</th>" + "".join(_cell(value) for value in row) + "</tr>"
         for n, row in enumerate(grid.values)
     )
-    table = f'<table class="grid"><tr>{head}</tr>{rows}</table>'
+    table = f'<div class="wide"><table class="grid"><tr>{head}</tr>{rows}</table></div>'
     return f"<details><summary>{escape(grid.name)}</summary>{table}</details>"
 
 

@@ -9,6 +9,7 @@ from html import escape
 
 from PIL import Image
 
+from .attention_pictures import HIT
 from .failures import GOLD, MEANT, PREDICTED, Box
 from .figure_style import BLUE, GREEN, VERMILLION
 
@@ -16,7 +17,8 @@ LONGEST = 420  # pixels of the longer side
 QUALITY = 80
 # Role -> colour and dashes; what the colour says, the dashes say a second time.
 STYLES = {GOLD: (BLUE, ""), PREDICTED: (VERMILLION, "7 4"), MEANT: (GREEN, "2 3")}
-TEXT_HEIGHT = 11
+TEXT_HEIGHT = 17  # in the drawing's units: cards show it at about two thirds
+LETTER = 0.68  # width of a letter, in heights: that of wide fonts
 
 
 @dataclass(frozen=True)
@@ -75,13 +77,16 @@ def _box(box: Box, width: int, height: int) -> str:
     # A white line below keeps the coloured one visible on any image.
     under = f'<rect {shape} fill="none" stroke="#fff" stroke-width="5" stroke-opacity=".8"/>'
     over = f'<rect {shape} fill="none" stroke="{colour}" stroke-width="2.5" stroke-dasharray="{dashes}"/>'
-    return under + over + (_label(box, x1, y1, y2, colour, height) if box.label else "")
+    return under + over + (_label(box, (x1, y1, y2), colour, width, height) if box.label else "")
 
 
-def _label(box: Box, x1: float, y1: float, y2: float, colour: str, height: int) -> str:
+def _label(box: Box, place: tuple[float, float, float], colour: str, width: int, height: int) -> str:
     """Above the box; inside where there is no room. A predicted one stands below, clear of the gold one's."""
+    x1, y1, y2 = place
     below = box.role == PREDICTED
-    y = y2 + TEXT_HEIGHT + 2 if below else y1 - 4
+    y = y2 + TEXT_HEIGHT if below else y1 - 5
     if not TEXT_HEIGHT <= y <= height - 2:
         y = y2 - 5 if below else y1 + TEXT_HEIGHT + 2
-    return f'<text x="{x1 + 2:.1f}" y="{y:.1f}" fill="{colour}">{escape(box.label)}</text>'
+    x = max(2.0, min(x1 + 2, width - LETTER * TEXT_HEIGHT * len(box.label)))  # no letter beyond the right edge
+    ink = HIT if colour == GREEN else colour  # dark enough to be read on white
+    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{ink}">{escape(box.label)}</text>'

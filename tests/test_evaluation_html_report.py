@@ -14,7 +14,8 @@ from PIL import Image
 from evaluation.failures import GOLD, PREDICTED, Box, Choice, Judged, baselines, by_kind, choose
 from evaluation.html_report import Measured, Report, build_report, shown_images
 from evaluation.report_figures import to_figures, to_grids
-from evaluation.report_pictures import draw, embed, empty_frame
+from evaluation.report_pictures import TEXT_HEIGHT, draw, embed, empty_frame
+from tests.browser import open_browser
 
 HOSTILE = "\"><script>alert(1)</script><img src=http://x onerror=y>'&"
 VOID = {"meta", "br", "img", "rect", "image"}
@@ -188,3 +189,31 @@ def test_choices_are_marked():
 def test_the_images_of_the_page_are_known_before_it_is_built():
     items = [judged(n, confidence=n / 100) for n in range(50)]
     assert shown_images(items, 0)[:3] == ["49", "48", "47"] and len(shown_images(items, 0)) == 12
+
+
+def test_labels_stay_inside_the_picture():
+    """Read as a browser of wide letters would draw them."""
+    label, picture = "the medium green star", empty_frame(200, 150)
+    drawn = draw(picture, [Box(GOLD, (0.9, 0, 1, 1), label), Box(GOLD, (0.1, 0.5, 0.2, 0.9), label)], "x")
+    left, inside = (float(x) for x in re.findall(r'<text x="([\d.]+)"', drawn))
+    assert left + 0.6 * TEXT_HEIGHT * len(label) <= picture.width and left > 0
+    assert inside == pytest.approx(0.1 * picture.width + 2)
+
+
+def test_columns_that_say_nothing_are_left_out():
+    assert "one answer always" not in page(parts=[Measured("test", {"loss": 0.5})])
+    known = {"vqa_accuracy": 0.5, "vqa_majority": 0.4}
+    assert "one answer always" in page(parts=[Measured("test", known)])
+
+
+@pytest.mark.parametrize("width", [360, 1200])
+def test_a_browser_shows_the_page_without_sideways_scrolling(tmp_path, width):
+    grid = {"by_head": [[0.5] * 16] * 2}
+    part = Measured("test", {"a_figure_with_a_long_name_accuracy": 0.5, **grid}, [judged(1, kinds={"kind": "k" * 80})])
+    (tmp_path / "report.html").write_text(page(parts=[part]), encoding="utf-8")
+    with open_browser(tmp_path / "profile") as browser:
+        browser.open(tmp_path / "report.html", width)
+        browser.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width
+        assert browser.problems == []
+        assert [url for url in browser.requests if not url.startswith(("file:", "data:"))] == []
