@@ -23,6 +23,7 @@ examples:
 import argparse
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,7 +39,7 @@ from .region_table import RegionTable
 
 
 def push_regions(
-    folder: Path,
+    folder: str | os.PathLike[str],
     to: str,
     *,
     revision: str | None = None,
