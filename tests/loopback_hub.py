@@ -97,6 +97,12 @@ class LoopbackHub:
     def read(self, name: str, path: str, revision: str = "main", kind: str = "models") -> bytes:
         return self.state.content(self.state.resolve(kind, name, revision)["files"][path]).read_bytes()
 
+    def copy(self, name: str, target: str, kind: str = "models", private: bool = False) -> None:
+        """A new repository with the files that another one has on main."""
+        self.state.create(kind, target, private)
+        files = self.state.resolve(kind, name, "main")["files"]
+        self.state.set_files(kind, target, files, f"copy of {name}")
+
     def checkout(self, name: str, folder: str | Path, revision: str = "main", kind: str = "models") -> Path:
         """Writes the files of a revision to a folder."""
         for path, file in self.state.resolve(kind, name, revision)["files"].items():
@@ -112,6 +118,7 @@ class _Dropped(Exception):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # or each answer waits 40 ms
 
     def __init__(self, state: State, *args: Any):
         self.state = state
