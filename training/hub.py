@@ -37,6 +37,8 @@ TRAINER_SUFFIXES, TRAINER_FILES = (".pt", ".pth", ".bin"), ("trainer_state.json"
 LEFT_OUT = (MANIFEST, "checkpoint-*/*", f"{SNAPSHOTS}/*", "*.bin", "*.partial", "items_*.json", "predictions_*.json")
 # What an earlier commit may hold and this one not; beside them it would load as part of this model.
 WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
+# The HTTP library's error for lost connections; which library that is changes between releases of huggingface_hub.
+LOST: type[BaseException] = next(base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError")
 TOKEN_HELP = "run `hf auth login`, or set HF_TOKEN to a token that may write"
 
 
@@ -129,7 +131,7 @@ def prepare_repo(repo: HubRepo) -> HubRepo:
             )
         if repo.revision not in (None, "main"):
             api.create_branch(name, branch=str(repo.revision), exist_ok=True)
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, LOST) as error:
         raise HubError(f"push_to_hub: {repo.id} can't be pushed to: {explain_failure(error)}") from error
     return replace(repo, id=name)
 
@@ -226,7 +228,7 @@ def push_folder(repo: HubRepo, directory: Path, message: str) -> str:
     for wait in (*WAITS, None):
         try:
             return push_files(repo, kept, message)
-        except (OSError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError, LOST) as error:
             if wait is None or not _may_pass(error):
                 raise HubError(
                     f"{directory} was not pushed to {repo.id}: {explain_failure(error)}; it is whole, and the Hub "
