@@ -8,11 +8,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from transformers import BertConfig, BertForPreTraining
+
+from tests.loopback_hub import LoopbackHub
+from tests.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NOT_RUN = re.compile(r"<!-- not run: \S.*-->")
 WITH_HUB = "<!-- run with: loopback hub -->"
+PUBLISHED = "ORG/scenes-vgp-direct"  # the repository of the pages
 OFFLINE, ON_HUB = "offline", "on the loopback Hub"
 
 
@@ -42,12 +47,56 @@ def test_a_mark_needs_its_reason(tmp_path):
     assert [(code, where) for _, code, where in snippets(page)] == [("a\n", None), ("b\n", OFFLINE), ("c\n", ON_HUB)]
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """What `make train` leaves behind, small: scenes in data/scenes, a model of two steps in runs/scenes_vgp/direct.
+
+    And a tiny model under BERT's name, which stands for the one on the Hub.
+    """
+    folder = tmp_path_factory.mktemp("made")
+    scenes = tiny_scenes(folder / "data" / "scenes")
+    recipe = tiny_recipe(scenes, folder / "runs" / "scenes_vgp")
+    recipe["training"]["max_steps"] = 2
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        assert run_train(monkeypatch, folder, recipe) == 0
+    bert = folder / "google-bert" / "bert-base-uncased"
+    config = BertConfig(hidden_size=24, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24, vocab_size=9)
+    BertForPreTraining(config).save_pretrained(bert)
+    return folder
+
+
+UPLOAD = """
+import sys
+from huggingface_hub import HfApi
+HfApi().create_repo(sys.argv[1])
+HfApi().upload_folder(repo_id=sys.argv[1], folder_path=sys.argv[2])
+"""
+
+
+def on_hub(hub: LoopbackHub, home: Path, repository: str, folder: Path) -> None:
+    """Puts a checkpoint into a repository of somebody else's."""
+    hub.state.add_user("hf_owner", repository.partition("/")[0])
+    environment = hub.environment(home, "hf_owner")
+    command = [sys.executable, "-c", UPLOAD, repository, str(folder)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 @pytest.mark.parametrize(("name", "code", "where"), SNIPPETS, ids=[name for name, _, _ in SNIPPETS])
-def test_snippet(tmp_path, loopback_hub, name, code, where):
+def test_snippet(tmp_path, request, name, code, where):
     compile(code, name, "exec")
     if where is None:
         return
-    environment = loopback_hub.environment(tmp_path / "home") if where == ON_HUB else {**os.environ}
+    for part in ("data", "runs", "google-bert"):  # in the reader's folder
+        if f'"{part}/' in code:
+            (tmp_path / part).symlink_to(request.getfixturevalue("made") / part)
+    environment = {**os.environ}
+    if where == ON_HUB:
+        hub = request.getfixturevalue("loopback_hub")
+        environment = hub.environment(tmp_path / "home")
+        if PUBLISHED in code:
+            trained = request.getfixturevalue("made") / "runs" / "scenes_vgp" / "direct"
+            on_hub(hub, tmp_path / "owner", PUBLISHED, trained)
     environment |= {"PYTHONPATH": str(ROOT), "HF_MODULES_CACHE": str(tmp_path / "modules")}
     if where == OFFLINE:
         environment["HF_HUB_OFFLINE"] = "1"
