@@ -22,6 +22,7 @@ from transformers import (
     AutoModelForPreTraining,
     AutoModelForVisualQuestionAnswering,
 )
+from transformers.pipelines import PIPELINE_REGISTRY
 
 from .configuration_backbone_regions import BackboneRegionsConfig
 from .configuration_fast_rcnn import FastRCNNConfig
@@ -50,6 +51,8 @@ from .modeling_vl_bert import (
     VLBertModel,
     VLBertPreTrainedModel,
 )
+from .pipeline_entry import CUSTOM_PIPELINES
+from .pipeline_visual_grounding import VisualGroundingPipeline
 from .region_feature_models import load_region_features
 
 AutoConfig.register("backbone_regions", BackboneRegionsConfig, exist_ok=True)
@@ -66,6 +69,10 @@ AutoModel.register(VisualBERTConfig, VisualBERTModel, exist_ok=True)
 AutoModelForMultipleChoice.register(VisualBERTConfig, VisualBERTForMultipleChoice, exist_ok=True)
 AutoModelForPreTraining.register(VisualBERTConfig, VisualBERTForPreTraining, exist_ok=True)
 AutoModelForVisualQuestionAnswering.register(VisualBERTConfig, VisualBERTForVisualQuestionAnswering, exist_ok=True)
+
+for task, entry in CUSTOM_PIPELINES.items():
+    if task not in PIPELINE_REGISTRY.supported_tasks:  # again, it would warn
+        PIPELINE_REGISTRY.register_pipeline(task, VisualGroundingPipeline, pt_model=AutoModel, type=entry["type"])
 
 __all__ = [
     "FAMILIES",
@@ -93,6 +100,7 @@ __all__ = [
     "VisualBERTForVisualReasoning",
     "VisualBERTModel",
     "VisualBERTPreTrainedModel",
+    "VisualGroundingPipeline",
     "find_family",
     "load_region_features",
 ]
