@@ -116,12 +116,21 @@ def _processor(path: str, config: Any, tokenizer: str | None, regions: RegionTab
     spatial = config.model_type == "visual_bert" and wanted == found + SPATIAL
     if found != wanted and not spatial:
         raise ValueError(f"reads region features of {wanted} values, but --regions {regions.path} holds {found}")
-    try:
-        words = AutoTokenizer.from_pretrained(tokenizer or path)
-    except (OSError, ValueError) as error:
-        hint = "" if tokenizer else "; name one with --tokenizer"
-        raise ValueError(f"no tokenizer in {tokenizer or path}{hint}") from error
+    words = _tokenizer(tokenizer or path, config.vocab_size, "" if tokenizer else "; name one with --tokenizer")
     return VisualBERTProcessor(words, region_feature_size=found, spatial_features=spatial)
+
+
+def _tokenizer(path: str, vocabulary: int, hint: str) -> Any:
+    try:
+        words = AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"no tokenizer in {path}{hint}") from error
+    # Where there are no files of a tokenizer, transformers makes one that knows special tokens alone.
+    if len(words) <= len(words.all_special_tokens):
+        raise ValueError(f"no tokenizer in {path}{hint}")
+    if len(words) > vocabulary:
+        raise ValueError(f"the tokenizer {path} has {len(words)} tokens, but the model knows {vocabulary}")
+    return words
 
 
 def _short(path: str) -> str:

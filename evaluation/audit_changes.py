@@ -119,6 +119,11 @@ def compare(
     """
     if correction not in CORRECTIONS:
         raise ValueError(f"correction={correction!r} is unknown; expected one of {', '.join(CORRECTIONS)}")
+    if (before.layers, before.heads) != (after.layers, after.heads):
+        raise ValueError(
+            f"the models have the layers {', '.join(before.layers)} of {before.heads} heads and "
+            f"{', '.join(after.layers)} of {after.heads}: compare two of one kind"
+        )
     for name in ("data", "split", "word", "iou_threshold", "merged_box"):
         if before.about.get(name) != after.about.get(name):
             raise ValueError(
