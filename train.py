@@ -10,6 +10,9 @@ examples:
 """
 
 import argparse
+import contextlib
+import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = make_parser("train.py", __doc__)
     parser.add_argument("recipe", help="a YAML file, see recipes/")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="replaces a value of the recipe")
+    parser.add_argument("--json", action="store_true", help="print the content of results.json and nothing else")
     parser.add_argument("--traceback", action="store_true", help="show where in the program an error was raised")
     given = sys.argv[1:] if arguments is None else arguments
     told = (lambda error: None) if "--traceback" in given else explain
@@ -36,14 +40,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             torch.distributed.destroy_process_group()  # a process that ends without it may abort
 
 
-def _work(options: argparse.Namespace) -> None:
-    if "study" in read_recipe(Path(options.recipe)):
-        _run_study(options.recipe, options.overrides)
-    else:
-        _run_recipe(options.recipe, options.overrides)
+def _work(options: argparse.Namespace) -> str | None:
+    is_study = "study" in read_recipe(Path(options.recipe))
+    begin = _run_study if is_study else _run_recipe
+    with contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext():
+        output = begin(options.recipe, options.overrides)
+    if not options.json or output is None or os.environ.get("RANK", "0") != "0":
+        return None
+    return json.dumps(json.loads((output / "results.json").read_text(encoding="utf-8")))
 
 
-def _run_recipe(path: str, overrides: list[str]) -> None:
+def _run_recipe(path: str, overrides: list[str]) -> Path:
     recipe = load_recipe(path, overrides)
     from training.experiment import (
         run as run_experiment,  # after the recipe is known to be sound: it imports for seconds
@@ -51,13 +58,16 @@ def _run_recipe(path: str, overrides: list[str]) -> None:
     from training.report import report
 
     report(run_experiment(recipe), recipe)
+    return Path(recipe.output_dir)
 
 
-def _run_study(path: str, overrides: list[str]) -> None:
+def _run_study(path: str, overrides: list[str]) -> Path | None:
     from training.study import run_study
     from training.study_recipe import load_study
 
-    run_study(load_study(path, overrides))
+    study = load_study(path, overrides)
+    run_study(study)
+    return None if study.plan else Path(study.output_dir)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ examples:
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -74,17 +75,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, required=True, help="directory to write")
     parser.add_argument("--config", type=Path, help="JSON file of configuration fields the shapes cannot tell")
     parser.add_argument("--force", action="store_true", help="replace an existing model directory")
+    parser.add_argument("--json", action="store_true", help="print the content of conversion.json instead of a table")
     return run(parser, _work, arguments)
 
 
 def _work(options: argparse.Namespace) -> str:
     try:
-        return convert_checkpoint(options.family, options.checkpoint, options.output, options.config, options.force)
+        table = convert_checkpoint(options.family, options.checkpoint, options.output, options.config, options.force)
     except (ValueError, OSError) as error:
         message = one_line(error)
         if str(options.checkpoint) not in message and str(options.output) not in message:
             message = f"{options.checkpoint}: {message}"
         raise ValueError(message) from error
+    if not options.json:
+        return table
+    return json.dumps(json.loads((options.output / "conversion.json").read_text(encoding="utf-8")))
 
 
 if __name__ == "__main__":
