@@ -223,7 +223,8 @@ def explore(models: Sequence[Loaded], rows: Any, regions: Any, asked: argparse.N
     """The page on which a reader looks at the attention of all heads in a few captions."""
     examples = list({example.image_id: example for example in entity_examples(rows)}.values())[: asked.explore]
     detector = regions.provenance.get("detector")
-    labels = (detector.get("label_names") or []) if isinstance(detector, Mapping) else []
+    named = detector.get("label_names") if isinstance(detector, Mapping) else regions.provenance.get("classes")
+    labels = named or []
     shown = {
         loaded.name: capture_examples(
             get_observer(loaded.model), loaded.processor, examples, regions, picture_opener(asked), labels

@@ -20,11 +20,12 @@ from .audit_choice import SAME_SPLIT, BestHead
 from .audit_figures import ALPHA, BASELINE, changes_figure, entity_grounding_figure, grounding_panels_figure
 from .audit_result import AuditResult
 from .audit_statistics import bootstrap_intervals, holm, permutation_test
-from .example_attention import ExampleAttention
+from .example_attention import ExampleAttention, best_heads, naming_words, words_across_layers_figure
 from .head_counts import ACTIVE_SHARE, HeadCounts
 from .html_page import html_page
 
 ALL = "all"
+MOST_LAYERS = 4  # rows of the picture of words across layers
 RULES = {"text_to_region": BASELINE, "region_to_text": "first word"}
 STYLE = """
 figure { margin: 14px 0; }
@@ -87,6 +88,7 @@ def audit_page(
         parts.append(("relations", "Syntactic relations", _relations(results)))
     parts += [(f"extra-{n}", section.heading, _extra(section)) for n, section in enumerate(extra)]
     if examples:
+        parts.append(("words", "Words across layers", "".join(_words(results, examples))))
         parts.append(("explore", "Look for yourself", explorer_body(examples)))
     links = "".join(f'<a href="#{place}">{escape(heading)}</a>' for place, heading, _ in parts)
     body = f"<nav>{links}</nav>" + "\n".join(
@@ -161,10 +163,12 @@ def _note(text: str) -> str:
     return f'<p class="note">{escape(text)}</p>'
 
 
-def _drawn(draw: Callable[..., object], alt: str, caption: str, *arguments: object, **options: object) -> str:
-    """A figure of `audit_figures` inside the page."""
+def _drawn(
+    draw: Callable[..., object], alt: str, caption: str, *arguments: object, suffix: str = ".svg", **options: object
+) -> str:
+    """A figure inside the page."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "figure.svg"
+        path = Path(folder) / f"figure{suffix}"
         draw(*arguments, path, **options)
         return _image(path, alt, caption)
 
@@ -232,7 +236,7 @@ def _change(
         f"(p {_p(p[layer, head])})."
     )
     alt = f"Change of each head's accuracy from {names[0]} to {names[1]}, {NAMES[kind]}"
-    known = {"p": p, "layers": result.layers, "names": names, "baseline": RULES[kind]}
+    known: dict[str, Any] = {"p": p, "layers": result.layers, "names": names, "baseline": RULES[kind]}
     return _drawn(changes_figure, alt, caption, before, after, **known)
 
 
@@ -268,6 +272,22 @@ def _relations(results: Mapping[str, AuditResult]) -> str:
         if result.relations
     ]
     return _note(note) + _table(COLUMNS, rows, 3) + "".join(figures)
+
+
+def _words(results: Mapping[str, AuditResult], examples: Mapping[str, Sequence[ExampleAttention]]) -> Iterator[str]:
+    """The paper's Figures 1 and 5: the first example under each model."""
+    yield _note(
+        "What words of one caption attend to in the best head of each of the layers where heads are most accurate. "
+        "Beside each row stands how much of the attention goes to the regions at all."
+    )
+    for name, shown in examples.items():
+        counts = results[name].entities.get("text_to_region", {}).get(ALL) if name in results else None
+        if counts is not None and counts.accuracy.shape == shown[0].attention.shape[:2]:
+            words, heads = naming_words(shown[0]), best_heads(counts.accuracy, MOST_LAYERS, counts.active)
+            alt = f"Regions that words of “{shown[0].caption}” attend to across layers, under {name}"
+            picture = _drawn(words_across_layers_figure, alt, "", shown[0], words, heads, suffix=".png")
+            opened = " open" if name == list(examples)[-1] else ""
+            yield f"<details{opened}><summary>{escape(name)}</summary>{picture}</details>"
 
 
 def _extra(section: ExtraSection) -> str:

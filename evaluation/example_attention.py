@@ -128,6 +128,17 @@ def best_heads(accuracy: np.ndarray, count: int = 6, active: np.ndarray | None =
     return [(int(layer), int(values[layer].argmax())) for layer in sorted(layers)]
 
 
+def naming_words(example: ExampleAttention, most: int = 3) -> list[int]:
+    """Words to show: the last of each phrase that has a gold region, else the longest ones; in the caption's order."""
+    count = len(example.words)
+    if example.gold is not None and example.gold.any():
+        same = [
+            word + 1 < count and np.array_equal(example.gold[word], example.gold[word + 1]) for word in range(count)
+        ]
+        return [word for word in range(count) if example.gold[word].any() and not same[word]][:most]
+    return sorted(sorted(range(count), key=lambda word: -len(example.text(word)))[:most])
+
+
 def words_across_layers_figure(
     example: ExampleAttention,
     words: Sequence[int],

@@ -123,6 +123,13 @@ def test_text_of_the_data_stays_text(written):
     assert images and all(attrs["src"].startswith("data:image/") and attrs["alt"] for attrs in images)
 
 
+def test_words_are_drawn_across_layers_for_every_model(written):
+    pictures = [
+        attrs["alt"] for tag, attrs in Reader(written).tags if tag == "img" and "across layers" in attrs["alt"]
+    ]
+    assert [alt.rpartition(", under ")[2] for alt in pictures] == list(RESULTS)
+
+
 def test_one_model_has_no_changes_and_no_script_without_examples():
     page = audit_page({"start": RESULTS["start"]})
     assert "What changed" not in page and "<script" not in page and "script-src" not in page

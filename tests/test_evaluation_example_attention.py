@@ -16,6 +16,7 @@ from evaluation.example_attention import (
     best_heads,
     capture_examples,
     find_words,
+    naming_words,
     words_across_layers_figure,
 )
 from evaluation.observers import get_observer
@@ -100,6 +101,12 @@ def test_best_heads_are_the_best_of_the_best_layers():
     assert best_heads(accuracy, 2) == [(0, 1), (2, 1)]
     active = np.array([[True, False], [True, True], [True, False], [False, False]])
     assert best_heads(accuracy, 9, active) == [(0, 0), (1, 1), (2, 0), (3, 0)]
+
+
+def test_words_to_show_are_those_that_name_something(captured):
+    assert [captured.text(word) for word in naming_words(captured)] == ["c"], "the phrase b c ends with c"
+    unknown = replace(captured, gold=None, caption="a bcd efg , d", words=((0, 1), (2, 5), (6, 9), (10, 11), (12, 13)))
+    assert naming_words(unknown, 2) == [1, 2]
 
 
 def test_the_picture_has_a_row_a_head_and_a_column_a_word(captured, tmp_path):
