@@ -52,6 +52,7 @@ oldest: $(INSTALLED)  ## save/load and parity tests on the oldest supported tran
 
 bench: $(INSTALLED)  ## side-by-side speed and memory ratios
 	$(BIN)/python -m benchmarks.attention_supervision
+	$(BIN)/python -m benchmarks.audit
 	$(BIN)/python -m benchmarks.pretraining_step
 	$(BIN)/python -m benchmarks.region_table
 

@@ -1,0 +1,241 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Time and peak memory of the audit, against the plain way: eager maps of all layers, then the same questions.
+
+`python -m benchmarks.audit [--quick] [--device cuda]` prints ratios only: one machine's seconds say little about
+another's. A step reads both directions of a batch of captions of 32 words with 4 phrases, beside so many regions,
+through VL-BERT (12 layers of 12 heads, base width), and counts what every head answers. Both ways must answer alike.
+
+Times are medians over rounds that take both ways in turn; on a CPU they are the process's CPU seconds. Memory is the
+peak above weights and inputs, each way in a process of its own.
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import BertTokenizer
+
+from attention_supervision import from_attention_maps
+from attention_supervision.attention import AttentionPair
+from evaluation.audit_examples import AuditExample, AuditPhrase
+from evaluation.audit_items import Rules, ground, region_items, text_items
+from evaluation.audit_tally import Tally
+from evaluation.observers import Batch, Observer, Queries, get_observer
+from modeling import VLBertConfig, VLBertModel
+from processing import VLBertProcessor
+
+WAYS = ("audit", "plain")
+WORDS, PHRASES, FEATURES = 32, 4, 2048
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{n}" for n in range(95))]
+
+
+class PlainObserver(Observer):
+    """Full maps of all layers of an eager VL-BERT, and the asked rows from them."""
+
+    def __init__(self, model: Any):
+        self.model, self.heads = model, model.config.num_attention_heads
+        self.layers = tuple(str(layer) for layer in range(model.config.num_hidden_layers))
+
+    @torch.no_grad()
+    def observe(self, batch: Batch, queries: Queries) -> dict[str, AttentionPair]:
+        maps = self.model(**batch, output_attentions=True).attentions
+        text = batch["input_ids"].shape[1]
+        starts = {"text_to_region": (0, text), "region_to_text": (text, 0)}
+        found: dict[str, AttentionPair] = {}
+        for name, pair in queries.items():
+            rows, columns = (
+                torch.where(index < 0, index, index + start) for index, start in zip(pair, starts[name], strict=True)
+            )
+            read = [from_attention_maps(layer, rows, columns) for layer in maps]
+            found[name] = torch.stack([alpha for alpha, _ in read]), torch.stack([share for _, share in read])
+        return found
+
+
+class Workload:
+    """A model, a batch and its questions; `step()` answers them and returns the counts."""
+
+    def __init__(self, way: str, regions: int, options: argparse.Namespace):
+        torch.manual_seed(0)
+        width = 48 if options.quick else 768
+        config = VLBertConfig(
+            hidden_size=width,
+            visual_size=width,
+            num_hidden_layers=2 if options.quick else 12,
+            num_attention_heads=12,
+            intermediate_size=4 * width,
+            vocab_size=len(VOCABULARY),
+            max_position_embeddings=128,
+            initializer_range=0.05,  # wide enough that heads differ
+        )
+        model = VLBertModel._from_config(config, attn_implementation="eager" if way == "plain" else "sdpa")
+        model = model.to(options.device).eval()
+        self.observer = PlainObserver(model) if way == "plain" else get_observer(model)
+        self.examples = _examples(options.batch, regions)
+        batch = _process(self.examples, regions)
+        rules = Rules(not_words=(0, 2, 3))
+        grounded = ground(batch, self.examples, rules)
+        self.items = {
+            "text_to_region": text_items(grounded, batch, rules, [None] * len(self.examples)),
+            "region_to_text": region_items(grounded, batch, rules),
+        }
+        self.batch = {name: tensor.to(options.device) for name, tensor in batch.items()}
+        self.queries = {
+            name: (items.rows.to(options.device), items.columns.to(options.device))
+            for name, items in self.items.items()
+        }
+
+    def step(self) -> dict[str, dict[str, list]]:
+        pairs = self.observer.observe(self.batch, self.queries)
+        images, numbers = [example.image_id for example in self.examples], range(len(self.examples))
+        counted = {}
+        for name, items in self.items.items():
+            tally = Tally()
+            tally.add(items, pairs[name], images, numbers)
+            counts = tally.counts()["all"]
+            counted[name] = {"correct": counts.correct.sum(0).tolist(), "share": counts.mean_share.tolist()}
+        return counted
+
+
+def _boxes(count: int, seed: int) -> np.ndarray:
+    corners = np.random.default_rng(seed).uniform(0, 0.6, (count, 2))
+    return np.concatenate([corners, corners + 0.2], axis=1).astype(np.float32)
+
+
+def _examples(count: int, regions: int) -> list[AuditExample]:
+    rng, examples = np.random.default_rng(0), []
+    for image in range(count):
+        words = rng.choice(VOCABULARY[5:], WORDS).tolist()
+        starts = np.cumsum([0, *(len(word) + 1 for word in words)])
+        boxes, size = _boxes(regions, image), WORDS // PHRASES
+        phrases = tuple(
+            AuditPhrase(int(starts[n * size]), int(starts[n * size + 3]) - 1, boxes[n : n + 1]) for n in range(PHRASES)
+        )
+        examples.append(AuditExample(str(image), " ".join(words), phrases))
+    return examples
+
+
+def _process(examples: list[AuditExample], regions: int) -> Any:
+    processor = VLBertProcessor(
+        BertTokenizer(vocab={word: number for number, word in enumerate(VOCABULARY)}), max_regions=regions
+    )
+    features = np.random.default_rng(1).standard_normal((len(examples), regions, FEATURES)).astype(np.float32)
+    return processor(
+        [example.caption for example in examples],
+        region_features=list(features),
+        region_boxes=[_boxes(regions, image) for image in range(len(examples))],
+        phrases=[[{"text": 0, "start": p.start, "end": p.end} for p in example.phrases] for example in examples],
+    )
+
+
+# In the processes that measure
+
+
+def measure_times(regions: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Way -> seconds of each round, in turns; and how far the two ways' answers lie apart."""
+    workloads = {way: Workload(way, regions, options) for way in WAYS}
+    counted = {way: workload.step() for way, workload in workloads.items()}
+    times: dict[str, list[float]] = {way: [] for way in WAYS}
+    for turn in range(options.rounds):
+        for way in WAYS if turn % 2 else WAYS[::-1]:
+            start = _clock(options.device)
+            workloads[way].step()
+            times[way].append(_clock(options.device) - start)
+    return {**times, **_apart(counted["audit"], counted["plain"])}
+
+
+def _apart(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    pairs = [(one[name], other[name]) for name in one]
+    answers = sum(int(np.abs(np.subtract(a["correct"], b["correct"])).sum()) for a, b in pairs)
+    return {
+        "answers": answers,
+        "share": max(float(np.abs(np.subtract(a["share"], b["share"])).max()) for a, b in pairs),
+    }
+
+
+def measure_memory(way: str, regions: int, options: argparse.Namespace) -> float:
+    """Peak bytes of two steps above what the model and the batch take."""
+    workload = Workload(way, regions, options)
+    if options.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated() if options.device == "cuda" else _resident()
+    for _ in range(2):
+        workload.step()
+    peak = torch.cuda.max_memory_allocated() if options.device == "cuda" else _peak_resident()
+    return max(peak - before, 1)
+
+
+def _clock(device: str) -> float:
+    if device == "cpu":
+        return time.process_time()
+    torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def _peak_resident() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+# In the process that reports
+
+
+def _ask(what: str, way: str, regions: int, arguments: list[str]) -> Any:
+    command = [sys.executable, "-m", "benchmarks.audit", *arguments]
+    command += ["--worker", what, "--way", way, "--regions", str(regions)]
+    # Threads that wait must not burn the CPU seconds that are counted.
+    environment = {**os.environ, "OMP_WAIT_POLICY": "passive"}
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    options, arguments = _parse(), sys.argv[1:]
+    if options.worker:
+        regions = options.regions[0]
+        measured = (
+            measure_times(regions, options)
+            if options.worker == "time"
+            else measure_memory(options.way, regions, options)
+        )
+        print(json.dumps(measured))
+        return
+    print(f"{'regions':>7}{'memory plain/audit':>20}{'time audit/plain':>18}{'answers apart':>15}{'share apart':>13}")
+    for regions in options.regions:
+        memory = {way: _ask("memory", way, regions, arguments) for way in WAYS}
+        found = _ask("time", WAYS[0], regions, arguments)
+        speed = statistics.median(a / b for a, b in zip(found["audit"], found["plain"], strict=True))
+        ratio = memory["plain"] / memory["audit"]
+        line = f"{regions:>7}{ratio:>20.2f}{speed:>18.2f}{found['answers']:>15}{found['share']:>13.1e}"
+        print(line, flush=True)
+    print("aims: memory plain/audit >= 3, time audit/plain <= 1, the same answers")
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a tiny model and few regions: does it run?")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--regions", type=int, nargs="+", help="regions an image (100 300)")
+    parser.add_argument("--batch", type=int, default=8, help="captions a step (8)")
+    parser.add_argument("--rounds", type=int, help="steps of each way that are timed (3)")
+    parser.add_argument("--worker", choices=("time", "memory"), help=argparse.SUPPRESS)
+    parser.add_argument("--way", default="audit", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    options.regions = options.regions or ([20] if options.quick else [100, 300])
+    options.rounds = options.rounds or (2 if options.quick else 3)
+    return options
+
+
+if __name__ == "__main__":
+    main()
