@@ -10,8 +10,7 @@
 The first three do not know what was decided; the last follows the score of the decision. All are read in the row of
 the position that the decision is read from (`ReadOut`).
 
-For models of one sequence of words and regions. In two-stream models a decision has one map for each of four kinds of
-attention, which transformers' LXMERT does not return: they are refused.
+For models of one sequence of words and regions; transformers' LXMERT, of two streams, is in `relevancy_two_streams`.
 
 Shape letters: B batch, L layers, H heads, N sequence, T text, R regions.
 """
@@ -54,7 +53,8 @@ def region_maps(
 
     Args:
         model: one that gives its attention maps (`output_attentions=True`) with the eager back end, for the time of
-            the call set to it; its sequence begins with the T words and the R regions. Dropout must be off.
+            the call set to it; its sequence begins with the T words and the R regions. Or one with a `region_maps`
+            of its own (`TwoStreamModel`). Dropout must be off.
         inputs: of the model: `input_ids` (B, T), `region_attention_mask` (B, R) among them.
         read_out: (outputs, inputs) -> what was decided, and where.
         maps: which of `MAPS`.
@@ -70,11 +70,13 @@ def region_maps(
         raise ValueError(f"maps {', '.join(unknown)}: unknown; known: {', '.join(MAPS)}")
     if model.training:
         raise ValueError("the model is in training, where dropout changes its maps; call model.eval() first")
+    if hasattr(model, "region_maps"):
+        return model.region_maps(inputs, read_out, maps)
     with torch.enable_grad(), _eager(model):
         outputs = model(**inputs, output_attentions=True)
         attentions = _one_stream(model, outputs, inputs)
         decided = read_out(outputs, inputs)
-        gradients = _gradients(decided.score, attentions) if RELEVANCY in maps else []
+        gradients = gradients_of(decided.score, attentions) if RELEVANCY in maps else []
     with torch.no_grad():
         found = [attention.detach().float() for attention in attentions]
         start, regions = inputs["input_ids"].shape[1], inputs["region_attention_mask"].shape[1]
@@ -112,7 +114,12 @@ def attention_relevancy(attentions: Sequence[Tensor], gradients: Sequence[Tensor
     return relevancy
 
 
-def _gradients(score: Tensor, attentions: Sequence[Tensor]) -> list[Tensor]:
+def gradients_of(score: Tensor, attentions: Sequence[Tensor]) -> list[Tensor]:
+    """The gradient of each example's score (B,) with respect to each of its attention maps.
+
+    Raises:
+        ValueError: the model's weights take no gradients.
+    """
     if not attentions[0].requires_grad:
         raise ValueError("the model's weights take no gradients; call model.requires_grad_(True) first")
     # Examples of a batch do not touch each other: the gradient of the sum is that of each one's own score.
@@ -126,7 +133,8 @@ def _one_stream(model: Any, outputs: Any, inputs: Mapping[str, Any]) -> tuple[Te
     if not attentions or any(a is None or a.ndim != 4 or a.shape[2] != a.shape[3] for a in attentions):
         raise ValueError(
             f"{type(model).__name__} has no attention maps over one sequence of words and regions; maps are compared "
-            "for single-stream models such as vl_bert and visualbert, not for two streams"
+            "for single-stream models such as vl_bert and visualbert, and for transformers' LXMERT wrapped in "
+            "evaluation.relevancy_two_streams.TwoStreamModel"
         )
     if attentions[0].shape[-1] < least:
         raise ValueError(f"maps of width {attentions[0].shape[-1]} cannot hold {least} words and regions")

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from transformers import LxmertConfig, LxmertForQuestionAnswering
+from transformers import LxmertConfig, LxmertForQuestionAnswering, set_seed
 
 from attention_supervision.rollout import attention_rollout
 from evaluation.perturbation_curves import LEAST, MOST, RANDOM, perturb
 from evaluation.perturbation_figure import perturbation_figure
-from evaluation.relevancy import MAPS, ReadOut, attention_relevancy, region_maps
+from evaluation.relevancy import MAPS, ReadOut, _one_stream, attention_relevancy, region_maps
+from evaluation.relevancy_two_streams import TwoStreamModel
+from modeling.families import FAMILIES
 from tests.tiny_vgp import FEATURE_SIZE, tiny_model
 
 T, R = 4, 6
@@ -282,6 +284,27 @@ def test_maps_of_a_model_are_rows_of_the_whole_maps(reference):
         assert found[name][0, 3] == 0, f"{name} of a padded region"
 
 
+def test_visualbert_too():
+    family = FAMILIES["visualbert"]
+    set_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+    config = family.config_class(vocab_size=30, region_feature_size=FEATURE_SIZE, initializer_range=0.4, **sizes)
+    model, inputs = family.heads["vgp"](config).eval(), tiny_inputs()
+    found = region_maps(model, inputs, identified)["relevancy"]
+    model.set_attn_implementation("eager")
+    outputs = model(**inputs, output_attentions=True)
+    for attention in outputs.attentions:
+        attention.retain_grad()
+    identified(outputs, inputs).score.sum().backward()
+    kept = [(a.detach(), a.grad) for a in outputs.attentions]
+    for row in range(3):
+        expected = by_loops([a[row] for a, _ in kept], [g[row] for _, g in kept])
+        np.testing.assert_allclose(
+            found[row], expected[0, 5:9] * inputs["region_attention_mask"][row].numpy(), rtol=1e-4
+        )
+    assert found.max() > 1e-3
+
+
 def test_examples_of_a_batch_do_not_touch_each_other():
     inputs, model = tiny_inputs(), lively()
     together = region_maps(model, inputs, identified)
@@ -314,20 +337,126 @@ def test_what_has_no_maps_is_refused():
         region_maps(tiny_model().eval().requires_grad_(False), inputs, identified)
 
 
-def test_two_streams_are_refused():
+# Two streams
+
+
+def lxmert(head=LxmertForQuestionAnswering):
     sizes = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 30}
-    layers = {"l_layers": 1, "x_layers": 1, "r_layers": 1, "visual_feat_dim": FEATURE_SIZE, "num_qa_labels": 3}
-    model = LxmertForQuestionAnswering(LxmertConfig(**sizes, **layers)).eval()
+    layers = {"l_layers": 2, "x_layers": 2, "r_layers": 1, "visual_feat_dim": FEATURE_SIZE, "num_qa_labels": 3}
+    set_seed(0)
+    return head(LxmertConfig(**sizes, **layers, initializer_range=0.4)).eval()
 
-    class Renamed:
-        training, config = False, model.config
 
-        def __call__(self, input_ids, region_features, region_boxes, region_attention_mask, **kwargs):
-            return model(input_ids=input_ids, visual_feats=region_features, visual_pos=region_boxes, **kwargs)
+def answered(outputs, inputs):
+    words = torch.zeros(len(inputs["input_ids"]), dtype=torch.long)
+    return ReadOut(outputs.question_answering_score.max(-1).values, words)
 
-        def set_attn_implementation(self, name):
-            model.set_attn_implementation(name)
 
-    inputs = {name: value for name, value in tiny_inputs().items() if name not in ("attention_mask", "token_type_ids")}
-    with pytest.raises(ValueError, match="single-stream models such as vl_bert and visualbert"):
-        region_maps(Renamed(), inputs, identified)
+def test_lxmert_needs_its_wrapper():
+    with pytest.raises(ValueError, match=r"LXMERT wrapped in evaluation\.relevancy_two_streams\.TwoStreamModel"):
+        _one_stream(lxmert(), SimpleNamespace(attentions=None), tiny_inputs())
+    with pytest.raises(ValueError, match="VLBertForVGP is not transformers' LXMERT"):
+        TwoStreamModel(tiny_model())
+    with pytest.raises(ValueError, match="maps rollout: not for two streams; known: raw_last, raw_mean, relevancy"):
+        region_maps(TwoStreamModel(lxmert()), tiny_inputs(), answered, ("rollout",))
+
+
+def test_raw_attention_of_lxmert_is_what_it_returns():
+    model, inputs = TwoStreamModel(lxmert()), tiny_inputs()
+    found = region_maps(model, inputs, answered, ("raw_last", "raw_mean"))
+    outputs = model.model(
+        input_ids=inputs["input_ids"],
+        attention_mask=inputs["attention_mask"],
+        token_type_ids=inputs["token_type_ids"],
+        visual_feats=inputs["region_features"],
+        visual_pos=inputs["region_boxes"],
+        visual_attention_mask=inputs["region_attention_mask"],
+        output_attentions=True,
+    )
+    cross = [each.detach().mean(1)[:, 0] for each in outputs.cross_encoder_attentions]
+    torch.testing.assert_close(found["raw_last"], cross[-1])
+    torch.testing.assert_close(found["raw_mean"], (cross[0] + cross[1]) / 2)
+
+
+def normal(relevancy):
+    """Chefer et al., equations 8 and 9, with numpy."""
+    added = relevancy - np.eye(len(relevancy))
+    sums = added.sum(1, keepdims=True)
+    return np.divide(added, sums, out=np.zeros_like(added), where=sums > 0) + np.eye(len(relevancy))
+
+
+def two_streams_by_hand(model, inputs, row):
+    """The rules for one example, each attention from the modules' own returned maps, by name and not in a loop over
+    what was recorded: first the text layers, then the region layers, then cross, text and region of each cross layer.
+    """
+    kept = {}
+
+    def keep(name):
+        def hook(module, args, output):
+            output.retain_grad()
+            kept.setdefault(name, []).append(output)
+
+        return hook
+
+    encoder = model.model.base_model.encoder
+    named = {f"t{n}": layer.attention.self for n, layer in enumerate(encoder.layer)}
+    named |= {f"v{n}": layer.attention.self for n, layer in enumerate(encoder.r_layers)}
+    for n, layer in enumerate(encoder.x_layers):
+        named |= {f"x{n}": layer.visual_attention.att, f"xt{n}": layer.lang_self_att.self}
+        named |= {f"xv{n}": layer.visn_self_att.self}
+    handles = [module.dropout.register_forward_hook(keep(name)) for name, module in named.items()]
+    one = {name: value[row : row + 1] for name, value in inputs.items()}
+    answered(model(**one), one).score.sum().backward()
+    for handle in handles:
+        handle.remove()
+
+    def weighted(name, call=0):
+        attention = kept[name][call]
+        gradient = torch.zeros_like(attention) if attention.grad is None else attention.grad
+        return (gradient * attention).detach()[0].clamp(min=0).mean(0).double().numpy()
+
+    words, regions = one["input_ids"].shape[1], one["region_features"].shape[1]
+    tt, vv, tv, vt = np.eye(words), np.eye(regions), np.zeros((words, regions)), np.zeros((regions, words))
+    for n in range(2):
+        tt, tv = tt + weighted(f"t{n}") @ tt, tv + weighted(f"t{n}") @ tv
+    vv, vt = vv + weighted("v0") @ vv, vt + weighted("v0") @ vt
+    for n in range(2):
+        to_regions, to_words = weighted(f"x{n}", 0), weighted(f"x{n}", 1)
+        tt, tv, vv, vt = (
+            tt + to_regions @ vt,
+            tv + normal(tt).T @ to_regions @ normal(vv),
+            vv + to_words @ tv,
+            vt + normal(vv).T @ to_words @ normal(tt),
+        )
+        tt, tv = tt + weighted(f"xt{n}") @ tt, tv + weighted(f"xt{n}") @ tv
+        vv, vt = vv + weighted(f"xv{n}") @ vv, vt + weighted(f"xv{n}") @ vt
+    return tv[0]
+
+
+def test_relevancy_of_lxmert_is_that_of_the_rules_by_hand():
+    model, inputs = TwoStreamModel(lxmert()), tiny_inputs()
+    found = region_maps(model, inputs, answered, ("relevancy",))["relevancy"]
+    assert found.shape == (3, 4) and found[0, 3] == 0 and found.max() > 1e-3
+    for row in range(3):
+        np.testing.assert_allclose(found[row], two_streams_by_hand(model, inputs, row), rtol=1e-3, atol=1e-6)
+
+
+def test_perturbation_of_lxmert():
+    model, inputs = TwoStreamModel(lxmert()), tiny_inputs()
+    batch = {**inputs, "region_candidate_mask": inputs["region_attention_mask"]}
+    with torch.no_grad():
+        usual = model(**inputs).question_answering_score.argmax(-1)
+
+    def stays(outputs, batch):
+        return (outputs.question_answering_score.argmax(-1) == usual).double().tolist()
+
+    found = perturb(
+        model,
+        [(batch, ["a", "b", "c"])],
+        inputs=lambda batch: {name: batch[name] for name in inputs},
+        read_out=answered,
+        scores=stays,
+        maps=("raw_last", "relevancy"),
+        steps=4,
+    )
+    assert (found.accuracy[:, 0] == 1).all() and found.accuracy.shape == (5, 5)
