@@ -43,7 +43,10 @@ def pull_rows(
         raise DataError("rows of another data set", where=place, found=record["builder"], expected=builder_name)
     _check_options(place, record, builder, options)
     with hub_errors("the download of the rows", name, _AGAIN):
-        return dict(datasets.load_dataset(name, config, revision=commit))
+        splits = dict(datasets.load_dataset(name, config, revision=commit))
+    features = next(iter(splits.values())).features
+    empty: dict[str, list[Any]] = {column: [] for column in features}
+    return splits | {split: datasets.Dataset.from_dict(empty, features) for split in record["empty_splits"]}
 
 
 def _read_record(name: str, config: str, revision: str | None) -> tuple[dict[str, Any], str]:

@@ -25,7 +25,7 @@ from .region_files import MANIFEST, read_json
 RECORD = "build.json"
 FORMAT, VERSION = "grounded-attention rows", 1
 _KEYS = {"builder", "builder_config", "options", "command", "versions", "scenes", "sources", "licence", "permission"}
-_KEYS |= {"description", "columns", "homepage", "citation", "report", "info"}
+_KEYS |= {"description", "columns", "homepage", "citation", "report", "empty_splits", "info"}
 PROJECT = Path(__file__).resolve().parents[1]
 # Of `datasets`' facts about a data set those that the Hub's card repeats.
 _INFO = ("features", "splits", "dataset_size")
@@ -58,6 +58,9 @@ def make_record(
     """
     root = Path(builder.config.data_dir or ".")
     info = json.loads((folder / "dataset_info.json").read_text(encoding="utf-8"))
+    counts = info["splits"]
+    # `datasets` cannot load a split without rows.
+    info["splits"] = {split: facts for split, facts in counts.items() if facts["num_examples"]}
     shown = {key: _without_folders(value) for key, value in options.items()}
     return {
         "format": FORMAT,
@@ -76,6 +79,7 @@ def make_record(
         "homepage": builder.info.homepage,
         "citation": builder.info.citation,
         "report": builder.report,
+        "empty_splits": [split for split in counts if split not in info["splits"]],
         "info": {key: info.get(key) for key in _INFO} | {"download_size": sum(path.stat().st_size for path in files)},
     }
 

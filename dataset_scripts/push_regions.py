@@ -31,7 +31,7 @@ from pathlib import Path
 from command_line import make_parser, run
 
 from .errors import DataError
-from .licences import SCENES, YOURS, Licence, check_right, named_licence
+from .licences import FEATURES, SCENES, Licence, check_right, named_licence
 from .push_commit import CARD, Repository, commit_files, look_at
 from .region_card import write_region_card
 from .region_files import INDEX, MANIFEST
@@ -80,9 +80,7 @@ def push_regions(
 
 
 def _terms(table: RegionTable) -> Licence:
-    if table.provenance.get("source") == "scenes":
-        return SCENES
-    return YOURS
+    return SCENES if table.provenance.get("source") == "scenes" else FEATURES
 
 
 def _check_free(repository: Repository) -> None:

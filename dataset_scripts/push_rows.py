@@ -124,15 +124,23 @@ def licence_of(builder: LocalBuilder) -> Licence:
 
 
 def parquet_files(folder: Path, builder: LocalBuilder, name: str) -> dict[str, Path]:
-    """The builder's Parquet files by their paths in the repository, `<name>/<split>-00000-of-00001.parquet`."""
+    """The builder's Parquet files by their paths in the repository, `<name>/<split>-00000-of-00001.parquet`.
+
+    Raises:
+        DataError: There is no row.
+    """
     files = {}
-    for split in builder.info.splits or {}:
+    for split, facts in (builder.info.splits or {}).items():
+        if not facts.num_examples:
+            continue
         stem = re.escape(f"{builder.dataset_name}-{split}")
         shards = sorted(
             path for path in folder.iterdir() if re.fullmatch(rf"{stem}(-\d+-of-\d+)?\.parquet", path.name)
         )
         for number, path in enumerate(shards):
             files[f"{name}/{split}-{number:05d}-of-{len(shards):05d}.parquet"] = path
+    if not files:
+        raise DataError("no split has a row, so there is nothing to push", file=folder)
     return files
 
 

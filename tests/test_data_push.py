@@ -49,6 +49,16 @@ for config, folder in configs.items():
 """
 
 
+PULL = """
+import datasets
+from dataset_scripts.pull_rows import pull_rows
+from dataset_scripts.refcoco import RefCOCO
+print(list(datasets.load_dataset("org/refcoco", "refcoco+")), end=" ")
+splits = pull_rows("hub://org/refcoco", "refcoco", RefCOCO, {})
+print(len(splits["testB"]), splits["testB"].features == splits["train"].features)
+"""
+
+
 @pytest.fixture(scope="module")
 def scenes(tmp_path_factory):
     folder = tmp_path_factory.mktemp("scenes")
@@ -113,6 +123,30 @@ def test_configurations_come_back_equal_and_the_card_tells_how_they_were_made(lo
     assert shown.returncode == 0, shown.stderr[-2000:]
     first = datasets.load_dataset("parquet", data_dir=str(near), cache_dir=str(tmp_path / "cache"))["train"][0]
     assert shown.stdout == f"{first}\n{first}\n"
+
+
+def test_splits_without_rows_stay_away(loopback_hub, tmp_path):
+    image = {"id": 1, "file_name": "COCO_train2014_000000000001.jpg", "width": 10, "height": 10}
+    annotation = {"id": 5, "image_id": 1, "bbox": [1, 1, 5, 5], "category_id": 1}
+    (tmp_path / "instances.json").write_text(json.dumps({"images": [image], "annotations": [annotation]}))
+    refs = [
+        {
+            "ref_id": i,
+            "ann_id": 5,
+            "image_id": 1,
+            "split": split,
+            "sentences": [{"sent_id": i, "tokens": ["a", "dog"]}],
+        }
+        for i, split in enumerate(("train", "val", "testA"))
+    ]
+    (tmp_path / "refs(unc).json").write_text(json.dumps(refs))
+    arguments = ["refcoco", "--data-dir", str(tmp_path), "--output", str(tmp_path / "built"), "--push", "org/refcoco"]
+    ((code, printed, _),) = run(loopback_hub, tmp_path / "home", [*arguments, "--permission", "made up"])
+    assert code == 0 and "testB: 0 rows" in printed
+    assert not [path for path in loopback_hub.files("org/refcoco", kind="datasets") if "testB" in path]
+    done = python(loopback_hub, tmp_path / "other", PULL, folder=tmp_path)
+    assert done.returncode == 0 and done.stdout.startswith("['train', 'validation', 'testA'] "), done.stderr[-2000:]
+    assert done.stdout.endswith(" 0 True\n")
 
 
 def test_a_push_that_fails_changes_nothing_and_the_next_goes_on(loopback_hub, scenes, tmp_path):
