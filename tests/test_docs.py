@@ -1,6 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The Python snippets of README.md and docs/ run as they stand; links between the pages lead somewhere."""
 
+import contextlib
+import io
+import json
 import os
 import re
 import subprocess
@@ -57,12 +60,20 @@ def made(tmp_path_factory) -> Path:
     scenes = tiny_scenes(folder / "data" / "scenes")
     recipe = tiny_recipe(scenes, folder / "runs" / "scenes_vgp")
     recipe["training"]["max_steps"] = 2
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        assert run_train(monkeypatch, folder, recipe) == 0
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as monkeypatch, contextlib.redirect_stdout(printed):
+        assert run_train(monkeypatch, folder, recipe, "--json") == 0
+    (folder / "printed.json").write_text(printed.getvalue())
     bert = folder / "google-bert" / "bert-base-uncased"
     config = BertConfig(hidden_size=24, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24, vocab_size=9)
     BertForPreTraining(config).save_pretrained(bert)
     return folder
+
+
+def test_training_prints_its_results_as_json_alone(made):
+    printed = json.loads((made / "printed.json").read_text())
+    assert printed == json.loads((made / "runs" / "scenes_vgp" / "results.json").read_text())
+    assert list(printed["methods"]) == ["direct"]
 
 
 UPLOAD = """

@@ -20,10 +20,18 @@ from transformers import pipeline
 
 from dataset_scripts.region_table import Regions, RegionTable, RegionTableWriter
 from evaluation import phrase_attention
-from modeling import FastRCNNConfig, VisualGroundingPipeline, VLBertForVGP, VLBertModel, caption_phrases
-from processing import FastRCNNImageProcessor, VLBertProcessor
+from modeling import (
+    FAMILIES,
+    FastRCNNConfig,
+    VisualGroundingPipeline,
+    VLBertForVGP,
+    VLBertModel,
+    caption_phrases,
+)
+from processing import PROCESSORS, FastRCNNImageProcessor, VLBertProcessor
 from processing.region_detection import load_detector
 from processing.region_extraction import RegionExtractor
+from tests.hub_models import SIZES
 from tests.test_processing_extraction import save_backbone
 from tests.tiny_detectors import save_detector
 from tests.tiny_vgp import FEATURE_SIZE, tiny_model, tiny_processor
@@ -92,6 +100,29 @@ def test_scores_are_those_of_phrase_attention(files, layer, head):
         mine = [one for one in found if one["start"] == start]
         assert [one["region"] for one in mine] == shares.argsort(descending=True).tolist()
         assert [one["score"] for one in mine] == pytest.approx(sorted(shares.tolist(), reverse=True), abs=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_grounds_in_batches(family, tmp_path):
+    """Each class with a head, in a batch that is padded: what phrase_attention gives its base model for each alone."""
+    tokenizer = tiny_processor().tokenizer
+    processor = PROCESSORS[family](tokenizer, region_feature_size=FEATURE_SIZE)
+    torch.manual_seed(0)
+    for cls in FAMILIES[family].heads.values():
+        model = cls(FAMILIES[family].config_class(**{**SIZES, "num_hidden_layers": 2})).eval()
+        pipe = VisualGroundingPipeline(model, processor=processor, device="cpu", layer=1, head=0)
+        found = pipe(EXAMPLES, batch_size=3)
+        for one, records in zip(EXAMPLES, found, strict=True):
+            spans = [{"text": 0, "start": record["start"], "end": record["end"]} for record in records]
+            known = {"region_features": one["features"], "region_boxes": one["boxes"], "image_sizes": (80, 60)}
+            inputs = processor(one["caption"], phrases=spans, **known)
+            attention = phrase_attention(model.base_model, inputs, layer=1, head=0)[0]
+            attention = attention[:, inputs["region_candidate_mask"][0].bool()]
+            assert [record["region"] for record in records] == attention.argmax(1).tolist()
+            assert [record["score"] for record in records] == pytest.approx(attention.amax(1).tolist(), abs=1e-5)
+    model.save_pretrained(tmp_path)
+    assert "custom_pipelines" in json.loads((tmp_path / "config.json").read_text())
+    assert (tmp_path / "pipeline_visual_grounding.py").is_file()
 
 
 def test_eager_maps_give_the_same_and_the_model_keeps_its_back_end(files):
@@ -280,10 +311,9 @@ def test_a_checkpoints_own_files_are_enough(files, tmp_path, kind):
     assert code[0] <= code[1]
 
 
-def test_every_saved_class_carries_the_pipeline(files):
+def test_what_config_json_says_of_the_pipeline(files):
     entry = json.loads((files / "model" / "config.json").read_text())["custom_pipelines"]["visual-grounding"]
     assert entry["impl"] == "pipeline_visual_grounding.VisualGroundingPipeline" and entry["pt"] == ["AutoModel"]
-    assert (files / "model" / "pipeline_visual_grounding.py").is_file()
 
 
 def test_a_saved_pipeline_loads_again(files, tmp_path):
