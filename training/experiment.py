@@ -13,6 +13,7 @@ from attention_supervision import get_method, supervised_implementation
 from evaluation.attention_grounding import AttentionGrounding, summarise
 from tasks import TASKS
 
+from .card import Trained, write_card
 from .checkpoint import is_complete, last_complete_checkpoint, seal
 from .checks import check, check_grounding
 from .chosen_heads import measure_heads, supervise_chosen
@@ -139,8 +140,18 @@ def _trained(recipe: Recipe, name: str, data: Prepared, processor: Any, hub: Hub
     result = {**_headline(figures), "figures": figures, "train_seconds": seconds}
     if trainer.is_world_process_zero():
         write_json(directory / "results.json", result)
+        write_card(_described(recipe, trainer, processor, figures, seconds, hub), data, directory)
     _seal(trainer, directory)
     return result
+
+
+def _described(
+    recipe: Recipe, trainer: GroundingTrainer, processor: Any, figures: Any, seconds: float, hub: HubPush | None
+) -> Trained:
+    """What the model card is written of."""
+    model: Any = trainer.accelerator.unwrap_model(trainer.model)
+    repository = None if hub is None else hub.repo.id
+    return Trained(recipe, model, processor, trainer.method, figures, seconds, trainer.state.global_step, repository)
 
 
 def make_trainer(

@@ -105,6 +105,16 @@ class Preserve:
 
 
 @dataclass
+class Card:
+    """What a model card says that nobody can work out: the licence of the weights, a name for the model, and the name
+    on the Hub of the data set that it was measured on."""
+
+    license: str | None = None
+    name: str | None = None
+    dataset: str | None = None
+
+
+@dataclass
 class Recipe:
     """One experiment. `methods` names the attention supervision methods to train, each from the same start.
 
@@ -127,6 +137,7 @@ class Recipe:
     supervision: Supervision = field(default_factory=Supervision)
     preserve: Preserve = field(default_factory=Preserve)
     training: dict[str, Any] = field(default_factory=dict)
+    card: Card = field(default_factory=Card)
 
     def __post_init__(self):
         """YAML reads `no` as false; where a word is expected, as in `save_strategy: no`, it is the word."""

@@ -1,0 +1,285 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The model card of a trained run: what was trained how, what it reached, where its heads look, and what it is not."""
+
+import importlib.metadata
+import platform
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from huggingface_hub import ModelCard, ModelCardData
+from transformers import PreTrainedModel
+
+from attention_supervision import SupervisionMethod
+from dataset_scripts.builders import BUILDERS
+from dataset_scripts.licences import SCENES, Licence, read_scenes
+from evaluation.figures import heads_figure
+from tasks import TASKS
+
+from .card_results import eval_entries, eval_results, head_table, result_table
+from .families import family_name
+from .measuring import reported
+from .recipe import Recipe
+from .recipe_text import recipe_yaml
+from .setup import Prepared
+
+CARD, FIGURE, EVAL_RESULTS = "README.md", "head_grounding.png", ".eval_results/results.yaml"
+TEMPLATES = Path(__file__).parents[1] / "model_cards"
+PACKAGES = ("torch", "transformers", "datasets", "accelerate")
+TASK_NAMES = {
+    "caption_match_pretraining": "pre-training",
+    "phrase_grounding": "phrase grounding",
+    "pretraining": "pre-training",
+    "referring_expressions": "referring expressions",
+    "vcr": "visual commonsense reasoning",
+    "vgp": "visually grounded paraphrases",
+    "visual_reasoning": "reasoning over two images",
+    "vqa": "visual question answering",
+}
+LIMITS = (
+    "A region that the detector missed cannot be attended to, and features of another detector than that of training "
+    "mean nothing to the model.",
+    "Attention shows where a head looks, not why the model answers as it does; python -m evaluation.perturbation "
+    "measures how faithful a map is.",
+    "The words are English, and whatever the captions and images of the training data over- or misrepresent, the "
+    "model has learned.",
+)
+SCENES_LIMIT = (
+    "It has seen drawn scenes of coloured shapes and a few hundred words, nothing of the world: a demonstration."
+)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a card is about.
+
+    Args:
+        recipe: what was run.
+        model: the trained model.
+        processor: its processor.
+        method: how its attention was supervised.
+        figures: split -> what was measured on it.
+        seconds: how long training took.
+        steps: optimizer steps.
+        repository: its name on the Hub; None where it is not pushed.
+    """
+
+    recipe: Recipe
+    model: PreTrainedModel
+    processor: Any
+    method: SupervisionMethod
+    figures: Mapping[str, dict[str, Any]]
+    seconds: float
+    steps: int
+    repository: str | None = None
+
+    @property
+    def reported(self) -> dict[str, Any]:
+        """The figures of the split that stands for all."""
+        return reported(self.figures)
+
+
+def write_card(trained: Trained, data: Prepared, directory: Path) -> Path:
+    """Writes the card (README.md), its figure, and `.eval_results/` where the rows are of the Hub; returns the card.
+
+    Args:
+        trained: what was trained.
+        data: what it was trained and measured on.
+        directory: of the checkpoint.
+    """
+    heads = trained.reported.get("text_to_region_by_head")
+    if heads is not None:
+        chance = trained.reported["text_to_region_chance"]
+        heads_figure({trained.method.name: heads}, chance, directory / FIGURE)
+    card = ModelCard.from_template(
+        card_metadata(trained), template_path=str(TEMPLATES / "trained.md"), **card_content(trained, data)
+    )
+    card.save(directory / CARD)
+    entries = eval_entries(trained.figures, data_name(trained.recipe))
+    if entries:
+        path = directory / EVAL_RESULTS
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(yaml.safe_dump(entries, sort_keys=False), encoding="utf-8")
+    return directory / CARD
+
+
+# The metadata
+
+
+def card_metadata(trained: Trained) -> ModelCardData:
+    """The YAML at the head of the card, with the results as `model-index`."""
+    recipe, asked = trained.recipe, trained.recipe.card
+    builder, hub = builder_name(recipe), data_name(recipe)
+    licence = asked.license or ("apache-2.0" if drawn_scenes(recipe) else None)
+    method = [] if trained.method.name == "none" else ["attention-supervision", f"{trained.method.name}-supervision"]
+    return ModelCardData(
+        language="en",
+        license=licence,
+        library_name="transformers",
+        base_model=_base_model(recipe),
+        datasets=[hub] if hub else None,
+        tags=["grounded-attention", "visual-grounding", family_name(recipe.model), recipe.task, *method],
+        model_name=asked.name or _title(trained),
+        eval_results=eval_results(trained.figures, recipe.task, hub or builder, builder),
+    )
+
+
+def _base_model(recipe: Recipe) -> str | None:
+    """The checkpoint from elsewhere that training began with; a folder of this machine is none."""
+    source = recipe.model.source or recipe.model.bert
+    return None if source is None or Path(source).exists() else source
+
+
+def builder_name(recipe: Recipe) -> str:
+    """Of the builder that made the rows."""
+    return recipe.data.builder or TASKS[recipe.task].builder
+
+
+def drawn_scenes(recipe: Recipe) -> dict[str, Any] | None:
+    """Version, seed and number of the scenes that were trained on; None for other data."""
+    return read_scenes(Path(recipe.data.data_dir))
+
+
+def data_name(recipe: Recipe) -> str | None:
+    """The data set's name on the Hub, where it is known."""
+    if recipe.data.data_dir.startswith("hub://"):
+        return recipe.data.data_dir.removeprefix("hub://")
+    return recipe.card.dataset
+
+
+# The text
+
+
+def card_content(trained: Trained, data: Prepared) -> dict[str, Any]:
+    """What the template `model_cards/trained.md` shows."""
+    config: Any = trained.model.config
+    heads = head_table(trained.reported)
+    return {
+        "title": trained.recipe.card.name or _title(trained),
+        "summary": _summary(trained),
+        "about": _about(trained, data),
+        "repository": trained.repository or str(Path(trained.recipe.output_dir, trained.method.name)),
+        "model_class": type(trained.model).__name__,
+        "pixels": getattr(config, "vision_config", None) is not None,
+        "feature_size": trained.processor.region_feature_size,
+        **_example(trained.processor.tokenizer),
+        "results": result_table(trained.figures),
+        "heads": heads,
+        "figure": FIGURE,
+        "training": _training(trained),
+        "recipe": recipe_yaml(_as_given(trained.recipe)),
+        "controls": " ".join(_controls(trained)),
+        "limits": [*LIMITS, *([SCENES_LIMIT] if drawn_scenes(trained.recipe) else [])],
+        "licence": _licence(trained.recipe),
+        "citations": list(_citations(trained, data)),
+    }
+
+
+def _as_given(recipe: Recipe) -> Recipe:
+    """The recipe before its start was trained, which is a checkpoint of this machine now."""
+    return recipe if recipe.start is None else replace(recipe, model=recipe.start.model)
+
+
+def _title(trained: Trained) -> str:
+    method = trained.method.name.replace("_", "-")
+    supervised = "" if method == "none" else f", {method} attention supervision"
+    return f"{type(trained.model).__name__}: {TASK_NAMES[trained.recipe.task]}{supervised}"
+
+
+def _summary(trained: Trained) -> str:
+    family = {"vl_bert": "VL-BERT", "visualbert": "VisualBERT"}[family_name(trained.recipe.model)]
+    said = f"A {family} that reads words and image regions, trained on {TASK_NAMES[trained.recipe.task]}"
+    if trained.method.name == "none":
+        return f"{said}, its attention left to itself."
+    return (
+        f"{said}; phrases whose regions are known taught its attention where to look "
+        f"(`{trained.method.name}` supervision)."
+    )
+
+
+def _about(trained: Trained, data: Prepared) -> list[tuple[str, str]]:
+    config: Any = trained.model.config
+    size = sum(parameter.numel() for parameter in trained.model.parameters()) / 1e6
+    rows = ", ".join(f"{name} {len(split):,}" for name, split in data.splits.items())
+    layers = f"{config.num_hidden_layers} layers of {config.num_attention_heads} heads, width {config.hidden_size}"
+    return [
+        ("class", f"`{type(trained.model).__name__}`"),
+        ("size", f"{size:.1f} million parameters, {layers}"),
+        ("data", f"{_data_said(trained.recipe)}; rows: {rows}"),
+        ("seed", str(trained.recipe.seed)),
+    ]
+
+
+def _data_said(recipe: Recipe) -> str:
+    name, scenes = builder_name(recipe), drawn_scenes(recipe)
+    if scenes is not None:
+        drawn = f"{scenes['images']:,} generated scenes (seed {scenes['seed']}, version {scenes['version']})"
+        return f"{drawn}, as the builder `{name}` reads them"
+    return f"`{data_name(recipe) or name}`"
+
+
+def _training(trained: Trained) -> str:
+    arguments, name = trained.recipe.training, trained.method.name
+    batch = arguments.get("per_device_train_batch_size", 8) * arguments.get("gradient_accumulation_steps", 1)
+    versions = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in PACKAGES)
+    start = "" if trained.recipe.start is None else " after the start that the recipe describes"
+    several = "" if len(trained.recipe.methods) == 1 else f" It trains several models; `methods=[{name}]` this one."
+    return (
+        f"{trained.steps:,} steps of {batch} rows a process{start}, {trained.seconds / 60:.1f} minutes. Python "
+        f"{platform.python_version()}, {versions}. Same seed and machine: same numbers.{several}"
+    )
+
+
+def _controls(trained: Trained) -> Iterator[str]:
+    """What the figures have to be held against."""
+    recipe = trained.recipe
+    if trained.method.name == "none":
+        yield "Attention was not supervised: this is what the supervised models of the same recipe are compared with."
+    elif recipe.supervision.labels == "gold":
+        yield "Attention was supervised with the gold regions."
+    else:
+        yield (
+            f"**A control**: attention was taught `{recipe.supervision.labels}` regions, not the gold ones, to see "
+            "what a supervised model owes to the grounding itself."
+        )
+    if recipe.supervision.heads != "all":
+        yield f"Supervised heads: `{recipe.supervision.heads}`."
+    yield (
+        "The tables show the most frequent class (majority) and chance beside each figure. This is one run of one "
+        "seed: differences between models of a few points may be luck."
+    )
+
+
+def _licence(recipe: Recipe) -> str:
+    named, terms = recipe.card.license, _data_licence(recipe)
+    weights = "apache-2.0" if drawn_scenes(recipe) else "not stated; ask who published them"
+    data = f"Data (`{builder_name(recipe)}`): {terms.identifier}. {terms.terms}"
+    return f"Weights: {named or weights}. Code: Apache-2.0. {data}"
+
+
+def _data_licence(recipe: Recipe) -> Licence:
+    return SCENES if drawn_scenes(recipe) else BUILDERS[builder_name(recipe)].BUILDER_CONFIG_CLASS.LICENCE
+
+
+def _citations(trained: Trained, data: Prepared) -> Iterator[str]:
+    papers = yaml.safe_load((TEMPLATES / "papers.yaml").read_text(encoding="utf-8"))
+    yield papers[family_name(trained.recipe.model)]
+    if trained.recipe.task == "vgp" or trained.method.name != "none":
+        yield trained.method.citation
+    if drawn_scenes(trained.recipe) is None:
+        citation = next(iter(data.splits.values())).info.citation
+        if citation and citation != trained.method.citation:
+            yield citation.strip()
+
+
+def _example(tokenizer: Any) -> dict[str, str]:
+    """A caption that the tokenizer knows the words of, and a phrase of it."""
+    known = tokenizer.get_vocab()
+    captions = {"a dog runs after a red ball": "a red ball", "a red ball left of a blue cube": "a blue cube"}
+    for caption, phrase in captions.items():
+        if all(word in known for word in caption.split()):
+            return {"caption": caption, "phrase": phrase}
+    words = [word for word in known if word.isalpha()][:3] or [tokenizer.unk_token]
+    return {"caption": " ".join(words), "phrase": words[-1]}
