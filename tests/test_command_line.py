@@ -23,6 +23,9 @@ COMMANDS = sorted(
 )
 BENCHMARKS = [name for name in COMMANDS if name.startswith("benchmarks.")]
 
+# For those who work on the project; the first two hand their options to pytest.
+TOOLS = ["tests.conformance.run", "tests.conformance.oldest", "tests.loopback_hub"]
+
 # What makes each command read a file that is not there. A new command needs its line.
 ABSENT = {
     "dataset_scripts.build": "vgp --data-dir {absent} --output {folder}/out",
@@ -57,7 +60,7 @@ def test_there_are_commands():
     assert set(ABSENT) == set(COMMANDS) - set(BENCHMARKS), "every command that reads files has its line in ABSENT"
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", [*COMMANDS, *TOOLS])
 def test_help_shows_an_example(name, capsys):
     assert call(name, "--help") == 0
     printed = capsys.readouterr().out
@@ -90,7 +93,7 @@ def test_a_command_that_prints_a_result_prints_json_too(name, capsys):
     assert "--json" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", [*COMMANDS, *TOOLS])
 def test_the_process_ends_with_the_status_of_main(name):
     last = ast.parse((ROOT / f"{name.replace('.', '/')}.py").read_text(encoding="utf-8")).body[-1]
     assert isinstance(last, ast.If) and ast.unparse(last.body[0]) == "sys.exit(main())"

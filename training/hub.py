@@ -126,13 +126,12 @@ def prepare_repo(repo: HubRepo) -> HubRepo:
         name = api.create_repo(repo.id, private=repo.private, exist_ok=True).repo_id
         if repo.private and not api.repo_info(name).private:
             raise HubError(
-                f"{name} is public, but hub_private_repo=true asks for a private one: change it on the Hub, or give "
-                "another hub_model_id"
+                f"{name} is public, but a private repository is asked for: change it on the Hub, or give another name"
             )
         if repo.revision not in (None, "main"):
             api.create_branch(name, branch=str(repo.revision), exist_ok=True)
     except (OSError, RuntimeError, LOST) as error:
-        raise HubError(f"push_to_hub: {repo.id} can't be pushed to: {explain_failure(error)}") from error
+        raise HubError(f"{repo.id} can't be pushed to: {explain_failure(error)}") from error
     return replace(repo, id=name)
 
 
@@ -213,12 +212,19 @@ class HubPush:
 
     def _finish(self) -> None:
         self.wait()
-        address = push_folder(self.repo, self.directory, "End of training")
+        again = "Once the cause is mended, the same command with resume=true pushes it"
+        address = push_folder(self.repo, self.directory, "End of training", again)
         print(f"  pushed: {address}", flush=True)
 
 
-def push_folder(repo: HubRepo, directory: Path, message: str) -> str:
+def push_folder(repo: HubRepo, directory: Path, message: str, again: str) -> str:
     """Pushes a model directory, with `WAITS` between attempts where another one may help; returns its address.
+
+    Args:
+        repo: where to; its branch is there.
+        directory: with the files.
+        message: of the commit.
+        again: what to do after a failure.
 
     Raises:
         HubError: the last failure.
@@ -232,7 +238,7 @@ def push_folder(repo: HubRepo, directory: Path, message: str) -> str:
             if wait is None or not _may_pass(error):
                 raise HubError(
                     f"{directory} was not pushed to {repo.id}: {explain_failure(error)}; it is whole, and the Hub "
-                    "keeps the last good commit. Once the cause is mended, the same command with resume=true pushes it"
+                    f"keeps the last good commit. {again}"
                 ) from error
             print(f"warning: push to {repo.id}: {explain_failure(error)}; again in {wait:g} s", file=sys.stderr)
             time.sleep(wait)
