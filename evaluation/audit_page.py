@@ -264,9 +264,10 @@ def _relations(results: Mapping[str, AuditResult]) -> str:
         _drawn(
             grounding_panels_figure,
             f"Accuracy of each head by layer for each relation, of {name}",
-            name,
+            "",
             {relation: result.relations[relation] for relation in common if relation in result.relations},
             layers=result.layers,
+            title=f"{name}: of a relation w1 → w2, the word w2 looks at the region of w1",
         )
         for name, result in results.items()
         if result.relations
