@@ -88,6 +88,7 @@ def inner_imports(room, name):
     ("room", "name", "beside"),
     [
         ("modeling", "modeling_vl_bert", "configuration_vl_bert"),
+        ("modeling", "modeling_visualbert", "configuration_visualbert"),
         ("modeling", "modeling_fast_rcnn", "configuration_fast_rcnn"),
         ("modeling", "modeling_backbone_regions", "configuration_backbone_regions"),
         ("processing", "processing_vl_bert", None),

@@ -16,6 +16,15 @@ from transformers_tests.test_modeling_common import ModelTesterMixin
 
 from modeling import (
     FastRCNNConfig,
+    VisualBERTConfig,
+    VisualBERTForMultipleChoice,
+    VisualBERTForPhraseGrounding,
+    VisualBERTForPreTraining,
+    VisualBERTForReferringExpression,
+    VisualBERTForVGP,
+    VisualBERTForVisualQuestionAnswering,
+    VisualBERTForVisualReasoning,
+    VisualBERTModel,
     VLBertConfig,
     VLBertForMultipleChoice,
     VLBertForPreTraining,
@@ -119,7 +128,7 @@ class VLBertTester:
         self, model_class: type[PreTrainedModel], inputs: dict[str, torch.Tensor]
     ) -> dict[str, torch.Tensor]:
         """The inputs of the base model as a class takes them: multiple choice has several texts an image."""
-        if model_class is not VLBertForMultipleChoice:
+        if model_class not in (VLBertForMultipleChoice, VisualBERTForMultipleChoice):
             return inputs
         text = ("input_ids", "attention_mask", "token_type_ids", "inputs_embeds")
         texts = {
@@ -147,6 +156,53 @@ class PixelTester(VLBertTester):
         inputs["pixel_values"] = torch.rand(self.batch_size, 3, self.image_size, self.image_size)
         inputs["image_sizes"] = torch.full((self.batch_size, 2), self.image_size)
         return config, inputs
+
+
+class VisualBERTTester(VLBertTester):
+    """Text and regions, without an END."""
+
+    config_class = VisualBERTConfig
+    encoder_seq_length = key_length = VLBertTester.seq_length + VLBertTester.num_regions
+
+    def get_config(self) -> VisualBERTConfig:
+        fields = {
+            "vocab_size": 99,
+            "hidden_size": self.hidden_size,
+            "num_hidden_layers": self.num_hidden_layers,
+            "num_attention_heads": self.num_attention_heads,
+            "intermediate_size": 37,
+            "max_position_embeddings": 64,
+            "visual_embedding_dim": 16,
+        }
+        return VisualBERTConfig(**{**fields, **self.config_overrides})
+
+    def make_class_inputs(self, model_class: type[PreTrainedModel], batch_size: int) -> dict[str, torch.Tensor]:
+        """What a class takes beside the inputs of the base model; the same at each call."""
+        first = torch.arange(self.seq_length) < 3
+        phrases = torch.stack([first, ~first]).expand(batch_size, -1, -1)
+        if model_class is VisualBERTForVGP:
+            return {"phrase_mask": phrases, "phrase_pairs": torch.tensor([[[0, 1]]]).expand(batch_size, -1, -1)}
+        return {"phrase_mask": phrases} if model_class is VisualBERTForPhraseGrounding else {}
+
+    def make_labels(self, model_class: type[PreTrainedModel]) -> dict[str, torch.Tensor]:
+        """What the losses of a class take; nothing for the base model."""
+        ones = torch.ones(self.batch_size, dtype=torch.long)
+        return {
+            VisualBERTForPreTraining: {
+                "labels": torch.ones(self.batch_size, self.seq_length, dtype=torch.long),
+                "relationship_labels": ones,
+            },
+            VisualBERTForVGP: {"identification_labels": ones, "vgp_labels": ones[:, None]},
+            VisualBERTForReferringExpression: {"region_targets": torch.eye(self.batch_size, self.num_regions)},
+            VisualBERTForVisualQuestionAnswering: {
+                "labels": torch.eye(self.batch_size, len(self.get_config().answers))
+            },
+            VisualBERTForMultipleChoice: {"labels": ones},
+            VisualBERTForVisualReasoning: {"labels": ones},
+            VisualBERTForPhraseGrounding: {
+                "phrase_regions": torch.eye(2, self.num_regions).bool().expand(self.batch_size, -1, -1)
+            },
+        }.get(model_class, {})
 
 
 class Case(NamedTuple):
@@ -201,10 +257,20 @@ CASES = (
     Case(VLBertForVisualQuestionAnswering, VLBertTester, "2fc", {"answer_head": "2fc"}, SKIPS),
     Case(VLBertForMultipleChoice, VLBertTester, skips=SKIPS),
     Case(VLBertForReferringExpression, PixelTester, "pixels", skips=PIXELS),
+    Case(VisualBERTModel, VisualBERTTester, skips=NO_LOSS),
+    Case(VisualBERTForPreTraining, VisualBERTTester, skips=SKIPS),
+    Case(VisualBERTForVGP, VisualBERTTester, skips=SKIPS),
+    Case(VisualBERTForReferringExpression, VisualBERTTester, skips=SKIPS),
+    Case(VisualBERTForVisualQuestionAnswering, VisualBERTTester, skips=SKIPS),
+    Case(VisualBERTForMultipleChoice, VisualBERTTester, skips=SKIPS),
+    Case(VisualBERTForVisualReasoning, VisualBERTTester, skips=SKIPS),
+    Case(VisualBERTForPhraseGrounding, VisualBERTTester, skips=SKIPS),
+    Case(VisualBERTForPhraseGrounding, VisualBERTTester, "paper", {"phrase_scorer": "self_attention"}, SKIPS),
 )
 
 # Some of the tests run on base models only and know them by this table of transformers' own.
 MODEL_MAPPING_NAMES[VLBertConfig.model_type] = VLBertModel.__name__
+MODEL_MAPPING_NAMES[VisualBERTConfig.model_type] = VisualBERTModel.__name__
 
 
 class CommonTests(ModelTesterMixin):
@@ -243,3 +309,6 @@ class ConfigurationTest(unittest.TestCase):
 
     def test_vl_bert(self) -> None:
         ConfigTester(self, config_class=VLBertConfig, hidden_size=36, num_attention_heads=4).run_common_tests()
+
+    def test_visualbert(self) -> None:
+        ConfigTester(self, config_class=VisualBERTConfig, hidden_size=36, num_attention_heads=4).run_common_tests()
