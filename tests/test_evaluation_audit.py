@@ -22,6 +22,7 @@ from transformers import (
 from evaluation.audit_examples import AuditExample, AuditPhrase, entity_examples
 from evaluation.audit_run import CONFIDENT, FIRST, audit
 from evaluation.observers import get_observer
+from modeling import VisualBERTConfig, VisualBERTForVGP, VisualBERTModel
 from processing import VisualBERTProcessor, VLBertProcessor
 from tests.processing_helpers import make_tokenizer
 from tests.supervision_models import forbid_maps
@@ -76,6 +77,11 @@ def vl_bert(back_end="sdpa"):
     return model
 
 
+def visualbert(cls=VisualBERTForVGP):
+    torch.manual_seed(0)
+    return cls(VisualBERTConfig(**SIZES, num_hidden_layers=LAYERS, region_feature_size=FEATURES)).eval()
+
+
 def visual_bert(cls=VisualBertModel):
     torch.manual_seed(0)
     return cls(
@@ -96,6 +102,8 @@ def processor_of(model):
 
 MODELS = {
     "vl_bert": vl_bert,
+    "visualbert": visualbert,
+    "visualbert without heads": lambda: visualbert(VisualBERTModel),
     "visual_bert": visual_bert,
     "visual_bert with heads": lambda: visual_bert(VisualBertForPreTraining),
     "lxmert": lxmert,
@@ -110,12 +118,13 @@ MODELS = {
 def full_maps(model, batch):
     """(L, H, T, R) attention from text to regions and (L, H, R, T) back, of a batch of one."""
     kind, text = model.config.model_type, batch["input_ids"].shape[1]
-    if kind == "vl_bert":
+    if kind in ("vl_bert", "visualbert"):
         model.set_attn_implementation("eager")
         names = ("input_ids", "attention_mask", "token_type_ids", "region_features", "region_boxes")
         given = {name: batch[name] for name in (*names, "region_attention_mask")}
-        maps = torch.stack(model.vl_bert(**given, output_attentions=True).attentions)[:, 0]
-        return maps[:, :, :text, text:-1], maps[:, :, text:-1, :text]
+        maps = torch.stack(model.base_model(**given, output_attentions=True).attentions)[:, 0]
+        end = text + batch["region_features"].shape[1]
+        return maps[:, :, :text, text:end], maps[:, :, text:end, :text]
     words = {name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids")}
     if kind == "visual_bert":
         types = torch.zeros(batch["region_features"].shape[:2], dtype=torch.long)
