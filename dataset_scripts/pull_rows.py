@@ -14,7 +14,7 @@ from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 from .errors import DataError
 from .hub_errors import hub_errors
 from .local_builder import LocalBuilder
-from .push_record import RECORD, check_record
+from .push_record import RECORD, check_record, without_folders
 from .region_hub import parse_place
 
 _AGAIN = "run it again; what is downloaded already is kept"
@@ -75,6 +75,6 @@ def _check_options(
     }
     for option, wanted in options.items():
         built = record["options"].get(option, defaults.get(option))
-        if option != "config_name" and wanted != built:
+        if option != "config_name" and without_folders(wanted) != built:
             hint = "push rows that were built with it, or name a folder as data_dir"
             raise DataError(f"the rows were built with {option}={built}", where=place, found=wanted, hint=hint)

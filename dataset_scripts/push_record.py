@@ -61,7 +61,7 @@ def make_record(
     counts = info["splits"]
     # `datasets` cannot load a split without rows.
     info["splits"] = {split: facts for split, facts in counts.items() if facts["num_examples"]}
-    shown = {key: _without_folders(value) for key, value in options.items()}
+    shown = {key: without_folders(value) for key, value in options.items()}
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -142,7 +142,7 @@ def _digest(path: Path) -> dict[str, str]:
         return {"sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
-def _without_folders(value: Any) -> Any:
+def without_folders(value: Any) -> Any:
     """Texts that are paths on this machine tell who made the data, not what they are."""
     if isinstance(value, str) and os.sep in value and not value.startswith("hub://"):
         return Path(value).name

@@ -8,6 +8,7 @@ Python 2, which is read by an allow-list and never executed; the same list as `r
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
@@ -163,11 +164,19 @@ class RefCOCO(LocalBuilder):
         names = self.config.SPLIT_NAMES
         return [datasets.SplitGenerator(name=names[split], gen_kwargs={"split": split}) for split in wanted]
 
+    # Read once for all splits: for RefCOCO that takes seconds.
+    @cached_property
+    def _refs(self) -> list[Record]:
+        return list(read_refs(self.config.refs_file))
+
+    @cached_property
+    def _objects(self) -> dict[int, Row]:
+        return read_instances(self.config.instances_file, self.config.image_id_format == "file_stem")
+
     def _generate_examples(self, split: str) -> Iterator[tuple[str, Row]]:
-        objects = read_instances(self.config.instances_file, self.config.image_id_format == "file_stem")
         report, seen = Report(), set()
-        for ref in read_refs(self.config.refs_file):
-            for row in _rows(ref, objects, self.config.instances_file, report if _of(ref, split) else Report()):
+        for ref in self._refs:
+            for row in _rows(ref, self._objects, self.config.instances_file, report if _of(ref, split) else Report()):
                 if row["example_id"] in seen:
                     raise ref.error("a sentence twice", found=row["example_id"], expected="an id of its own for each")
                 seen.add(row["example_id"])
