@@ -2,7 +2,8 @@
 """VisualBERT's pre-training (appendix A.3): masked words beside whole images, and whether text and image match.
 
 On captions, a second caption of the image stands beside the first, or half of the time one of another image. On the
-data of a task, its texts are read alone: questions, captions, or statements, whose truth is the match.
+data of a task, its texts are read as they are: questions, captions, a question of VCR with its right choice, or
+statements of NLVR2, whose truth is the match.
 """
 
 from collections import defaultdict
@@ -21,6 +22,7 @@ from .masking import WORD_PROBABILITY
 from .pretraining import draw_other_caption, mask_words, word_masker
 from .pretraining_losses import count, relationship_labels, relationship_loss, word_labels, word_loss
 from .task import TEXT_AND_REGIONS, Examples, LossComponent, Task, joined_arguments, region_arguments
+from .vcr import tag_records
 
 UNLABELLED = -100
 # Column of a text in the rows of a task's builder -> what is kept of them.
@@ -56,19 +58,35 @@ class CaptionMatchOptions:
 
 
 def to_rows(split: datasets.Dataset) -> datasets.Dataset:
-    """One row a text: `image_id` (and `image_ids`), `caption_id`, `text`, and `others` or `match`.
+    """One row a text: `image_id` (and `image_ids`), `caption_id`, `text`; `others`, `match`, or `second` and `tags`.
 
-    `others` are the other captions of the image; `match` is the label of a statement about its images.
+    `others` are the other captions of the image; `match` is the label of a statement about its images; `second` is the
+    right choice for a question of VCR, `tags` which words of both name which object. Rows of VCR without label are
+    left out.
 
     Raises:
         ValueError: rows without captions, questions or sentences.
     """
+    if {"question", "choices", "label"} <= set(split.column_names):
+        labelled = [place for place, label in enumerate(split["label"]) if label >= 0]
+        return split.select(labelled).map(_with_choice, remove_columns=split.column_names)
     text = next((name for name in TASK_TEXTS if name in split.column_names), None)
     if text is None or "example_id" not in split.column_names:
         return _with_others(caption_rows.to_rows(split))
     renamed = {"example_id": "caption_id", text: "text"} | ({"label": "match"} if text == "sentence" else {})
     kept = [name for name in ("image_id", "image_ids", *renamed) if name in split.column_names]
     return split.select_columns(kept).rename_columns({old: new for old, new in renamed.items() if old in kept})
+
+
+def _with_choice(row: Mapping[str, Any]) -> dict[str, Any]:
+    texts = (row["question"], row["choices"][row["label"]])
+    return {
+        "image_id": row["image_id"],
+        "caption_id": row["example_id"],
+        "text": texts[0]["text"],
+        "second": texts[1]["text"],
+        "tags": tag_records(texts[0], 0) + tag_records(texts[1], 1),
+    }
 
 
 def _with_others(rows: datasets.Dataset) -> datasets.Dataset:
@@ -95,8 +113,12 @@ def collate(examples: Examples, processor: Any, options: CaptionMatchOptions) ->
         split = examples.split or rows
         drawn = [_second(row, split, options.exchanged, rng) for row, rng in zip(rows, generators, strict=True)]
         texts["text_pair"], match = [text for text, _ in drawn], [label for _, label in drawn]
+    elif "second" in rows[0]:
+        texts["text_pair"] = [row["second"] for row in rows]
     several = "image_ids" in rows[0]
     seen = joined_arguments(examples.regions) if several else region_arguments(examples.regions)
+    if "tags" in rows[0] and seen:
+        seen["tags"] = [row["tags"] for row in rows]
     batch = dict(processor(**texts, max_length=options.max_text_length, return_tensors="pt", **seen))
     if max(match) >= 0:
         batch["relationship_labels"] = torch.tensor([label if label >= 0 else UNLABELLED for label in match])
@@ -124,7 +146,7 @@ TASK = Task(
     builder="coco_captions",
     columns=("image_id", "caption_id", "text"),
     head="pretraining",
-    model_inputs=TEXT_AND_REGIONS,
+    model_inputs=(*TEXT_AND_REGIONS, "token_regions", "image_text_alignment"),
     losses=(
         LossComponent("words", word_loss, lambda batch: count(word_labels(batch))),
         LossComponent("relationship", relationship_loss, lambda batch: count(relationship_labels(batch))),

@@ -82,7 +82,7 @@ def _texts(pairs: Sequence[Any], processor: Any, options: VCROptions, tagged: bo
         boxes = [np.asarray(row["boxes"], dtype=np.float32).reshape(-1, 4) for row, _ in pairs]
         given["region_boxes"] = boxes
         given["region_features"] = [np.zeros((len(b), processor.region_feature_size), np.float16) for b in boxes]
-        given["tags"] = [_tags(row["question"], 0) + _tags(choice, 1) for row, choice in pairs]
+        given["tags"] = [tag_records(row["question"], 0) + tag_records(choice, 1) for row, choice in pairs]
     length = options.max_text_length
     inputs = processor(
         text=[row["question"]["text"] for row, _ in pairs],
@@ -95,7 +95,8 @@ def _texts(pairs: Sequence[Any], processor: Any, options: VCROptions, tagged: bo
     return {name: inputs[name] for name in names if name in inputs}
 
 
-def _tags(text: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
+def tag_records(text: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
+    """The processor's tags of a text with tags of the builder, which is text `number` of its example."""
     return [
         {"text": number, "start": tag["start"], "end": tag["end"], "region": region}
         for tag in text["tags"]
