@@ -1,8 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Time and peak memory of the audit, against the plain way: eager maps of all layers, then the same questions.
 
-It prints ratios only: one machine's seconds say little about another's. A step reads both directions of a batch of captions of 32 words with 4 phrases, beside so many regions,
-through VL-BERT (12 layers of 12 heads, base width), and counts what every head answers. Both ways must answer alike.
+It prints ratios only: one machine's seconds say little about another's. A step reads both directions of a batch of
+captions of 32 words with 4 phrases, beside so many regions, through VL-BERT (12 layers of 12 heads, base width), and
+counts what every head answers. Both ways must answer alike.
 
 Times are medians over rounds that take both ways in turn; on a CPU they are the process's CPU seconds. Memory is the
 peak above weights and inputs, each way in a process of its own.

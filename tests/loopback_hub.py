@@ -1,9 +1,10 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """A Hub on this machine, of the standard library: what `huggingface_hub` pushes to and pulls from in the tests.
 
-    python -m tests.loopback_hub STATE_DIR --port 0
-
 Its state lies on disk (`loopback_hub_state`). `inject` makes it fail as networks and servers do.
+
+examples:
+  python -m tests.loopback_hub /tmp/hub --port 8080   # prints its address: set HF_ENDPOINT to it
 """
 
 import argparse
@@ -15,13 +16,16 @@ import re
 import shutil
 import socket
 import struct
+import sys
 import threading
+from collections.abc import Sequence
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from command_line import make_parser, run
 from tests.loopback_hub_state import LARGE, HubError, State
 
 TOKEN = "hf_loopback"
@@ -417,15 +421,19 @@ ROUTES = [
 WRITES = ("create_branch", "create_tag", "preupload", "commit", "lfs_batch", "delete")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="A Hub on this machine, for tests and for trying a push.")
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serves until it is ended."""
+    parser = make_parser("python -m tests.loopback_hub", __doc__)
     parser.add_argument("state_dir", help="where it keeps what it is given")
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
-    arguments = parser.parse_args()
-    hub = LoopbackHub(arguments.state_dir, arguments.port)
+    return run(parser, _serve, arguments)
+
+
+def _serve(options: argparse.Namespace) -> None:
+    hub = LoopbackHub(options.state_dir, options.port)
     print(hub.endpoint, flush=True)
     hub.serve_forever()
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

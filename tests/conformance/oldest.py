@@ -1,17 +1,22 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Runs the save/load and parity tests on the oldest transformers that the models support.
 
-    python -m tests.conformance.oldest [pytest options]
-
 .venv-oldest sees every package of the environment this runs in, and has only what that transformers needs differently.
+Options are pytest's, and replace the list of tests.
+
+examples:
+  python -m tests.conformance.oldest
+  python -m tests.conformance.oldest tests/test_processing_save.py -x
 """
 
 import re
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 
+from command_line import make_parser
 from modeling.check_transformers import OLDEST_TRANSFORMERS
 
 HERE = Path(__file__).resolve().parent
@@ -75,8 +80,9 @@ def _run(command: list[str]) -> None:
         raise SetupError(f"{' '.join(command[1:4])} failed: {reason}")
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Returns pytest's exit status, or 2 when the environment cannot be made."""
+    _, given = make_parser("python -m tests.conformance.oldest", __doc__).parse_known_args(arguments)
     try:
         python = prepare(ROOT / ".venv-oldest", OLDEST_TRANSFORMERS)
     except SetupError as error:
@@ -84,8 +90,8 @@ def main(arguments: list[str]) -> int:
         return 2
     report = "from importlib.metadata import version as v; print('transformers', v('transformers'))"
     subprocess.run([python, "-c", report], check=True)
-    return subprocess.run([python, "-m", "pytest", *(arguments or TESTS)], cwd=ROOT).returncode
+    return subprocess.run([python, "-m", "pytest", *(given or TESTS)], cwd=ROOT).returncode
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -1,18 +1,23 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Runs transformers' own common tests on every class of `modeling` and `processing`.
 
-    python -m tests.conformance.run [pytest options]
-
 The tests come from the source distribution of the installed transformers, which is downloaded from the package index
-once and kept in .cache/conformance; nothing of it is part of this project.
+once and kept in .cache/conformance; nothing of it is part of this project. Options are pytest's.
+
+examples:
+  python -m tests.conformance.run
+  python -m tests.conformance.run -x -k VLBertModel
 """
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import transformers
+
+from command_line import make_parser
 
 from .report import ConformanceReport
 from .upstream import UpstreamError, fetch_source, unpack_tests
@@ -21,8 +26,9 @@ HERE = Path(__file__).resolve().parent
 CACHE = HERE.parents[1] / ".cache" / "conformance"
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Returns pytest's exit status, or 2 when the tests cannot be had."""
+    _, given = make_parser("python -m tests.conformance.run", __doc__).parse_known_args(arguments)
     folder = CACHE / f"transformers-{transformers.__version__}"
     try:
         unpack_tests(fetch_source(transformers.__version__, CACHE), folder)
@@ -35,8 +41,8 @@ def main(arguments: list[str]) -> int:
     files = sorted(str(path) for path in HERE.glob("common_tests_*.py"))
     # Marks of upstream are unknown here, so without the project's --strict-markers.
     options = ["--override-ini=addopts=", "--quiet", "--no-header", "--tb=short", "-p", "no:cacheprovider"]
-    return pytest.main([*options, *files, *arguments], plugins=[ConformanceReport()])
+    return pytest.main([*options, *files, *given], plugins=[ConformanceReport()])
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
