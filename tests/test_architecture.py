@@ -91,6 +91,7 @@ def inner_imports(room, name):
         ("modeling", "modeling_visualbert", "configuration_visualbert"),
         ("modeling", "modeling_fast_rcnn", "configuration_fast_rcnn"),
         ("modeling", "modeling_backbone_regions", "configuration_backbone_regions"),
+        ("modeling", "pipeline_visual_grounding", None),
         ("processing", "processing_vl_bert", None),
         ("processing", "processing_visualbert", None),
         ("processing", "image_processing_fast_rcnn", None),
