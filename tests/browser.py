@@ -23,7 +23,7 @@ FLAGS = (
     "--remote-debugging-pipe",
     "--host-resolver-rules=MAP * ~NOTFOUND",
 )
-SECONDS = 60
+SECONDS = 300
 
 
 def find_browser() -> str:
