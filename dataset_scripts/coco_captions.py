@@ -7,7 +7,7 @@ year. Karpathy's `dataset_coco.json` divides the images of 2014 anew: train (82,
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
@@ -69,6 +69,8 @@ class CocoCaptionsConfig(LocalConfig):
 
     LICENCE: ClassVar[Licence] = LICENCE
 
+    CHOICES: ClassVar[Mapping[str, Sequence[str]]] = {"image_id_format": IMAGE_ID_FORMATS}
+
     year: str = "2014"
     image_id_format: str = "number"
     merge_restval: bool = True
@@ -94,6 +96,12 @@ class CocoCaptionsConfig(LocalConfig):
             candidates = [place / inner / name for place in places for inner in ("annotations", "")]
         return next((path for path in candidates if path.is_file()), candidates[0])
 
+    def where_to_get(self) -> str:
+        return WHERE_TO_GET[self.name]
+
+    def needed_files(self, split: str) -> list[Path]:
+        return [self.path(split)]
+
     def check(self) -> None:
         """Checks the options before anything is read.
 
@@ -101,14 +109,9 @@ class CocoCaptionsConfig(LocalConfig):
             DataError: No folder was given, or an option has an impossible value.
             MissingFileError: The folder does not exist.
         """
-        hint = WHERE_TO_GET[self.name]
-        if self.data_dir is None:
-            raise DataError("no data_dir was given", hint=f"pass the folder as data_dir; {hint}")
-        if not Path(self.data_dir).is_dir():
-            raise MissingFileError("the data folder does not exist", file=self.data_dir, hint=hint)
-        if self.image_id_format not in IMAGE_ID_FORMATS:
-            expected = " or ".join(IMAGE_ID_FORMATS)
-            raise DataError("unknown option image_id_format", found=self.image_id_format, expected=expected)
+        super().check()
+        if not Path(str(self.data_dir)).is_dir():
+            raise MissingFileError("the data folder does not exist", file=self.data_dir, hint=self.where_to_get())
         if self.name == KARPATHY and str(self.year) != "2014":
             raise DataError("the Karpathy splits are of 2014", found=f"year={self.year}")
         if self.name == OFFICIAL and not self.merge_restval:
@@ -148,15 +151,6 @@ class CocoCaptions(LocalBuilder):
             homepage=HOMEPAGE,
             citation=CITATION,
         )
-
-    def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
-        self.config.check()
-        wanted = self.config.wanted_splits(self.config.existing())
-        for split in wanted:
-            if not self.config.path(split).is_file():
-                hint = WHERE_TO_GET[self.config.name]
-                raise MissingFileError("the file is missing", file=self.config.path(split), hint=hint)
-        return [datasets.SplitGenerator(name=SPLITS[split], gen_kwargs={"split": split}) for split in wanted]
 
     def _generate_examples(self, split: str) -> Iterator[tuple[str, Row]]:
         path, report = self.config.path(split), Report()

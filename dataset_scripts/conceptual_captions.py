@@ -13,7 +13,7 @@ import json
 import logging
 import zlib
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
@@ -107,21 +107,26 @@ class ConceptualCaptionsConfig(LocalConfig):
             raise DataError(problem, found=asked, expected=expected)
         return asked
 
-    def check(self, splits: list[str]) -> None:
-        """Checks options and files before anything is read.
+    def existing(self) -> Sequence[str]:
+        return tuple(FILES[self.name])
+
+    def where_to_get(self) -> str:
+        return WHERE_TO_GET
+
+    def needed_files(self, split: str) -> list[Path]:
+        return [self.path(split)]
+
+    def check(self) -> None:
+        """Checks the options, and that the folder is there.
 
         Raises:
             DataError: No folder was given, or an option has an impossible value.
-            MissingFileError: The folder or the file of a split does not exist.
+            MissingFileError: The folder does not exist.
         """
         self.id_format()
-        if self.data_dir is None:
-            raise DataError("no data_dir was given", hint=f"pass the folder as data_dir; {WHERE_TO_GET}")
-        if not Path(self.data_dir).is_dir():
+        super().check()
+        if not Path(str(self.data_dir)).is_dir():
             raise MissingFileError("the data folder does not exist", file=self.data_dir, hint=WHERE_TO_GET)
-        for split in splits:
-            if not self.path(split).is_file():
-                raise MissingFileError("the file is missing", file=self.path(split), hint=WHERE_TO_GET)
 
 
 class ConceptualCaptions(LocalBuilder):
@@ -163,12 +168,11 @@ class ConceptualCaptions(LocalBuilder):
         )
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
-        wanted = self.config.wanted_splits(tuple(FILES[self.config.name]))
-        self.config.check(wanted)
+        generators = super()._split_generators(dl_manager)
         kept = _KeptImages(self.config)
-        return [
-            datasets.SplitGenerator(name=SPLITS[split], gen_kwargs={"split": split, "kept": kept}) for split in wanted
-        ]
+        for each in generators:
+            each.gen_kwargs["kept"] = kept
+        return generators
 
     def _generate_examples(self, split: str, kept: "_KeptImages") -> Iterator[tuple[str, Row]]:
         path, report = self.config.path(split), Report()

@@ -7,7 +7,7 @@ import logging
 import os
 import posixpath
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import datasets
 from datasets.exceptions import DatasetGenerationError
 
-from dataset_scripts.errors import DataError
+from dataset_scripts.errors import DataError, MissingFileError
 from dataset_scripts.licences import UNDECLARED, Licence
 
 logger = logging.getLogger(__name__)
@@ -36,6 +36,8 @@ class LocalConfig(datasets.BuilderConfig):
 
     # Names on disk and those of `datasets`, in order; a data set with other test splits has its own.
     SPLIT_NAMES: ClassVar[dict[str, Any]] = SPLITS
+    # Options with few possible values, and these.
+    CHOICES: ClassVar[Mapping[str, Sequence[str]]] = {}
     # What may be done with the rows; nothing is pushed that a builder does not say may be.
     LICENCE: ClassVar[Licence] = UNDECLARED
     # Part of the cache's key: raise it when the same files give other rows than before.
@@ -45,6 +47,30 @@ class LocalConfig(datasets.BuilderConfig):
     def sources(self) -> list[Path]:
         """Files and folders the data set is made from; a change in them makes a cached copy stale."""
         return [Path(self.data_dir)] if self.data_dir else []
+
+    def existing(self) -> Sequence[str]:
+        """The splits that the data set has, by their names on disk."""
+        return tuple(self.SPLIT_NAMES)
+
+    def where_to_get(self) -> str:
+        """What to do about missing files, for messages."""
+        return "see docs/real_data.md"
+
+    def needed_files(self, split: str) -> list[Path]:
+        """The files that the rows of a split are read from; all have to be there."""
+        return []
+
+    def check(self) -> None:
+        """Checks the options before anything is read.
+
+        Raises:
+            DataError: No folder was given, or an option has an impossible value.
+        """
+        if self.data_dir is None:
+            raise DataError("no data_dir was given", hint=f"pass the folder as data_dir; {self.where_to_get()}")
+        for name, known in self.CHOICES.items():
+            if getattr(self, name) not in known:
+                raise DataError(f"unknown option {name}", found=getattr(self, name), expected=" or ".join(known))
 
     def licence(self) -> Licence:
         """The terms of the rows."""
@@ -88,6 +114,7 @@ class LocalBuilder(datasets.GeneratorBasedBuilder):
     `report.json`.
     """
 
+    config: LocalConfig
     BUILDER_CONFIG_CLASS = LocalConfig
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -100,6 +127,16 @@ class LocalBuilder(datasets.GeneratorBasedBuilder):
         if self._fs.exists(path):
             with self._fs.open(path, "r", encoding="utf-8") as file:
                 self.report = json.load(file)
+
+    def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
+        config = self.config
+        config.check()
+        wanted = config.wanted_splits(config.existing())
+        for path in (path for split in wanted for path in config.needed_files(split)):
+            if not path.is_file():
+                raise MissingFileError("the file is missing", file=path, hint=config.where_to_get())
+        names = config.SPLIT_NAMES
+        return [datasets.SplitGenerator(name=names[split], gen_kwargs={"split": split}) for split in wanted]
 
     def _download_and_prepare(self, dl_manager: Any, verification_mode: Any, **kwargs: Any) -> None:
         super()._download_and_prepare(dl_manager, verification_mode, **kwargs)

@@ -3,7 +3,7 @@
 
 import csv
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import datasets
 from datasets import List, Value
 
-from dataset_scripts.errors import DataError, MissingFileError
+from dataset_scripts.errors import DataError
 from dataset_scripts.licences import ALLOWED, Licence
 from dataset_scripts.local_builder import LocalBuilder, LocalConfig, Report
 from dataset_scripts.records import Record
@@ -65,6 +65,8 @@ class NLVR2Config(LocalConfig):
         "test2": datasets.NamedSplit("test2"),
     }
 
+    CHOICES: ClassVar[Mapping[str, Sequence[str]]] = {"image_id_format": IMAGE_ID_FORMATS}
+
     image_id_format: str = "identifier"
 
     def sources(self) -> list[Path]:
@@ -80,17 +82,11 @@ class NLVR2Config(LocalConfig):
         """train, val, and whichever of the others lie in the folder."""
         return tuple(split for split in FILES if split in ("train", "val") or self.file(split).is_file())
 
-    def check(self) -> None:
-        """Checks the options before anything is read.
+    def where_to_get(self) -> str:
+        return HINT
 
-        Raises:
-            DataError: No folder was given, or an option has an impossible value.
-        """
-        if self.data_dir is None:
-            raise DataError("no data_dir was given", hint=f"pass the folder as data_dir; {HINT}")
-        if self.image_id_format not in IMAGE_ID_FORMATS:
-            expected = " or ".join(IMAGE_ID_FORMATS)
-            raise DataError("unknown option image_id_format", found=self.image_id_format, expected=expected)
+    def needed_files(self, split: str) -> list[Path]:
+        return [self.file(split)]
 
 
 class NLVR2(LocalBuilder):
@@ -125,16 +121,6 @@ class NLVR2(LocalBuilder):
             features=datasets.Features(FEATURES),
             homepage=HOMEPAGE,
         )
-
-    def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
-        self.config.check()
-        wanted = self.config.wanted_splits(self.config.existing())
-        for split in wanted:
-            path = self.config.file(split)
-            if not path.is_file():
-                raise MissingFileError("the file is missing", file=path, hint=HINT)
-        names = self.config.SPLIT_NAMES
-        return [datasets.SplitGenerator(name=names[split], gen_kwargs={"split": split}) for split in wanted]
 
     def _generate_examples(self, split: str) -> Iterator[tuple[str, Row]]:
         report, path = Report(), self.config.file(split)

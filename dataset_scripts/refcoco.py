@@ -6,7 +6,7 @@ Python 2, which is read by an allow-list and never executed; the same list as `r
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -71,6 +71,8 @@ class RefCOCOConfig(LocalConfig):
         "test": datasets.Split.TEST,
     }
 
+    CHOICES: ClassVar[Mapping[str, Sequence[str]]] = {"image_id_format": IMAGE_ID_FORMATS}
+
     split_by: str | None = None
     image_id_format: str = "number"
 
@@ -103,6 +105,12 @@ class RefCOCOConfig(LocalConfig):
         """The splits of this data set."""
         return ("train", "val", *TEST_SPLITS[self.divided_by])
 
+    def where_to_get(self) -> str:
+        return HINT
+
+    def needed_files(self, split: str) -> list[Path]:
+        return [self.refs_file, self.instances_file]
+
     def check(self) -> None:
         """Checks the options and that the files are there.
 
@@ -110,19 +118,13 @@ class RefCOCOConfig(LocalConfig):
             DataError: No folder was given, or an option has an impossible value.
             MissingFileError: A file does not exist.
         """
-        if self.data_dir is None:
-            raise DataError("no data_dir was given", hint=f"pass the folder as data_dir; {HINT}")
+        super().check()
         if self.divided_by not in SPLITS_BY[self.name]:
             expected = " or ".join(SPLITS_BY[self.name])
             raise DataError(f"unknown option split_by of {self.name}", found=self.divided_by, expected=expected)
-        if self.image_id_format not in IMAGE_ID_FORMATS:
-            expected = " or ".join(IMAGE_ID_FORMATS)
-            raise DataError("unknown option image_id_format", found=self.image_id_format, expected=expected)
         if not self.refs_file.is_file():
             expected = f"refs({self.divided_by}).p or refs({self.divided_by}).json"
             raise MissingFileError("the file is missing", file=self.refs_file, expected=expected, hint=HINT)
-        if not self.instances_file.is_file():
-            raise MissingFileError("the file is missing", file=self.instances_file, hint=HINT)
 
 
 class RefCOCO(LocalBuilder):
@@ -157,12 +159,6 @@ class RefCOCO(LocalBuilder):
             homepage=HOMEPAGE,
             citation=CITATION,
         )
-
-    def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
-        self.config.check()
-        wanted = self.config.wanted_splits(self.config.existing())
-        names = self.config.SPLIT_NAMES
-        return [datasets.SplitGenerator(name=names[split], gen_kwargs={"split": split}) for split in wanted]
 
     # Read once for all splits: for RefCOCO that takes seconds.
     @cached_property

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """VCR: questions about scenes of movies with four answers, and four reasons for the right one."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import datasets
 from datasets import List, Value
 
-from dataset_scripts.errors import DataError, MissingFileError
+from dataset_scripts.errors import MissingFileError
 from dataset_scripts.licences import FORBIDDEN, Licence
 from dataset_scripts.local_builder import SPLITS, LocalBuilder, LocalConfig, Report
 from dataset_scripts.records import Record
@@ -67,6 +67,8 @@ class VCRConfig(LocalConfig):
 
     LICENCE: ClassVar[Licence] = LICENCE
 
+    CHOICES: ClassVar[Mapping[str, Sequence[str]]] = OPTIONS
+
     mode: str = "answer"
     names: str = "neutral"
     image_id_format: str = "file_stem"
@@ -92,17 +94,22 @@ class VCRConfig(LocalConfig):
         """train, val, and test if its file lies in the folder."""
         return tuple(split for split in SPLITS if split != "test" or self.questions(split).is_file())
 
+    def where_to_get(self) -> str:
+        return HINT
+
+    def needed_files(self, split: str) -> list[Path]:
+        return [self.questions(split)]
+
     def check(self) -> None:
-        """Checks the options before anything is read.
+        """Checks the options, and that the folder of images is there.
 
         Raises:
             DataError: No folder was given, or an option has an impossible value.
+            MissingFileError: There is no folder of images.
         """
-        if self.data_dir is None:
-            raise DataError("no data_dir was given", hint=f"pass the folder as data_dir; {HINT}")
-        for name, known in OPTIONS.items():
-            if getattr(self, name) not in known:
-                raise DataError(f"unknown option {name}", found=getattr(self, name), expected=" or ".join(known))
+        super().check()
+        if any(self.questions(split).is_file() for split in SPLITS) and not self.images.is_dir():
+            raise MissingFileError("the folder is missing", file=self.images, hint=HINT)
 
 
 class VCR(LocalBuilder):
@@ -142,16 +149,6 @@ class VCR(LocalBuilder):
             homepage=HOMEPAGE,
             citation=CITATION,
         )
-
-    def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
-        self.config.check()
-        wanted = self.config.wanted_splits(self.config.existing())
-        for split in wanted:
-            if not self.config.questions(split).is_file():
-                raise MissingFileError("the file is missing", file=self.config.questions(split), hint=HINT)
-        if not self.config.images.is_dir():
-            raise MissingFileError("the folder is missing", file=self.config.images, hint=HINT)
-        return [datasets.SplitGenerator(name=SPLITS[split], gen_kwargs={"split": split}) for split in wanted]
 
     def _generate_examples(self, split: str) -> Iterator[tuple[str, Row]]:
         report = Report()

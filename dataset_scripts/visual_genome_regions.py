@@ -10,7 +10,7 @@ divided by its width and height. About half of the images are also COCO images, 
 test sets: leave those out (`without_coco_ids`) before evaluating on COCO.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 import datasets
 from datasets import List, Value
 
-from dataset_scripts.errors import DataError, MissingFileError
+from dataset_scripts.errors import DataError
 from dataset_scripts.image_lists import read_ids
 from dataset_scripts.licences import ALLOWED, Licence
 from dataset_scripts.local_builder import SPLITS, LocalBuilder, LocalConfig, Report
@@ -69,6 +69,15 @@ class VisualGenomeRegionsConfig(LocalConfig):
         """Where a file is."""
         return Path(self.data_dir or ".") / name
 
+    def existing(self) -> Sequence[str]:
+        return ("train",)
+
+    def where_to_get(self) -> str:
+        return WHERE_TO_GET
+
+    def needed_files(self, split: str) -> list[Path]:
+        return [self.path(name) for name in (REGIONS_FILE, IMAGES_FILE)]
+
 
 class VisualGenomeRegions(LocalBuilder):
     """One row an image: `{image_id, width, height, regions: [{region_id, text, box}]}`.
@@ -104,17 +113,11 @@ class VisualGenomeRegions(LocalBuilder):
         )
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
-        wanted = self.config.wanted_splits(("train",))
-        if self.config.data_dir is None:
-            raise DataError("no data_dir was given", hint=f"pass the folder as data_dir; {WHERE_TO_GET}")
-        for name in (REGIONS_FILE, IMAGES_FILE):
-            if not self.config.path(name).is_file():
-                raise MissingFileError("the file is missing", file=self.config.path(name), hint=WHERE_TO_GET)
+        generators = super()._split_generators(dl_manager)
         unwanted = read_ids(self.config.without_coco_ids) if self.config.without_coco_ids else set()
-        return [
-            datasets.SplitGenerator(name=SPLITS[split], gen_kwargs={"split": split, "unwanted": unwanted})
-            for split in wanted
-        ]
+        for each in generators:
+            each.gen_kwargs["unwanted"] = unwanted
+        return generators
 
     def _generate_examples(self, split: str, unwanted: set[str]) -> Iterator[tuple[str, Row]]:
         images = read_images(self.config.path(IMAGES_FILE))

@@ -2,7 +2,7 @@
 """VQA v2: questions about images, each with the answers of ten humans, and the official file of predictions."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,7 +11,7 @@ import datasets
 from datasets import List, Value
 
 from dataset_scripts.coco_captions import IMAGE_ID_FORMATS
-from dataset_scripts.errors import DataError, MissingFileError
+from dataset_scripts.errors import DataError
 from dataset_scripts.licences import ALLOWED, Licence
 from dataset_scripts.local_builder import LocalBuilder, LocalConfig, Report
 from dataset_scripts.records import Record
@@ -64,6 +64,8 @@ class VQAv2Config(LocalConfig):
         **{name: datasets.NamedSplit(name) for name in ("minival", "valminusminival", "test", "test_dev")},
     }
 
+    CHOICES: ClassVar[Mapping[str, Sequence[str]]] = {"image_id_format": IMAGE_ID_FORMATS}
+
     image_id_format: str = "number"
 
     def sources(self) -> list[Path]:
@@ -86,17 +88,11 @@ class VQAv2Config(LocalConfig):
         """train, val, and whichever of the others lie in the folder."""
         return tuple(name for name in SOURCES if name in ("train", "val") or self.questions(name).is_file())
 
-    def check(self) -> None:
-        """Checks the options before anything is read.
+    def where_to_get(self) -> str:
+        return HINT
 
-        Raises:
-            DataError: No folder was given, or an option has an impossible value.
-        """
-        if self.data_dir is None:
-            raise DataError("no data_dir was given", hint=f"pass the folder as data_dir; {HINT}")
-        if self.image_id_format not in IMAGE_ID_FORMATS:
-            expected = " or ".join(IMAGE_ID_FORMATS)
-            raise DataError("unknown option image_id_format", found=self.image_id_format, expected=expected)
+    def needed_files(self, split: str) -> list[Path]:
+        return [self.questions(split)] + [self.annotations(split)] * SOURCES[split][1]
 
 
 class VQAv2(LocalBuilder):
@@ -129,17 +125,6 @@ class VQAv2(LocalBuilder):
             homepage=HOMEPAGE,
             citation=CITATION,
         )
-
-    def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
-        self.config.check()
-        wanted = self.config.wanted_splits(self.config.existing())
-        for split in wanted:
-            files = [self.config.questions(split)] + [self.config.annotations(split)] * SOURCES[split][1]
-            for path in files:
-                if not path.is_file():
-                    raise MissingFileError("the file is missing", file=path, hint=HINT)
-        names = self.config.SPLIT_NAMES
-        return [datasets.SplitGenerator(name=names[split], gen_kwargs={"split": split}) for split in wanted]
 
     def _generate_examples(self, split: str) -> Iterator[tuple[str, Row]]:
         images, answered = SOURCES[split]
