@@ -114,6 +114,8 @@ def _add_continued(runs: Trained) -> None:
     runs.step("killed", *SAVING, "resume=true", remove=[str(killed / name) for name in left])
     fetched = {"repo": "org/checkpoint", "title": PROGRESS[0], "to": str(runs.directory("moved") / "checkpoint-1")}
     runs.step("moved", *SAVING, "resume=true", fetch=fetched)
+    # No learning rate: what is pushed is what was pulled.
+    runs.step("pulled", "model={source: org/end}", "training.learning_rate=0.0")
 
 
 def test_the_finished_model_is_pushed_at_the_end(trained):
@@ -280,3 +282,9 @@ def test_a_pushed_checkpoint_is_continued_elsewhere(trained):
     assert trained.titles("moved") == [PROGRESS[1], "End of training"]
     one, other = (trained.directory(name) / "model.safetensors" for name in ("checkpoint", "moved"))
     assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_recipe_starts_from_a_repository(trained):
+    assert trained.run("pulled")["code"] == 0, trained.run("pulled")["err"]
+    one, other = (trained.hub.read(f"org/{name}", "model.safetensors") for name in ("end", "pulled"))
+    assert one == other

@@ -41,6 +41,7 @@ def run_step(step: dict) -> dict:
     with (
         mock.patch.dict(os.environ, step.get("environment", {})),
         mock.patch.object(sys, "argv", ["train.py", *step["arguments"]]),
+        mock.patch("training.report.report"),  # the comparison's table and figures, which are not pushed, take seconds
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
