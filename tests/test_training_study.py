@@ -16,6 +16,7 @@ from training.recipe import RecipeError
 from training.study import check_cells, run_study, time_left, zero_visual_scales
 from training.study_cells import plan_cells
 from training.study_recipe import load_study
+from training.study_workers import run_side_by_side
 
 STUDIES = sorted(Path(__file__).parent.parent.glob("recipes/table1*.yaml"))
 GAIN = {"direct": 0.2, "none": 0.0, "original": 0.0, "continued": 0.05}
@@ -162,6 +163,40 @@ def test_an_interrupted_study_reports_and_continues(study, tmp_path):
     assert again.names == []
 
 
+def test_cells_side_by_side_write_what_one_after_another_write(study, tmp_path, capfd):
+    run_study(study(), Experiment())
+    one_by_one = results(tmp_path)
+    (tmp_path / "run").rename(tmp_path / "first")
+    run_study(study(workers=2), Experiment())
+    assert results(tmp_path) == one_by_one
+    assert "all cells have finished" in capfd.readouterr().out
+    assert all((cell.directory / "log.txt").is_file() for cell in plan_cells(study()))
+
+
+def test_a_failure_beside_others_leaves_them_whole_and_continues(study, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run_study(study(workers=2), Experiment(fails_at="original/seed1/refs"))
+    states = {cell.name: cell.state for cell in plan_cells(study())}
+    assert states["original/seed1/refs"] == "started" and states["original/seed1/vqa"] == "finished"
+    again = Experiment()
+    run_study(study(), again)
+    assert again.names == [name for name, state in states.items() if state != "finished"]
+
+
+def test_a_cell_waits_for_the_one_that_it_is_trained_from(study):
+    cells = plan_cells(study())
+    states = {cell.name: "missing" for cell in cells}
+    for cell in run_side_by_side(cells, states, 3, _check_parent):
+        states[cell.name] = "finished"
+    assert set(states.values()) == {"finished"}
+
+
+def _check_parent(cell):
+    """Runs in a process of its own, so the folders tell what has finished."""
+    assert cell.parent is None or (cell.parent.directory / "ended").is_file(), cell.name
+    (cell.directory / "ended").touch()
+
+
 def test_more_rows_and_seeds_keep_what_is_there(study):
     run_study(study(), Experiment())
     experiment = Experiment()
@@ -247,6 +282,7 @@ def test_time_left_is_that_of_finished_cells_of_the_same_stage(study, tmp_path):
         ("seeds=[1,a]", ["seeds must be a list", "'a'"]),
         ("seeds=[1,1]", ["different whole numbers"]),
         ("seeds=0", ["seeds must be a list"]),
+        ("workers=0", ["workers must be 1 or more", "0"]),
         ("rows=[dirct]", ["'rows.dirct'", "'rows.direct'"]),
         ("rows=most", ["rows must be a list", "'most'"]),
         ("against=[originl]", ["'against.originl'", "'against.original'"]),

@@ -3,8 +3,9 @@
 
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from .recipe import Preserve, Recipe, RecipeError
 from .study_cells import FINISHED, MISSING, OTHER, RECORD, START, Cell, plan_cells
 from .study_recipe import Study
 from .study_results import check_scores, study_results
+from .study_workers import run_side_by_side
 
 VISUAL_NORMS = ("text_visual.norm.weight", "region_visual.norm.weight")
 
@@ -48,21 +50,34 @@ def run_study(study: Study, experiment: Experiment = run) -> None:
         return
     _clear(study, cells, states)
     try:
-        for number, cell in enumerate(cells):
-            if states[cell.name] != FINISHED:
-                say(f"cell {number + 1} of {len(cells)}: {cell.name}")
-                _run_cell(cell, experiment)
-                check_scores(study, cell)
-                states[cell.name] = FINISHED
-                if cell.stage == START:
-                    check_cells(study, cells)  # what depends on the checkpoint that is there now
-                say(f"{cell.name}: finished; {time_left(cells, states)}")
-                if _ends_a_seed(number, cells) and number + 1 < len(cells):
-                    write_report(study, cells, states)
+        for cell in _run_missing(study, cells, states, experiment):
+            check_scores(study, cell)
+            states[cell.name] = FINISHED
+            if cell.stage == START:
+                check_cells(study, cells)  # what depends on the checkpoint that is there now
+            say(f"{cell.name}: finished; {time_left(cells, states, study.workers)}")
+            if _ends_a_seed(cell, cells, states):
+                write_report(study, cells, states)
     finally:
         table = write_report(study, cells, states)
         if table:
             say(f"\n{table}")
+
+
+def _run_missing(
+    study: Study, cells: Sequence[Cell], states: Mapping[str, str], experiment: Experiment
+) -> Iterator[Cell]:
+    """Runs the cells that have not finished, one after another or side by side; yields each when it has."""
+    if study.workers > 1:
+        if PartialState().num_processes > 1:
+            raise RecipeError(f"{study.source}: workers={study.workers} is for one process: leave the launcher out")
+        yield from run_side_by_side(cells, states, study.workers, partial(_run_cell, experiment=experiment))
+        return
+    for number, cell in enumerate(cells):
+        if states[cell.name] != FINISHED:
+            say(f"cell {number + 1} of {len(cells)}: {cell.name}")
+            _run_cell(cell, experiment)
+            yield cell
 
 
 def check_cells(study: Study, cells: Sequence[Cell]) -> None:
@@ -104,7 +119,7 @@ def _seconds_text(cell: Cell) -> str:
     return "" if seconds is None else f" ({seconds:.0f} s)"
 
 
-def time_left(cells: Sequence[Cell], states: Mapping[str, str]) -> str:
+def time_left(cells: Sequence[Cell], states: Mapping[str, str], workers: int = 1) -> str:
     """How long the cells to come will take, from those of the same stage (or else all) that have finished."""
     spent: dict[str, list[float]] = {}
     for cell in cells:
@@ -118,7 +133,7 @@ def time_left(cells: Sequence[Cell], states: Mapping[str, str]) -> str:
         return "all cells have finished"
     kinds = [(f"{cell.stage} of {cell.row}", cell.stage, "") for cell in waiting]
     left = sum(next((means[kind] for kind in of_cell if kind in means), 0.0) for of_cell in kinds)
-    return f"{len(waiting)} to come, about {left / 60:.0f} min"
+    return f"{len(waiting)} to come, about {left / 60 / workers:.0f} min"
 
 
 def _clear(study: Study, cells: Sequence[Cell], states: dict[str, str]) -> None:
@@ -172,9 +187,10 @@ def zero_visual_scales(checkpoint: Path) -> None:
     seal(checkpoint)
 
 
-def _ends_a_seed(number: int, cells: Sequence[Cell]) -> bool:
-    here, then = cells[number], cells[number + 1] if number + 1 < len(cells) else None
-    return here.seed is not None and (then is None or then.seed != here.seed)
+def _ends_a_seed(cell: Cell, cells: Sequence[Cell], states: Mapping[str, str]) -> bool:
+    """Whether the cell was the last of its seed, and others are to come."""
+    own = [states[other.name] for other in cells if other.seed == cell.seed]
+    return cell.seed is not None and set(own) == {FINISHED} and set(states.values()) != {FINISHED}
 
 
 def write_report(study: Study, cells: Sequence[Cell], states: Mapping[str, str]) -> str:

@@ -77,6 +77,7 @@ class Study:
         against: rows that each row is compared with; the first is the table's.
         notes: sentences printed below the table.
         overwrite: deletes cells of another recipe instead of refusing them.
+        workers: how many cells are run side by side, each in a process of its own with its share of the threads.
         plan: lists the cells and trains nothing.
     """
 
@@ -93,6 +94,7 @@ class Study:
     against: list[str]
     notes: list[str]
     overwrite: bool
+    workers: int
     plan: bool
 
 
@@ -113,6 +115,7 @@ class _Sections:
     against: list[str] = field(default_factory=lambda: ["original"])
     notes: list[str] = field(default_factory=list)
     overwrite: bool = False
+    workers: int = 1
     plan: bool = False
 
 
@@ -162,6 +165,7 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
         against=sections.against,
         notes=sections.notes,
         overwrite=sections.overwrite,
+        workers=sections.workers,
         plan=sections.plan,
     )
     for number, column in enumerate(study.columns):
@@ -211,6 +215,8 @@ def _check_sections(sections: _Sections, source: str) -> None:
             if not isinstance(section, dict):
                 raise RecipeError(f"{place}{group}.{name} must be a section of keys, found {section!r}")
             check_names(_own(section), keys, f"{group}.{name}.", place)
+    if sections.workers < 1:
+        raise RecipeError(f"{place}workers must be 1 or more, found {sections.workers}")
     if not sections.against:
         raise RecipeError(f"{place}against is empty: name the row that the others are compared with")
     check_names(sections.against, sections.known_rows, "against.", place)
