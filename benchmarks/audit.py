@@ -3,7 +3,7 @@
 
 It prints ratios only: one machine's seconds say little about another's. A step reads both directions of a batch of
 captions of 32 words with 4 phrases, beside so many regions, through VL-BERT (12 layers of 12 heads, base width), and
-counts what every head answers. Both ways must answer alike.
+counts what every head answers; printed is too by how many answers and how much attention the two ways differ.
 
 Times are medians over rounds that take both ways in turn; on a CPU they are the process's CPU seconds. Memory is the
 peak above weights and inputs, each way in a process of its own.
