@@ -1,6 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Checkpoints: only complete ones are resumed from."""
 
+import json
+
 import pytest
 
 from training.checkpoint import MANIFEST, is_complete, last_complete_checkpoint, seal
@@ -31,6 +33,18 @@ def test_a_torn_or_changed_file_makes_it_incomplete(tmp_path, name):
     assert not is_complete(newer) and last_complete_checkpoint(tmp_path) == older
     file.unlink()
     assert not is_complete(newer)
+
+
+def test_the_card_may_change_whether_or_not_the_manifest_names_it(tmp_path):
+    directory = checkpoint(tmp_path, 2, sealed=False)
+    (directory / "README.md").write_text("before")
+    seal(directory)
+    assert "README.md" not in json.loads((directory / MANIFEST).read_text())
+    (directory / "README.md").write_text("after")
+    assert is_complete(directory)
+    names = json.loads((directory / MANIFEST).read_text()) | {"README.md": {"size": 6, "sha256": "of before"}}
+    (directory / MANIFEST).write_text(json.dumps(names))  # as it was written once
+    assert is_complete(directory)
 
 
 def test_a_torn_manifest_is_no_manifest(tmp_path):

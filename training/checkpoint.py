@@ -9,10 +9,12 @@ import shutil
 from pathlib import Path
 
 MANIFEST = "checkpoint_manifest.json"
+# Text for people, who may edit it, as python -m evaluation.audit --card does: the checkpoint is as complete as before.
+CARD = "README.md"
 
 
 def seal(directory: str | Path) -> None:
-    """Declares a checkpoint complete: writes the size and SHA-256 of each of its files, durably."""
+    """Declares a checkpoint complete: writes the size and SHA-256 of each of its files but the card, durably."""
     directory = Path(directory)
     files = {str(p.relative_to(directory)): _describe(p) for p in _files(directory)}
     partial = directory / (MANIFEST + ".partial")
@@ -23,13 +25,19 @@ def seal(directory: str | Path) -> None:
 
 
 def is_complete(directory: str | Path) -> bool:
-    """Whether every file the manifest names is there, unchanged."""
+    """Whether every file the manifest names is there, unchanged; the card may change."""
     directory = Path(directory)
     try:
         files = json.loads((directory / MANIFEST).read_text())
     except (OSError, ValueError):
         return False
+    files.pop(CARD, None)  # manifests of before name it
     return all((directory / name).is_file() and _describe(directory / name) == d for name, d in files.items())
+
+
+def step_of(checkpoint: Path) -> int:
+    """The step of a folder `checkpoint-<step>`."""
+    return int(checkpoint.name.rpartition("-")[2])
 
 
 def last_complete_checkpoint(output_dir: str | Path) -> Path | None:
@@ -59,8 +67,8 @@ def _link(source: str, target: str) -> None:
 
 
 def _files(directory: Path) -> list[Path]:
-    """All but the manifest and the checkpoints below, which carry their own."""
-    found = (p for p in directory.rglob("*") if p.is_file() and not p.name.startswith(MANIFEST))
+    """All but the card, the manifest and the checkpoints below, which carry their own."""
+    found = (p for p in directory.rglob("*") if p.is_file() and not p.name.startswith((MANIFEST, CARD)))
     return sorted(p for p in found if not p.relative_to(directory).parts[0].startswith("checkpoint-"))
 
 
