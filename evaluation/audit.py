@@ -40,6 +40,7 @@ from command_line import make_parser, run
 from dataset_scripts.builders import BUILDERS
 from dataset_scripts.region_table import RegionTable
 from evaluation.attention_explorer import explorer_page
+from evaluation.audit_card import find_card, put_in_card
 from evaluation.audit_changes import HOLM, Changes, compare
 from evaluation.audit_choice import SAME_SPLIT
 from evaluation.audit_examples import AuditExample, entity_examples
@@ -183,6 +184,8 @@ def check_asked(asked: argparse.Namespace) -> None:
         value = getattr(asked, name)
         if value is not None and value < (name != "explore"):
             raise ValueError(f"--{name.replace('_', '-')} {value}: expected {int(name != 'explore')} or more")
+    if asked.card is not None:
+        find_card(asked.card)
     if asked.images is not None and not Path(asked.images).is_dir():
         raise ValueError(f"--images {asked.images}: no such folder")
     if asked.explore and asked.images is None:
@@ -285,6 +288,8 @@ def work(asked: argparse.Namespace) -> str | None:
         return None
     page = explore(models, rows[asked.split], regions, asked) if asked.explore else None
     folder = write(results[0], changes, page, asked)
+    if asked.card is not None:
+        put_in_card(results[0], asked.card)
     return _json(results[0], changes) if asked.json else _said(results[0], changes, folder)
 
 
@@ -349,6 +354,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--correction", default=HOLM, choices=list(CORRECTIONS), help="for the number of heads (default: holm)")
     add("--explore", type=int, default=0, metavar="N", help="write explorer.html with so many images")
+    add("--card", metavar="DIR_OR_README", help="put the section into this model card, in the place of an earlier one")
     add("--limit", type=int, metavar="N", help="the first N rows of each split")
     add("--batch-size", type=int, default=32, metavar="N", help="captions at a time (default: 32)")
     add("--output", metavar="DIR", help="folder of what is written (default: below runs/audit)")

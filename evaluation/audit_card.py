@@ -1,7 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""An audit as a section of a model card: what was measured, the best heads, the limits."""
+"""An audit as a section of a model card: what was measured, the best heads, the limits; and its place in a card."""
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .audit_choice import SAME_SPLIT, BestHead
@@ -13,12 +15,17 @@ if TYPE_CHECKING:
 NAMES = {"text_to_region": "words → regions", "region_to_text": "regions → words", "relations": "relation"}
 # As many as in the paper's Table 2.
 MOST_RELATIONS = 10
+CARD = "README.md"
+# Where a card wants its audit; once it is there it ends in the second line, so that the next one takes its place.
+PLACE = "<!-- audit: python -m evaluation.audit --card puts its section here -->"
+_END = "<!-- end of the audit -->"
+_PLACED = re.compile(f"{re.escape(PLACE)}(?:(?:(?!{re.escape(PLACE)}).)*?{re.escape(_END)})?", re.DOTALL)
 _COLUMNS = ("what", "best head", "accuracy (95 % interval)", "attention", "rule", "chance", "reachable", "items")
 
 
 def card_section(result: "AuditResult") -> str:
     """Markdown, from a heading of the second level on."""
-    parts = ["## Where its attention looks", " ".join(_introduction(result)), _table(result), _layers(result)]
+    parts = ["## Grounding audit", " ".join(_introduction(result)), _table(result), _layers(result)]
     return "\n\n".join([*parts, "\n".join(f"- {line}" for line in _limits(result))]) + "\n"
 
 
@@ -96,3 +103,43 @@ def _limits(result: "AuditResult") -> Iterator[str]:
             f"{phrases.get('judged', 0)} phrases were judged; {phrases.get('without_boxes', 0)} without a gold box "
             f"were left out, {cut} were cut with their text, {empty} have no token."
         )
+
+
+# The card
+
+
+def find_card(path: str | Path) -> Path:
+    """The card that is named, or lies in the folder that is named.
+
+    Raises:
+        ValueError: there is none, or none that has a place for an audit.
+    """
+    card = Path(path, CARD) if Path(path).is_dir() else Path(path)
+    if not card.is_file():
+        raise ValueError(f"{card}: no model card; train.py writes one beside a model")
+    try:
+        text = card.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{card}: not UTF-8 text ({error.reason})") from error
+    if PLACE not in text:
+        raise ValueError(f"{card}: no place for the audit; put this line where it belongs: {PLACE}")
+    return card
+
+
+def put_in_card(result: "AuditResult", path: str | Path) -> Path:
+    """Puts the section of an audit into a model card, in the place of an earlier one; returns the card.
+
+    Args:
+        result: the audit.
+        path: a card, or the folder of a checkpoint that has one (`README.md`).
+
+    Raises:
+        ValueError: see `find_card`.
+    """
+    card = find_card(path)
+    section = f"{PLACE}\n\n{result.to_card_section()}\n{_END}"
+    text = _PLACED.sub(lambda _: section, card.read_text(encoding="utf-8"), count=1)
+    partial = card.with_name(card.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(card)
+    return card

@@ -10,6 +10,7 @@ from transformers import BertTokenizer, LxmertConfig, LxmertModel, VisualBertCon
 
 from dataset_scripts.region_table import RegionTable
 from evaluation import audit as command
+from evaluation.audit_card import PLACE
 from evaluation.audit_examples import entity_examples
 from evaluation.audit_result import AuditResult
 from evaluation.audit_run import audit
@@ -127,6 +128,18 @@ def test_checkpoints_of_transformers(call, places, model, options):
     assert result.entities["text_to_region"]["all"].total > 10 and "region to text" in out
 
 
+def test_the_section_goes_into_a_card_and_the_next_one_takes_its_place(call, places):
+    card, around = places / "after" / "README.md", ("# A model\n\nText.\n\n", "\n\n## Licence\n\nNone.\n")
+    card.write_text(PLACE.join(around))
+    for limit in (2, 4):
+        assert call(output=f"card{limit}", limit=limit, card="after")[0] == 0
+        text = card.read_text()
+        section = AuditResult.load(places / f"card{limit}").to_card_section()
+        assert text == f"{PLACE}\n\n{section}\n<!-- end of the audit -->".join(around)
+    assert call(output="card4", limit=4, card=card)[0] == 0
+    assert card.read_text() == text
+
+
 def test_rows_of_caption_pairs(call, places):
     status, _, err = call(data="vgp", output="pairs", limit=4)
     assert status == 0, err
@@ -145,6 +158,8 @@ def test_rows_of_caption_pairs(call, places):
         ({"data_dir": "nowhere"}, "nowhere"),
         ({"regions": "nowhere"}, "nowhere"),
         ({"split": "dev"}, "unknown split: found 'dev'"),
+        ({"card": "before"}, "before/README.md: no model card"),
+        ({"card": "scenes/vocab.txt"}, "vocab.txt: no place for the audit; put this line where it belongs: <!-- "),
         ({"choose_on": "test"}, "--choose-on test is the split that is reported"),
         ({"images": "nowhere"}, "--images nowhere: no such folder"),
         ({"explore": "2"}, "--explore 2 shows images: name their folder with --images"),
