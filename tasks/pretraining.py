@@ -49,7 +49,8 @@ class PretrainingOptions:
 
     Args:
         words: predict masked words.
-        regions: predict the detector's class of masked regions. Left out where the model sees no regions.
+        regions: predict the detector's class of masked regions; None where the model's family does. Left out where
+            the model sees no regions.
         relationship: half of the images get a caption of another image; predict which (1: the caption belongs).
         region_targets: `"hard"`, the detector's most likely class, or `"soft"`, its probabilities of all classes
             (public code).
@@ -71,7 +72,7 @@ class PretrainingOptions:
     """
 
     words: bool = True
-    regions: bool = True
+    regions: bool | None = True
     relationship: bool = True
     region_targets: str = "hard"
     background: bool = True
@@ -83,7 +84,7 @@ class PretrainingOptions:
     flip_probability: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (self.words or self.regions or self.relationship):
+        if not (self.words or self.regions is not False or self.relationship):
             raise ValueError("nothing to predict: switch on words, regions or relationship")
         if self.region_targets not in TARGETS:
             raise ValueError(f"region_targets is {self.region_targets!r}, expected one of {', '.join(TARGETS)}")
@@ -112,7 +113,7 @@ def collate(examples: Examples, processor: Any, options: PretrainingOptions) -> 
     if images is not None and examples.training and options.flip_probability:
         texts, regions, images = flip_some(texts, regions, images, generators, options.flip_probability)
     chosen = None
-    if options.regions and regions is not None:
+    if options.regions is not False and regions is not None:
         chosen = [
             choose_regions(len(record.boxes), rng, options.region_probability, options.regions_kept)
             for record, rng in zip(regions, generators, strict=True)
@@ -245,17 +246,23 @@ def _missing(record: Any, what: str, option: str) -> str:
 
 
 def configure(task: Task, options: PretrainingOptions, config: Any) -> Task:
-    """The task as it is.
+    """The task as it is, or without masked regions where these are left to the family and it predicts none.
 
     Raises:
-        ValueError: masked regions, and a model of a family that predicts none.
+        ValueError: masked regions are asked for, and the family predicts none.
     """
-    if options.regions and not hasattr(config, "region_classes"):
+    if options.regions is False or hasattr(config, "region_classes"):
+        return task
+    if options.regions:
         raise ValueError(
             f"models of the family {config.model_type!r} do not predict the class of masked regions: give "
             "options.regions=false, or the task caption_match_pretraining"
         )
-    return task
+    return replace(task, collate=_without_regions)
+
+
+def _without_regions(examples: Examples, processor: Any, options: PretrainingOptions) -> dict[str, Any]:
+    return collate(examples, processor, replace(options, regions=False))
 
 
 TASK = Task(

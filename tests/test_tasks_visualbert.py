@@ -3,6 +3,7 @@
 
 import json
 import zlib
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,7 +16,7 @@ from dataset_scripts.nlvr2 import read_predictions
 from dataset_scripts.region_table import Regions
 from evaluation.phrase_grounding import PhraseGrounding
 from evaluation.phrase_recall import PhraseRecall
-from modeling import FAMILIES, VisualBERTConfig
+from modeling import FAMILIES, VisualBERTConfig, VLBertConfig
 from processing import VisualBERTProcessor
 from tasks import TASKS
 from tasks.caption_match_pretraining import to_rows as caption_rows
@@ -183,6 +184,16 @@ def test_masked_regions_are_refused_for_a_family_that_predicts_none():
     with pytest.raises(ValueError, match=r"'visualbert' do not predict.*options.regions=false"):
         task.configure(task, task.options(), VisualBERTConfig())
     assert task.configure(task, task.options(regions=False), VisualBERTConfig()) is task
+
+
+@pytest.mark.parametrize("config", [VisualBERTConfig(), VLBertConfig()])
+def test_masked_regions_can_be_left_to_the_family(config):
+    options = TASKS["pretraining"].options(regions=None, relationship=False)
+    task = TASKS["pretraining"].configure(TASKS["pretraining"], options, config)
+    row = {"image_id": "1", "caption_id": "1#0", "text": "a b c"}
+    table = {"1": replace(record("1", 3), classes=np.zeros(3, dtype=np.int32))}
+    batch = Collator(task, processor(), table, options=options)([row])
+    assert ("region_labels" in batch) == (config.model_type == "vl_bert") and "labels" in batch
 
 
 # Reasoning over two images
@@ -388,7 +399,9 @@ def test_vgp_and_the_new_tasks_are_trained_by_naming_the_family(tmp_path, monkey
     scenes = tiny_scenes(tmp_path / "scenes")
     recipe = tiny_recipe(scenes, tmp_path / "run", methods=["none", "indirect", "direct", "semi_direct"])
     recipe["model"] |= {"family": "visualbert"}
-    recipe["model"]["config"].pop("region_classes")
+    own = {"region_classes": recipe["model"]["config"].pop("region_classes")}
+    recipe["model"]["family_config"] = {"vl_bert": own}
+    recipe["start"] = {"options": {"regions": None, "relationship": False}, "training": recipe["training"]}
     assert run_train(monkeypatch, tmp_path, recipe) == 0
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert set(results["methods"]) == {"none", "indirect", "direct", "semi_direct"}

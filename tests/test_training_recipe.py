@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from training.checks import check
 from training.recipe import RecipeError, load_recipe, read_recipe
 
 FILES = sorted(Path(__file__).parent.parent.glob("recipes/*.yaml"))
@@ -71,3 +72,26 @@ def test_a_recipe_extends_another_section_by_section(tmp_path):
 def test_a_recipe_that_extends_itself(tmp_path):
     with pytest.raises(RecipeError, match="extends itself"):
         load_recipe(write(tmp_path, "extends: recipe.yaml"))
+
+
+FAMILY_FIELDS = "model: {config: {hidden_size: 8}, family_config: {vl_bert: {region_classes: 4}}}"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ([], {"region_classes": 4}),
+        (["model.family=visualbert"], {}),
+        (["model.source=x"], {}),
+        (["model.config.region_classes=5"], {"region_classes": 5}),
+    ],
+)
+def test_fields_of_one_family_reach_new_models_of_that_family(tmp_path, overrides, expected):
+    recipe = load_recipe(write(tmp_path, f"{FAMILY_FIELDS}\nstart: {{}}"), overrides)
+    assert recipe.model.config == recipe.start.model.config == {"hidden_size": 8, **expected}
+
+
+@pytest.mark.parametrize("name", ["scenes_vgp", "pretrain_scenes", "scenes_vqa", "scenes_refcoco"])
+@pytest.mark.parametrize("family", ["vl_bert", "visualbert"])
+def test_recipes_on_scenes_suit_every_family(name, family):
+    check(load_recipe(FILES[0].parent / f"{name}.yaml", [f"model.family={family}"]))

@@ -7,6 +7,7 @@ from dataset_scripts.builders import BUILDERS
 from tasks import TASKS, Task
 
 from .chosen_heads import check_heads
+from .families import check_family_config
 from .recipe import Recipe, RecipeError, blame, check_names
 from .setup import Prepared, check_model, check_options, check_training
 from .start_model import check_preserve
@@ -24,6 +25,7 @@ def check(recipe: Recipe, prefix: str = "") -> None:
     check_training(recipe.training, f"{prefix}training.")
     if recipe.start is not None:
         check(recipe.start, "start.")
+    check_family_config(recipe.model)
     check_model(recipe.model, TASKS[recipe.task].head)
     if not recipe.output_dir:
         raise RecipeError("output_dir is empty: say where the run's files go")

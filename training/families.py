@@ -8,9 +8,7 @@ from transformers import AutoConfig, PreTrainedModel
 from modeling.families import FAMILIES, find_family
 from processing import PROCESSORS
 
-from .recipe import Model, RecipeError, blame, check_names
-
-DEFAULT_FAMILY = "vl_bert"
+from .recipe import DEFAULT_FAMILY, Model, RecipeError, blame, check_names
 
 
 def family_name(model: Model) -> str:
@@ -53,6 +51,20 @@ def head_class(head: str, model: Model) -> type[PreTrainedModel]:
             f"the family {name!r} has no head {head!r}; of those that have: model.family={' or '.join(having)}"
         )
     return heads[head]
+
+
+def check_family_config(model: Model) -> None:
+    """Refuses families in `model.family_config` that there are not, and fields that they have not.
+
+    Raises:
+        RecipeError: names the key.
+    """
+    check_names(model.family_config, FAMILIES, "model.family_config.")
+    for name, fields in model.family_config.items():
+        key, config = f"model.family_config.{name}", FAMILIES[name].config_class()
+        if not isinstance(fields, dict):
+            raise RecipeError(f"{key} must be a section of configuration fields, found {fields!r}")
+        check_names(fields, [*config.to_dict(), *config.attribute_map], f"{key}.")
 
 
 def processor_class(model: Model) -> Any:

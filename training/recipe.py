@@ -14,6 +14,8 @@ from typing import Any
 import yaml
 from huggingface_hub.errors import StrictDataclassError
 
+DEFAULT_FAMILY = "vl_bert"
+
 
 class RecipeError(ValueError):
     """A recipe that can't run as written; the message names the file and the key."""
@@ -60,16 +62,23 @@ class Model:
     """What is trained: a checkpoint (`source`, a directory or Hub id), a BERT to start from (`bert`), or neither.
 
     `family` is a key of `modeling.families`, by default that of the source, or `vl_bert` without one. `config`
-    overrides configuration fields; `tokenizer` is a directory, a Hub id or a WordPiece `vocab.txt`, by default the
-    source's own; `processor` holds the processor's arguments.
+    overrides configuration fields. `family_config` has those of one family alone, by its name: without a source, which
+    has its own, they join `config`, and what stands there wins. `tokenizer` is a directory, a Hub id or a WordPiece
+    `vocab.txt`, by default the source's own; `processor` holds the processor's arguments.
     """
 
     family: str | None = None
     source: str | None = None
     bert: str | None = None
     config: dict[str, Any] = field(default_factory=dict)
+    family_config: dict[str, Any] = field(default_factory=dict)
     tokenizer: str | None = None
     processor: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self):
+        own = None if self.source else self.family_config.get(self.family or DEFAULT_FAMILY)
+        if isinstance(own, dict):  # `training.checks` refuses anything else
+            self.config = {**own, **self.config}
 
 
 @dataclass

@@ -123,6 +123,8 @@ def _estimate(recipe: Recipe, processor: Any, names: set[str], device: Any) -> d
             f"preserve.ewc: {recipe.model.source} lacks {sorted(new)[0]}, which the pre-training objective trains: "
             "give preserve.options what it was pre-trained with (relationship=false without that head)"
         )
+    with blame("preserve.options"):
+        task = task.configure(task, options, model.config)
     data = prepare_data(objective)
     train = data.splits["train"]
     count = recipe.preserve.fisher_batches * int(objective.training.get("per_device_train_batch_size", EXAMPLES))
