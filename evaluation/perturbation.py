@@ -17,93 +17,23 @@ examples:
 import argparse
 import json
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import torch
-from torch import Tensor
-from torch.utils.data import DataLoader
-from tqdm import tqdm
 from transformers.utils import logging
 
 from command_line import make_parser, run
 from evaluation.command_settings import below, settings
-from evaluation.perturbation_curves import STEPS, PerturbationCurves, Scores, perturb
+from evaluation.perturbation_curves import STEPS
 from evaluation.perturbation_figure import perturbation_figure
-from evaluation.relevancy import MAPS, Reader, ReadOut
+from evaluation.relevancy import MAPS
 from tasks import TASKS
-from tasks.referring_expressions import score as score_expressions
-from tasks.vqa import score as score_answers
 from training.errors import explain
+from training.perturbing import EXPLAINED, measure_perturbation
 from training.recipe import Data, Recipe
-from training.scoring import make_scorer, read_config
-from training.setup import Prepared, prepare_data
-
-Inputs = Mapping[str, Any]
-
-
-# Which decision each task explains, and when it is right
-
-
-@dataclass(frozen=True)
-class Explained:
-    """A task's decision: what of it is explained, and `options -> scores`."""
-
-    read_out: Reader
-    scores: Callable[[Any], Scores]
-
-
-def read_identification(outputs: Any, inputs: Inputs) -> ReadOut:
-    """The caption that was chosen; it is read from the first word, [CLS]."""
-    return ReadOut(outputs.identification_logits.max(-1).values, _first_word(inputs))
-
-
-def read_answer(outputs: Any, inputs: Inputs) -> ReadOut:
-    """The answer that was chosen; it is read from [MASK]."""
-    return ReadOut(outputs.logits.max(-1).values, inputs["answer_positions"])
-
-
-def read_expression(outputs: Any, inputs: Inputs) -> ReadOut:
-    """The region that was chosen; it is read from its own state."""
-    best = outputs.logits.max(-1)
-    return ReadOut(best.values, inputs["input_ids"].shape[1] + best.indices)
-
-
-def _first_word(inputs: Inputs) -> Tensor:
-    return cast(Tensor, inputs["attention_mask"]).argmax(1)
-
-
-def identification_scores(options: Any) -> Scores:
-    """1 where the right caption was chosen."""
-    return lambda outputs, batch: (
-        (outputs.identification_logits.argmax(-1) == batch["identification_labels"]).double().tolist()
-    )
-
-
-def answer_scores(options: Any) -> Scores:
-    """The official accuracy of VQA v2; none where the split has no human answers."""
-
-    def scores(outputs: Any, batch: Mapping[str, Any]) -> Sequence[float | None]:
-        found = score_answers(outputs, batch, options).scores.get("vqa_accuracy")
-        return [None] * len(batch["answers"]) if found is None else found
-
-    return scores
-
-
-def expression_scores(options: Any) -> Scores:
-    """1 where the region that was chosen overlaps the named object enough."""
-    return lambda outputs, batch: score_expressions(outputs, batch, options.convention).scores["expressions_accuracy"]
-
-
-EXPLAINED = {
-    "vgp": Explained(read_identification, identification_scores),
-    "vqa": Explained(read_answer, answer_scores),
-    "referring_expressions": Explained(read_expression, expression_scores),
-}
-
+from training.scoring import read_config
+from training.setup import prepare_data
 
 # The work
 
@@ -138,35 +68,6 @@ def to_recipe(asked: argparse.Namespace, config: Any) -> Recipe:
     return Recipe(asked.task, options | below("options.", given), seed=asked.seed, data=data, training=training)
 
 
-def measure(asked: argparse.Namespace, recipe: Recipe, data: Prepared) -> PerturbationCurves:
-    """Runs the test on the rows of the split."""
-    rows, explained = data.splits[asked.split], EXPLAINED[asked.task]
-    with tempfile.TemporaryDirectory() as directory:
-        trainer: Any = make_scorer(recipe, asked.checkpoint, data, directory)
-        names = trainer.task.model_inputs
-        keys = ("checkpoint", "task", "data_dir", "regions", "split", "limit", "seed", "set")
-        return perturb(
-            trainer.model,
-            _batches(trainer, rows),
-            inputs=lambda batch: {name: batch[name] for name in names if name in batch},
-            read_out=explained.read_out,
-            scores=explained.scores(trainer.data_collator.options),
-            maps=tuple(dict.fromkeys(asked.maps)),
-            steps=asked.steps,
-            seed=asked.seed,
-            about={key: getattr(asked, key) for key in keys},
-        )
-
-
-def _batches(trainer: Any, rows: Any) -> Iterator[tuple[dict[str, Any], list[str]]]:
-    collator, size = trainer.data_collator.evaluating(rows), trainer.args.eval_batch_size
-    images = rows["image_id"]
-    loader = DataLoader(rows, size, collate_fn=collator)
-    for number, batch in enumerate(tqdm(loader, desc="take regions away", leave=False, disable=None)):
-        moved = {k: v.to(trainer.args.device) if torch.is_tensor(v) else v for k, v in batch.items()}
-        yield moved, list(images[number * size : (number + 1) * size])
-
-
 def evaluate(asked: argparse.Namespace) -> str:
     """Does what the command is asked and returns what it prints.
 
@@ -175,7 +76,16 @@ def evaluate(asked: argparse.Namespace) -> str:
     """
     check_asked(asked)
     recipe = to_recipe(asked, read_config(asked.checkpoint, TASKS[asked.task]))
-    curves = measure(asked, recipe, prepare_data(recipe))
+    keys = ("checkpoint", "task", "data_dir", "regions", "split", "limit", "seed", "set")
+    curves = measure_perturbation(
+        recipe,
+        asked.checkpoint,
+        prepare_data(recipe),
+        asked.split,
+        maps=tuple(dict.fromkeys(asked.maps)),
+        steps=asked.steps,
+        about={key: getattr(asked, key) for key in keys},
+    )
     folder = Path(asked.output or Path("runs", "perturbation", "_".join(Path(asked.checkpoint).parts[-2:])))
     curves.save(folder)
     perturbation_figure(curves, folder / "perturbation.png", f"{asked.task}, {asked.split}")
