@@ -15,7 +15,7 @@
 
 from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
@@ -23,6 +23,19 @@ from transformers.utils import auto_docstring
 
 from .configuration_fast_rcnn import FastRCNNConfig
 from .pipeline_entry import PipelineEntry
+
+if TYPE_CHECKING:
+    # The pipeline and what it imports. Transformers copies what a file names, so these travel with every checkpoint;
+    # transformers 5.4 copies only what is named here, beside this file, out of it.
+    from .asked_rows import ASKED_ROWS as ASKED_ROWS
+    from .caption_phrases import find_phrases as find_phrases
+    from .configuration_backbone_regions import BackboneRegionsConfig as BackboneRegionsConfig
+    from .grounding_items import GroundingItem as GroundingItem
+    from .modeling_backbone_regions import BackboneRegionFeatures as BackboneRegionFeatures
+    from .modeling_fast_rcnn import FastRCNNFeatures as FastRCNNFeatures
+    from .pipeline_visual_grounding import VisualGroundingPipeline as VisualGroundingPipeline
+    from .region_feature_models import load_region_features as load_region_features
+    from .roi_align import roi_align as roi_align
 
 # Every class that travels with a checkpoint. A task class goes by its own name: `AutoModel` is always the base model.
 _AUTO_MAP = {

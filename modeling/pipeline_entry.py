@@ -25,16 +25,6 @@ CUSTOM_PIPELINES: dict[str, dict[str, Any]] = {
 }
 
 
-def load_pipeline_class() -> type:
-    """
-    The class of the pipeline. Transformers copies the file that this imports with every checkpoint, since it follows
-    the imports of the files that it copies.
-    """
-    from .pipeline_visual_grounding import VisualGroundingPipeline
-
-    return VisualGroundingPipeline
-
-
 class PipelineEntry:
     """
     Part of a configuration class, before `PreTrainedConfig`: writes `custom_pipelines` into config.json.
@@ -52,4 +42,4 @@ class PipelineEntry:
         return {**super().to_dict(), "custom_pipelines": CUSTOM_PIPELINES}  # type: ignore[misc]
 
 
-__all__ = ["CUSTOM_PIPELINES", "PipelineEntry", "load_pipeline_class"]
+__all__ = ["CUSTOM_PIPELINES", "PipelineEntry"]

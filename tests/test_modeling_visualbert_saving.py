@@ -9,7 +9,16 @@ from test_modeling_visualbert import ANSWERS, make_grounding, make_inputs, make_
 from test_modeling_vl_bert_saving import run_elsewhere
 from transformers import AutoConfig, AutoModel, AutoModelForPreTraining, AutoModelForVisualQuestionAnswering
 
-from modeling import FAMILIES, VisualBERTConfig, VisualBERTForPreTraining, VisualBERTModel
+from modeling import (
+    FAMILIES,
+    VisualBERTConfig,
+    VisualBERTForPreTraining,
+    VisualBERTModel,
+    VisualGroundingPipeline,
+)
+from processing import PROCESSORS
+from tests.hub_models import SIZES
+from tests.tiny_vgp import FEATURE_SIZE, tiny_processor
 
 CODE = {
     "bert_start.py",
@@ -82,6 +91,35 @@ def test_every_head_loads_in_a_fresh_process_and_saves_again(tmp_path):
             auto_map = json.loads((tmp_path / directory / "config.json").read_text())["auto_map"]
             assert auto_map["AutoModel"] == "modeling_visualbert.VisualBERTModel"
             assert auto_map["VisualBERTForVGP"] == "modeling_visualbert.VisualBERTForVGP"
+
+
+GROUND = """
+import json, sys
+from transformers import pipeline
+known = json.loads(sys.argv[2])
+pipe = pipeline("visual-grounding", model=sys.argv[1], device="cpu", trust_remote_code=True)
+assert "modeling" not in sys.modules
+print(json.dumps(pipe(known)))
+"""
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_pipeline_runs_from_the_saved_files(tmp_path, family):
+    torch.manual_seed(0)
+    sizes = {**SIZES, "region_feature_size": FEATURE_SIZE}
+    model = FAMILIES[family].heads["vgp"](FAMILIES[family].config_class(**sizes)).eval()
+    processor = PROCESSORS[family](tiny_processor().tokenizer, region_feature_size=FEATURE_SIZE)
+    for part in (model, processor):
+        part.save_pretrained(tmp_path / "model")
+    features = torch.rand(3, FEATURE_SIZE).tolist()
+    boxes = [[0, 0, 40, 30], [20, 15, 80, 60], [40, 0, 80, 30]]
+    known = {"caption": "a b c", "phrases": ["b"], "boxes": boxes, "features": features, "image_size": [80, 60]}
+    done = run_elsewhere(GROUND, tmp_path, str(tmp_path / "model"), json.dumps(known))
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    expected = VisualGroundingPipeline(model, processor=processor, device="cpu")(known)
+    assert [one["region"] for one in found] == [one["region"] for one in expected]
+    assert [one["score"] for one in found] == pytest.approx([one["score"] for one in expected], abs=1e-5)
 
 
 def test_registered_classes_load_without_remote_code(tmp_path):

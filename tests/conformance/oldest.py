@@ -25,9 +25,12 @@ OWN_CONSTRAINTS = HERE / "constraints-oldest.txt"
 TESTS = (
     "tests/test_modeling_backbone_regions.py",
     "tests/test_modeling_fast_rcnn.py",
+    "tests/test_modeling_visualbert_parity.py",
+    "tests/test_modeling_visualbert_saving.py",
     "tests/test_modeling_vl_bert_parity.py",
     "tests/test_modeling_vl_bert_saving.py",
     "tests/test_processing_save.py",
+    "tests/test_processing_visualbert.py",
     "tests/test_supervision_modules.py",
     "tests/test_supervision_parity.py",
 )
