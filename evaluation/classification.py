@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 COLUMNS = ("accuracy", "majority", "chance", "count")
+# Shown where anything has them.
+FURTHER = ("consistency", "recall@5", "recall@10", "upper_bound")
 
 
 class ClassificationAccuracy:
@@ -69,16 +71,22 @@ def accuracy_table(results: Mapping[str, Mapping[str, Any]]) -> str:
 
     Args:
         results: name of a model -> its figures on one split, with `{name}_accuracy` and the other figures of
-            `ClassificationAccuracy.compute` for each thing `{name}` that was predicted.
+            `ClassificationAccuracy.compute` for each thing `{name}` that was predicted, or `FURTHER` ones.
 
     Returns:
         One line for each model and each thing it predicted, in the order of the figures.
     """
-    rows = [["model", "predicted", *COLUMNS], ["---", "---", *["--:"] * len(COLUMNS)]]
-    for model, figures in results.items():
-        for name in [key.removesuffix("_accuracy") for key in figures if key.endswith("_accuracy")]:
-            found = [figures.get(f"{name}_{column}") for column in COLUMNS]
-            rows.append([model, name, *(_shown(value) for value in found)])
+    predicted = [
+        (model, key.removesuffix("_accuracy"), figures)
+        for model, figures in results.items()
+        for key in figures
+        if key.endswith("_accuracy")
+    ]
+    further = [column for column in FURTHER if any(f"{name}_{column}" in figures for _, name, figures in predicted)]
+    columns = [*COLUMNS, *further]
+    rows = [["model", "predicted", *columns], ["---", "---", *["--:"] * len(columns)]]
+    for model, name, figures in predicted:
+        rows.append([model, name, *(_shown(figures.get(f"{name}_{column}")) for column in columns)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("| " + " | ".join(_padded(row, widths)) + " |" for row in rows)
 

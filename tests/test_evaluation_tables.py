@@ -5,7 +5,9 @@ import io
 
 import pytest
 
+from evaluation.classification import accuracy_table
 from evaluation.tables import comparison_table, print_table
+from training.report import _table as run_table
 
 
 def method_results(identification: float, vgp: float, grounding: tuple[float | None, ...]) -> dict:
@@ -71,3 +73,19 @@ def test_terminal_table_is_aligned(capsys):
     points = [[i for i, sign in enumerate(rows[name]) if sign == "."] for name in ("direct", "none", "semi_direct")]
     assert points[0][:5] == points[1] == points[2], "decimal points below each other"
     assert max(map(len, lines)) <= 100
+
+
+def test_what_was_predicted_how_well_with_what_only_some_have():
+    found = cells(accuracy_table({"a": {"nlvr2_accuracy": 0.5, "nlvr2_consistency": 0.25, "words_accuracy": 1.0}}))
+    assert "consistency" in found["model"] and "upper_bound" not in found["model"]
+    assert "0.250" in accuracy_table({"a": {"nlvr2_accuracy": 0.5, "nlvr2_consistency": 0.25}})
+    assert "consistency" not in accuracy_table({"a": {"words_accuracy": 1.0}})
+    phrases = {f"phrase_{name}": 0.5 for name in ("accuracy", "recall@5", "recall@10", "upper_bound")}
+    assert accuracy_table({"a": phrases}).count("0.500") == 4
+
+
+def test_a_task_with_phrases_other_than_vgp_shows_what_it_predicted(capsys):
+    figures = {"phrase_accuracy": 0.25, "text_to_region_by_head": [[0.5]]}
+    result = {"text_to_region_accuracy": {}, "phrase_accuracy": 0.25, "figures": {"test": figures}}
+    table = run_table({"methods": {"direct": result}, "baselines": {}})
+    assert "phrase" in table and "0.250" in table and "Identification" not in table

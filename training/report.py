@@ -33,7 +33,7 @@ def report(outcome: Outcome, recipe: Recipe) -> None:
 
 def _table(results: dict[str, Any]) -> str:
     """Prints the comparison of the methods, or what was predicted how well, and returns it as Markdown."""
-    if any("text_to_region_accuracy" in result for result in results["methods"].values()):
+    if any("vgp_accuracy" in result for result in results["methods"].values()):
         print_table(results)
         return comparison_table(results)
     trained = {**results["methods"], **{n: r for n, r in results["baselines"].items() if "figures" in r}}
