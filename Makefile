@@ -22,6 +22,11 @@ $(INSTALLED): pyproject.toml constraints.txt
 train: $(INSTALLED)  ## generate the scenes data, train the four supervision methods, show the comparison (minutes)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/scenes_vgp.yaml
 
+RUN ?= runs/scenes_vgp
+.PHONY: audit
+audit: $(INSTALLED)  ## where the heads of those four models look, before and after, as one page; trains nothing (minutes)
+	$(BIN)/python -m evaluation.audit_methods $(RUN)
+
 table1: $(INSTALLED)  ## the paper's Table 1 on scenes: what each fine-tuning does to VQA and RefCOCO+ (meant for 90 minutes)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/table1_scenes.yaml
 

@@ -115,7 +115,8 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int
 def _best_heads(results: Mapping[str, AuditResult]) -> str:
     chosen = {name: [b for b in result.best_heads() if b.kind in NAMES] for name, result in results.items()}
     whole = _head_rows(results, chosen, lambda best: best.kind != "relations" and best.group == ALL)
-    types = _head_rows(results, chosen, lambda best: best.kind != "relations" and best.group != ALL)
+    several = any(len(groups) > 2 for result in results.values() for groups in result.entities.values())
+    types = _head_rows(results, chosen, lambda best: several and best.kind != "relations" and best.group != ALL)
     more = f"<details><summary>By phrase type</summary>{_table(COLUMNS, types, 3)}</details>" if types else ""
     splits = {name: result.choice.split for name, result in results.items()}
     return _note(_how_chosen(splits)) + _table(COLUMNS, whole, 3) + more

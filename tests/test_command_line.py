@@ -37,6 +37,7 @@ ABSENT = {
     "dataset_scripts.scenes": "--output {file}/out --images 24 --seed 0",  # writes only: a file where a folder must be
     "dataset_scripts.vcr_boxes": "--data-dir {absent} --output {folder}/out.json",
     "evaluation.audit": "--model {absent} --data vgp --data-dir {absent} --regions {absent}",
+    "evaluation.audit_methods": "{absent}",
     "evaluation.ground": "{absent} caption --model m --regions r",
     "evaluation.perturbation": "{absent} --task vgp --data-dir {absent} --regions {absent}",
     "evaluation.run": "{absent} --task vgp --data-dir {absent} --regions {absent}",
