@@ -19,7 +19,7 @@ from huggingface_hub.errors import (
 from .errors import DataError
 
 # The HTTP library's own error, for dropped connections; which library that is changed between releases of the Hub's.
-_TRANSPORT_ERROR: type[BaseException] = next(
+LOST: type[Exception] = next(
     base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError" and issubclass(base, Exception)
 )
 _LOG_IN = "log in with `hf auth login`, or set HF_TOKEN to a token that may do this"
@@ -54,33 +54,75 @@ def hub_errors(doing: str, repository: str, hint: str | None = None) -> Iterator
         raise HubError(f"{doing} failed: {problem}", where=repository, hint=advice) from error
 
 
-def _explained(error: Exception, hint: str | None) -> tuple[str | None, str | None]:
+def explain_failure(error: BaseException) -> str:
+    """One line about a failure on the way to the Hub, with what to do where that is known."""
+    problem, advice = _explained(error, None)
+    if problem is None:
+        deepest = list(_chain(error))[-1] if isinstance(error, RuntimeError) else error
+        return f"{type(deepest).__name__}: {' '.join(str(deepest).split())}"
+    return f"{problem}: {advice}" if advice else problem
+
+
+def status_of(error: BaseException) -> int | None:
+    """The status that the Hub answered with, below what its client makes of it; None where it did not answer."""
+    answer = next((each for each in _chain(error) if isinstance(each, HfHubHTTPError)), None)
+    return None if answer is None else answer.response.status_code
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _explained(error: BaseException, hint: str | None) -> tuple[str | None, str | None]:
     """The problem in words and what to do about it; (None, None) for what is no error of the Hub."""
-    status = getattr(getattr(error, "response", None), "status_code", None)
+    # Uploads raise plain errors, caused by one of those known here.
+    for each in _chain(error):
+        problem, advice = _explained_alone(each, hint)
+        if problem is not None:
+            return problem, advice
+    return None, None
+
+
+def _explained_alone(error: BaseException, hint: str | None) -> tuple[str | None, str | None]:
+    response = getattr(error, "response", None)
+    status = getattr(response, "status_code", None)
     if isinstance(error, OfflineModeIsEnabled):
-        return "HF_HUB_OFFLINE is set", "unset it; reading works offline once it was read online"
+        return "offline mode is on", "unset HF_HUB_OFFLINE; reading works offline once it was read online"
     if isinstance(error, RevisionNotFoundError):
         return "there is no such revision", "name a branch, a tag or a commit of the repository"
-    if isinstance(error, RepositoryNotFoundError):
+    # The client takes any 401 for a repository that is not there; the Hub says which of the two it is.
+    if isinstance(error, RepositoryNotFoundError) and (
+        status != 401 or response is None or response.headers.get("X-Error-Code") == "RepoNotFound"
+    ):
         return "there is no such repository, or the token may not see it", f"check the name; {_LOG_IN}"
-    if isinstance(error, LocalTokenNotFoundError) or status == 401:
-        return "the Hub does not know the token, or there is none", _LOG_IN
+    if isinstance(error, LocalTokenNotFoundError):
+        return "there is no Hugging Face token", _LOG_IN
+    if status == 401:
+        return "the token was rejected, or there is none", _LOG_IN
     if isinstance(error, LocalEntryNotFoundError):
         return "the Hub was not reached and the file is not in the cache", hint or "try again when it is reached"
     if isinstance(error, EntryNotFoundError):
         return f"a file is missing there: {_first_line(error)}", None
     if status == 403:
-        return "the token may not write there", _LOG_IN
+        return f"the token may not write there{_said(error)}", _LOG_IN
     if status in (409, 412):
         return "the repository changed meanwhile", "nothing was written; run the same command again"
+    if status is not None:
+        return f"the Hub answered {status}{_said(error)}", hint
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return f"no space left on the disk: {_first_line(error)}", "free space, or set HF_HOME to another disk"
-    if isinstance(error, _TRANSPORT_ERROR | ConnectionError | TimeoutError):
+    if isinstance(error, LOST | ConnectionError | TimeoutError):
         return _first_line(error), hint
-    # Uploads raise plain errors, caused by one of those above.
-    cause = error.__cause__ or error.__context__
-    return _explained(cause, hint) if isinstance(cause, Exception) else (None, None)
+    return None, None
 
 
-def _first_line(error: Exception) -> str:
+def _said(error: BaseException) -> str:
+    """What the Hub adds to its status."""
+    said = " ".join((getattr(error, "server_message", None) or "").split())
+    return f" ({said})" if said else ""
+
+
+def _first_line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), "") or type(error).__name__

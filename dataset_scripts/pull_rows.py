@@ -20,10 +20,18 @@ from .region_hub import parse_place
 _AGAIN = "run it again; what is downloaded already is kept"
 
 
-def pull_rows(
-    place: str, builder_name: str, builder: type[LocalBuilder], options: Mapping[str, Any]
-) -> dict[str, datasets.Dataset]:
-    """The splits of a pushed data set. Without a connection, what was downloaded before is used.
+@dataclasses.dataclass(frozen=True)
+class Pulled:
+    """Rows on the Hub: the repository, its commit, the configuration, and the record of how they were built."""
+
+    repository: str
+    commit: str
+    config: str
+    record: Mapping[str, Any]
+
+
+def find_rows(place: str, builder_name: str, builder: type[LocalBuilder], options: Mapping[str, Any]) -> Pulled:
+    """A pushed data set, by the record of how it was built. Without a connection, what was read before is used.
 
     Args:
         place: `hub://ORG/NAME` or `hub://ORG/NAME@REVISION`.
@@ -33,7 +41,7 @@ def pull_rows(
             what the rows were built with.
 
     Raises:
-        HubError: The Hub does not give them.
+        HubError: The Hub does not give it.
         DataError: Rows of another builder, or built with other options.
     """
     name, revision = parse_place(place)
@@ -42,11 +50,20 @@ def pull_rows(
     if record["builder"] != builder_name:
         raise DataError("rows of another data set", where=place, found=record["builder"], expected=builder_name)
     _check_options(place, record, builder, options)
-    with hub_errors("the download of the rows", name, _AGAIN):
-        splits = dict(datasets.load_dataset(name, config, revision=commit))
+    return Pulled(name, commit, config, record)
+
+
+def pull_rows(found: Pulled) -> dict[str, datasets.Dataset]:
+    """The splits of a pushed data set. Without a connection, what was downloaded before is used.
+
+    Raises:
+        HubError: The Hub does not give them.
+    """
+    with hub_errors("the download of the rows", found.repository, _AGAIN):
+        splits = dict(datasets.load_dataset(found.repository, found.config, revision=found.commit))
     features = next(iter(splits.values())).features
     empty: dict[str, list[Any]] = {column: [] for column in features}
-    return splits | {split: datasets.Dataset.from_dict(empty, features) for split in record["empty_splits"]}
+    return splits | {split: datasets.Dataset.from_dict(empty, features) for split in found.record["empty_splits"]}
 
 
 def _read_record(name: str, config: str, revision: str | None) -> tuple[dict[str, Any], str]:

@@ -51,10 +51,10 @@ for config, folder in configs.items():
 
 PULL = """
 import datasets
-from dataset_scripts.pull_rows import pull_rows
+from dataset_scripts.pull_rows import find_rows, pull_rows
 from dataset_scripts.refcoco import RefCOCO
 print(list(datasets.load_dataset("org/refcoco", "refcoco+")), end=" ")
-splits = pull_rows("hub://org/refcoco", "refcoco", RefCOCO, {})
+splits = pull_rows(find_rows("hub://org/refcoco", "refcoco", RefCOCO, {}))
 print(len(splits["testB"]), splits["testB"].features == splits["train"].features)
 """
 
@@ -208,7 +208,7 @@ def test_what_cannot_be_pushed_is_said_in_one_line(loopback_hub, scenes, tmp_pat
     assert loopback_hub.files("org/secret", kind="datasets") == [".gitattributes"]
     assert "official/build.json" in loopback_hub.files("org/secret", "next", kind="datasets")
     ((code, _, line),) = run(loopback_hub, home, [*coco, "org/new"], token="hf_wrong")
-    assert code == 2 and "the Hub does not know the token" in line
+    assert code == 2 and "the token was rejected" in line
 
 
 def test_the_ground_of_a_push_is_on_its_card(loopback_hub, tmp_path):

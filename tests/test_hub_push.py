@@ -114,6 +114,7 @@ def _add_continued(runs: Trained) -> None:
     runs.step("killed", *SAVING, "resume=true", remove=[str(killed / name) for name in left])
     fetched = {"repo": "org/checkpoint", "title": PROGRESS[0], "to": str(runs.directory("moved") / "checkpoint-1")}
     runs.step("moved", *SAVING, "resume=true", fetch=fetched)
+    runs.step("again", *SAVING, "training.hub_model_id=org/hidden")  # which holds a finished model
     # No learning rate: what is pushed is what was pulled.
     runs.step("pulled", "model={source: org/end}", "training.learning_rate=0.0")
 
@@ -178,6 +179,28 @@ def test_checkpoints_are_pushed_whole_where_they_are_asked_for(trained, tmp_path
     assert {path.partition("/")[0] for path in files if "/" in path} == {"checkpoint-1", "checkpoint-2"}
     for name in ("end", "every_save"):
         assert not any("/" in path for path in trained.hub.files(f"org/{name}"))
+
+
+def test_a_commit_in_the_middle_says_so_and_holds_no_older_results(trained):
+    assert trained.run("again")["code"] == 0, trained.run("again")["err"]
+    results = {"results.json", "history.json", "head_grounding.png"}
+    commits = trained.hub.commits("org/hidden")[:-1]
+    assert [commit["title"] for commit in commits] == ["End of training", *reversed(PROGRESS), "End of training"]
+    for commit in commits:
+        card = trained.hub.read("org/hidden", "README.md", commit["id"]).decode()
+        finished = commit["title"] == "End of training"
+        assert ("Training in progress" in card) != finished and ("model-index" in card) == finished
+        assert results <= set(commit["files"]) if finished else not results & set(commit["files"])
+
+
+def test_a_card_loads_from_where_it_was_pushed_to(trained):
+    # One was trained without a push, one by another command than the one that pushed it, and one is the start.
+    places = {name: f"org/{name}" for name in ("end", "killed", "failed", "begun")}
+    for name, place in places.items():
+        assert f'name, revision = "{place}", "main"' in trained.hub.read(place, "README.md").decode(), name
+    card = trained.hub.read("org/branch", "README.md", "tries/first").decode()
+    assert 'name, revision = "org/branch", "tries/first"' in card
+    assert "minutes for those after step 1" in trained.hub.read("org/killed", "README.md").decode()
 
 
 def test_several_methods_go_to_repositories_of_their_own(trained):

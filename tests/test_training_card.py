@@ -3,16 +3,22 @@
 
 import json
 import re
+import tempfile
 
 import pytest
 import yaml
-from huggingface_hub import ModelCard
+from huggingface_hub import ModelCard, parse_eval_result_entries
 
+from dataset_scripts.pull_rows import Pulled
 from tests.test_modeling_vl_bert_saving import run_elsewhere
 from tests.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+from training.card import progress_card
+from training.card_place import move_card
+from training.card_results import eval_entries
 from training.output import identity
 from training.recipe import load_recipe
 from training.recipe_text import recipe_yaml
+from training.setup import Prepared
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +45,32 @@ def card(trained):
     return ModelCard.load(trained[1] / "README.md")
 
 
+@pytest.fixture(scope="module")
+def blind(tmp_path_factory):
+    """Folder of a run of VQA without supervision, with a text-only baseline."""
+    directory = tmp_path_factory.mktemp("blind")
+    scenes = tiny_scenes(directory / "data")
+    recipe = tiny_recipe(
+        scenes,
+        directory / "run",
+        task="vqa",
+        methods=["none"],
+        text_only_baseline=True,
+        options={"answers": {"fewest": 1}},
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        assert run_train(patch, directory, recipe) == 0
+    return directory / "run"
+
+
 def snippets(card):
     return re.findall(r"^```python\n(.*?)^```$", card.text, re.DOTALL | re.MULTILINE)
+
+
+def load_recipe_of(content, **changed):
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        yaml.safe_dump({**content, "card": {}, "start": None, **changed}, file)
+        return load_recipe(file.name, [])
 
 
 def test_results_of_the_metadata_are_those_of_the_run(trained, card):
@@ -78,9 +108,50 @@ def test_the_recipe_of_the_card_is_the_recipe_that_was_run(tmp_path, trained, ca
     assert "hub_token" not in recipe_yaml(load_recipe(given, ["training.hub_token=secret"]))
 
 
-def test_the_snippets_run_where_the_project_is_not(trained, card, tmp_path):
-    code = snippets(card)
-    assert len(code) == 2 and str(trained[1]) in code[0]
-    done = run_elsewhere("\n".join(code), tmp_path)
+def test_the_snippets_run_where_the_project_is_not(trained, card, blind, tmp_path):
+    cards = [card, *(ModelCard.load(folder / "README.md") for folder in (trained[1].parent / "start", blind / "none"))]
+    wanted = ("VLBertForVGP", "VLBertForPreTraining", "VLBertForVisualQuestionAnswering")
+    script = ""
+    for each, name in zip(cards, wanted, strict=True):
+        code = snippets(each)
+        assert len(code) == 2
+        script += "\n".join([*code, f"assert type(model).__name__ == {name!r}\n"])
+    done = run_elsewhere(script, tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert "xmin" in done.stdout
+    assert done.stdout.count("xmin") == 3
+
+
+def test_start_and_text_only_baseline_say_what_they_are(trained, blind):
+    start, alone = (
+        ModelCard.load(path / "README.md").text for path in (trained[1].parent / "start", blind / "text_only")
+    )
+    assert "What other models start from" in start and "Nothing was measured" in start and "majority" not in start
+    assert "without seeing a region" in alone and "**A control**" in alone and "`text_only_baseline` is this" in alone
+
+
+def test_a_pushed_card_loads_from_where_it_is_pushed_to(trained, card):
+    text = (trained[1] / "README.md").read_text()
+    moved = move_card(move_card(text, "org/elsewhere"), "org/model", "tries/one")
+    line = 'name, revision = "org/model", "tries/one"'
+    assert moved.count(line) == 2 and str(trained[1]) not in "".join(snippets(ModelCard(moved)))
+    assert moved.replace(line, "") == text.replace(f'name, revision = "{trained[1]}", "main"', "")
+
+
+def test_data_of_the_hub_bring_their_terms_and_commit(trained):
+    """Scenes that were pulled are scenes; rows of others are under the terms of their record."""
+    recipe = load_recipe_of(trained[0], data={**trained[0]["data"], "data_dir": "hub://org/rows@abc"})
+    terms = {"identifier": "cc-by-4.0", "redistribution": "allowed", "terms": "As you like.", "source": ""}
+    drawn = {"version": 4, "seed": 1, "images": 24}
+    found = {}
+    for scenes in (None, drawn):
+        pulled = Pulled(
+            "org/rows", "c" * 40, "typology", {"scenes": scenes, "licence": terms, "citation": "@misc{rows}"}
+        )
+        data = Prepared({}, None, pulled=pulled)
+        found[scenes is None] = progress_card(recipe, "direct", data, 7)
+    for text in found.values():
+        assert "cc-by-4.0. As you like." in text and "step 7" in text and ModelCard(text).data.datasets == ["org/rows"]
+    assert ModelCard(found[False]).data.license == "apache-2.0" and ModelCard(found[True]).data.license is None
+    figures = {"validation": {"vgp_accuracy": 0.5}}
+    entry = parse_eval_result_entries(eval_entries(figures, "org/rows", "c" * 40))[0]
+    assert (entry.dataset_id, entry.dataset_revision, entry.value) == ("org/rows", "c" * 40, 0.5)

@@ -18,14 +18,16 @@ from dataset_scripts.licences import SCENES, Licence, read_scenes
 from evaluation.figures import heads_figure
 from tasks import TASKS
 
-from .card_results import eval_entries, eval_results, head_table, result_table
-from .families import family_name
-from .measuring import reported
+from .card_place import EVAL_RESULTS, FIGURE, place_line
+from .card_results import eval_entries, eval_results, head_table, headline_figures, result_table
+from .checkpoint import CARD
+from .families import family_name, head_class
+from .hub import START
+from .measuring import TEXT_ONLY, reported
 from .recipe import Recipe
 from .recipe_text import recipe_yaml
 from .setup import Prepared
 
-CARD, FIGURE, EVAL_RESULTS = "README.md", "head_grounding.png", ".eval_results/results.yaml"
 TEMPLATES = Path(__file__).parents[1] / "model_cards"
 PACKAGES = ("torch", "transformers", "datasets", "accelerate")
 TASK_NAMES = {
@@ -57,23 +59,25 @@ class Trained:
 
     Args:
         recipe: what was run.
+        name: of the run: a method, `text_only` or `start`.
         model: the trained model.
         processor: its processor.
         method: how its attention was supervised.
         figures: split -> what was measured on it.
-        seconds: how long training took.
+        seconds: how long training took, since it was last begun or continued.
         steps: optimizer steps.
-        repository: its name on the Hub; None where it is not pushed.
+        continued_at: the step that it was continued from; 0 where it went through in one go.
     """
 
     recipe: Recipe
+    name: str
     model: PreTrainedModel
     processor: Any
     method: SupervisionMethod
     figures: Mapping[str, dict[str, Any]]
     seconds: float
     steps: int
-    repository: str | None = None
+    continued_at: int = 0
 
     @property
     def reported(self) -> dict[str, Any]:
@@ -94,10 +98,13 @@ def write_card(trained: Trained, data: Prepared, directory: Path) -> Path:
         chance = trained.reported["text_to_region_chance"]
         heads_figure({trained.method.name: heads}, chance, directory / FIGURE)
     card = ModelCard.from_template(
-        card_metadata(trained), template_path=str(TEMPLATES / "trained.md"), **card_content(trained, data)
+        card_metadata(trained, data),
+        template_path=str(TEMPLATES / "trained.md"),
+        place=place_line(str(directory)),
+        **card_content(trained, data),
     )
     card.save(directory / CARD)
-    entries = eval_entries(trained.figures, data_name(trained.recipe))
+    entries = eval_entries(trained.figures, *_measured_on(trained.recipe, data))
     if entries:
         path = directory / EVAL_RESULTS
         path.parent.mkdir(exist_ok=True)
@@ -105,30 +112,55 @@ def write_card(trained: Trained, data: Prepared, directory: Path) -> Path:
     return directory / CARD
 
 
+def progress_card(recipe: Recipe, name: str, data: Prepared, step: int) -> str:
+    """The card of a model that is still being trained: `name` is that of its run, `step` how far it is."""
+    metadata = _metadata(recipe, name, data)
+    model_class = head_class(TASKS[recipe.task].head, recipe.model).__name__
+    content = {
+        "title": _title(recipe, name, model_class),
+        "summary": _summary(recipe, name),
+        "step": f"{step:,}",
+        "licence": _licence(recipe, data),
+    }
+    template = str(TEMPLATES / "in_progress.md")
+    return str(ModelCard.from_template(ModelCardData(**metadata), template_path=template, **content))
+
+
 # The metadata
 
 
-def card_metadata(trained: Trained) -> ModelCardData:
+def card_metadata(trained: Trained, data: Prepared) -> ModelCardData:
     """The YAML at the head of the card, with the results as `model-index`."""
-    recipe, asked = trained.recipe, trained.recipe.card
-    builder, hub = builder_name(recipe), data_name(recipe)
-    licence = asked.license or ("apache-2.0" if drawn_scenes(recipe) else None)
-    method = [] if trained.method.name == "none" else ["attention-supervision", f"{trained.method.name}-supervision"]
+    recipe, (hub, _) = trained.recipe, _measured_on(trained.recipe, data)
+    builder = builder_name(recipe)
     return ModelCardData(
-        language="en",
-        license=licence,
-        library_name="transformers",
-        base_model=_base_model(recipe),
-        datasets=[hub] if hub else None,
-        tags=["grounded-attention", "visual-grounding", family_name(recipe.model), recipe.task, *method],
-        model_name=asked.name or _title(trained),
+        **_metadata(recipe, trained.name, data),
+        model_name=recipe.card.name or _title(recipe, trained.name, type(trained.model).__name__),
         eval_results=eval_results(trained.figures, recipe.task, hub or builder, builder),
     )
 
 
+def _metadata(recipe: Recipe, name: str, data: Prepared) -> dict[str, Any]:
+    hub, _ = _measured_on(recipe, data)
+    method = [] if _unsupervised(name) else ["attention-supervision", f"{name}-supervision"]
+    return {
+        "language": "en",
+        "license": recipe.card.license or ("apache-2.0" if drawn_scenes(recipe, data) else None),
+        "library_name": "transformers",
+        "base_model": _base_model(recipe),
+        "datasets": [hub] if hub else None,
+        "tags": ["grounded-attention", "visual-grounding", family_name(recipe.model), recipe.task, *method],
+    }
+
+
+def _unsupervised(name: str) -> bool:
+    return name in ("none", START, TEXT_ONLY)
+
+
 def _base_model(recipe: Recipe) -> str | None:
     """The checkpoint from elsewhere that training began with; a folder of this machine is none."""
-    source = recipe.model.source or recipe.model.bert
+    model = _as_given(recipe).model
+    source = model.source or model.bert
     return None if source is None or Path(source).exists() else source
 
 
@@ -137,16 +169,18 @@ def builder_name(recipe: Recipe) -> str:
     return recipe.data.builder or TASKS[recipe.task].builder
 
 
-def drawn_scenes(recipe: Recipe) -> dict[str, Any] | None:
+def drawn_scenes(recipe: Recipe, data: Prepared) -> Mapping[str, Any] | None:
     """Version, seed and number of the scenes that were trained on; None for other data."""
+    if data.pulled is not None:
+        return data.pulled.record["scenes"]
     return read_scenes(Path(recipe.data.data_dir))
 
 
-def data_name(recipe: Recipe) -> str | None:
-    """The data set's name on the Hub, where it is known."""
-    if recipe.data.data_dir.startswith("hub://"):
-        return recipe.data.data_dir.removeprefix("hub://")
-    return recipe.card.dataset
+def _measured_on(recipe: Recipe, data: Prepared) -> tuple[str | None, str | None]:
+    """The data set's name on the Hub and its commit, where they are known."""
+    if data.pulled is not None:
+        return data.pulled.repository, data.pulled.commit
+    return recipe.card.dataset, None
 
 
 # The text
@@ -157,11 +191,11 @@ def card_content(trained: Trained, data: Prepared) -> dict[str, Any]:
     config: Any = trained.model.config
     heads = head_table(trained.reported)
     return {
-        "title": trained.recipe.card.name or _title(trained),
-        "summary": _summary(trained),
+        "title": trained.recipe.card.name or _title(trained.recipe, trained.name, type(trained.model).__name__),
+        "summary": _summary(trained.recipe, trained.name),
         "about": _about(trained, data),
-        "repository": trained.repository or str(Path(trained.recipe.output_dir, trained.method.name)),
         "model_class": type(trained.model).__name__,
+        "auto_class": type(trained.model)._auto_class,  # where config.auto_map has it
         "pixels": getattr(config, "vision_config", None) is not None,
         "feature_size": trained.processor.region_feature_size,
         **_example(trained.processor.tokenizer),
@@ -171,8 +205,8 @@ def card_content(trained: Trained, data: Prepared) -> dict[str, Any]:
         "training": _training(trained),
         "recipe": recipe_yaml(_as_given(trained.recipe)),
         "controls": " ".join(_controls(trained)),
-        "limits": [*LIMITS, *([SCENES_LIMIT] if drawn_scenes(trained.recipe) else [])],
-        "licence": _licence(trained.recipe),
+        "limits": [*LIMITS, *([SCENES_LIMIT] if drawn_scenes(trained.recipe, data) else [])],
+        "licence": _licence(trained.recipe, data),
         "citations": list(_citations(trained, data)),
     }
 
@@ -182,21 +216,20 @@ def _as_given(recipe: Recipe) -> Recipe:
     return recipe if recipe.start is None else replace(recipe, model=recipe.start.model)
 
 
-def _title(trained: Trained) -> str:
-    method = trained.method.name.replace("_", "-")
-    supervised = "" if method == "none" else f", {method} attention supervision"
-    return f"{type(trained.model).__name__}: {TASK_NAMES[trained.recipe.task]}{supervised}"
+def _title(recipe: Recipe, name: str, model_class: str) -> str:
+    supervised = "" if _unsupervised(name) else f", {name.replace('_', '-')} attention supervision"
+    blind = ", from the text alone" if name == TEXT_ONLY else ""
+    return f"{model_class}: {TASK_NAMES[recipe.task]}{supervised}{blind}"
 
 
-def _summary(trained: Trained) -> str:
-    family = {"vl_bert": "VL-BERT", "visualbert": "VisualBERT"}[family_name(trained.recipe.model)]
-    said = f"A {family} that reads words and image regions, trained on {TASK_NAMES[trained.recipe.task]}"
-    if trained.method.name == "none":
+def _summary(recipe: Recipe, name: str) -> str:
+    family = {"vl_bert": "VL-BERT", "visualbert": "VisualBERT"}[family_name(recipe.model)]
+    said = f"A {family} that reads words and image regions, trained on {TASK_NAMES[recipe.task]}"
+    if name == TEXT_ONLY:
+        return f"A {family} that was trained on {TASK_NAMES[recipe.task]} without seeing a region: a baseline."
+    if _unsupervised(name):
         return f"{said}, its attention left to itself."
-    return (
-        f"{said}; phrases whose regions are known taught its attention where to look "
-        f"(`{trained.method.name}` supervision)."
-    )
+    return f"{said}; phrases whose regions are known taught its attention where to look (`{name}` supervision)."
 
 
 def _about(trained: Trained, data: Prepared) -> list[tuple[str, str]]:
@@ -207,36 +240,54 @@ def _about(trained: Trained, data: Prepared) -> list[tuple[str, str]]:
     return [
         ("class", f"`{type(trained.model).__name__}`"),
         ("size", f"{size:.1f} million parameters, {layers}"),
-        ("data", f"{_data_said(trained.recipe)}; rows: {rows}"),
+        ("data", f"{_data_said(trained.recipe, data)}; rows: {rows}"),
         ("seed", str(trained.recipe.seed)),
     ]
 
 
-def _data_said(recipe: Recipe) -> str:
-    name, scenes = builder_name(recipe), drawn_scenes(recipe)
+def _data_said(recipe: Recipe, data: Prepared) -> str:
+    name, scenes = builder_name(recipe), drawn_scenes(recipe, data)
+    hub, commit = _measured_on(recipe, data)
+    place = "" if commit is None else f", pulled from `{hub}` at `{commit[:8]}`"
     if scenes is not None:
         drawn = f"{scenes['images']:,} generated scenes (seed {scenes['seed']}, version {scenes['version']})"
-        return f"{drawn}, as the builder `{name}` reads them"
-    return f"`{data_name(recipe) or name}`"
+        return f"{drawn}, as the builder `{name}` reads them{place}"
+    return f"`{name}`{place}" if place else f"`{hub or name}`"
 
 
 def _training(trained: Trained) -> str:
-    arguments, name = trained.recipe.training, trained.method.name
+    arguments = trained.recipe.training
     batch = arguments.get("per_device_train_batch_size", 8) * arguments.get("gradient_accumulation_steps", 1)
     versions = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in PACKAGES)
     start = "" if trained.recipe.start is None else " after the start that the recipe describes"
-    several = "" if len(trained.recipe.methods) == 1 else f" It trains several models; `methods=[{name}]` this one."
+    continued = f" for those after step {trained.continued_at:,}" if trained.continued_at else ""
     return (
-        f"{trained.steps:,} steps of {batch} rows a process{start}, {trained.seconds / 60:.1f} minutes. Python "
-        f"{platform.python_version()}, {versions}. Same seed and machine: same numbers.{several}"
+        f"{trained.steps:,} steps of {batch} rows a process{start}, {trained.seconds / 60:.1f} minutes{continued}. "
+        f"Python {platform.python_version()}, {versions}. Same seed and machine: same numbers."
+        f"{_which_of_several(trained)}"
     )
+
+
+def _which_of_several(trained: Trained) -> str:
+    if trained.name == TEXT_ONLY:
+        return " It trains several models; `text_only_baseline` is this one."
+    if trained.name == START or len(trained.recipe.methods) == 1:
+        return ""
+    return f" It trains several models; `methods=[{trained.name}]` this one."
 
 
 def _controls(trained: Trained) -> Iterator[str]:
     """What the figures have to be held against."""
     recipe = trained.recipe
-    if trained.method.name == "none":
-        yield "Attention was not supervised: this is what the supervised models of the same recipe are compared with."
+    if trained.name == START:
+        yield "What other models start from: attention was not supervised, and nothing was measured."
+    elif trained.name == TEXT_ONLY:
+        yield "**A control**: what the words alone give away, for models that see regions to be compared with."
+    elif trained.name == "none":
+        compared = (
+            ": the supervised models of the recipe are compared with this one" if len(recipe.methods) > 1 else ""
+        )
+        yield f"Attention was not supervised{compared}."
     elif recipe.supervision.labels == "gold":
         yield "Attention was supervised with the gold regions."
     else:
@@ -244,23 +295,26 @@ def _controls(trained: Trained) -> Iterator[str]:
             f"**A control**: attention was taught `{recipe.supervision.labels}` regions, not the gold ones, to see "
             "what a supervised model owes to the grounding itself."
         )
-    if recipe.supervision.heads != "all":
+    if recipe.supervision.heads != "all" and not _unsupervised(trained.name):
         yield f"Supervised heads: `{recipe.supervision.heads}`."
-    yield (
-        "The tables show the most frequent class (majority) and chance beside each figure. This is one run of one "
-        "seed: differences between models of a few points may be luck."
-    )
+    if any(headline_figures(trained.figures)):
+        yield (
+            "The table shows the most frequent class (majority) and chance beside a figure, where they are known. "
+            "This is one run of one seed: differences between models of a few points may be luck."
+        )
 
 
-def _licence(recipe: Recipe) -> str:
-    named, terms = recipe.card.license, _data_licence(recipe)
-    weights = "apache-2.0" if drawn_scenes(recipe) else "not stated; ask who published them"
-    data = f"Data (`{builder_name(recipe)}`): {terms.identifier}. {terms.terms}"
-    return f"Weights: {named or weights}. Code: Apache-2.0. {data}"
+def _licence(recipe: Recipe, data: Prepared) -> str:
+    named, terms = recipe.card.license, _data_licence(recipe, data)
+    weights = "apache-2.0" if drawn_scenes(recipe, data) else "not stated; ask who published them"
+    said = f"Data (`{builder_name(recipe)}`): {terms.identifier}. {terms.terms}"
+    return f"Weights: {named or weights}. Code: Apache-2.0. {said}"
 
 
-def _data_licence(recipe: Recipe) -> Licence:
-    return SCENES if drawn_scenes(recipe) else BUILDERS[builder_name(recipe)].BUILDER_CONFIG_CLASS.LICENCE
+def _data_licence(recipe: Recipe, data: Prepared) -> Licence:
+    if data.pulled is not None:
+        return Licence(**data.pulled.record["licence"])
+    return SCENES if drawn_scenes(recipe, data) else BUILDERS[builder_name(recipe)].BUILDER_CONFIG_CLASS.LICENCE
 
 
 def _citations(trained: Trained, data: Prepared) -> Iterator[str]:
@@ -268,8 +322,8 @@ def _citations(trained: Trained, data: Prepared) -> Iterator[str]:
     yield papers[family_name(trained.recipe.model)]
     if trained.recipe.task == "vgp" or trained.method.name != "none":
         yield trained.method.citation
-    if drawn_scenes(trained.recipe) is None:
-        citation = next(iter(data.splits.values())).info.citation
+    if drawn_scenes(trained.recipe, data) is None:
+        citation = data.pulled.record["citation"] if data.pulled else next(iter(data.splits.values())).info.citation
         if citation and citation != trained.method.citation:
             yield citation.strip()
 

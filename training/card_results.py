@@ -31,6 +31,8 @@ def headline_figures(figures: Figures) -> Iterator[tuple[str, str, float]]:
     Layers and heads that are called best were chosen on the validation split.
     """
     for name, found in scored_splits({name: dict(values) for name, values in figures.items()}).items():
+        if not found:  # nothing but losses was measured
+            return
         split = name or next(split for split, values in figures.items() if values == found)
         yield from ((split, key, value) for key, value in found.items() if _is_accuracy(key, value))
         if f"{HEADS}_by_head" in found and "validation" in figures:
@@ -56,7 +58,15 @@ def result_table(figures: Figures) -> str:
         rows.append((said, split, _shown(value), *map(_shown, others)))
     if not rows:
         return "Nothing was measured but the losses, see `history.json`."
-    return table(("accuracy", "split", "this model", "majority", "chance"), rows)
+    shown = table(("accuracy", "split", "this model", "majority", "chance"), rows)
+    return f"{shown}\n\n{_how_chosen(rows)}" if any(HEAD_FIGURES["best_head"] in row[0] for row in rows) else shown
+
+
+def _how_chosen(rows: Sequence[Sequence[str]]) -> str:
+    """On which rows layers and heads were chosen."""
+    if all(split == "validation" for _, split, *_ in rows):
+        return "Best layer, best head and the rollout's layer were chosen on the very rows they are reported on."
+    return "Best layer, best head and the rollout's layer were chosen on the validation split."
 
 
 def _shown(value: float | None) -> str:
@@ -77,7 +87,7 @@ def head_table(found: Mapping[str, Any]) -> str:
     said = (
         f"For each of {found[f'{HEADS}_tokens']:,} grounded words: is the region it attends to most a gold one? "
         f"Chance is {found[f'{HEADS}_chance']:.3f}. Layers and heads count from 0; the last column is the share of a "
-        "word's attention that goes to regions at all."
+        "word's attention that goes to regions at all. The best head of a layer is the best on these very words."
     )
     return f"{said}\n\n{table(head, rows)}"
 
@@ -98,12 +108,12 @@ def eval_results(figures: Figures, task: str, dataset: str, dataset_name: str) -
     return found or None
 
 
-def eval_entries(figures: Figures, dataset_id: str | None) -> list[dict[str, Any]]:
+def eval_entries(figures: Figures, dataset_id: str | None, commit: str | None = None) -> list[dict[str, Any]]:
     """The figures for `.eval_results`, which names a data set of the Hub; none where its name is not known."""
     if dataset_id is None:
         return []
     entries = [
-        EvalResultEntry(dataset_id, f"{split}_{name}", round(value, 4))
+        EvalResultEntry(dataset_id, f"{split}_{name}", round(value, 4), dataset_revision=commit)
         for split, name, value in headline_figures(figures)
     ]
     return eval_result_entries_to_yaml(entries)

@@ -3,6 +3,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,13 @@ from attention_supervision import get_method, supervised_implementation
 from evaluation.attention_grounding import AttentionGrounding, summarise
 from tasks import TASKS
 
-from .card import Trained, write_card
-from .checkpoint import is_complete, last_complete_checkpoint, seal
+from .card import Trained, progress_card, write_card
+from .checkpoint import is_complete, last_complete_checkpoint, seal, step_of
 from .checks import check, check_grounding
 from .chosen_heads import measure_heads, supervise_chosen
 from .data import Collator
 from .hub import START, HubPush, HubRepo, prepare_repos
-from .measuring import measure_all, reported
+from .measuring import TEXT_ONLY, measure_all, reported
 from .output import open_output, read_json, write_json
 from .recipe import Model, Preserve, Recipe, blame
 from .setup import (
@@ -33,8 +34,6 @@ from .setup import (
 )
 from .start_model import make_preservation
 from .trainer import GroundingTrainer
-
-TEXT_ONLY = "text_only"
 
 
 @dataclass(frozen=True)
@@ -90,8 +89,11 @@ def _trained_start(recipe: Recipe, processor: Any, repo: HubRepo | None) -> Mode
     if not is_complete(directory):
         say(f"start: {recipe.task}")
         data = prepare_data(recipe)
+        hub = _make_push(recipe, START, data, repo, directory)
         trainer = make_trainer(recipe, "none", data, processor, directory, hub)
-        _fit(trainer, recipe.resume, directory)
+        spent = _fit(trainer, recipe.resume, directory)
+        if trainer.is_world_process_zero():
+            write_card(_described(recipe, START, trainer, processor, {}, spent), data, directory)
         _seal(trainer, directory)
     if hub is not None:
         hub.finish()
@@ -117,13 +119,16 @@ def _choose_heads(recipe: Recipe, data: Prepared, processor: Any) -> tuple[Recip
 
 def _result(recipe: Recipe, name: str, data: Prepared, processor: Any, repo: HubRepo | None) -> dict[str, Any]:
     """Trains one method, measures it and pushes it where it goes to the Hub; a finished one is read back instead."""
-    directory = Path(recipe.output_dir) / name
-    hub = HubPush(repo, directory) if repo else None
+    hub = _make_push(recipe, name, data, repo, Path(recipe.output_dir) / name)
     say(f"method: {name}")
     result = _trained(recipe, name, data, processor, hub)
     if hub is not None:  # a finished one too: its push may have failed
         hub.finish()
     return result
+
+
+def _make_push(recipe: Recipe, name: str, data: Prepared, repo: HubRepo | None, directory: Path) -> HubPush | None:
+    return None if repo is None else HubPush(repo, directory, partial(progress_card, recipe, name, data))
 
 
 def _trained(recipe: Recipe, name: str, data: Prepared, processor: Any, hub: HubPush | None) -> dict[str, Any]:
@@ -135,23 +140,23 @@ def _trained(recipe: Recipe, name: str, data: Prepared, processor: Any, hub: Hub
     if blind:  # what a model can do without seeing, whatever the others are held to
         data, recipe = data.text_alone(), replace(recipe, preserve=Preserve())
     trainer = make_trainer(recipe, "none" if blind else name, data, processor, directory, hub)
-    seconds = _fit(trainer, recipe.resume, directory)
+    spent = _fit(trainer, recipe.resume, directory)
     figures = measure_all(trainer, data, directory)
-    result = {**_headline(figures), "figures": figures, "train_seconds": seconds}
+    result = {**_headline(figures), "figures": figures, "train_seconds": spent.seconds}
     if trainer.is_world_process_zero():
         write_json(directory / "results.json", result)
-        write_card(_described(recipe, trainer, processor, figures, seconds, hub), data, directory)
+        write_card(_described(recipe, name, trainer, processor, figures, spent), data, directory)
     _seal(trainer, directory)
     return result
 
 
 def _described(
-    recipe: Recipe, trainer: GroundingTrainer, processor: Any, figures: Any, seconds: float, hub: HubPush | None
+    recipe: Recipe, name: str, trainer: GroundingTrainer, processor: Any, figures: Any, spent: "Spent"
 ) -> Trained:
     """What the model card is written of."""
     model: Any = trainer.accelerator.unwrap_model(trainer.model)
-    repository = None if hub is None else hub.repo.id
-    return Trained(recipe, model, processor, trainer.method, figures, seconds, trainer.state.global_step, repository)
+    steps = trainer.state.global_step
+    return Trained(recipe, name, model, processor, trainer.method, figures, spent.seconds, steps, spent.after_step)
 
 
 def make_trainer(
@@ -209,8 +214,16 @@ def _check_regions(model: PreTrainedModel, processor: Any, recipe: Recipe, data:
         check_width(model, processor, f"data.tracks.{name}", table.feature_size)
 
 
-def _fit(trainer: GroundingTrainer, resume: bool, directory: Path) -> float:
-    """Trains (from the last complete checkpoint when resuming), saves the model; returns the seconds."""
+@dataclass(frozen=True)
+class Spent:
+    """The seconds of training after a step: that of the checkpoint it was continued from, or 0."""
+
+    seconds: float
+    after_step: int
+
+
+def _fit(trainer: GroundingTrainer, resume: bool, directory: Path) -> Spent:
+    """Trains (from the last complete checkpoint when resuming), saves the model."""
     checkpoint = last_complete_checkpoint(directory) if resume else None
     outcome = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if trainer.hub is not None:
@@ -218,7 +231,7 @@ def _fit(trainer: GroundingTrainer, resume: bool, directory: Path) -> float:
     trainer.save_model(str(directory))
     if trainer.is_world_process_zero():
         write_json(directory / "history.json", trainer.state.log_history)
-    return outcome.metrics["train_runtime"]
+    return Spent(outcome.metrics["train_runtime"], step_of(checkpoint) if checkpoint else 0)
 
 
 def _seal(trainer: GroundingTrainer, directory: Path) -> None:

@@ -19,11 +19,14 @@ from typing import Any, TypeVar
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError, OfflineModeIsEnabled
+from huggingface_hub.errors import HFValidationError, OfflineModeIsEnabled
 from huggingface_hub.utils import disable_progress_bars, enable_progress_bars, validate_repo_id
 from transformers.trainer_utils import HubStrategy
 
-from .checkpoint import MANIFEST, snapshot
+from dataset_scripts.hub_errors import LOST, HubError, explain_failure, status_of
+
+from .card_place import EVAL_RESULTS, FIGURE, move_card
+from .checkpoint import CARD, MANIFEST, snapshot, step_of
 from .recipe import Recipe, RecipeError, check_names
 
 T = TypeVar("T")
@@ -35,15 +38,9 @@ WAITS = (1.0, 5.0)
 # The Trainer's own files, and single examples' scores: no part of a model.
 TRAINER_SUFFIXES, TRAINER_FILES = (".pt", ".pth", ".bin"), ("trainer_state.json", MANIFEST)
 LEFT_OUT = (MANIFEST, "checkpoint-*/*", f"{SNAPSHOTS}/*", "*.bin", "*.partial", "items_*.json", "predictions_*.json")
-# What an earlier commit may hold and this one not; beside them it would load as part of this model.
-WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
-# The HTTP library's error for lost connections; which library that is changes between releases of huggingface_hub.
-LOST: type[BaseException] = next(base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError")
-TOKEN_HELP = "run `hf auth login`, or set HF_TOKEN to a token that may write"
-
-
-class HubError(ValueError):
-    """What keeps a run from the Hub, and what to do about it."""
+# What an earlier commit may hold and this one not: weights that would load as part of this model, and what was
+# measured on others.
+STALE = ("*.safetensors", "*.safetensors.index.json", "results.json", "history.json", FIGURE, EVAL_RESULTS)
 
 
 @dataclass(frozen=True)
@@ -156,10 +153,15 @@ class HubPush:
     """Pushes one run to its repository; the main process does, the others come along to `wait` and `finish`.
 
     Saves are pushed by a thread, from hard links, so that training goes on and may delete old checkpoints.
+
+    Args:
+        repo: where to.
+        directory: of the run.
+        card: the card of a model that is still being trained, by its step; None where nothing is trained.
     """
 
-    def __init__(self, repo: HubRepo, directory: Path):
-        self.repo, self.directory = repo, directory
+    def __init__(self, repo: HubRepo, directory: Path, card: Callable[[int], str] | None = None):
+        self.repo, self.directory, self.card = repo, directory, card
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="push")
         self._running: Future | None = None
 
@@ -173,9 +175,12 @@ class HubPush:
         self._running = self._worker.submit(self._push_checkpoint, copy)
 
     def _push_checkpoint(self, folder: Path) -> None:
-        step = folder.name.rpartition("-")[2]
+        step = step_of(folder)
         try:
-            push_files(self.repo, self._checkpoint_files(folder), f"Training in progress, step {step}")
+            files = self._checkpoint_files(folder)
+            if self.card is not None:
+                files[CARD] = self.card(step).encode()
+            push_files(self.repo, files, f"Training in progress, step {step}")
         except Exception as error:
             print(
                 f"warning: step {step} was not pushed to {self.repo.id}: {explain_failure(error)}; the Hub keeps the "
@@ -186,9 +191,9 @@ class HubPush:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _checkpoint_files(self, folder: Path) -> dict[str, Path]:
+    def _checkpoint_files(self, folder: Path) -> dict[str, Path | bytes]:
         """The model at the root; with two of the strategies the checkpoint in a folder of its own."""
-        files = model_files(folder)
+        files: dict[str, Path | bytes] = {**model_files(folder)}
         if self.repo.strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS):
             place = LAST_CHECKPOINT if self.repo.strategy == HubStrategy.CHECKPOINT else folder.name
             files |= {f"{place}/{path.relative_to(folder).as_posix()}": path for path in _files(folder)}
@@ -229,8 +234,13 @@ def push_folder(repo: HubRepo, directory: Path, message: str, again: str) -> str
     Raises:
         HubError: the last failure.
     """
-    files = {path.relative_to(directory).as_posix(): path for path in _files(directory)}
-    kept = {name: path for name, path in files.items() if not any(fnmatch(name, pattern) for pattern in LEFT_OUT)}
+    kept: dict[str, Path | bytes] = {}
+    for path in _files(directory):
+        name = path.relative_to(directory).as_posix()
+        if not any(fnmatch(name, pattern) for pattern in LEFT_OUT):
+            kept[name] = path
+    if CARD in kept:
+        kept[CARD] = move_card((directory / CARD).read_text(encoding="utf-8"), repo.id, repo.revision).encode()
     for wait in (*WAITS, None):
         try:
             return push_files(repo, kept, message)
@@ -245,11 +255,15 @@ def push_folder(repo: HubRepo, directory: Path, message: str, again: str) -> str
     raise AssertionError("unreachable")
 
 
-def push_files(repo: HubRepo, files: Mapping[str, Path], message: str) -> str:
-    """One commit: these files, and without older weights and checkpoints that they replace; returns its address."""
+def push_files(repo: HubRepo, files: Mapping[str, Path | bytes], message: str) -> str:
+    """One commit: these files or contents, and without what was of older weights and checkpoints; returns its
+    address."""
     api = HfApi(token=repo.token)
-    stale = [*WEIGHTS, *([f"{LAST_CHECKPOINT}/*"] if any(name.startswith(LAST_CHECKPOINT) for name in files) else [])]
-    operations: list[Any] = [CommitOperationAdd(name, str(path)) for name, path in sorted(files.items())]
+    stale = [*STALE, *([f"{LAST_CHECKPOINT}/*"] if any(name.startswith(LAST_CHECKPOINT) for name in files) else [])]
+    operations: list[Any] = [
+        CommitOperationAdd(name, content if isinstance(content, bytes) else str(content))
+        for name, content in sorted(files.items())
+    ]
     for name in api.list_repo_files(repo.id, revision=repo.revision):
         at_root = [pattern for pattern in stale if fnmatch(name, pattern) and ("/" in pattern or "/" not in name)]
         if name not in files and at_root:
@@ -277,35 +291,9 @@ def _files(folder: Path) -> Iterator[Path]:
 # Failures
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
-
-
-def _answer(error: BaseException) -> HfHubHTTPError | None:
-    """The Hub's own answer, below what the library makes of it."""
-    return next((e for e in _chain(error) if isinstance(e, HfHubHTTPError)), None)
-
-
 def _may_pass(error: BaseException) -> bool:
     """Whether the same push may succeed in a moment: a server's or the network's failure, not the user's."""
-    answer = _answer(error)
-    if answer is not None:
-        return answer.response.status_code in (408, 412, 429) or answer.response.status_code >= 500
+    status = status_of(error)
+    if status is not None:
+        return status in (408, 412, 429) or status >= 500
     return not isinstance(error, ValueError | FileNotFoundError | OfflineModeIsEnabled)
-
-
-def explain_failure(error: BaseException) -> str:
-    """One line about a failure on the way to the Hub, with what to do where that is known."""
-    if any(isinstance(e, LocalTokenNotFoundError) for e in _chain(error)):
-        return f"there is no Hugging Face token: {TOKEN_HELP}"
-    if any(isinstance(e, OfflineModeIsEnabled) for e in _chain(error)):
-        return "offline mode is on: unset HF_HUB_OFFLINE"
-    answer = _answer(error)
-    if answer is None:
-        deepest = list(_chain(error))[-1] if isinstance(error, RuntimeError) else error
-        return f"{type(deepest).__name__}: {' '.join(str(deepest).split())}"
-    status, said = answer.response.status_code, " ".join((answer.server_message or "").split())
-    helps = {401: f"the token was rejected: {TOKEN_HELP}", 403: f"the token may not write there: {TOKEN_HELP}"}
-    return f"{helps.get(status, 'the Hub answered')} ({' '.join(filter(None, (str(status), said)))})"

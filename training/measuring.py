@@ -11,7 +11,7 @@ from .output import write_json
 from .setup import Prepared
 from .trainer import GroundingTrainer
 
-TRAIN = "train"
+TRAIN, TEXT_ONLY = "train", "text_only"
 # Which split's figures are reported where one is to stand for all, in order of preference.
 REPORTED = ("test", "validation")
 

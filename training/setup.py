@@ -16,7 +16,7 @@ from accelerate import PartialState
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedModel, TrainingArguments
 
 from dataset_scripts.builders import BUILDERS
-from dataset_scripts.pull_rows import pull_rows
+from dataset_scripts.pull_rows import Pulled, find_rows, pull_rows
 from dataset_scripts.region_hub import is_on_hub
 from dataset_scripts.region_table import RegionTable
 from dataset_scripts.scene_dataset import write_scenes
@@ -39,7 +39,7 @@ class Prepared:
     """What a task trains and is judged on; `texts` is a corpus without images, `images` a folder.
 
     `tracks` are region tables that splits are measured on instead of `regions`, by name; `options` the task's options,
-    completed with what the rows say.
+    completed with what the rows say, `pulled` what is known of rows that come from the Hub.
     """
 
     splits: dict[str, datasets.Dataset]
@@ -48,6 +48,7 @@ class Prepared:
     images: str | None = None
     tracks: dict[str, RegionTable | JoinedRegions] = dataclasses.field(default_factory=dict)
     options: Any = None
+    pulled: Pulled | None = None
 
     def text_alone(self) -> "Prepared":
         """The same without regions and pictures."""
@@ -73,7 +74,8 @@ def prepare_data(recipe: Recipe) -> Prepared:
                     f"data.scenes are written to a folder, and data.data_dir is {data.data_dir}: drop one"
                 )
             write_scenes(Path(data.data_dir), images=data.scenes.images, seed=data.scenes.seed, num_proc=2)
-        splits = _build(task, data)
+        pulled = _find(task, data)
+        splits = _build(task, data) if pulled is None else pull_rows(pulled)
         texts = (
             _build_texts(data.text_corpus, recipe.options.get("max_sequence_length") or 0)
             if data.text_corpus
@@ -94,7 +96,8 @@ def prepare_data(recipe: Recipe) -> Prepared:
     given = check_options(task, recipe.options, "options")
     with blame("options"):
         options = task.fit_options(given, splits)
-    return Prepared(splits, regions, texts, data.images, {k: v for k, v in tracks.items() if v is not None}, options)
+    opened = {name: table for name, table in tracks.items() if table is not None}
+    return Prepared(splits, regions, texts, data.images, opened, options, pulled)
 
 
 def _check_tables(splits: Mapping[str, Any], regions: Any, tracks: Mapping[str, Any], empty_images: bool) -> None:
@@ -127,10 +130,14 @@ def open_regions(places: str | Sequence[str] | None, empty_images: bool = False)
     return tables[0] if len(tables) == 1 and not empty_images else JoinedRegions(tables, empty_images)
 
 
+def _find(task: Task, data: Data) -> Pulled | None:
+    """The rows on the Hub, where the recipe has them from there."""
+    name = data.builder or task.builder
+    return find_rows(data.data_dir, name, BUILDERS[name], data.options) if is_on_hub(data.data_dir) else None
+
+
 def _build(task: Task, data: Data) -> dict[str, datasets.Dataset]:
     name, options = data.builder or task.builder, dict(data.options)
-    if is_on_hub(data.data_dir):
-        return pull_rows(data.data_dir, name, BUILDERS[name], options)
     if data.regions and options.get("negatives", "nearest") == "nearest" and name == "vgp":
         options.setdefault("regions", data.regions if isinstance(data.regions, str) else data.regions[0])
     return _built(name, options, data_dir=data.data_dir)
