@@ -185,7 +185,16 @@ def score(outputs: Any, batch: Batch) -> Scored:
 
 
 def configure(task: Task, options: VCROptions, config: Any) -> Task:
-    """The task with the loss that the model configuration's `choice_loss` names."""
+    """The task with the loss that the model configuration's `choice_loss` names.
+
+    Raises:
+        ValueError: the objects' categories are asked for, and the family predicts none.
+    """
+    if options.region_classes and not hasattr(config, "choice_region_classes"):
+        raise ValueError(
+            f"models of the family {config.model_type!r} do not predict the objects' categories: give "
+            "options.region_classes=false"
+        )
     return replace(task, losses=(SIGMOID if config.choice_loss == "sigmoid" else SOFTMAX, REGIONS))
 
 

@@ -390,9 +390,10 @@ def test_choices_of_vcr_get_the_positions_of_their_words():
 
 
 def test_classes_of_regions_are_refused_by_name():
-    batch = collated("vcr", [test_tasks_vcr.row()], test_tasks_vcr.regions())
-    with pytest.raises(ValueError, match=r"options\.region_classes=false"):
-        TASKS["vcr"].losses[1].total(run("vcr", batch), batch)
+    task = TASKS["vcr"]
+    with pytest.raises(ValueError, match=r"'visualbert'.*options\.region_classes=false"):
+        task.configure(task, task.options(), VisualBERTConfig())
+    assert task.configure(task, task.options(region_classes=False), VisualBERTConfig()).losses
 
 
 def test_vgp_and_the_new_tasks_are_trained_by_naming_the_family(tmp_path, monkeypatch):
