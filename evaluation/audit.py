@@ -5,17 +5,18 @@ For each phrase of a data set and each head: is the region that the head attends
 --output gets the counts (audit.json, read by evaluation.audit_result.AuditResult.load), audit.md, tables and figures;
 what the numbers mean: docs/audit.md.
 
-Models of this project, and transformers' VisualBERT and LXMERT with their tokenizer. The best heads are chosen on the
-split --choose-on and reported on --split; "--choose-on same_split" is the paper's way. --against audits a second model
-and says which heads changed from it to --model. In several processes: torchrun --nproc_per_node N -m evaluation.audit.
+Models of this project, and transformers' VisualBERT and LXMERT with their tokenizer. The best heads are chosen on one
+split (--choose-on) and reported on another (--split); "--choose-on same_split" is the paper's way. --against audits a
+second model and says which heads changed from it to --model. In several processes: torchrun --nproc_per_node N -m
+evaluation.audit.
 
 examples:
   python -m evaluation.audit --model runs/scenes_vgp/direct --data flickr30k_entities --data-dir data/scenes \\
-      --regions data/scenes/regions --split test --choose-on val
+      --split test
 
   # before and after fine-tuning, with the dependency relations of parsed captions
   python -m evaluation.audit --model runs/scenes_vgp/direct --against runs/scenes_vgp/none --data flickr30k_entities \\
-      --data-dir data/scenes --regions data/scenes/regions --split test --relations data/scenes/parses
+      --data-dir data/scenes --split test --relations data/scenes/parses
 
   # a checkpoint on the Hub, as in the paper
   python -m evaluation.audit --model uclanlp/visualbert-nlvr2-coco-pre --tokenizer bert-base-uncased \\
@@ -25,7 +26,7 @@ examples:
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,8 @@ from training.data import check_regions
 from training.errors import explain
 
 SPACY = "spacy"
+VALIDATION, TEST = "validation", "test"
+REGIONS = "regions"  # where a data set's region table is, unless --regions names another
 # What a builder needs not do for an audit: captions of other images are never asked about.
 QUIET = {"vgp": {"negatives": "random", "negatives_per_image": 0}}
 # The width of a region's feature in the configurations of transformers' models.
@@ -149,7 +152,13 @@ def load_rows(asked: argparse.Namespace, splits: Sequence[str], regions: RegionT
         raise ValueError(f"--data {asked.data}: unknown; known: {', '.join(BUILDERS)}")
     with PartialState().main_process_first():
         builder = BUILDERS[asked.data](data_dir=asked.data_dir, splits=list(splits), **QUIET.get(asked.data, {}))
-        builder.download_and_prepare()
+        try:
+            builder.download_and_prepare()
+        except (OSError, ValueError) as error:
+            if asked.chosen_by_default and f"'{asked.choose_on}'" in str(error):
+                hint = f"heads are chosen on it unless --choose-on names another split or {SAME_SPLIT}"
+                raise ValueError(f"{error}; {hint}") from error
+            raise
     rows = dict(builder.as_dataset())
     for name, found in rows.items():
         rows[name] = found if asked.limit is None else found.select(range(min(asked.limit, len(found))))
@@ -157,10 +166,10 @@ def load_rows(asked: argparse.Namespace, splits: Sequence[str], regions: RegionT
     return rows
 
 
-def parses_of(asked: argparse.Namespace, examples: Sequence[AuditExample]) -> list[Parse]:
+def parses_of(asked: argparse.Namespace, rows: Any) -> list[Parse]:
     """The parses that --relations names, or makes."""
     if asked.relations == SPACY:
-        return spacy_parses(example.caption for example in examples)
+        return spacy_parses(example.caption for example in entity_examples(rows))
     return read_conllu(asked.relations)
 
 
@@ -175,7 +184,7 @@ def picture_opener(asked: argparse.Namespace) -> Callable[[str], Any]:
 
 
 def check_asked(asked: argparse.Namespace) -> None:
-    """Refuses what cannot be audited as asked, before anything is loaded.
+    """Refuses what cannot be audited as asked, before anything is loaded, and settles what was left open.
 
     Raises:
         ValueError: names the argument.
@@ -190,6 +199,9 @@ def check_asked(asked: argparse.Namespace) -> None:
         raise ValueError(f"--images {asked.images}: no such folder")
     if asked.explore and asked.images is None:
         raise ValueError(f"--explore {asked.explore} shows images: name their folder with --images")
+    asked.chosen_by_default = asked.choose_on is None
+    if asked.chosen_by_default:
+        asked.choose_on = VALIDATION if asked.split != VALIDATION else TEST
     if asked.choose_on == asked.split:
         raise ValueError(
             f"--choose-on {asked.choose_on} is the split that is reported; to choose heads on it say --choose-on "
@@ -205,12 +217,11 @@ def measure(loaded: Loaded, split: str, rows: Any, regions: Any, asked: argparse
     pixels = getattr(loaded.model.config, "vision_config", None) is not None
     if pixels and asked.images is None:
         raise ValueError(f"--model {loaded.name}: the model reads pixels; name the folder of the images with --images")
-    examples = list(entity_examples(rows))
-    relations = relation_examples(examples, parses_of(asked, examples)) if asked.relations else []
+    relations = relation_examples(entity_examples(rows), parses_of(asked, rows)) if asked.relations else []
     return audit(
         loaded.model,
         loaded.processor,
-        examples,
+        entity_examples(rows),
         regions,
         relations=relations,
         word=asked.word,
@@ -222,9 +233,20 @@ def measure(loaded: Loaded, split: str, rows: Any, regions: Any, asked: argparse
     )
 
 
+def first_of_images(examples: Iterable[AuditExample], count: int) -> list[AuditExample]:
+    """The first caption with phrases of each of the first images."""
+    found: dict[str, AuditExample] = {}
+    for example in examples:
+        if len(found) == count:
+            break
+        if example.phrases:
+            found.setdefault(example.image_id, example)
+    return list(found.values())
+
+
 def explore(models: Sequence[Loaded], rows: Any, regions: Any, asked: argparse.Namespace) -> str:
     """The page on which a reader looks at the attention of all heads in a few captions."""
-    examples = list({example.image_id: example for example in entity_examples(rows)}.values())[: asked.explore]
+    examples = first_of_images(entity_examples(rows), asked.explore)
     detector = regions.provenance.get("detector")
     named = detector.get("label_names") if isinstance(detector, Mapping) else regions.provenance.get("classes")
     labels = named or []
@@ -269,13 +291,12 @@ def work(asked: argparse.Namespace) -> str | None:
     """
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    asked.split, chosen = (_split(name) for name in (asked.split, asked.choose_on))
-    asked.choose_on = chosen
+    asked.split, asked.choose_on = _split(asked.split), _split(asked.choose_on)
     check_asked(asked)
     state = PartialState(cpu=asked.cpu or not torch.cuda.is_available())
-    regions = RegionTable.open(asked.regions)
+    regions = RegionTable.open(asked.regions or Path(asked.data_dir, REGIONS))
     models = [load(path, asked.tokenizer, regions) for path in filter(None, (asked.model, asked.against))]
-    splits = [asked.split, *([chosen] if chosen not in (None, SAME_SPLIT) else [])]
+    splits = [asked.split, *([asked.choose_on] if asked.choose_on != SAME_SPLIT else [])]
     rows = load_rows(asked, splits, regions)
     results = [measure(loaded, asked.split, rows[asked.split], regions, asked) for loaded in models]
     for split in splits[1:]:
@@ -294,7 +315,7 @@ def work(asked: argparse.Namespace) -> str | None:
 
 
 def _split(name: str | None) -> str | None:
-    return "validation" if name == "val" else name
+    return VALIDATION if name == "val" else name
 
 
 def _json(result: AuditResult, changes: Changes | None) -> str:
@@ -340,10 +361,14 @@ def _parser() -> argparse.ArgumentParser:
     add("--tokenizer", metavar="DIR_OR_ID", help="for a checkpoint of transformers that comes without one")
     add("--data", required=True, metavar="NAME", help="builder with captions and phrases: flickr30k_entities, vgp")
     add("--data-dir", required=True, metavar="DIR", help="folder of the data set, see docs/data.md")
-    add("--regions", required=True, metavar="TABLE", help="region table")
+    add("--regions", metavar="TABLE", help=f"region table (default: {REGIONS} in --data-dir)")
     add("--images", metavar="DIR", help="images, for a model that reads pixels and for --explore")
-    add("--split", default="validation", metavar="NAME", help="split to report (default: validation)")
-    add("--choose-on", metavar="SPLIT", help=f"split to choose heads on, or {SAME_SPLIT} (the default)")
+    add("--split", default=VALIDATION, metavar="NAME", help=f"split to report (default: {VALIDATION})")
+    add(
+        "--choose-on",
+        metavar="SPLIT",
+        help=f"split to choose heads on, or {SAME_SPLIT} (default: {VALIDATION}, or {TEST} where that is reported)",
+    )
     add("--word", default=DEFAULT_WORD, choices=list(WORDS), help=f"sub-word asked (default: {DEFAULT_WORD})")
     add("--iou", type=float, default=IOU_THRESHOLD, metavar="X", help="overlap with a gold box that is right (0.5)")
     add("--merged-box", action="store_true", help="one box around all gold boxes of a phrase instead of any")

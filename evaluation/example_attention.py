@@ -221,11 +221,9 @@ def _capture(
     words = find_words(example.caption)
     spans = [{"text": 0, "start": start, "end": end} for start, end in words]
     features = np.asarray(record.features, dtype=np.float32)
-    scores = getattr(record, "scores", None)
-    ranked = {} if scores is None else {"region_scores": [np.asarray(scores)]}
-    batch = processor(
-        [example.caption], region_features=[features], region_boxes=[record.boxes], phrases=[spans], **ranked
-    ).to(observer.model.device)
+    # As in an audit and in training, an image with more regions than the processor takes keeps the first.
+    batch = processor([example.caption], region_features=[features], region_boxes=[record.boxes], phrases=[spans])
+    batch = batch.to(observer.model.device)
     mask = batch["phrase_mask"][0].bool().cpu()
     kept = [word for word in range(len(words)) if mask[word].any()]
     candidates = batch["region_candidate_mask"][0].bool().cpu()
@@ -239,7 +237,7 @@ def _capture(
         attention=attention,
         layers=tuple(observer.layers),
         back=back,
-        labels=_labels(record, boxes, names),
+        labels=_labels(record, len(boxes), names),
         gold=_gold(example, [words[word] for word in kept], boxes),
         image_id=example.image_id,
     )
@@ -273,16 +271,9 @@ def _gold(example: Any, words: Sequence[tuple[int, int]], boxes: np.ndarray) -> 
     return gold
 
 
-def _labels(record: Any, boxes: np.ndarray, names: Sequence[str]) -> tuple[str, ...]:
-    """The names of the regions that the processor kept; it keeps their order."""
+def _labels(record: Any, count: int, names: Sequence[str]) -> tuple[str, ...]:
+    """The names of the first regions, which are those that the processor keeps."""
     classes = getattr(record, "classes", None)
     if classes is None or not len(names):
         return ()
-    found, place = [], 0
-    given = np.clip(np.asarray(record.boxes, dtype=np.float32), 0, 1)
-    for box in boxes:
-        while place < len(given) - 1 and np.abs(given[place] - box).max() > 1e-4:
-            place += 1
-        found.append(str(names[int(classes[place])]) if int(classes[place]) < len(names) else "")
-        place = min(place + 1, len(given) - 1)
-    return tuple(found)
+    return tuple(str(names[int(number)]) if int(number) < len(names) else "" for number in classes[:count])

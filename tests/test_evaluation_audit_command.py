@@ -103,6 +103,16 @@ def test_before_and_after_with_relations_and_the_page(call, places):
     torch.testing.assert_close(torch.tensor(changes["text_to_region"]["difference"]), torch.tensor(difference).float())
 
 
+def test_without_options_heads_are_chosen_on_another_split_and_the_regions_lie_with_the_data(call, places):
+    status, out, err = call(regions=None, split="val", limit=2, output="plain")
+    assert status == 0, err
+    assert out.startswith("heads chosen on test, reported on validation:")
+    status, out, err = call(limit=2, output="plain")
+    assert status == 0 and out.startswith("heads chosen on validation, reported on test:"), err
+    status, out, err = call(limit=2, output="plain", choose_on="same_split")
+    assert status == 0 and out.startswith("heads chosen on same split, reported on test:"), err
+
+
 def test_the_command_counts_what_the_python_call_counts(call, places):
     status, out, err = call("--json", output="counted", word="mean", iou="0.4", limit="2")
     assert status == 0, err
@@ -154,7 +164,14 @@ def test_rows_of_caption_pairs(call, places):
         ({"model": "visual_bert"}, "--model visual_bert: no tokenizer in visual_bert; name one with --tokenizer"),
         ({"model": "visual_bert", "tokenizer": "larger"}, "the tokenizer larger has"),
         ({"data": "flickr"}, "--data flickr: unknown; known: coco_captions"),
-        ({"data": "coco_captions", "data_dir": "scenes/coco", "split": "val"}, "have no captions with phrases"),
+        (
+            {"data": "coco_captions", "data_dir": "scenes/coco", "split": "val"},
+            "'test', expected train or validation; he",
+        ),
+        (
+            {"data": "coco_captions", "data_dir": "scenes/coco", "split": "val", "choose_on": "train"},
+            "have no captions with phrases",
+        ),
         ({"data_dir": "nowhere"}, "nowhere"),
         ({"regions": "nowhere"}, "nowhere"),
         ({"split": "dev"}, "unknown split: found 'dev'"),

@@ -2,6 +2,7 @@
 """Attention captured for pictures, against full maps; pictures of words across layers."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -81,6 +82,17 @@ def test_words_of_a_phrase_know_their_gold_regions(captured, table):
     assert hit.any()
     assert np.array_equal(captured.gold, np.outer([False, True, True, False, False], hit))
     assert captured.labels == tuple(NAMES[number] for number in table["1"].classes)
+
+
+def test_of_many_regions_the_first_stay_as_in_the_audit(table):
+    boxes, count = table["1"].boxes, len(table["1"].boxes)
+    ascending = SimpleNamespace(**vars(table["1"]), scores=np.linspace(0, 1, count, dtype=np.float32))
+    processor, picture = tiny_processor(), Image.new("RGB", (4, 3))
+    processor.max_regions = 1
+    examples, observer = [AuditExample("1", CAPTION, ())], get_observer(tiny_model().eval())
+    (found,) = capture_examples(observer, processor, examples, {"1": ascending}, lambda _: picture, NAMES)
+    assert count > 1 and np.allclose(found.boxes, boxes[:1])
+    assert found.labels == tuple(NAMES[number] for number in table["1"].classes[:1])
 
 
 def test_shares_come_apart_into_spread_and_sum(captured):
