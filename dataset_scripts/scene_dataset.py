@@ -24,10 +24,7 @@ The same seed and number of images give the same bytes, with any number of proce
 """
 
 import io
-import json
-import os
 import random
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -59,6 +56,7 @@ from dataset_scripts import (
 from dataset_scripts.errors import DataError
 from dataset_scripts.region_table import Regions, RegionTableWriter, normalise_boxes
 from dataset_scripts.scene_captions import Caption, caption_holds
+from dataset_scripts.scene_folder import begin, finish, finished
 from dataset_scripts.scene_painter import paint
 from dataset_scripts.scene_world import Scene, draw_scene
 from dataset_scripts.scene_writers import SceneRecord
@@ -68,21 +66,7 @@ from dataset_scripts.scene_writers_vqa import QuestionedImage
 
 # Raise when the same seed gives other files than before.
 VERSION = 4
-MANIFEST, PARTIAL = "scenes.json", "scenes.partial.json"
 SPLITS = ("train", "val", "test")
-FOLDERS = (
-    "flickr30k_entities",
-    "flickr30k-images",
-    "vgp",
-    "parses",
-    "coco",
-    "refcoco+",
-    "detections",
-    "vqa",
-    "nlvr2",
-    "regions",
-    "regions_gt",
-)
 FEWEST_IMAGES = 5
 JPEG_QUALITY = 90
 # The corpus describes one further scene for so many images.
@@ -131,13 +115,12 @@ def write_scenes(output: str | Path, images: int, seed: int, num_proc: int = 1, 
     _check_arguments(images, seed, num_proc)
     root = Path(output)
     identity = {"version": VERSION, "seed": seed, "images": images}
-    manifest = _finished(root, identity, force)
+    manifest = finished(root, identity, force)
     if manifest is not None:
         return manifest
-    _begin(root, identity)
+    begin(root, identity)
     manifest = {**identity, **_write_all(root, images, seed, num_proc)}
-    _put(root / MANIFEST, json.dumps(manifest, indent=2) + "\n")
-    (root / PARTIAL).unlink(missing_ok=True)
+    finish(root, manifest)
     return manifest
 
 
@@ -344,13 +327,6 @@ def _counts(splits: Mapping[str, list[Texts]], count_of: Callable[[Texts], int])
     return {split: sum(map(count_of, listed)) for split, listed in splits.items()}
 
 
-def _put(path: Path, text: str) -> None:
-    """Puts a file in place in one step: whoever reads it meanwhile finds the whole file or none."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)
-
-
 def _draw_number(seed: int, images: int, root: Path, number: int) -> Drawn:
     return draw(seed, number, images, root)
 
@@ -376,41 +352,3 @@ def _check_arguments(images: int, seed: int, num_proc: int) -> None:
     for name, value, least in (("images", images, FEWEST_IMAGES), ("seed", seed, 0), ("num_proc", num_proc, 1)):
         if value < least:
             raise DataError(f"{name} is too small", found=value, expected=f"at least {least}")
-
-
-def _finished(root: Path, identity: dict[str, int], force: bool) -> dict[str, Any] | None:
-    """The manifest of the wanted scenes if they are there.
-
-    Raises:
-        DataError: Something else is there that must not be replaced.
-    """
-    if not root.exists() or (root.is_dir() and not any(root.iterdir())):
-        return None
-    marker = next((root / name for name in (MANIFEST, PARTIAL) if (root / name).is_file()), None)
-    if marker is None:
-        hint = "name a new or empty folder"
-        raise DataError("the output folder holds other files, which are never replaced", file=root, hint=hint)
-    try:
-        there = json.loads(marker.read_text(encoding="utf-8"))
-        same = {name: there.get(name) for name in identity} == identity
-    except (ValueError, AttributeError):
-        there, same = marker.name + " that is not readable", False
-    if not same and not force:
-        found = {name: there.get(name) for name in identity} if isinstance(there, dict) else there
-        hint = "name another folder, or replace them with --force"
-        raise DataError(
-            "the output folder holds other scenes", file=root, found=found, expected=f"{identity}", hint=hint
-        )
-    return there if same and marker.name == MANIFEST else None
-
-
-def _begin(root: Path, identity: dict[str, int]) -> None:
-    """Marks the folder as half-written and removes what an earlier run left in it."""
-    root.mkdir(parents=True, exist_ok=True)
-    (root / PARTIAL).write_text(json.dumps(identity) + "\n", encoding="utf-8")
-    (root / MANIFEST).unlink(missing_ok=True)
-    for name in FOLDERS:
-        if (root / name).exists():
-            shutil.rmtree(root / name)
-    for name in ("vocab.txt", "corpus.txt"):
-        (root / name).unlink(missing_ok=True)

@@ -22,8 +22,9 @@ from dataset_scripts import scene_shapes
 from dataset_scripts.errors import DataError, MissingFileError
 from dataset_scripts.region_table import Regions, RegionTable
 from dataset_scripts.scene_captions import Mention, caption_holds, needs_context
-from dataset_scripts.scene_dataset import MANIFEST, VERSION, scene_record, split_numbers
+from dataset_scripts.scene_dataset import VERSION, scene_record, split_numbers
 from dataset_scripts.scene_detector import overlaps
+from dataset_scripts.scene_folder import MANIFEST
 from dataset_scripts.scene_world import COLOURS, SHAPES, SIZES, TEXTURES, Scene, SceneObject
 from dataset_scripts.scene_writers import SceneRecord, phrase_pairs
 from dataset_scripts.vgp_negatives import nearest_negatives
