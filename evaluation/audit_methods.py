@@ -246,9 +246,11 @@ def write(run: Run, found: Mapping[str, Audited], folder: Path, relations: str) 
     """Writes the folder and the sections of the cards; returns what is to be said of the cards."""
     for name, audited in found.items():
         _write_method(audited, folder / name)
+    images = len(next(iter(found.values())).result.entities["text_to_region"]["all"].image_ids)
     about = [
         ("run", f"{run.folder}, seed {run.seed}; models: {', '.join(found)}"),
         ("data", f"{run.data.data_dir}, builder {BUILDER}; heads chosen on {CHOSEN_ON}, reported on {REPORTED}"),
+        ("images", f"{images} of {REPORTED}, the first ones; as many of {CHOSEN_ON} where there are"),
         ("relations", relations),
     ]
     results = {name: audited.result for name, audited in found.items()}

@@ -31,7 +31,10 @@ STYLE = """
 figure { margin: 14px 0; }
 figure img { max-width: 100%; height: auto; display: block; }
 figcaption, p.note { color: var(--soft); font-size: 14px; max-width: 80ch; }
+nav { margin-top: 10px; }
 nav a { margin-right: 14px; color: #00517f; }
+.wide td:first-child { white-space: nowrap; }
+@media (max-width: 640px) { figure { overflow-x: auto; } figure img { max-width: none; width: 620px; } }
 td.better { font-weight: 700; }
 """
 COLUMNS = ("what", "model", "head", "accuracy", "95% interval", "attention", "rule", "chance", "reachable", "items")
@@ -188,7 +191,7 @@ def _layer_figures(results: Mapping[str, AuditResult]) -> Iterator[str]:
         alt = f"{NAMES[kind]}: accuracy of each head by layer, of {', '.join(found)}"
         caption = (
             f"{NAMES[kind].capitalize()}. Large and dark: heads that give more than {ACTIVE_SHARE:.0%} of their "
-            "attention to the candidates. Lines: 95% intervals of the active heads."
+            "attention to the candidates. Ring: the best of them on these very items. Lines: 95% intervals."
         )
         known: dict[str, Any] = {"title": NAMES[kind].capitalize(), "baseline": RULES[kind]}
         if len(layers) == 1:
@@ -282,14 +285,20 @@ def _words(results: Mapping[str, AuditResult], examples: Mapping[str, Sequence[E
         "What words of one caption attend to in the best head of each of the layers where heads are most accurate. "
         "Beside each row stands how much of the attention goes to the regions at all."
     )
+    best = max(results, key=lambda name: _best_accuracy(results[name]))
     for name, shown in examples.items():
         counts = results[name].entities.get("text_to_region", {}).get(ALL) if name in results else None
         if counts is not None and counts.accuracy.shape == shown[0].attention.shape[:2]:
             words, heads = naming_words(shown[0]), best_heads(counts.accuracy, MOST_LAYERS, counts.active)
             alt = f"Regions that words of “{shown[0].caption}” attend to across layers, under {name}"
             picture = _drawn(words_across_layers_figure, alt, "", shown[0], words, heads, suffix=".png")
-            opened = " open" if name == list(examples)[-1] else ""
+            opened = " open" if name == best else ""
             yield f"<details{opened}><summary>{escape(name)}</summary>{picture}</details>"
+
+
+def _best_accuracy(result: AuditResult) -> float:
+    counts = result.entities.get("text_to_region", {}).get(ALL)
+    return 0.0 if counts is None else float(counts.accuracy.max())
 
 
 def _extra(section: ExtraSection) -> str:
