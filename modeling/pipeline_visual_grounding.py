@@ -271,7 +271,7 @@ class VisualGroundingPipeline(Pipeline):
         item.size = image_size(item.image, given.get("image_size"))
         if boxes is not None:
             item.boxes, count = normalise(boxes, item.size), len(boxes)
-            item.features = None if features is None else np.asarray(features, np.float32).reshape(count, -1)
+            item.features = None if features is None else _rows_of_boxes(features, count)
             item.scores = of_each(given.get("scores"), count, "scores")
             item.labels = of_each(given.get("labels"), count, "labels") or [None] * count
 
@@ -413,6 +413,13 @@ class VisualGroundingPipeline(Pipeline):
 
 def _collate(batch: Sequence[Mapping[str, list[GroundingItem]]]) -> dict[str, list[GroundingItem]]:
     return {"items": [item for one in batch for item in one["items"]]}
+
+
+def _rows_of_boxes(features: Any, count: int) -> np.ndarray:
+    values = np.asarray(features, np.float32)
+    if values.ndim != 2 or len(values) != count:
+        raise ValueError(f"features of shape {values.shape}, expected ({count}, D): a row for each box")
+    return values
 
 
 def _load_features(name: str) -> Any:

@@ -359,6 +359,8 @@ def test_a_pushed_pipeline_loads_from_the_hub_without_the_project(files, tmp_pat
         ({"colour": "red"}, "unknown: colour; an input has image, caption"),
         ({"phrases": ["zebra"]}, "phrase 'zebra' does not occur in the caption"),
         ({"phrases": [(0, 99)]}, "0 <= start < end <= 13"),
+        ({"features": features()[:2]}, r"features of shape \(2, 16\), expected \(4, D\)"),
+        ({"features": features().repeat(2, 0)[:, :8]}, r"features of shape \(8, 8\), expected \(4, D\)"),
         ({"features": features()[:, :7]}, "features of 7 values, but the model was trained on 16"),
         ({"features": None}, "the model needs features"),
         ({"boxes": None}, "features given without boxes"),
