@@ -26,11 +26,10 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from command_line import make_parser, run
-from tests.loopback_hub_state import LARGE, HubError, State
+from tests.loopback_hub_routes import ROUTES, WRITES
+from tests.loopback_hub_state import LARGE, HubError, State, sibling, tree_entry
 
 TOKEN = "hf_loopback"
-REPO = r"(?:(?P<kind>models|datasets|spaces)/)(?P<name>[^/]+/[^/]+)"
-DOWNLOAD = r"/(?:(?P<kind>datasets|spaces)/)?(?P<name>[^/]+/[^/]+)"
 LEFT_OUT = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE", "HF_HUB_CACHE", "HF_MODULES_CACHE")
 
 
@@ -284,7 +283,7 @@ class _Handler(BaseHTTPRequestHandler):
         about = {"id": self.name, "sha": commit["id"], "lastModified": commit["date"], "createdAt": first["date"]}
         about |= {"private": self.state.repo(self.kind, self.name)["private"], "gated": False, "disabled": False}
         about |= {"downloads": 0, "likes": 0, "tags": [], "author": self.name.split("/")[0]}
-        self._answer({**about, "siblings": [_sibling(path, file) for path, file in commit["files"].items()]})
+        self._answer({**about, "siblings": [sibling(path, file) for path, file in commit["files"].items()]})
 
     def commits(self, revision: str) -> None:
         self._answer(
@@ -304,14 +303,14 @@ class _Handler(BaseHTTPRequestHandler):
         if self.query.get("recursive", ["false"])[0].lower() not in ("true", "1"):
             inside = [p for p in inside if "/" not in p[len(below) :]]
             folders = {p for p in folders if "/" not in p[len(below) :]}
-        self._answer([_entry(commit, p) for p in sorted({*inside, *folders})])
+        self._answer([tree_entry(commit, p) for p in sorted({*inside, *folders})])
 
     def paths_info(self, revision: str) -> None:
         self.revision = commit = self.state.resolve(self.kind, self.name, revision)
         is_json = "json" in self.headers.get("Content-Type", "")
         asked = json.loads(self.body) if is_json else parse_qs(self.body.decode())
         folders = {"/".join(p.split("/")[:i]) for p in commit["files"] for i in range(1, p.count("/") + 1)}
-        self._answer([_entry(commit, p) for p in asked.get("paths", []) if p in commit["files"] or p in folders])
+        self._answer([tree_entry(commit, p) for p in asked.get("paths", []) if p in commit["files"] or p in folders])
 
     def resolve(self, revision: str, path: str) -> None:
         self.revision = commit = self.state.resolve(self.kind, self.name, revision)
@@ -379,46 +378,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _endpoint(self) -> str:
         return f"http://{self.headers['Host']}"
-
-
-def _entry(commit: dict[str, Any], path: str) -> dict[str, Any]:
-    """A file or folder of a tree, with all that `expand` asks for."""
-    last = {"id": commit["id"], "title": commit["title"], "date": commit["date"]}
-    file = commit["files"].get(path)
-    if file is None:
-        name = hashlib.sha1(path.encode()).hexdigest()
-        return {"type": "directory", "path": path, "oid": name, "size": 0, "lastCommit": last}
-    entry = {"type": "file", "path": path, "oid": file["oid"], "size": file["size"], "lastCommit": last}
-    return entry | ({"lfs": {"oid": file["lfs"], "size": file["size"], "pointerSize": 130}} if file["lfs"] else {})
-
-
-def _sibling(path: str, file: dict[str, Any]) -> dict[str, Any]:
-    large = {"lfs": {"sha256": file["lfs"], "size": file["size"], "pointerSize": 130}} if file["lfs"] else {}
-    return {"rfilename": path, "size": file["size"], "blobId": file["oid"], **large}
-
-
-API = rf"/api/{REPO}"
-ROUTES = [
-    (("GET",), "/api/whoami-v2", "whoami"),
-    (("POST",), "/api/repos/create", "create"),
-    (("DELETE",), "/api/repos/delete", "delete"),
-    (("POST",), "/api/validate-yaml", "validate_yaml"),
-    (("GET",), API, "info"),
-    (("GET",), rf"{API}/revision/(?P<revision>[^/]+)", "info"),
-    (("GET",), rf"{API}/refs", "refs"),
-    (("POST",), rf"{API}/branch/(?P<branch>[^/]+)", "create_branch"),
-    (("POST",), rf"{API}/tag/(?P<revision>[^/]+)", "create_tag"),
-    (("GET",), rf"{API}/commits/(?P<revision>[^/]+)", "commits"),
-    (("GET",), rf"{API}/tree/(?P<revision>[^/]+)(?:/(?P<path>.+))?", "tree"),
-    (("POST",), rf"{API}/paths-info/(?P<revision>[^/]+)", "paths_info"),
-    (("POST",), rf"{API}/preupload/(?P<revision>[^/]+)", "preupload"),
-    (("POST",), rf"{API}/commit/(?P<revision>[^/]+)", "commit"),
-    (("POST",), rf"{DOWNLOAD}\.git/info/lfs/objects/batch", "lfs_batch"),
-    (("PUT",), r"/lfs/(?P<oid>[0-9a-f]{64})", "lfs_put"),
-    (("POST",), r"/lfs/(?P<oid>[0-9a-f]{64})/verify", "lfs_verify"),
-    (("GET", "HEAD"), rf"{DOWNLOAD}/resolve/(?P<revision>[^/]+)/(?P<path>.+)", "resolve"),
-]
-WRITES = ("create_branch", "create_tag", "preupload", "commit", "lfs_batch", "delete")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -216,3 +216,23 @@ def _place(kind: str, name: str) -> str:
 
 def _blob_id(content: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+# As the Hub describes files
+
+
+def tree_entry(commit: dict[str, Any], path: str) -> dict[str, Any]:
+    """A file or folder of a tree, with all that `expand` asks for."""
+    last = {"id": commit["id"], "title": commit["title"], "date": commit["date"]}
+    file = commit["files"].get(path)
+    if file is None:
+        name = hashlib.sha1(path.encode()).hexdigest()
+        return {"type": "directory", "path": path, "oid": name, "size": 0, "lastCommit": last}
+    entry = {"type": "file", "path": path, "oid": file["oid"], "size": file["size"], "lastCommit": last}
+    return entry | ({"lfs": {"oid": file["lfs"], "size": file["size"], "pointerSize": 130}} if file["lfs"] else {})
+
+
+def sibling(path: str, file: dict[str, Any]) -> dict[str, Any]:
+    """A file as the answer about a repository lists it."""
+    large = {"lfs": {"sha256": file["lfs"], "size": file["size"], "pointerSize": 130}} if file["lfs"] else {}
+    return {"rfilename": path, "size": file["size"], "blobId": file["oid"], **large}
