@@ -10,6 +10,9 @@ import pytest
 from tests.loopback_hub import LoopbackHub
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+# Tiny models: a second thread would only wait, here and in the processes that tests start. torch reads it at import.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 
 @pytest.fixture(scope="session")

@@ -258,7 +258,7 @@ def test_commands_print_json_and_examples(tmp_path, capsys):
     for command in (main, scene_report.main):
         with pytest.raises(SystemExit) as left:
             command(["--help"])
-        assert left.value.code == 0 and "example: python -m dataset_scripts." in capsys.readouterr().out
+        assert left.value.code == 0 and "examples:\n  python -m dataset_scripts." in capsys.readouterr().out
         with pytest.raises(SystemExit) as left:
             command(["--no-such-option"])
         assert left.value.code == 2

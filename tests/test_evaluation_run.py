@@ -188,7 +188,7 @@ TABLE = ["--regions", "scenes/regions"]
         ("bert", "vgp", TABLE, "a checkpoint of the family 'bert', expected 'vl_bert'"),
         ("vqa", "vgp", TABLE, "needs VLBertForVGP: give --task vqa"),
         ("nowhere", "vgp", TABLE, "no checkpoint"),
-        ("vgp", "vpg", TABLE, "--task vpg: unknown; known: pretraining"),
+        ("vgp", "vpg", TABLE, f"--task vpg: unknown; known: {', '.join(sorted(TASKS))}"),
         ("vgp", "vgp", [], "no region table"),
         ("vgp", "vgp", ["--regions", "nowhere"], "nowhere"),
         ("vgp", "vgp", [*TABLE, "--split", "dev"], "unknown split: found 'dev'"),

@@ -48,10 +48,10 @@ AUTO_CLASSES = {
 }
 
 LOAD = """
-import sys, json, torch
+import sys, torch
 from transformers import AutoConfig, AutoModel
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
-directory, inputs, base_inputs, output, name, again = sys.argv[1:]
+folder = sys.argv[1]
 assert "modeling" not in sys.modules
 try:
     import modeling
@@ -59,16 +59,20 @@ except ImportError:
     pass
 else:
     raise SystemExit("the project is importable")
-config = AutoConfig.from_pretrained(directory, trust_remote_code=True)
-base = AutoModel.from_pretrained(directory, trust_remote_code=True).eval()
-assert type(base).__name__ == "VLBertModel", type(base)
-if name == "VLBertModel":
-    model = base
-else:
-    model = get_class_from_dynamic_module(config.auto_map[name], directory).from_pretrained(directory).eval()
-outputs = model(**torch.load(inputs, weights_only=True))
-torch.save([outputs[0], base(**torch.load(base_inputs, weights_only=True)).last_hidden_state], output)
-model.save_pretrained(again)
+found = {}
+for name, (auto, inputs, base_inputs) in torch.load(f"{folder}/inputs.pt", weights_only=True).items():
+    directory = f"{folder}/{name}"
+    config = AutoConfig.from_pretrained(directory, trust_remote_code=True)
+    base = AutoModel.from_pretrained(directory, trust_remote_code=True).eval()
+    assert type(base).__name__ == "VLBertModel", type(base)
+    if name == "VLBertModel":
+        model = base
+    else:
+        model = get_class_from_dynamic_module(config.auto_map[auto], directory).from_pretrained(directory).eval()
+    assert type(model).__name__ == name, type(model)
+    found[name] = [model(**inputs)[0], base(**base_inputs).last_hidden_state]
+    model.save_pretrained(f"{folder}/again {name}")
+torch.save(found, f"{folder}/outputs.pt")
 """
 
 
@@ -99,25 +103,33 @@ def run_elsewhere(script: str, tmp_path: Path, *arguments: str) -> subprocess.Co
     return subprocess.run(command, cwd=elsewhere, env=environment, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("cls", CLASSES)
-def test_a_directory_loads_in_a_fresh_process_and_saves_again(tmp_path, cls):
-    model, base_inputs = make_model(cls), make_inputs()
-    inputs, base = make_class_inputs(cls), getattr(model, "vl_bert", model)
-    model.save_pretrained(tmp_path / "model")
-    torch.save(inputs, tmp_path / "inputs.pt")
-    torch.save(base_inputs, tmp_path / "base_inputs.pt")
-    name = AUTO_CLASSES.get(cls, cls.__name__)
-    paths = [str(tmp_path / part) for part in ("model", "inputs.pt", "base_inputs.pt", "outputs.pt")]
-    done = run_elsewhere(LOAD, tmp_path, *paths, name, str(tmp_path / "again"))
+@pytest.fixture(scope="module")
+def reloaded(tmp_path_factory):
+    """The folder where one fresh process loaded every class from `<class>` and saved it to `again <class>`; by class
+    the model and its two inputs, and what the process got out of them."""
+    folder, made = tmp_path_factory.mktemp("reloaded"), {}
+    for cls in CLASSES:
+        made[cls.__name__] = make_model(cls), make_class_inputs(cls), make_inputs()
+        made[cls.__name__][0].save_pretrained(folder / cls.__name__)
+    names = {cls.__name__: AUTO_CLASSES.get(cls, cls.__name__) for cls in CLASSES}
+    torch.save({name: (names[name], *inputs) for name, (_, *inputs) in made.items()}, folder / "inputs.pt")
+    done = run_elsewhere(LOAD, folder, str(folder))
     assert done.returncode == 0, done.stderr
-    outputs, states = torch.load(tmp_path / "outputs.pt", weights_only=True)
+    return folder, made, torch.load(folder / "outputs.pt", weights_only=True)
+
+
+@pytest.mark.parametrize("name", [cls.__name__ for cls in CLASSES])
+def test_a_directory_loads_in_a_fresh_process_and_saves_again(reloaded, name):
+    folder, made, found = reloaded
+    model, inputs, base_inputs = made[name]
+    outputs, states = found[name]
     with torch.no_grad():
         torch.testing.assert_close(outputs, model(**inputs)[0])
+        base = getattr(model, "vl_bert", model)
         torch.testing.assert_close(states, base(**base_inputs).last_hidden_state)
-    for directory in ("model", "again"):
-        files = {path.name for path in (tmp_path / directory).iterdir()}
-        assert set(CODE) <= files
-        auto_map = json.loads((tmp_path / directory / "config.json").read_text())["auto_map"]
+    for directory in (folder / name, folder / f"again {name}"):
+        assert set(CODE) <= {path.name for path in directory.iterdir()}
+        auto_map = json.loads((directory / "config.json").read_text())["auto_map"]
         assert auto_map["AutoModel"] == "modeling_vl_bert.VLBertModel"
         assert auto_map["VLBertForVGP"] == "modeling_vl_bert.VLBertForVGP"
 
