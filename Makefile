@@ -33,8 +33,8 @@ table1: $(INSTALLED)  ## the paper's Table 1 on scenes: what each fine-tuning do
 table1-quick: $(INSTALLED)  ## the same, small: three rows, one seed (meant for 10 minutes)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/table1_quick.yaml
 
-test: $(INSTALLED)  ## run the tests
-	$(BIN)/python -m pytest
+test: $(INSTALLED)  ## run the tests, in two processes
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 .PHONY: browser
 browser:  ## install Chromium for the tests of pages, where it is missing (Debian, Ubuntu)
