@@ -39,7 +39,8 @@ test: $(INSTALLED)  ## run the tests, in two processes
 .PHONY: browser
 browser:  ## install Chromium for the tests of pages, where it is missing (Debian, Ubuntu)
 	@command -v chromium || command -v chromium-browser || command -v google-chrome || \
-	  { SUDO=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+	  { command -v apt-get >/dev/null || { echo "no Chromium and no apt-get: install Chromium by hand"; exit 0; }; \
+	    SUDO=$$([ "$$(id -u)" = 0 ] || echo sudo); \
 	    $$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq --no-install-recommends chromium >/dev/null; }
 
 quality: $(INSTALLED)  ## format check, lint, types, Hugging Face model conventions

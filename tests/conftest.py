@@ -2,6 +2,7 @@
 """What every fixture-hungry test shares: an offline Hub and, where present, the folder of real excerpts."""
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 # Tiny models: a second thread would only wait, here and in the processes that tests start. torch reads it at import.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+# Checkpoints' code, apart from the user's and from that of tests in another process.
+_MODULES = tempfile.TemporaryDirectory(prefix="checkpoint_code_")
+os.environ["HF_MODULES_CACHE"] = _MODULES.name
 
 
 @pytest.fixture(scope="session")
