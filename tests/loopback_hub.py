@@ -4,7 +4,7 @@
 Its state lies on disk (`loopback_hub_state`). `inject` makes it fail as networks and servers do.
 
 examples:
-  python -m tests.loopback_hub /tmp/hub --port 8080   # prints its address: set HF_ENDPOINT to it
+  python -m tests.loopback_hub hub_state --port 8080   # prints its address: set HF_ENDPOINT to it
 """
 
 import argparse

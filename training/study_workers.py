@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Cells of a study side by side: small models leave most of a machine idle when they are trained one after another."""
+"""Cells of a study side by side, each with its share of the threads: small models gain little from several threads."""
 
 import contextlib
 import os
