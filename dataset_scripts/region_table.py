@@ -14,7 +14,7 @@ on the order of the rows nor on the Arrow version; `RegionTable.verify` computes
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +96,13 @@ class RegionTable:
     def provenance(self) -> dict[str, Any]:
         """Where the rows come from, as given to the writer."""
         return self.info["provenance"]
+
+    @property
+    def class_names(self) -> list[str]:
+        """What the detector calls each of its classes; empty where the provenance does not say it."""
+        detector = self.provenance.get("detector")
+        named = detector.get("label_names") if isinstance(detector, Mapping) else self.provenance.get("classes")
+        return list(named or ())
 
     def __len__(self) -> int:
         return len(self._rows)

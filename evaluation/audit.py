@@ -26,7 +26,7 @@ examples:
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,8 @@ from evaluation.audit_statistics import CORRECTIONS
 from evaluation.dependencies import relation_examples
 from evaluation.dependency_parses import Parse, read_conllu, spacy_parses
 from evaluation.example_attention import capture_examples
-from evaluation.observers import get_observer
+from evaluation.intervals import interval_text, to_json
+from evaluation.observers import get_observer, reads_pixels
 from processing import PROCESSORS, VisualBERTProcessor
 from processing.open_images import open_image
 from training.checkpoint import MANIFEST, is_complete
@@ -214,7 +215,7 @@ def check_asked(asked: argparse.Namespace) -> None:
 
 def measure(loaded: Loaded, split: str, rows: Any, regions: Any, asked: argparse.Namespace) -> AuditResult:
     """The audit of a model on a split."""
-    pixels = getattr(loaded.model.config, "vision_config", None) is not None
+    pixels = reads_pixels(loaded.model)
     if pixels and asked.images is None:
         raise ValueError(f"--model {loaded.name}: the model reads pixels; name the folder of the images with --images")
     relations = relation_examples(entity_examples(rows), parses_of(asked, rows)) if asked.relations else []
@@ -247,12 +248,9 @@ def first_of_images(examples: Iterable[AuditExample], count: int) -> list[AuditE
 def explore(models: Sequence[Loaded], rows: Any, regions: Any, asked: argparse.Namespace) -> str:
     """The page on which a reader looks at the attention of all heads in a few captions."""
     examples = first_of_images(entity_examples(rows), asked.explore)
-    detector = regions.provenance.get("detector")
-    named = detector.get("label_names") if isinstance(detector, Mapping) else regions.provenance.get("classes")
-    labels = named or []
     shown = {
         loaded.name: capture_examples(
-            get_observer(loaded.model), loaded.processor, examples, regions, picture_opener(asked), labels
+            get_observer(loaded.model), loaded.processor, examples, regions, picture_opener(asked), regions.class_names
         )
         for loaded in models
     }
@@ -329,18 +327,17 @@ def _json(result: AuditResult, changes: Changes | None) -> str:
         "heads": result.heads,
         "best": heads,
     }
-    return json.dumps(found | ({} if changes is None else {"changes": changes.to_dict()}))
+    return to_json(found | ({} if changes is None else {"changes": changes.to_dict()}))
 
 
 def _said(result: AuditResult, changes: Changes | None, folder: Path) -> str:
     lines = [f"heads chosen on {result.choice.split.replace('_', ' ')}, reported on {result.about['split']}:"]
     for best in result.best_heads():
-        low, high = best.interval
         kind = "relation" if best.kind == RELATIONS else best.kind.replace("_", " ")
         lines.append(
-            f"{kind}, {best.group}: head {result.name(best.layer, best.head)} {best.accuracy:.1%} ({low:.1%} to "
-            f"{high:.1%}), {'active' if best.active else 'not active'}; rule {best.baseline:.1%}, chance "
-            f"{best.chance:.1%}; {best.items} items in {best.images} images"
+            f"{kind}, {best.group}: head {result.name(best.layer, best.head)} {best.accuracy:.1%} "
+            f"({interval_text(best.interval)}), {'active' if best.active else 'not active'}; "
+            f"rule {best.baseline:.1%}, chance {best.chance:.1%}; {best.items} items in {best.images} images"
         )
     for direction in {} if changes is None else changes.comparisons:
         changed = changes.significant(direction)  # type: ignore[union-attr]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from .audit_choice import SAME_SPLIT, BestHead
 from .head_counts import ACTIVE_SHARE
+from .intervals import interval_text
 
 if TYPE_CHECKING:
     from .audit_result import AuditResult
@@ -63,12 +64,11 @@ def _table(result: "AuditResult") -> str:
 
 def _row(result: "AuditResult", best: BestHead) -> tuple[str, ...]:
     what = NAMES.get(best.kind, best.kind) + (f", {best.group}" if best.group != "all" else "")
-    low, high = best.interval
     reachable = "" if best.upper_bound is None else f"{best.upper_bound:.1%}"
     return (
         what,
         result.name(best.layer, best.head) + ("" if best.active else " (not active)"),
-        f"{best.accuracy:.1%} ({low:.1%} to {high:.1%})",
+        f"{best.accuracy:.1%} ({interval_text(best.interval)})",
         f"{best.share:.0%}",
         f"{best.baseline:.1%}",
         f"{best.chance:.1%}",
@@ -81,7 +81,7 @@ def _layers(result: "AuditResult") -> str:
     best = [layer for layer in result.best_layers() if layer.group == "all"]
     said = [
         f"{NAMES[layer.kind]}, layer {result.layers[layer.layer]}: {layer.accuracy:.1%} "
-        f"({layer.interval[0]:.1%} to {layer.interval[1]:.1%})"
+        f"({interval_text(layer.interval)})"
         for layer in best
     ]
     return f"Mean over the heads of the best layer: {'; '.join(said)}."

@@ -13,13 +13,13 @@ import numpy as np
 
 from .audit_statistics import DRAWS, LEVEL, baseline_interval, bootstrap_intervals, ratio_intervals
 from .head_counts import HeadCounts
+from .intervals import Interval
 
 # Li et al. (2020): heads are chosen on the items they are reported on.
 SAME_SPLIT = "same_split"
 
 # Direction -> group -> what was counted.
 Counted = Mapping[str, Mapping[str, HeadCounts]]
-Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ def changes_figure(
         before, after: counts of the same data under two models of the same L and H.
         path: a .png, .pdf or .svg file; its folder is created.
         p: (L, H), p-values of a paired test, corrected for the number of heads; significant heads are marked.
-        alpha: a head is significant below it.
+        alpha: a head is significant where its p is at most this.
         layers: the L names of the layers; by default 0 to L - 1.
         names: what the two models are called.
         most: how many heads stand in the second panel.
@@ -144,7 +144,7 @@ def changes_figure(
     _draw_differences(left, 100 * (after.accuracy - before.accuracy), significant, labels)
     _draw_dumbbells(right, before, after, significant, labels, names, shown)
     right.set_xlabel(f"accuracy (%); grey line: {baseline}", fontsize=8.5)
-    test = "" if p is None else f"\n{significant.sum()} of {significant.size} heads significant (p < {alpha:g})"
+    test = "" if p is None else f"\n{significant.sum()} of {significant.size} heads significant (p ≤ {alpha:g})"
     figure.suptitle(f"Accuracy of each head, {names[1]} against {names[0]}{test}", fontsize=11)
     return save(figure, path)
 
@@ -182,7 +182,7 @@ def _significant(before: HeadCounts, after: HeadCounts, p: ArrayLike | None, alp
     values = np.asarray(p, dtype=float)
     if values.shape != shape:
         raise ValueError(f"p-values of the shape {values.shape}; expected {shape}")
-    return values < alpha
+    return values <= alpha
 
 
 # Points

@@ -16,7 +16,6 @@ examples:
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -42,8 +41,9 @@ from evaluation.dependencies import relation_examples
 from evaluation.dependency_parses import read_conllu
 from evaluation.example_attention import ExampleAttention, best_heads, capture_examples, naming_words
 from evaluation.example_attention import words_across_layers_figure as draw_words
-from evaluation.observers import get_observer
-from evaluation.perturbation_curves import PerturbationCurves
+from evaluation.intervals import interval_text, to_json
+from evaluation.observers import get_observer, reads_pixels
+from evaluation.perturbation_curves import PerturbationCurves, area_text
 from evaluation.perturbation_figure import NAMES, perturbation_figure
 from processing.open_images import open_image
 from tasks import TASKS
@@ -147,7 +147,7 @@ def audit_method(run: Run, name: str, rows: Any, words: Any, regions: Any, explo
     source = str(run.folder / name)
     processor = make_processor(Model(source=source))
     model: Any = AutoModel.from_pretrained(source).eval().to(PartialState().device)
-    pixels = getattr(model.config, "vision_config", None) is not None
+    pixels = reads_pixels(model)
     if not pixels:
         check_width(model, processor, str(run.data.regions), regions.feature_size)
     pictures = _pictures(run.data)
@@ -163,22 +163,12 @@ def audit_method(run: Run, name: str, rows: Any, words: Any, regions: Any, explo
         )
         for split in SPLITS
     }
-    shown = []
-    if not pixels:
-        shown = capture_examples(get_observer(model), processor, explored, regions, pictures, _labels(regions))
+    shown = capture_examples(get_observer(model), processor, explored, regions, pictures, regions.class_names)
     return Audited(found[REPORTED].choose_on(found[CHOSEN_ON]), shown)
 
 
 def _pictures(data: Data) -> Any:
     return lambda image_id: open_image(Path(data.images or Path(data.data_dir, IMAGES), f"{image_id}.jpg"))
-
-
-def _labels(regions: Any) -> Sequence[str]:
-    """What the classes of the regions are called, where the table says it."""
-    provenance = getattr(regions, "provenance", {})
-    detector = provenance.get("detector")
-    named = detector.get("label_names") if isinstance(detector, Mapping) else provenance.get("classes")
-    return named or []
 
 
 def to_explore(rows: Any, data: Data, count: int) -> list[Any]:
@@ -311,13 +301,9 @@ def _maps(found: Mapping[str, Audited], folder: Path) -> list[ExtraSection]:
 def _map_rows(name: str, curves: PerturbationCurves) -> list[tuple[str, ...]]:
     ends = (f"{curves.accuracy[0, 0]:.3f}", f"{curves.accuracy[0, -1]:.3f}")
     return [
-        (name, NAMES.get(row["map"], row["map"]), *ends, *(_span(row, key) for key in ("most", "least", "gap")))
+        (name, NAMES.get(row["map"], row["map"]), *ends, *(area_text(row, area) for area in ("most", "least", "gap")))
         for row in curves.summary()
     ]
-
-
-def _span(row: Mapping[str, Any], key: str) -> str:
-    return f"{row[key]:.3f} ({row[f'{key}_low']:.3f} to {row[f'{key}_high']:.3f})"
 
 
 # What is said
@@ -329,9 +315,8 @@ def _table(found: Mapping[str, Audited]) -> str:
         lines.append(f"{said:16}{'best head':>10}{'accuracy':>24}{'attention':>11}{'changed heads':>20}")
         for name, audited in found.items():
             best = next(b for b in audited.result.best_heads() if b.kind == direction and b.group == "all")
-            low, high = best.interval
             head = audited.result.name(best.layer, best.head) + ("" if best.active else "*")
-            accuracy = f"{best.accuracy:.1%} ({low:.1%} to {high:.1%})"
+            accuracy = f"{best.accuracy:.1%} ({interval_text(best.interval)})"
             lines.append(f"  {name:14}{head:>10}{accuracy:>24}{best.share:>11.0%}{_changed(audited, direction):>20}")
         lines.append(f"  {'rule, chance':14}{'':10}{f'{best.baseline:.1%}, {best.chance:.1%}':>24}")
     if any(
@@ -358,7 +343,7 @@ def _json(found: Mapping[str, Audited], page: Path) -> str:
         }
         for name, audited in found.items()
     }
-    return json.dumps({"page": str(page), "heads_chosen_on": CHOSEN_ON, "split": REPORTED, "methods": methods})
+    return to_json({"page": str(page), "heads_chosen_on": CHOSEN_ON, "split": REPORTED, "methods": methods})
 
 
 def work(asked: argparse.Namespace) -> str:

@@ -23,6 +23,7 @@ from .audit_statistics import bootstrap_intervals, holm, permutation_test
 from .example_attention import ExampleAttention, best_heads, naming_words, words_across_layers_figure
 from .head_counts import ACTIVE_SHARE, HeadCounts
 from .html_page import html_page
+from .intervals import interval_text
 
 ALL = "all"
 MOST_LAYERS = 4  # rows of the picture of words across layers
@@ -152,12 +153,11 @@ def _head_rows(
 
 
 def _head_row(best: BestHead, model: str, result: AuditResult) -> tuple[str, ...]:
-    low, high = best.interval
     what = NAMES[best.kind] if best.group == ALL else f"{NAMES[best.kind]}: {best.group}"
     head = result.name(best.layer, best.head) + ("" if best.active else " (not active)")
     shares = (f"{best.share:.0%}", f"{best.baseline:.1%}", f"{best.chance:.1%}")
     reachable = "–" if best.upper_bound is None else f"{best.upper_bound:.1%}"
-    return what, model, head, f"{best.accuracy:.1%}", f"{low:.1%} – {high:.1%}", *shares, reachable, str(best.items)
+    return what, model, head, f"{best.accuracy:.1%}", interval_text(best.interval), *shares, reachable, str(best.items)
 
 
 # Figures
@@ -208,7 +208,7 @@ def _changes(results: Mapping[str, AuditResult], correction: tuple[str, Correcti
     (first, before), *others = results.items()
     yield _note(
         f"Each model against {first}, head by head: a paired permutation test that exchanges the answers to whole "
-        f"images, two-sided, corrected for the number of heads ({correction[0]}); significant below {ALPHA:g}."
+        f"images, two-sided, corrected for the number of heads ({correction[0]}); significant where p ≤ {ALPHA:g}."
     )
     for name, after in others:
         if (before.layers, before.heads) != (after.layers, after.heads):
@@ -231,7 +231,7 @@ def _change(
 ) -> str:
     comparison = permutation_test(before, after)
     p = correct(comparison.p)
-    sure, rise = p < ALPHA, comparison.difference
+    sure, rise = p <= ALPHA, comparison.difference
     up, down = int((sure & (rise > 0)).sum()), int((sure & (rise < 0)).sum())
     layer, head = divmod(int(np.abs(rise).argmax()), rise.shape[1])
     caption = (

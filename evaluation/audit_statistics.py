@@ -71,7 +71,8 @@ def ratio_intervals(
     """
     Bootstrap intervals of sum(sums) / sum(items) over images, for each column.
 
-    The samples depend on the seed and the number of images alone, so intervals of one seed are paired.
+    The samples depend on the seed and the number of images alone, so intervals of one seed are paired. One image alone
+    has no interval: every sample would be that image.
 
     Args:
         sums: (I, K), what each image adds to each of K numerators.
@@ -81,7 +82,7 @@ def ratio_intervals(
         seed: of the draws.
 
     Returns:
-        (2, K) float64: lower and upper end.
+        (2, K) float64: lower and upper end; NaN where there is one image alone.
 
     Raises:
         ValueError: no images, or a level or number of draws out of range.
@@ -91,6 +92,8 @@ def ratio_intervals(
         raise ValueError(
             f"{len(items)} images, level {level}, {draws} draws; expected 1 image, a level in (0, 1), 1 draw"
         )
+    if len(items) == 1:
+        return np.full((2, sums.shape[1]), np.nan)
     rng = np.random.default_rng(seed)
     ratios = np.concatenate(
         [(times @ sums) / (times @ items)[:, None] for times in _resamples(len(items), draws, rng)]

@@ -21,6 +21,7 @@ from .audit_examples import AuditExample, AuditPhrase
 from .audit_statistics import DRAWS, LEVEL, ratio_intervals
 from .dependency_parses import ESCAPES, ROOT, Parse, align_words
 from .head_counts import ACTIVE_SHARE, HeadCounts
+from .intervals import interval_text
 
 logger = logging.getLogger(__name__)
 
@@ -228,7 +229,7 @@ def relation_markdown(rows: Sequence[RelationRow]) -> str:
     for row in rows:
         best = ("no active head", "", "")
         if row.layer is not None:
-            interval = f"{100 * row.low:.1f} to {100 * row.high:.1f}"
+            interval = interval_text((100 * row.low, 100 * row.high), ".1f")
             best = (f"{100 * row.accuracy:.1f}", interval, f"{row.layer}-{row.head}")
         lines.append(f"| {row.relation} | {row.items} | {100 * row.baseline:.1f} | {' | '.join(best)} |")
     return "\n".join(lines)

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from .attention_pictures import WordAttention, method_comparison_figure
 from .boxes import box_iou
+from .observers import reads_pixels
 
 WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 IOU = 0.5
@@ -205,7 +206,8 @@ def capture_examples(
         observer: of the model, see `observers.get_observer`.
         processor: of the model.
         examples: `AuditExample`s; their phrases tell which regions are gold.
-        regions: image id -> region record with `features`, `boxes`, and where known `scores` and `classes`.
+        regions: image id -> region record with `boxes`, `features` (unless the model reads pixels), and where known
+            `scores` and `classes`.
         open_picture: image id -> the image.
         label_names: what class numbers mean.
     """
@@ -220,9 +222,13 @@ def _capture(
 ) -> ExampleAttention:
     words = find_words(example.caption)
     spans = [{"text": 0, "start": start, "end": end} for start, end in words]
-    features = np.asarray(record.features, dtype=np.float32)
+    picture = open_picture(example.image_id)
+    if reads_pixels(observer.model):
+        seen = {"images": [picture]}
+    else:
+        seen = {"region_features": [np.asarray(record.features, dtype=np.float32)]}
     # As in an audit and in training, an image with more regions than the processor takes keeps the first.
-    batch = processor([example.caption], region_features=[features], region_boxes=[record.boxes], phrases=[spans])
+    batch = processor([example.caption], region_boxes=[record.boxes], phrases=[spans], **seen)
     batch = batch.to(observer.model.device)
     mask = batch["phrase_mask"][0].bool().cpu()
     kept = [word for word in range(len(words)) if mask[word].any()]
@@ -230,7 +236,7 @@ def _capture(
     boxes = batch["region_boxes"][0].cpu()[candidates].numpy()
     attention, back = _observe(observer, batch, mask[kept], candidates)
     return ExampleAttention(
-        image=open_picture(example.image_id),
+        image=picture,
         caption=example.caption,
         words=tuple(words[word] for word in kept),
         boxes=boxes,

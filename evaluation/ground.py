@@ -83,13 +83,13 @@ def read_regions(options: argparse.Namespace) -> dict[str, Any]:
 def _from_table(path: str, image_id: str) -> DetectedRegions:
     regions = RegionTable.open(path)
     row = regions[image_id]
-    detector = regions.provenance.get("detector")
-    names: list[str] = (detector.get("label_names") or []) if isinstance(detector, Mapping) else []
     count = len(row)
     classes = np.zeros(count, np.int32) if row.classes is None else row.classes
     scores = np.ones(count, np.float32) if row.scores is None else row.scores
     features = row.features.astype(np.float32)
-    return DetectedRegions(image_id, row.width, row.height, row.boxes, scores, classes, features, None, names)
+    return DetectedRegions(
+        image_id, row.width, row.height, row.boxes, scores, classes, features, None, regions.class_names
+    )
 
 
 def ground(options: argparse.Namespace) -> str:

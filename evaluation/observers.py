@@ -111,6 +111,11 @@ class InterfaceObserver(Observer):
         return {name: value for name, value in batch.items() if name not in (*_NOT_INPUTS, *_POSITIONS)}
 
 
+def reads_pixels(model: Any) -> bool:
+    """Whether the model finds the features of regions itself, in images."""
+    return getattr(model.config, "vision_config", None) is not None
+
+
 _ORDERS = (_POSITIONS, _POSITIONS[::-1])
 
 

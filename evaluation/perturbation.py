@@ -15,7 +15,6 @@ examples:
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,7 +24,8 @@ from transformers.utils import logging
 
 from command_line import make_parser, run
 from evaluation.command_settings import below, settings
-from evaluation.perturbation_curves import STEPS
+from evaluation.intervals import to_json
+from evaluation.perturbation_curves import STEPS, area_text
 from evaluation.perturbation_figure import perturbation_figure
 from evaluation.relevancy import MAPS
 from tasks import TASKS
@@ -91,7 +91,7 @@ def evaluate(asked: argparse.Namespace) -> str:
     perturbation_figure(curves, folder / "perturbation.png", f"{asked.task}, {asked.split}")
     rows = curves.summary()
     if asked.json:
-        return json.dumps({"accuracy": float(curves.accuracy[0, 0]), "areas": rows})
+        return to_json({"accuracy": float(curves.accuracy[0, 0]), "areas": rows})
     return f"accuracy with all regions {curves.accuracy[0, 0]:.4f}\n{_table(rows)}\nwritten: {folder}"
 
 
@@ -101,7 +101,7 @@ COLUMNS = ("most", "least", "gap")
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = [f"{'area of':12}{'most first':>24}{'least first':>24}{'gap':>24}"]
     for row in rows:
-        cells = [f"{row[key]:.3f} ({row[f'{key}_low']:.3f} to {row[f'{key}_high']:.3f})" for key in COLUMNS]
+        cells = [area_text(row, name) for name in COLUMNS]
         lines.append(f"{row['map']:12}" + "".join(f"{cell:>24}" for cell in cells))
     return "\n".join(lines)
 

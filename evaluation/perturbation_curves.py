@@ -9,7 +9,6 @@ VL-BERT is no candidate: it stays.
 Shape letters: B batch, R regions, F fractions, C curves, I images.
 """
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor
 
 from .audit_statistics import DRAWS, LEVEL, ratio_intervals
+from .intervals import interval_text, to_json
 from .relevancy import MAPS, Reader, region_maps
 
 MOST, LEAST, RANDOM = "most", "least", "random"
@@ -113,9 +113,14 @@ class PerturbationCurves:
             "areas": self.summary(),
             "curves": curves,
         }
-        (folder / "perturbation.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        (folder / "perturbation.json").write_text(to_json(content, indent=1) + "\n", encoding="utf-8")
         self.to_pandas().to_csv(folder / "perturbation.csv", index=False)
         return folder
+
+
+def area_text(row: Mapping[str, Any], name: str) -> str:
+    """An area or the gap of a row of the summary, with its interval."""
+    return f"{row[name]:.3f} ({interval_text((row[f'{name}_low'], row[f'{name}_high']), '.3f')})"
 
 
 def perturb(

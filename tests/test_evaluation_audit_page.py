@@ -87,7 +87,7 @@ def test_the_tables_hold_every_models_best_head(written):
         layer, head = np.unravel_index(total.accuracy.argmax(), (LAYERS, HEADS))
         (row,) = [row for row in rows if row[:2] == ["words → regions", name]]
         assert row[2:4] == [f"{layer}-{head}", f"{total.accuracy.max():.1%}"]
-        low, high = (float(part.rstrip("%")) / 100 for part in row[4].split(" – "))
+        low, high = (float(part.rstrip("%")) / 100 for part in row[4].split(" to "))
         assert low < total.accuracy.max() < high
         assert row[5:] == ["30%", f"{total.baseline_accuracy:.1%}", "10.0%", "100.0%", str(total.total)]
 

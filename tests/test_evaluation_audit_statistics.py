@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Intervals and tests of the audit: against loops, exact enumeration and examples worked by hand."""
 
+import json
 import tracemalloc
 from itertools import product
 
@@ -18,6 +19,7 @@ from evaluation.audit_statistics import (
     ratio_intervals,
 )
 from evaluation.head_counts import HeadCounts
+from evaluation.intervals import interval_text, to_json
 
 
 def counts_of(items, correct, baseline=None):
@@ -84,9 +86,12 @@ def test_more_images_do():
     assert widths[1] == pytest.approx(widths[0] / 4, rel=0.3)
 
 
-def test_one_image_has_an_interval_of_no_width():
-    low, high = bootstrap_intervals(counts_of([4], [[[1, 3]]]))
-    np.testing.assert_array_equal([low, high], [[[0.25, 0.75]]] * 2)
+def test_one_image_has_no_interval():
+    """Every sample would be that image: an interval without width would claim that nothing could be otherwise."""
+    interval = bootstrap_intervals(counts_of([4], [[[1, 3]]]))[:, 0, 0]
+    assert np.isnan(interval).all()
+    assert interval_text(interval) == "no interval: one image"
+    assert json.loads(to_json({"interval": (*interval.tolist(), 0.5)})) == {"interval": [None, None, 0.5]}
 
 
 def test_intervals_of_one_seed_are_drawn_together():

@@ -159,6 +159,30 @@ def test_an_interrupted_run_trains_what_is_missing(first, scenes, tmp_path, monk
         assert all(torch.equal(found[key], expected[key]) for key in expected)
 
 
+def test_methods_side_by_side_are_those_one_after_another(first, scenes, tmp_path, monkeypatch):
+    """The start and one method are there; the others are trained in processes of their own."""
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    for name in ("start", "none"):
+        shutil.copytree(first / name, tmp_path / "run" / name)
+    recipe = recipe_of(scenes, tmp_path / "run", resume=True, workers=2)
+    assert run_train(monkeypatch, tmp_path, recipe) == 0
+    assert figures(tmp_path / "run") == figures(first)
+    blind, expected = (results(run)["baselines"]["text_only"]["figures"] for run in (tmp_path / "run", first))
+    assert blind == expected
+    logs = {path.parent.name for path in (tmp_path / "run").glob("*/log.txt")}
+    assert logs == {"indirect", "direct", "semi_direct", "text_only"}
+    assert all(torch.equal(*pair) for pair in zip(*weights_of(tmp_path / "run", first), strict=True))
+
+
+def weights_of(*runs):
+    return [[tensor for _, tensor in sorted(load_file(run / "direct" / "model.safetensors").items())] for run in runs]
+
+
+def test_workers_that_cannot_be(scenes, tmp_path, monkeypatch, capsys):
+    assert run_train(monkeypatch, tmp_path, tiny_recipe(scenes, tmp_path / "run"), "workers=0") == 2
+    assert "workers must be 1 or more, found 0" in capsys.readouterr().err
+
+
 def test_a_method_continues_from_its_last_complete_checkpoint(scenes, tmp_path, monkeypatch, trained):
     training = tiny_recipe(scenes, tmp_path)["training"] | {"save_strategy": "steps", "save_steps": 1}
     recipe = tiny_recipe(scenes, tmp_path / "run", training=training, resume=True)

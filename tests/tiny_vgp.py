@@ -26,6 +26,8 @@ class TinyRegions:
 class TinyTable(dict):
     """Image id -> regions, with the attributes of a region table that training reads."""
 
+    class_names: tuple[str, ...] = ()
+
     @property
     def ids(self):
         return list(self)

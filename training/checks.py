@@ -1,6 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """What a recipe gets wrong, found before anything is trained."""
 
+from accelerate import PartialState
+
 from attention_supervision import get_method
 from attention_supervision.labels import LABELS
 from dataset_scripts.builders import BUILDERS
@@ -29,6 +31,7 @@ def check(recipe: Recipe, prefix: str = "") -> None:
     check_model(recipe.model, TASKS[recipe.task].head)
     if not recipe.output_dir:
         raise RecipeError("output_dir is empty: say where the run's files go")
+    _check_workers(recipe)
     for name in recipe.methods:
         _check_method(name, recipe)
     _check_labels(recipe)
@@ -36,6 +39,14 @@ def check(recipe: Recipe, prefix: str = "") -> None:
     check_preserve(recipe)
     if recipe.pictures and not _has_phrases(recipe):
         raise RecipeError(f"pictures show what phrases attend to, the task {recipe.task!r} has none: give pictures=0")
+
+
+def _check_workers(recipe: Recipe) -> None:
+    if recipe.workers < 1:
+        raise RecipeError(f"workers must be 1 or more, found {recipe.workers}")
+    several = len(recipe.methods) + recipe.text_only_baseline > 1
+    if recipe.workers > 1 and several and PartialState().num_processes > 1:
+        raise RecipeError(f"workers={recipe.workers} is for one process: leave the launcher out, or give workers=1")
 
 
 def _check_known(key: str, name: str | None, known: dict) -> None:

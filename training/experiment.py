@@ -32,6 +32,7 @@ from .setup import (
     prepare_data,
     training_arguments,
 )
+from .side_by_side import LOG, run_side_by_side
 from .start_model import make_preservation
 from .trainer import GroundingTrainer
 
@@ -65,11 +66,40 @@ def run(recipe: Recipe) -> Outcome:
     if recipe.start is not None:
         recipe = replace(recipe, model=_trained_start(recipe.start, processor, repos.get(START)))
     recipe, chosen = _choose_heads(recipe, data, processor)
-    results = {name: _result(recipe, name, data, processor, repos.get(name)) for name in _names(recipe)}
+    results = _results(recipe, data, processor, repos)
     gathered = {**_gather(results), **chosen, "recipe": read_json(output / "recipe.json")}
     if PartialState().is_main_process:
         write_json(output / "results.json", gathered)
     return Outcome(gathered, data)
+
+
+@dataclass(frozen=True)
+class _Training:
+    """A method to be trained beside others."""
+
+    directory: Path
+    parent: None = None
+
+
+def _results(recipe: Recipe, data: Prepared, processor: Any, repos: Mapping[str, HubRepo]) -> dict[str, Any]:
+    """The result of every method, trained one after the other or side by side."""
+    names = _names(recipe)
+    workers = min(recipe.workers, len(names))
+    if workers == 1:
+        return {name: _result(recipe, name, data, processor, repos.get(name)) for name in names}
+    say(f"methods: {', '.join(names)}; {workers} at a time, each with a {LOG} in its folder")
+    folders = {name: Path(recipe.output_dir) / name for name in names}
+    missing = [_Training(folder) for name, folder in folders.items() if name in repos or _finished(folder) is None]
+    work = partial(_train_apart, recipe=recipe, processor=processor, repos=repos)
+    for training in run_side_by_side(missing, workers, work):
+        say(f"method: {training.directory.name}: finished")
+    return {name: _finished(folder) for name, folder in folders.items()}
+
+
+def _train_apart(training: _Training, recipe: Recipe, processor: Any, repos: Mapping[str, HubRepo]) -> None:
+    """Trains a method in a process of its own, which reads the data again."""
+    name = training.directory.name
+    _result(recipe, name, prepare_data(recipe), processor, repos.get(name))
 
 
 def _names(recipe: Recipe) -> list[str]:
@@ -133,8 +163,8 @@ def _make_push(recipe: Recipe, name: str, data: Prepared, repo: HubRepo | None, 
 
 def _trained(recipe: Recipe, name: str, data: Prepared, processor: Any, hub: HubPush | None) -> dict[str, Any]:
     directory, blind = Path(recipe.output_dir) / name, name == TEXT_ONLY
-    finished = read_json(directory / "results.json")
-    if finished is not None and is_complete(directory):
+    finished = _finished(directory)
+    if finished is not None:
         say(f"  finished before: {directory}")
         return finished
     if blind:  # what a model can do without seeing, whatever the others are held to
@@ -148,6 +178,11 @@ def _trained(recipe: Recipe, name: str, data: Prepared, processor: Any, hub: Hub
         write_card(_described(recipe, name, trainer, processor, figures, spent), data, directory)
     _seal(trainer, directory)
     return result
+
+
+def _finished(directory: Path) -> dict[str, Any] | None:
+    """The result of a training that has ended, its model complete."""
+    return read_json(directory / "results.json") if is_complete(directory) else None
 
 
 def _described(

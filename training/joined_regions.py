@@ -38,6 +38,11 @@ class JoinedRegions:
         """D, the number of feature values of a region."""
         return self.tables[0].feature_size
 
+    @property
+    def class_names(self) -> list[str]:
+        """What the first table's detector calls its classes; all have the same detector where classes matter."""
+        return self.tables[0].class_names
+
     def __contains__(self, image_id: object) -> bool:
         return any(image_id in table for table in self.tables)
 

@@ -12,7 +12,7 @@ from accelerate import PartialState
 from .recipe import Recipe, RecipeError, without_hub
 
 # What may differ when a run is continued; so may where it is pushed to.
-ASIDE = ("resume", "overwrite", "output_dir", "pictures", "card")
+ASIDE = ("resume", "overwrite", "output_dir", "pictures", "card", "workers")
 
 
 def open_output(recipe: Recipe) -> Path:

@@ -127,6 +127,7 @@ class Card:
 class Recipe:
     """One experiment. `methods` names the attention supervision methods to train, each from the same start.
 
+    `workers` of them are trained side by side, each with its share of the threads and its own `log.txt`.
     `options` go to the task (how much is masked, ...). `start` is what is trained before the methods: a recipe with
     the model, the seed and the place of the data of the one around it, see `load_recipe`.
     """
@@ -140,6 +141,7 @@ class Recipe:
     pictures: int = 0
     resume: bool = False
     overwrite: bool = False
+    workers: int = 1
     data: Data = field(default_factory=Data)
     model: Model = field(default_factory=Model)
     start: "Recipe | None" = None

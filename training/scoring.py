@@ -129,10 +129,7 @@ def _score(trainer: Any, split: str, track: str, rows: Any, regions: Any) -> Sco
 
 def _context(trainer: Any, rows: Any, regions: Any) -> JudgeContext:
     labels = {name: each.names for name, each in _class_labels(rows.features)}
-    # Several tables are read as one; their detectors are the same where classes mean anything.
-    table = getattr(regions, "tables", [regions])[0]
-    detector = {} if table is None else table.provenance.get("detector")
-    names = detector.get("label_names") or [] if isinstance(detector, Mapping) else []
+    names = [] if regions is None else regions.class_names
     background = getattr(trainer.data_collator.options, "background", True)
     return JudgeContext(trainer.model.config, trainer.processing_class.tokenizer, labels, names, background)
 

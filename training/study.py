@@ -19,10 +19,10 @@ from .checks import check
 from .experiment import run, say
 from .output import write_json
 from .recipe import Preserve, Recipe, RecipeError
+from .side_by_side import run_side_by_side
 from .study_cells import FINISHED, MISSING, OTHER, RECORD, START, Cell, plan_cells
 from .study_recipe import Study
 from .study_results import check_scores, study_results
-from .study_workers import run_side_by_side
 
 VISUAL_NORMS = ("text_visual.norm.weight", "region_visual.norm.weight")
 
@@ -71,7 +71,8 @@ def _run_missing(
     if study.workers > 1:
         if PartialState().num_processes > 1:
             raise RecipeError(f"{study.source}: workers={study.workers} is for one process: leave the launcher out")
-        yield from run_side_by_side(cells, states, study.workers, partial(_run_cell, experiment=experiment))
+        missing = [cell for cell in cells if states[cell.name] != FINISHED]
+        yield from run_side_by_side(missing, study.workers, partial(_run_cell, experiment=experiment))
         return
     for number, cell in enumerate(cells):
         if states[cell.name] != FINISHED:
