@@ -90,16 +90,18 @@ def _results(recipe: Recipe, data: Prepared, processor: Any, repos: Mapping[str,
     say(f"methods: {', '.join(names)}; {workers} at a time, each with a {LOG} in its folder")
     folders = {name: Path(recipe.output_dir) / name for name in names}
     missing = [_Training(folder) for name, folder in folders.items() if name in repos or _finished(folder) is None]
-    work = partial(_train_apart, recipe=recipe, processor=processor, repos=repos)
+    work = partial(_train_apart, recipe=recipe, data=data, processor=processor, repos=repos)
     for training in run_side_by_side(missing, workers, work):
         say(f"method: {training.directory.name}: finished")
     return {name: _finished(folder) for name, folder in folders.items()}
 
 
-def _train_apart(training: _Training, recipe: Recipe, processor: Any, repos: Mapping[str, HubRepo]) -> None:
-    """Trains a method in a process of its own, which reads the data again."""
+def _train_apart(
+    training: _Training, recipe: Recipe, data: Prepared, processor: Any, repos: Mapping[str, HubRepo]
+) -> None:
+    """Trains a method in a process of its own; rows and regions travel there as the names of their files."""
     name = training.directory.name
-    _result(recipe, name, prepare_data(recipe), processor, repos.get(name))
+    _result(recipe, name, data, processor, repos.get(name))
 
 
 def _names(recipe: Recipe) -> list[str]:
