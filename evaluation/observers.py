@@ -23,6 +23,8 @@ from attention_supervision import DIRECTIONS, from_attention_maps, supervised_im
 from attention_supervision.attention import AttentionPair
 from attention_supervision.method import observed_layers
 
+from .feed_forward import feed_forward_in_parts
+
 Batch = Mapping[str, Any]
 Queries = Mapping[str, tuple[Tensor, Tensor]]
 
@@ -134,6 +136,10 @@ class FamilyObserver(InterfaceObserver):
     def __init__(self, model: Any):
         super().__init__(model)
         self._known = frozenset(inspect.signature(self.model.forward).parameters)
+
+    def observe(self, batch: Batch, queries: Queries) -> dict[str, AttentionPair]:
+        with feed_forward_in_parts(self.model):
+            return super().observe(batch, queries)
 
     def ask(self, batch: Batch, queries: Queries) -> dict[str, Any]:
         return {"grounding_queries": dict(queries)}

@@ -4,9 +4,10 @@
 import contextlib
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -44,7 +45,7 @@ def run_side_by_side(jobs: Sequence[J], workers: int, work: Callable[[J], Any]) 
         Exception: the first that a job raised, once the others under way have ended; no further job is begun.
     """
     waiting, unfinished = list(jobs), {job.directory for job in jobs}
-    pool = ProcessPoolExecutor(workers, get_context("spawn"))
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_end_with_parent)
     running: dict[Future, J] = {}
     try:
         while waiting or running:
@@ -61,6 +62,18 @@ def run_side_by_side(jobs: Sequence[J], workers: int, work: Callable[[J], Any]) 
                 yield job
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """A killed parent leaves no job behind that would go on writing into its folder."""
+
+    def watch() -> None:
+        parent = parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _run_logged(work: Callable[[J], Any], job: J, threads: int) -> None:
