@@ -490,6 +490,11 @@ class VisualBERTForPreTraining(VisualBERTPreTrainedModel):
         self.cls.predictions.decoder = new_embeddings
         self.cls.predictions.bias = new_embeddings.bias
 
+    @property
+    def prediction_heads(self) -> dict[str, nn.Module]:
+        """What reads words off the states of tokens; nothing is read off regions."""
+        return {"words": self.cls.predictions}
+
     @can_return_tuple
     @auto_docstring(
         custom_args=_REGION_ARGS

@@ -907,6 +907,11 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
     def set_output_embeddings(self, new_embeddings: nn.Linear):
         self.mlm_head.decoder = new_embeddings
 
+    @property
+    def prediction_heads(self) -> dict[str, nn.Module]:
+        """What reads words and region classes off the states of tokens and regions."""
+        return {"words": self.mlm_head, "regions": self.region_head}
+
     @can_return_tuple
     @auto_docstring
     def forward(

@@ -359,3 +359,21 @@ def test_a_run_is_kept_near_its_start(tmp_path, monkeypatch):
     assert run_train(monkeypatch, tmp_path, recipe) == 0
     again = load_file(run / "model.safetensors")
     assert all(torch.equal(again[name], value) for name, value in expected.items())
+
+
+def test_visualbert_is_kept_near_the_start_of_its_own_pretraining(tmp_path, monkeypatch):
+    """It predicts words alone; its Fisher information is that of words and match."""
+    scenes = tiny_scenes(tmp_path / "scenes")
+    recipe = tiny_recipe(scenes, tmp_path / "run")
+    del recipe["model"]["config"]["region_classes"]
+    recipe["model"]["family"] = "visualbert"
+    data = {"builder": "coco_captions", "options": {"config_name": "karpathy"}}
+    begin = {"task": "caption_match_pretraining", "data": data, "training": {**recipe["training"], "max_steps": 2}}
+    preserve = {"distillation": 1.0, "distillation_of": "logits", "ewc": 1.0, "fisher_batches": 2}
+    assert run_train(monkeypatch, tmp_path, recipe | {"start": begin, "preserve": preserve}) == 0
+    history = json.loads((tmp_path / "run" / "direct" / "history.json").read_text())
+    losses = [entry for entry in history if "loss" in entry]
+    assert losses[-1]["loss_distillation_words"] > 0 and losses[-1]["loss_ewc"] > 0
+    assert not any("loss_distillation_regions" in entry for entry in losses)
+    fisher = load_file(tmp_path / "run" / "fisher.safetensors")
+    assert all(name.startswith("visual_bert.") for name in fisher) and sum(f.sum() for f in fisher.values()) > 0

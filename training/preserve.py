@@ -23,9 +23,10 @@ class Preservation:
 
     - `distillation_of: hidden_states`: component `distillation`, the squared difference of the final states of model
       and start model on the same batch, mean over D, then over the tokens and regions that are no padding.
-    - `distillation_of: logits`: `distillation_words` and `distillation_regions`, the Kullback-Leibler divergence from
-      the start model's word (class) distribution to the model's, both at `temperature`, times its square; mean over
-      tokens (detected regions). A model without pre-training heads is read by those of the start model, frozen.
+    - `distillation_of: logits`: `distillation_words` and, of a family that predicts them, `distillation_regions`, the
+      Kullback-Leibler divergence from the start model's word (class) distribution to the model's, both at
+      `temperature`, times its square; mean over tokens (detected regions). A model without pre-training heads is read
+      by those of the start model, frozen.
     - `l2`: half the squared distance of all parameters that the start checkpoint holds from their values there.
     - `ewc`: the same with each square weighted by the diagonal of the Fisher information.
 
@@ -57,9 +58,13 @@ class Preservation:
         frozen = start.eval().requires_grad_(False)
         self.values = {name: value for name, value in frozen.named_parameters() if name in self.parameters}
         self.start = frozen if section.distillation else None
-        self.heads = None if heads is None else nn.ModuleList([heads.mlm_head, heads.region_head])  # type: ignore
+        self.heads = None if heads is None else nn.ModuleDict(heads.prediction_heads)  # type: ignore[arg-type]
         if self.heads is not None:
             self.heads.eval().requires_grad_(False)
+        # What logits are distilled of.
+        self.kinds: tuple[str, ...] = ()
+        if self._of("logits"):
+            self.kinds = tuple((model if heads is None else heads).prediction_heads)  # type: ignore[arg-type]
         self.fisher = dict(fisher or {})
 
     def forward_kwargs(self) -> dict[str, Any]:
@@ -71,9 +76,8 @@ class Preservation:
         counts = {}
         if self._of("hidden_states"):
             counts["distillation"] = _attended(batch).sum()
-        if self._of("logits"):
-            counts["distillation_words"] = _tokens(batch).sum()
-            counts["distillation_regions"] = _candidates(batch).sum()
+        for kind in self.kinds:
+            counts[f"distillation_{kind}"] = _PLACES[kind](batch).sum()
         once = torch.ones((), dtype=torch.int64)
         return counts | {name: once for name in ("l2", "ewc") if getattr(self.section, name)}
 
@@ -102,17 +106,20 @@ class Preservation:
             return {"distillation": state_distance(_states(outputs, batch), _states(wanted, batch), _attended(batch))}
         with torch.no_grad():
             targets = self._logits(wanted, batch)
-        pairs = zip(("words", "regions"), self._logits(outputs, batch), targets, strict=True)
-        return {f"distillation_{name}": divergence(a, b, self.section.temperature) for name, a, b in pairs}
+        found = self._logits(outputs, batch)
+        return {
+            f"distillation_{kind}": divergence(found[kind], targets[kind], self.section.temperature)
+            for kind in self.kinds
+        }
 
-    def _logits(self, outputs: Any, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-        """(M, V) of the tokens and (M, C) of the detected regions, without padding."""
-        tokens, regions = _tokens(batch), _candidates(batch)
+    def _logits(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, Tensor]:
+        """(M, V) of the tokens as `words` and (M, C) of the detected regions as `regions`, without padding."""
+        places = {kind: _PLACES[kind](batch) for kind in self.kinds}
         if self.heads is None:
-            return outputs.mlm_logits[tokens], outputs.region_logits[regions]
-        states, width = _states(outputs, batch), tokens.shape[1]
-        words, classes = self.heads.to(states.device)
-        return words(states[:, :width][tokens]), classes(states[:, width:][regions])
+            return {kind: getattr(outputs, _LOGITS[kind])[place] for kind, place in places.items()}
+        states, width = _states(outputs, batch), _tokens(batch).shape[1]
+        parts, heads = {"words": states[:, :width], "regions": states[:, width:]}, self.heads.to(states.device)
+        return {kind: heads[kind](parts[kind][place]) for kind, place in places.items()}
 
     # Distance of the weights
 
@@ -169,6 +176,11 @@ def _regions(batch: Mapping[str, Any], name: str) -> Tensor:
 
 def _candidates(batch: Mapping[str, Any]) -> Tensor:
     return _regions(batch, "region_candidate_mask")
+
+
+# What a head predicts -> where, and its logits in the output of a model with that head.
+_PLACES = {"words": _tokens, "regions": _candidates}
+_LOGITS = {"words": "mlm_logits", "regions": "region_logits"}
 
 
 def _attended(batch: Mapping[str, Any]) -> Tensor:

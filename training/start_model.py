@@ -21,6 +21,7 @@ from .preserve import Preservation
 from .recipe import Data, Preserve, Recipe, RecipeError, blame, check_names
 from .setup import check_options, load_model, prepare_data
 
+PRETRAINING = "pretraining"  # the head, and the task where no start says which
 KINDS = ("hidden_states", "logits")
 WEIGHTS = ("distillation", "l2", "ewc")
 FISHER_FILE = "fisher.safetensors"
@@ -47,7 +48,7 @@ def check_preserve(recipe: Recipe) -> None:
         raise RecipeError("preserve: expected temperature above 0 and fisher_batches from 1 on")
     if section.builder is not None:
         check_names([section.builder], BUILDERS, "preserve.builder=")
-    check_options(TASKS["pretraining"], section.options, "preserve.options")
+    check_options(TASKS[pretraining_recipe(recipe).task], section.options, "preserve.options")
     if preserves(section):
         _check_start(recipe)
 
@@ -68,19 +69,19 @@ def _check_start(recipe: Recipe) -> None:
     if (logits or section.ewc) and not _starts_with_heads(recipe):
         needing = "preserve.distillation_of=logits" if logits else "preserve.ewc"
         raise RecipeError(
-            f"{needing} needs a start with pre-training heads: give start the task pretraining, or model.source a "
-            f"checkpoint of {head_class('pretraining', recipe.model).__name__}"
+            f"{needing} needs a start with pre-training heads: give start a task of pre-training, or model.source "
+            f"a checkpoint of {head_class(PRETRAINING, recipe.model).__name__}"
         )
 
 
 def _starts_with_heads(recipe: Recipe) -> bool:
     if recipe.start is not None:
-        return recipe.start.task == "pretraining"
+        return TASKS[recipe.start.task].head == PRETRAINING
     source = recipe.model.source or ""
     with blame(f"model.source {source}"):
         found = AutoConfig.from_pretrained(source).architectures
     family = FAMILIES[family_name(recipe.model)]
-    return any(family.head_of(name) == "pretraining" for name in found or [])
+    return any(family.head_of(name) == PRETRAINING for name in found or [])
 
 
 def make_preservation(recipe: Recipe, model: PreTrainedModel, processor: Any, device: Any) -> Preservation | None:
@@ -95,7 +96,7 @@ def make_preservation(recipe: Recipe, model: PreTrainedModel, processor: Any, de
     # Made like the model, whose heads and configuration may be others than the checkpoint's.
     start, new = load_model(type(model), replace(recipe.model, config={}), config=deepcopy(model.config))
     shared = {name for name, _ in start.named_parameters()} - new
-    heads, with_heads = None, head_class("pretraining", recipe.model)
+    heads, with_heads = None, head_class(PRETRAINING, recipe.model)
     if section.distillation and section.distillation_of == "logits" and not isinstance(model, with_heads):
         heads = load_model(with_heads, recipe.model)[0]
     fisher = _fisher(recipe, processor, shared, device) if section.ewc else None
@@ -147,7 +148,7 @@ def _estimate(recipe: Recipe, processor: Any, names: set[str], device: Any) -> d
 def pretraining_recipe(recipe: Recipe) -> Recipe:
     """Data and options of the pre-training whose Fisher information counts."""
     section = recipe.preserve
-    if recipe.task == "pretraining":
+    if TASKS[recipe.task].head == PRETRAINING:
         base = recipe
     elif recipe.start is not None:
         base = recipe.start
@@ -157,6 +158,6 @@ def pretraining_recipe(recipe: Recipe) -> Recipe:
             for f in fields(Data)
             if f.name in ("data_dir", "regions", "images", "scenes")
         }
-        base = Recipe(task="pretraining", seed=recipe.seed, data=Data(**places), training=recipe.training)
+        base = Recipe(task=PRETRAINING, seed=recipe.seed, data=Data(**places), training=recipe.training)
     data = replace(base.data, builder=section.builder) if section.builder else base.data
     return replace(base, data=data, options={**base.options, **section.options})
