@@ -8,8 +8,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 import torch
 
+from tasks import TASKS
+from training.errors import explain
 from training.side_by_side import run_side_by_side
 
 
@@ -26,6 +29,21 @@ def note_threads(job):
 def sleep_long(job):
     (job.directory / "pid").write_text(str(os.getpid()))
     time.sleep(120)
+
+
+def give_a_wrong_share(job):
+    TASKS["caption_match_pretraining"].options(exchanged=3)
+
+
+def divide_by_zero(job):
+    raise ValueError(1 / 0)
+
+
+def test_a_mistake_of_the_user_is_one_line_and_a_fault_is_none(tmp_path):
+    for work, said in ((give_a_wrong_share, "exchanged is 3, expected a share in [0, 1]"), (divide_by_zero, None)):
+        with pytest.raises((ValueError, ZeroDivisionError)) as caught:
+            list(run_side_by_side([Job(tmp_path / "job")], 1, work))
+        assert explain(caught.value) == said
 
 
 def test_jobs_share_the_threads_and_one_alone_has_all(tmp_path, monkeypatch):
@@ -57,7 +75,7 @@ def test_a_killed_parent_takes_its_jobs_along(tmp_path):
     wait_until(lambda: not is_running(pid))
 
 
-def wait_until(holds, seconds=90):
+def wait_until(holds, seconds=240):
     until = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < until, "it did not happen"

@@ -31,7 +31,10 @@ def explain(error: BaseException) -> str | None:
 
 def _is_ours(error: BaseException) -> bool:
     """Whether the line that raised it stands in one of the rooms."""
-    files = re.findall(r'^ *File "([^"]+)", line', str(error), flags=re.MULTILINE)
-    if not (FROM_WORKER.match(str(error)) and files):
+    told = [str(error)] if FROM_WORKER.match(str(error)) else []
+    if type(error.__cause__).__name__ == "_RemoteTraceback":  # of a process of a ProcessPoolExecutor
+        told.append(str(error.__cause__))
+    files = re.findall(r'^ *File "([^"]+)", line', "".join(told), flags=re.MULTILINE)
+    if not files:
         files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     return bool(files) and any(Path(files[-1]).is_relative_to(ROOT / room) for room in ROOMS)
