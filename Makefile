@@ -27,7 +27,7 @@ RUN ?= runs/scenes_vgp
 audit: $(INSTALLED)  ## where the heads of those four models look, before and after, as one page; trains nothing (minutes)
 	$(BIN)/python -m evaluation.audit_methods $(RUN)
 
-table1: $(INSTALLED)  ## the paper's Table 1 on scenes: what each fine-tuning does to VQA and RefCOCO+ (meant for 90 minutes)
+table1: $(INSTALLED)  ## the paper's Table 1 on scenes: what each fine-tuning does to VQA and RefCOCO+ (an hour)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/table1_scenes.yaml
 
 table1-quick: $(INSTALLED)  ## the same, small: three rows, one seed (meant for 10 minutes)
