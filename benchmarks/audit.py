@@ -6,7 +6,8 @@ captions of 32 words with 4 phrases, beside so many regions, through VL-BERT (12
 counts what every head answers; printed is too by how many answers and how much attention the two ways differ.
 
 Times are medians over rounds that take both ways in turn; on a CPU they are the process's CPU seconds. Memory is the
-peak above weights and inputs, each way in a process of its own.
+peak above weights and inputs, each way in a process of its own, after one caption: what libraries take on first use
+counts for neither.
 
 examples:
   python -m benchmarks.audit
@@ -103,6 +104,11 @@ class Workload:
             for name, items in self.items.items()
         }
 
+    def observe_one(self) -> None:
+        """The first caption alone."""
+        batch = {name: tensor[:1] for name, tensor in self.batch.items()}
+        self.observer.observe(batch, {name: (rows[:1], columns[:1]) for name, (rows, columns) in self.queries.items()})
+
     def step(self) -> dict[str, dict[str, list]]:
         pairs = self.observer.observe(self.batch, self.queries)
         images, numbers = [example.image_id for example in self.examples], range(len(self.examples))
@@ -172,8 +178,9 @@ def _apart(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 
 
 def measure_memory(way: str, regions: int, options: argparse.Namespace) -> float:
-    """Peak bytes of two steps above what the model and the batch take."""
+    """Peak bytes of two steps above what the model and the batch take, and libraries on first use."""
     workload = Workload(way, regions, options)
+    workload.observe_one()
     if options.device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated() if options.device == "cuda" else _resident()
