@@ -95,3 +95,10 @@ def test_fields_of_one_family_reach_new_models_of_that_family(tmp_path, override
 @pytest.mark.parametrize("family", ["vl_bert", "visualbert"])
 def test_recipes_on_scenes_suit_every_family(name, family):
     check(load_recipe(FILES[0].parent / f"{name}.yaml", [f"model.family={family}"]))
+
+
+def test_a_source_that_is_still_to_be_trained_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    recipe = load_recipe(FILES[0].parent / "scenes_nlvr2.yaml")
+    with pytest.raises(RecipeError, match=r"scenes_visualbert_vgp/direct: no such folder.*run that first"):
+        check(recipe)

@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """From a recipe's model to its family, and from a task's head to the family's class."""
 
+from pathlib import Path
 from typing import Any
 
 from transformers import AutoConfig, PreTrainedModel
@@ -21,6 +22,12 @@ def family_name(model: Model) -> str:
         check_names([model.family], FAMILIES, "model.family=")
     if not model.source:
         return model.family or DEFAULT_FAMILY
+    path = Path(model.source)
+    if len(path.parts) > 2 and not path.exists():  # a repository has a namespace and a name
+        raise RecipeError(
+            f"model.source {model.source}: no such folder, and no repository's name; where another recipe trains it "
+            "(see the first lines of this one), run that first"
+        )
     with blame(f"model.source {model.source}"):
         found = AutoConfig.from_pretrained(model.source).model_type
     name = find_family(found)
