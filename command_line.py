@@ -82,9 +82,18 @@ def run(
             raise
         _tell(line)
         return 2
+    finally:
+        _leave_group()
     if text is not None:
         print(text)
     return 0
+
+
+def _leave_group() -> None:
+    """Leaves the other processes of a launch, where the command has met them: one that ends without it may abort."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 def _tell(line: str) -> None:

@@ -17,8 +17,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-
 from command_line import make_parser, run
 from training.errors import explain
 from training.recipe import load_recipe, read_recipe
@@ -33,11 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--traceback", action="store_true", help="show where in the program an error was raised")
     given = sys.argv[1:] if arguments is None else arguments
     told = (lambda error: None) if "--traceback" in given else explain
-    try:
-        return run(parser, _work, given, explain=told, intermixed=True)
-    finally:
-        if torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()  # a process that ends without it may abort
+    return run(parser, _work, given, explain=told, intermixed=True)
 
 
 def _work(options: argparse.Namespace) -> str | None:

@@ -87,11 +87,7 @@ def load_extractor(options: argparse.Namespace, device: torch.device) -> RegionE
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
-    try:
-        return run(_parser(), _work, arguments, resumable="the same command goes on")
-    finally:
-        if torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()  # a process that ends without it may abort
+    return run(_parser(), _work, arguments, resumable="the same command goes on")
 
 
 def _work(options: argparse.Namespace) -> str | None:

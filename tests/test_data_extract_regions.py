@@ -214,8 +214,10 @@ def test_another_number_of_processes_goes_on(tmp_path):
 
 SCRIPT = """
 import sys
+import torch
 from tests.stub_extractor import Extractor, extract
 extract(sys.argv[1], sys.argv[2], Extractor(slow=float(sys.argv[3])))
+torch.distributed.destroy_process_group()
 """
 
 
