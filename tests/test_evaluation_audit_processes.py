@@ -64,3 +64,4 @@ if __name__ == "__main__":
         result, state = run_audit(size), PartialState()
         result = dataclasses.replace(result, about=result.about | {"processes": state.num_processes})
         result.save(Path(sys.argv[1]) / f"{size}_{state.process_index}")
+    PartialState().destroy_process_group()
