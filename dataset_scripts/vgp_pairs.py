@@ -11,7 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -222,30 +222,41 @@ def join_pairs(
     """
     found: dict[tuple[int, int], dict[tuple[Mention, Mention], int]] = defaultdict(dict)
     tags = [tagged_mentions(caption) for caption in captions]
+    tagged = _by_text(tags)
     for row in rows:
-        sides = [_places(captions, tags, phrase, row, report) for phrase in (row.phrase1, row.phrase2)]
+        sides = [
+            tagged.get(phrase) or _untagged_places(captions, tags, phrase, row, report)
+            for phrase in (row.phrase1, row.phrase2)
+        ]
         same_chain = kind.labels[row.label] != "not_paraphrase"
         joined = False
-        for i, j in combinations(range(len(captions)), 2):
-            for first, second, label in ((0, 1, row.label), (1, 0, kind.swapped[row.label])):
-                for pair in _agreeing(sides[first].get(i, ()), sides[second].get(j, ()), same_chain):
+        for first, second, label in ((0, 1, row.label), (1, 0, kind.swapped[row.label])):
+            for (i, firsts), (j, seconds) in product(sides[first].items(), sides[second].items()):
+                for pair in _agreeing(firsts, seconds, same_chain) if i < j else ():
                     found[i, j].setdefault(pair, label)
                     joined = True
         _report_outcome(row, sides, joined, report)
     return {captions_ij: _without_contained(pairs, report) for captions_ij, pairs in found.items()}
 
 
-def _places(
+def _by_text(tags: Sequence[Sequence[Mention]]) -> dict[str, dict[int, list[Mention]]]:
+    """Where each tagged phrase is: its mentions by caption index, by its text."""
+    places: dict[str, dict[int, list[Mention]]] = defaultdict(lambda: defaultdict(list))
+    for index, mentions in enumerate(tags):
+        for mention in mentions:
+            places[mention.text][index].append(mention)
+    return places
+
+
+def _untagged_places(
     captions: Sequence[Mapping[str, Any]], tags: Sequence[Sequence[Mention]], phrase: str, row: PairRow, report: Report
 ) -> dict[int, list[Mention]]:
-    """Where the phrase is, by caption index: as a tagged phrase, or else as plain text."""
-    tagged = {index: [tag for tag in tags[index] if tag.text == phrase] for index in range(len(captions))}
-    if any(tagged.values()):
-        return {index: mentions for index, mentions in tagged.items() if mentions}
-    texts = {index: text_mentions(captions[index]["text"], phrase, tags[index]) for index in range(len(captions))}
-    if any(texts.values()):
+    """Where a phrase that no caption has tagged is, as plain text, by caption index."""
+    texts = {index: text_mentions(caption["text"], phrase, tags[index]) for index, caption in enumerate(captions)}
+    places = {index: mentions for index, mentions in texts.items() if mentions}
+    if places:
         report.add("phrases_found_as_untagged_text", f"{phrase!r} of {row}")
-    return {index: mentions for index, mentions in texts.items() if mentions}
+    return places
 
 
 def _agreeing(

@@ -4,6 +4,7 @@
 import json
 import math
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -157,6 +158,19 @@ def test_an_interrupted_run_trains_what_is_missing(first, scenes, tmp_path, monk
     for name in METHODS:
         found, expected = (load_file(run / name / "model.safetensors") for run in (tmp_path / "run", first))
         assert all(torch.equal(found[key], expected[key]) for key in expected)
+
+
+def test_methods_have_the_attention_back_end_of_the_recipe(scenes, tmp_path, monkeypatch):
+    used, train = {}, GroundingTrainer.train
+
+    def recorded(self, **kwargs):
+        used[Path(self.args.output_dir).name] = self.model.config._attn_implementation
+        return train(self, **kwargs)
+
+    monkeypatch.setattr(GroundingTrainer, "train", recorded)
+    recipe = recipe_of(scenes, tmp_path / "run", methods=["direct"], text_only_baseline=False)
+    assert run_train(monkeypatch, tmp_path, recipe, "model.config.attn_implementation=eager") == 0
+    assert used == {"start": "supervised_eager", "direct": "supervised_eager"}
 
 
 def test_methods_side_by_side_are_those_one_after_another(first, scenes, tmp_path, monkeypatch):

@@ -1,17 +1,15 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Lengths of rows, and the Trainer's batches of like lengths made from them."""
+"""Lengths of rows, and batches of like lengths made from them."""
 
 from pathlib import Path
 
 import datasets
 import numpy as np
 import pytest
-import torch
-from transformers import Trainer, TrainingArguments
 
 from dataset_scripts.region_table import MissingRegionsError, RegionTable, RegionTableWriter
 from tests.region_samples import PROVENANCE, sample
-from training.length_batches import add_lengths, row_lengths
+from training.length_batches import LengthSampler, row_lengths
 
 IMAGES, ROWS, BATCH = 40, 800, 4
 
@@ -53,19 +51,41 @@ def test_rows_without_text_or_features_are_refused(rows: datasets.Dataset, table
         row_lengths(unknown, table)
 
 
-def spread_within_batches(trainer: Trainer, rows: datasets.Dataset) -> float:
-    lengths = np.array(rows["length"])[list(trainer._get_train_sampler())].reshape(-1, BATCH)
-    return float((lengths.max(axis=1) - lengths.min(axis=1)).mean())
+def spread_within_batches(order: list[int], lengths: np.ndarray) -> float:
+    batches = lengths[order].reshape(-1, BATCH)
+    return float((batches.max(axis=1) - batches.min(axis=1)).mean())
 
 
-def test_the_trainer_groups_by_these_lengths(rows: datasets.Dataset, table: RegionTable, tmp_path: Path) -> None:
-    rows = add_lengths(rows, table)
-    spreads = {}
-    for strategy in ("random", "group_by_length"):
-        arguments = TrainingArguments(
-            str(tmp_path), per_device_train_batch_size=BATCH, train_sampling_strategy=strategy, report_to="none"
-        )
-        trainer = Trainer(torch.nn.Linear(1, 1), arguments, train_dataset=rows)
-        assert sorted(trainer._get_train_sampler()) == list(range(ROWS))
-        spreads[strategy] = spread_within_batches(trainer, rows)
-    assert spreads["group_by_length"] < spreads["random"] / 4
+@pytest.fixture
+def lengths(rows: datasets.Dataset, table: RegionTable) -> np.ndarray:
+    return np.array(row_lengths(rows, table))
+
+
+def test_batches_hold_rows_of_like_lengths(lengths: np.ndarray) -> None:
+    order = list(LengthSampler(lengths, BATCH, seed=1))
+    assert sorted(order) == list(range(ROWS))
+    anyhow = np.random.default_rng(1).permutation(ROWS).tolist()
+    assert spread_within_batches(order, lengths) < spread_within_batches(anyhow, lengths) / 4
+
+
+def test_long_and_short_batches_are_mixed_and_the_longest_comes_first(lengths: np.ndarray) -> None:
+    ordered = lengths[list(LengthSampler(lengths, BATCH, seed=1))]
+    assert ordered[:BATCH].max() == lengths.max()
+    means = ordered.reshape(-1, BATCH).mean(axis=1)[1:]
+    # Sorted batches go down nearly always; of shuffled ones about half go up.
+    assert 0.35 < (np.diff(means) > 0).mean() < 0.65
+
+
+def test_the_order_is_that_of_the_seed_and_the_epoch(lengths: np.ndarray) -> None:
+    sampler, again = (LengthSampler(lengths, BATCH, seed=1) for _ in range(2))
+    first = list(sampler)
+    assert first == list(again) != list(LengthSampler(lengths, BATCH, seed=2))
+    sampler.set_epoch(1)
+    again.set_epoch(1)
+    assert first != list(sampler) == list(again)
+
+
+@pytest.mark.parametrize("count", [0, 1, BATCH - 1, BATCH, 50 * BATCH + 3, 100 * BATCH + 1])
+def test_every_row_is_drawn_once_whatever_their_number(count: int) -> None:
+    lengths = np.random.default_rng(0).integers(1, 9, count)
+    assert sorted(LengthSampler(lengths, BATCH, seed=0)) == list(range(count))

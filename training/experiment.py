@@ -129,7 +129,9 @@ def _trained_start(recipe: Recipe, processor: Any, repo: HubRepo | None) -> Mode
         _seal(trainer, directory)
     if hub is not None:
         hub.finish()
-    return replace(recipe.model, source=str(directory), config={})
+    # The checkpoint has the configuration, but for the attention back end, which none keeps.
+    back_end = {key: value for key, value in recipe.model.config.items() if key == "attn_implementation"}
+    return replace(recipe.model, source=str(directory), config=back_end)
 
 
 def _choose_heads(recipe: Recipe, data: Prepared, processor: Any) -> tuple[Recipe, dict[str, Any]]:

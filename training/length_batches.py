@@ -1,16 +1,21 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Lengths of examples, so that the Trainer can put examples of like lengths in one batch.
+"""Batches of examples of like lengths: a batch is padded to its longest example.
 
-A batch is padded to its longest example. With `training: {train_sampling_strategy: group_by_length}` the Trainer draws
-its batches among examples of like lengths, read from the column `length` (`length_column_name`) of the rows.
+With `training: {train_sampling_strategy: group_by_length}` the Trainer draws its batches among examples of like
+lengths, read from the column `length` of the rows.
 """
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import datasets
 import numpy as np
+import pyarrow.compute as pc
+from torch.utils.data import Sampler
 
 LENGTH = "length"
+# Rows of this many batches are drawn at random, then sorted by length: few enough to mix, enough to be alike.
+BATCHES_SORTED = 50
 # Of the rows of our builders and tasks: the columns whose words are part of the sequence.
 TEXT_COLUMNS = ("text", "caption1", "caption2", "question", "sentence")
 
@@ -29,16 +34,56 @@ def row_lengths(rows: datasets.Dataset, regions: Any | None) -> list[int]:
     columns = [name for name in TEXT_COLUMNS if name in rows.column_names]
     if not columns:
         raise ValueError(f"rows of unknown length: their columns are {rows.column_names}, none of them {TEXT_COLUMNS}")
+    table = rows.with_format("arrow")  # whole columns: row by row takes ten times as long
     lengths = np.zeros(len(rows), dtype=np.int64)
     for name in columns:
-        lengths += [len(text.split()) for text in rows[name]]
+        lengths += pc.count_substring_regex(table[name], r"\S+").to_numpy()
     if regions is not None:
         several = "image_ids" in rows.column_names
-        for images in zip(*rows["image_ids"], strict=True) if several else (rows["image_id"],):
-            lengths += regions.counts(images)
+        for images in (
+            zip(*table["image_ids"].to_pylist(), strict=True) if several else (table["image_id"].to_pylist(),)
+        ):
+            unique, inverse = np.unique(images, return_inverse=True)  # an image has many captions
+            lengths += regions.counts(unique.tolist())[inverse]
     return lengths.tolist()
 
 
 def add_lengths(rows: datasets.Dataset, regions: Any | None) -> datasets.Dataset:
     """The rows with their lengths as the column `length`."""
     return rows.add_column(LENGTH, row_lengths(rows, regions))
+
+
+class LengthSampler(Sampler[int]):
+    """Indices of which each run of `batch_size` has like lengths; runs come in random order, the longest row first.
+
+    What does not fit into memory is found out in the first step. The order depends on the seed and the epoch alone, so
+    that a run that is continued draws what it would have drawn. transformers' own sampler goes from long to short
+    every 50 batches, and reads a column of `datasets` value by value, which takes longer than it saves.
+
+    Args:
+        lengths: of each row.
+        batch_size: rows of one step: of all processes and micro-batches together.
+        seed: of the order.
+    """
+
+    def __init__(self, lengths: Sequence[int] | np.ndarray, batch_size: int, seed: int):
+        self.lengths, self.batch_size, self.seed, self.epoch = np.asarray(lengths), batch_size, seed, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Which epoch is drawn next."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        rng = np.random.default_rng([self.seed, self.epoch])
+        drawn, span = rng.permutation(len(self)), self.batch_size * BATCHES_SORTED
+        groups = np.split(drawn, range(span, len(self), span))
+        order = np.concatenate([group[np.argsort(-self.lengths[group], kind="stable")] for group in groups])
+        whole = len(self) // self.batch_size
+        batches = rng.permutation(order[: whole * self.batch_size].reshape(whole, self.batch_size))
+        if whole:
+            longest = int(self.lengths[batches].max(axis=1).argmax())
+            batches[[0, longest]] = batches[[longest, 0]]
+        return iter([*batches.ravel().tolist(), *order[whole * self.batch_size :].tolist()])

@@ -127,7 +127,8 @@ class Card:
 class Recipe:
     """One experiment. `methods` names the attention supervision methods to train, each from the same start.
 
-    `workers` of them are trained side by side, each with its share of the threads and its own `log.txt`.
+    `workers` of them are trained side by side, each with its share of the threads and its own `log.txt`; as many
+    processes draw the scenes and read the rows.
     `options` go to the task (how much is masked, ...). `start` is what is trained before the methods: a recipe with
     the model, the seed and the place of the data of the one around it, see `load_recipe`.
     """
@@ -203,7 +204,9 @@ def _build_start(recipe: Recipe, content: dict[str, Any], start: Any, source: st
     shared = {"data": {key: value for key, value in content.get("data", {}).items() if key in PLACES}}
     built = build(Recipe, overlay({"task": "pretraining", **shared}, start), source, "start.")
     directory = str(Path(recipe.output_dir) / "start") if recipe.output_dir else ""
-    return dataclasses.replace(built, model=recipe.model, seed=recipe.seed, output_dir=directory, resume=recipe.resume)
+    return dataclasses.replace(
+        built, model=recipe.model, seed=recipe.seed, workers=recipe.workers, output_dir=directory, resume=recipe.resume
+    )
 
 
 def _check_start(start: Any, source: str) -> None:

@@ -27,7 +27,7 @@ from tasks import TASKS, Task
 from .data import check_regions, limit_rows
 from .families import family_name, head_class, processor_class
 from .joined_regions import JoinedRegions
-from .length_batches import add_lengths
+from .length_batches import LENGTH, add_lengths
 from .recipe import Data, Model, Recipe, RecipeError, blame, check_names, convert, without_hub
 
 # A recipe gives the tokenizer in a key of its own.
@@ -73,9 +73,11 @@ def prepare_data(recipe: Recipe) -> Prepared:
                 raise RecipeError(
                     f"data.scenes are written to a folder, and data.data_dir is {data.data_dir}: drop one"
                 )
-            write_scenes(Path(data.data_dir), images=data.scenes.images, seed=data.scenes.seed, num_proc=2)
+            write_scenes(
+                Path(data.data_dir), images=data.scenes.images, seed=data.scenes.seed, num_proc=recipe.workers
+            )
         pulled = _find(task, data)
-        splits = _build(task, data) if pulled is None else pull_rows(pulled)
+        splits = _build(task, data, recipe.workers) if pulled is None else pull_rows(pulled)
         texts = (
             _build_texts(data.text_corpus, recipe.options.get("max_sequence_length") or 0)
             if data.text_corpus
@@ -136,20 +138,20 @@ def _find(task: Task, data: Data) -> Pulled | None:
     return find_rows(data.data_dir, name, BUILDERS[name], data.options) if is_on_hub(data.data_dir) else None
 
 
-def _build(task: Task, data: Data) -> dict[str, datasets.Dataset]:
+def _build(task: Task, data: Data, num_proc: int) -> dict[str, datasets.Dataset]:
     name, options = data.builder or task.builder, dict(data.options)
     if data.regions and options.get("negatives", "nearest") == "nearest" and name == "vgp":
         options.setdefault("regions", data.regions if isinstance(data.regions, str) else data.regions[0])
-    return _built(name, options, data_dir=data.data_dir)
+    return _built(name, options, num_proc, data_dir=data.data_dir)
 
 
-def _built(name: str, options: Mapping[str, Any], **places: Any) -> dict[str, datasets.Dataset]:
+def _built(name: str, options: Mapping[str, Any], num_proc: int = 1, **places: Any) -> dict[str, datasets.Dataset]:
     builder_class = BUILDERS[name]
     known = [*_fields(builder_class.BUILDER_CONFIG_CLASS), *inspect.signature(datasets.DatasetBuilder).parameters]
     check_names(options, known, "data.options.")
     with blame("data.options"):
         builder = builder_class(**places, **options)
-    builder.download_and_prepare()
+    builder.download_and_prepare(num_proc=num_proc)
     return dict(builder.as_dataset())
 
 
@@ -259,7 +261,12 @@ def training_arguments(recipe: Recipe, output_dir: Path) -> TrainingArguments:
     What is pushed is `training.hub`'s to know: the Trainer's own pushing leaves the code out until the end.
     """
     # The collator reads more columns than the model takes, and the task names its own labels.
-    fixed = {"output_dir": str(output_dir), "remove_unused_columns": False, "label_names": []}
+    fixed = {
+        "output_dir": str(output_dir),
+        "remove_unused_columns": False,
+        "label_names": [],
+        "length_column_name": LENGTH,
+    }
     defaults = {"seed": recipe.seed, "report_to": "none", "disable_tqdm": False}
     with blame("training"):
         return TrainingArguments(**{**defaults, **without_hub(recipe.training), **fixed})

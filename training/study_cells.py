@@ -96,7 +96,9 @@ def _original(study: Study) -> Cell | None:
     """The cell of the original model; None where it is a checkpoint from elsewhere."""
     if study.checkpoint is not None:
         return None
-    recipe = replace(study.original, output_dir=str(Path(study.output_dir) / START), resume=True)
+    recipe = replace(
+        study.original, output_dir=str(Path(study.output_dir) / START), workers=study.workers, resume=True
+    )
     return Cell(START, START, recipe)
 
 
@@ -104,7 +106,7 @@ def _start(study: Study, name: str, output: Path) -> Cell | None:
     row = study.known_rows[name]
     if row.start is None:
         return None
-    recipe = replace(row.start, output_dir=str(output / name / START), resume=True)
+    recipe = replace(row.start, output_dir=str(output / name / START), workers=study.workers, resume=True)
     return Cell(f"{name}/{START}", START, recipe, row=name, zero_visual_scales=row.zero_visual_scales)
 
 
@@ -120,5 +122,5 @@ def _cell(study: Study, name: str, stage: str, recipe: Recipe, parent: Cell | No
     else:
         parent = None
     directory = str(Path(study.output_dir) / name)
-    recipe = replace(recipe, model=model, seed=seed, output_dir=directory, resume=True)
+    recipe = replace(recipe, model=model, seed=seed, output_dir=directory, workers=study.workers, resume=True)
     return Cell(name, stage, recipe, parent, row, seed)

@@ -8,7 +8,7 @@ from typing import Any, Literal, cast, overload
 import torch
 from accelerate.utils import gather_object
 from torch import Tensor
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader, Sampler, Subset
 from tqdm.auto import tqdm
 from transformers import Trainer, TrainerCallback
 from transformers.trainer import TRAINING_ARGS_NAME
@@ -21,6 +21,7 @@ from tasks import Metric, Task
 from .checkpoint import seal
 from .data import Collator
 from .hub import HubPush
+from .length_batches import LENGTH, LengthSampler
 from .preserve import Preservation
 
 
@@ -58,6 +59,16 @@ class GroundingTrainer(Trainer):
         self.loss_is_scaled_for_ga = True
         self._logged: dict[str, Tensor] = {}
         self._logged_from: int | None = None
+
+    # Data
+
+    def _get_train_sampler(self, train_dataset=None) -> Sampler | None:
+        rows = self.train_dataset if train_dataset is None else train_dataset
+        if self.args.train_sampling_strategy != "group_by_length":
+            return super()._get_train_sampler(rows)
+        together = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
+        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+        return LengthSampler(rows.with_format("arrow")[LENGTH].to_numpy(), together, seed)
 
     # Losses
 
