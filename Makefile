@@ -30,7 +30,7 @@ audit: $(INSTALLED)  ## where the heads of those four models look, before and af
 table1: $(INSTALLED)  ## the paper's Table 1 on scenes: what each fine-tuning does to VQA and RefCOCO+ (an hour)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/table1_scenes.yaml
 
-table1-quick: $(INSTALLED)  ## the same, small: three rows, one seed (meant for 10 minutes)
+table1-quick: $(INSTALLED)  ## the same, small: three rows, one seed (six minutes)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/table1_quick.yaml
 
 test: $(INSTALLED)  ## run the tests, in two processes
