@@ -40,10 +40,9 @@ def row_lengths(rows: datasets.Dataset, regions: Any | None) -> list[int]:
         lengths += pc.count_substring_regex(table[name], r"\S+").to_numpy()
     if regions is not None:
         several = "image_ids" in rows.column_names
-        for images in (
-            zip(*table["image_ids"].to_pylist(), strict=True) if several else (table["image_id"].to_pylist(),)
-        ):
-            unique, inverse = np.unique(images, return_inverse=True)  # an image has many captions
+        images = zip(*table["image_ids"].to_pylist(), strict=True) if several else [table["image_id"].to_pylist()]
+        for ids in images:
+            unique, inverse = np.unique(ids, return_inverse=True)  # an image has many captions
             lengths += regions.counts(unique.tolist())[inverse]
     return lengths.tolist()
 

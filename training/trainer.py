@@ -63,7 +63,7 @@ class GroundingTrainer(Trainer):
     # Data
 
     def _get_train_sampler(self, train_dataset=None) -> Sampler | None:
-        rows = self.train_dataset if train_dataset is None else train_dataset
+        rows: Any = self.train_dataset if train_dataset is None else train_dataset
         if self.args.train_sampling_strategy != "group_by_length":
             return super()._get_train_sampler(rows)
         together = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
