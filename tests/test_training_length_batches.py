@@ -6,10 +6,12 @@ from pathlib import Path
 import datasets
 import numpy as np
 import pytest
+from transformers import TrainingArguments
 
 from dataset_scripts.region_table import MissingRegionsError, RegionTable, RegionTableWriter
 from tests.region_samples import PROVENANCE, sample
-from training.length_batches import LengthSampler, row_lengths
+from training.length_batches import LengthSampler, add_lengths, row_lengths
+from training.trainer import GroundingTrainer
 
 IMAGES, ROWS, BATCH = 40, 800, 4
 
@@ -89,3 +91,22 @@ def test_the_order_is_that_of_the_seed_and_the_epoch(lengths: np.ndarray) -> Non
 def test_every_row_is_drawn_once_whatever_their_number(count: int) -> None:
     lengths = np.random.default_rng(0).integers(1, 9, count)
     assert sorted(LengthSampler(lengths, BATCH, seed=0)) == list(range(count))
+
+
+@pytest.mark.parametrize(("data_seed", "seed"), [(None, 3), (5, 5)])
+def test_the_trainer_draws_steps_of_like_lengths(
+    rows: datasets.Dataset, table: RegionTable, tmp_path: Path, data_seed: int | None, seed: int
+) -> None:
+    """Two micro-batches make a step, and share its lengths."""
+    trainer = object.__new__(GroundingTrainer)
+    trainer.train_dataset = add_lengths(rows, table)
+    trainer.args = TrainingArguments(
+        str(tmp_path),
+        per_device_train_batch_size=BATCH,
+        gradient_accumulation_steps=2,
+        train_sampling_strategy="group_by_length",
+        seed=3,
+        data_seed=data_seed,
+        use_cpu=True,
+    )
+    assert list(trainer._get_train_sampler()) == list(LengthSampler(row_lengths(rows, table), 2 * BATCH, seed))

@@ -57,7 +57,7 @@ class LengthSampler(Sampler[int]):
 
     What does not fit into memory is found out in the first step. The order depends on the seed and the epoch alone, so
     that a run that is continued draws what it would have drawn. transformers' own sampler goes from long to short
-    every 50 batches, and reads a column of `datasets` value by value, which takes longer than it saves.
+    every 50 batches, and reads a column of `datasets` value by value, which takes seconds where rows are many.
 
     Args:
         lengths: of each row.
