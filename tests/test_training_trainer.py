@@ -18,7 +18,9 @@ METHODS = ("none", "indirect", "direct", "semi_direct")
 IMAGES = 8  # 16 rows
 
 
-def make_trainer(directory, method="direct", model=None, rows=None, **arguments):
+def make_trainer(
+    directory, method="direct", model=None, rows=None, arguments_class=TrainingArguments, **arguments
+):
     table = tiny_table(IMAGES)
     method = get_method(method)
     model = model or tiny_model(grounding_head=method.name == "indirect")
@@ -28,7 +30,7 @@ def make_trainer(directory, method="direct", model=None, rows=None, **arguments)
     fixed |= {"remove_unused_columns": False, "label_names": [], "seed": 3}
     return GroundingTrainer(
         model,
-        TrainingArguments(str(directory), **{**fixed, **arguments}),
+        arguments_class(str(directory), **{**fixed, **arguments}),
         data_collator=Collator(TASKS["vgp"], tiny_processor(), table, seed=3),
         train_dataset=rows if rows is not None else tiny_rows(table),
         eval_dataset=tiny_rows(table, seed=9),

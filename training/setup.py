@@ -13,7 +13,7 @@ from typing import Any
 import datasets
 import transformers
 from accelerate import PartialState
-from transformers import AutoTokenizer, BertTokenizer, PreTrainedModel, TrainingArguments
+from transformers import AutoTokenizer, BertTokenizer, PreTrainedModel
 
 from dataset_scripts.builders import BUILDERS
 from dataset_scripts.pull_rows import Pulled, find_rows, pull_rows
@@ -27,6 +27,7 @@ from tasks import TASKS, Task
 from .data import check_regions, limit_rows
 from .families import family_name, head_class, processor_class
 from .joined_regions import JoinedRegions
+from .learning_rates import MAPPING, GroundingTrainingArguments, check_mapping
 from .length_batches import LENGTH, add_lengths
 from .recipe import Data, Model, Recipe, RecipeError, blame, check_names, convert, without_hub
 
@@ -255,8 +256,8 @@ def check_pixels(model: PreTrainedModel, images: str | None) -> None:
         )
 
 
-def training_arguments(recipe: Recipe, output_dir: Path) -> TrainingArguments:
-    """`TrainingArguments` of the `training` section, which `check_training` has seen.
+def training_arguments(recipe: Recipe, output_dir: Path) -> GroundingTrainingArguments:
+    """The arguments of the `training` section, which `check_training` has seen.
 
     What is pushed is `training.hub`'s to know: the Trainer's own pushing leaves the code out until the end.
     """
@@ -269,7 +270,7 @@ def training_arguments(recipe: Recipe, output_dir: Path) -> TrainingArguments:
     }
     defaults = {"seed": recipe.seed, "report_to": "none", "disable_tqdm": False}
     with blame("training"):
-        return TrainingArguments(**{**defaults, **without_hub(recipe.training), **fixed})
+        return GroundingTrainingArguments(**{**defaults, **without_hub(recipe.training), **fixed})
 
 
 def check_options(task: Task, options: Mapping[str, Any], key: str) -> Any:
@@ -290,12 +291,15 @@ def check_model(model: Model, head: str) -> None:
 
 def check_training(training: Mapping[str, Any], prefix: str) -> None:
     """Refuses training arguments that are unknown, or no number where one is needed."""
-    check_names(training, _fields(TrainingArguments), prefix)
-    hints = typing.get_type_hints(TrainingArguments)
+    check_names(training, _fields(GroundingTrainingArguments), prefix)
+    hints = typing.get_type_hints(GroundingTrainingArguments)
     for name, value in training.items():
         kinds = {hints[name]} if not isinstance(hints[name], types.UnionType) else {*typing.get_args(hints[name])}
         if kinds - {type(None)} in ({int}, {float}, {bool}):
             convert(hints[name], value, "", prefix + name)
+    check_mapping(training.get(MAPPING, {}), prefix + MAPPING)
+    if training.get(MAPPING) and training.get("deepspeed"):
+        raise RecipeError(f"{prefix}{MAPPING}: DeepSpeed makes an optimizer of its own; leave one of the two out")
 
 
 def _fields(kind: Any) -> list[str]:

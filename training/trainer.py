@@ -21,6 +21,7 @@ from tasks import Metric, Task
 from .checkpoint import seal
 from .data import Collator
 from .hub import HubPush
+from .learning_rates import MAPPING, map_learning_rates
 from .length_batches import LENGTH, LengthSampler
 from .preserve import Preservation
 
@@ -69,6 +70,16 @@ class GroundingTrainer(Trainer):
         together = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
         seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
         return LengthSampler(rows.with_format("arrow")[LENGTH].to_numpy(), together, seed)
+
+    # Learning rates
+
+    def create_optimizer(self, model=None) -> torch.optim.Optimizer:
+        known = self.optimizer is not None
+        optimizer = super().create_optimizer(model)
+        mapping = getattr(self.args, MAPPING, None)
+        if mapping and not known:
+            map_learning_rates(optimizer, self.model if model is None else model, mapping)
+        return optimizer
 
     # Losses
 
