@@ -25,7 +25,7 @@ train: $(INSTALLED)  ## generate the scenes data, train the four supervision met
 RUN ?= runs/scenes_vgp
 .PHONY: audit
 audit: $(INSTALLED)  ## where the heads of those four models look, before and after, as one page; trains nothing (minutes)
-	$(BIN)/python -m evaluation.audit_methods $(RUN)
+	$(BIN)/python -m evaluation.audit.methods $(RUN)
 
 table1: $(INSTALLED)  ## the paper's Table 1 on scenes: what each fine-tuning does to VQA and RefCOCO+ (an hour)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/table1_scenes.yaml

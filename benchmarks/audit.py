@@ -34,9 +34,9 @@ from transformers import BertTokenizer
 from attention_supervision import from_attention_maps
 from attention_supervision.attention import AttentionPair
 from command_line import make_parser, run
-from evaluation.audit_examples import AuditExample, AuditPhrase
-from evaluation.audit_items import Rules, ground, region_items, text_items
-from evaluation.audit_tally import Tally
+from evaluation.audit.examples import AuditExample, AuditPhrase
+from evaluation.audit.items import Rules, ground, region_items, text_items
+from evaluation.audit.tally import Tally
 from evaluation.observers import Batch, Observer, Queries, get_observer
 from modeling import VLBertConfig, VLBertModel
 from processing import VLBertProcessor

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from command_line import make_parser, run
-from dataset_scripts.region_table import Regions, RegionTable, RegionTableWriter
+from dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
 from processing.float32_copy import copy_as_float32
 
 REGIONS = (10, 100)

@@ -27,8 +27,8 @@ from dataset_scripts.image_lists import read_ids
 from dataset_scripts.licences import ALLOWED, Licence
 from dataset_scripts.local_builder import SPLITS, LocalBuilder, LocalConfig, Report, logger
 from dataset_scripts.records import Record
-from dataset_scripts.region_hub import local_folder
-from dataset_scripts.region_table import RegionTable
+from dataset_scripts.regions.hub import local_folder
+from dataset_scripts.regions.table import RegionTable
 from dataset_scripts.streaming import text_lines
 
 HOMEPAGE = "https://ai.google.com/research/ConceptualCaptions"

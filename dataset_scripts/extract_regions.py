@@ -46,8 +46,8 @@ from processing.region_detection import BoxSource, GivenBoxes, first_line, load_
 from processing.region_extraction import RegionExtractor
 
 from .image_files import list_images
-from .region_boxes import read_boxes
-from .region_extraction_run import extract_table, join_processes
+from .regions.boxes import read_boxes
+from .regions.extraction_run import extract_table, join_processes
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 

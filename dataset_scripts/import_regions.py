@@ -25,7 +25,7 @@ examples:
   python -m dataset_scripts.import_regions train_frcnn.zip@/train --output data/regions
 
   # in Python
-  from dataset_scripts.region_table import RegionTable
+  from dataset_scripts.regions.table import RegionTable
   RegionTable.open("data/regions")["COCO_train2014_000000132417"].features
 """
 
@@ -43,9 +43,9 @@ from tqdm import tqdm
 from command_line import make_parser, run
 
 from .errors import DataError
-from .region_files import MANIFEST, read_json
-from .region_readers import FEATURE_SIZE, READERS, SourceRecord, existing, recognise, source_records, source_size
-from .region_table import RegionTableWriter
+from .regions.files import MANIFEST, read_json
+from .regions.readers import FEATURE_SIZE, READERS, SourceRecord, existing, recognise, source_records, source_size
+from .regions.table import RegionTableWriter
 
 # A summary is read by people; the count of rows left out is exact, the list ends here.
 LISTED = 1000

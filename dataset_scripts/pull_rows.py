@@ -15,7 +15,7 @@ from .errors import DataError
 from .hub_errors import hub_errors
 from .local_builder import LocalBuilder
 from .push_record import RECORD, check_record, without_folders
-from .region_hub import parse_place
+from .regions.hub import parse_place
 
 _AGAIN = "run it again; what is downloaded already is kept"
 

@@ -20,7 +20,7 @@ import pyarrow
 from .errors import DataError
 from .licences import SCENES, Licence, read_scenes
 from .local_builder import LocalBuilder
-from .region_files import MANIFEST, read_json
+from .regions.files import MANIFEST, read_json
 
 RECORD = "build.json"
 FORMAT, VERSION = "grounded-attention rows", 1

@@ -16,7 +16,7 @@ examples:
       --permission "for members of our group, who have the images"
 
   # in Python, on another machine
-  from dataset_scripts.region_table import RegionTable
+  from dataset_scripts.regions.table import RegionTable
   RegionTable.open("hub://me/scenes-regions")
 """
 
@@ -33,9 +33,9 @@ from command_line import make_parser, run
 from .errors import DataError
 from .licences import FEATURES, SCENES, Licence, check_right, named_licence
 from .push_commit import CARD, Repository, commit_files, look_at
-from .region_card import write_region_card
-from .region_files import INDEX, MANIFEST
-from .region_table import RegionTable
+from .regions.card import write_region_card
+from .regions.files import INDEX, MANIFEST
+from .regions.table import RegionTable
 
 
 def push_regions(

@@ -25,8 +25,8 @@ from dataset_scripts.flickr30k_entities import EntitiesFiles, Flickr30kEntitiesC
 from dataset_scripts.flickr30k_parsing import parse_annotation
 from dataset_scripts.licences import UNCLEAR, Licence
 from dataset_scripts.local_builder import SPLITS, LocalBuilder, Report, logger
-from dataset_scripts.region_hub import local_folder
-from dataset_scripts.region_table import RegionTable
+from dataset_scripts.regions.hub import local_folder
+from dataset_scripts.regions.table import RegionTable
 from dataset_scripts.vgp_negatives import draw_negatives, nearest_negatives, random_negatives, seeded
 from dataset_scripts.vgp_pairs import (
     KINDS,

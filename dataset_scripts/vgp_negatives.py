@@ -10,7 +10,7 @@ import numpy as np
 from tqdm import tqdm
 
 from dataset_scripts.errors import DataError
-from dataset_scripts.region_table import RegionTable
+from dataset_scripts.regions.table import RegionTable
 
 # Cosines are compared after rounding, so that ties (two copies of an image) break by the order of the ids and not by
 # the order in which a matrix product happens to add.

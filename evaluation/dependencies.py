@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .audit_examples import AuditExample, AuditPhrase
-from .audit_statistics import DRAWS, LEVEL, ratio_intervals
+from .audit.examples import AuditExample, AuditPhrase
+from .audit.statistics import DRAWS, LEVEL, ratio_intervals
 from .dependency_parses import ESCAPES, ROOT, Parse, align_words
 from .head_counts import ACTIVE_SHARE, HeadCounts
 from .intervals import interval_text

@@ -31,8 +31,8 @@ from transformers import AutoConfig, AutoModel, AutoProcessor
 from transformers.utils import logging
 
 from command_line import make_parser, run
-from dataset_scripts.region_boxes import read_boxes
-from dataset_scripts.region_table import RegionTable
+from dataset_scripts.regions.boxes import read_boxes
+from dataset_scripts.regions.table import RegionTable
 from modeling.caption_phrases import find_phrases
 from modeling.families import FAMILIES, find_family
 from modeling.pipeline_visual_grounding import VisualGroundingPipeline, choose_layers

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .audit_statistics import DRAWS, LEVEL, ratio_intervals
+from .audit.statistics import DRAWS, LEVEL, ratio_intervals
 from .intervals import interval_text, to_json
 from .relevancy import MAPS, Reader, region_maps
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dataset_scripts.region_table import Regions, RegionTableWriter
+from dataset_scripts.regions.table import Regions, RegionTableWriter
 
 WIDTH, HEIGHT, SIZE = 50, 40, 8
 PROVENANCE = {"detector": "none"}

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from dataset_scripts.image_files import list_images
-from dataset_scripts.region_extraction_run import extract_table
+from dataset_scripts.regions.extraction_run import extract_table
 
 
 class Extractor:

@@ -38,6 +38,11 @@ def is_command(path):
     return "__main__" in path.read_text()
 
 
+def package(path):
+    """The dotted name of the package a file lies in."""
+    return ".".join(path.parent.relative_to(ROOT).parts)
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_rooms_import_only_what_lies_below(room):
     for path in files(room):
@@ -54,13 +59,14 @@ def test_what_commands_share_imports_no_room():
 
 
 def test_nothing_imports_a_command():
-    commands = {f"{path.parent.name}.{path.stem}": path for room in ROOMS for path in files(room) if is_command(path)}
+    commands = {f"{package(path)}.{path.stem}": path for room in ROOMS for path in files(room) if is_command(path)}
     assert commands, "the scan finds no command at all"
     for room in ROOMS:
         for path in files(room):
             for module, level, names in imports(path):
-                package = f"{room}.{module}".rstrip(".") if level else module
-                for target in (package, *(f"{package}.{name}" for name in names)):
+                around = package(path).split(".")
+                source = ".".join([*around[: len(around) - level + 1], module]).rstrip(".") if level else module
+                for target in (source, *(f"{source}.{name}" for name in names)):
                     assert target not in commands or commands[target] == path, f"{path} imports the command {target}"
 
 

@@ -15,12 +15,15 @@ import command_line
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("attention_supervision", "benchmarks", "dataset_scripts", "evaluation", "modeling", "processing", "tasks")
-COMMANDS = sorted(
-    ".".join(path.relative_to(ROOT).with_suffix("").parts)
-    for folder in (*FOLDERS, "training", ".")
-    for path in (ROOT / folder).glob("*.py")
+FILES = [*ROOT.glob("*.py"), *(path for folder in (*FOLDERS, "training") for path in (ROOT / folder).rglob("*.py"))]
+# As they are called -> the module: a package that is a command has `__main__`.
+MODULES = {
+    module.removesuffix(".__main__"): module
+    for path in FILES
+    for module in [".".join(path.relative_to(ROOT).with_suffix("").parts)]
     if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
-)
+}
+COMMANDS = sorted(MODULES)
 BENCHMARKS = [name for name in COMMANDS if name.startswith("benchmarks.")]
 
 # For those who work on the project; the first two hand their options to pytest.
@@ -33,11 +36,11 @@ ABSENT = {
     "dataset_scripts.import_regions": "{absent} --output {folder}/out",
     "dataset_scripts.push_regions": "{absent} org/name --licence cc0-1.0",
     "dataset_scripts.refcoco_boxes": "--data-dir {absent} --output {folder}/out.json",
-    "dataset_scripts.scene_report": "{absent}",
+    "dataset_scripts.scenes.report": "{absent}",
     "dataset_scripts.scenes": "--output {file}/out --images 24 --seed 0",  # writes only: a file where a folder must be
     "dataset_scripts.vcr_boxes": "--data-dir {absent} --output {folder}/out.json",
     "evaluation.audit": "--model {absent} --data vgp --data-dir {absent} --regions {absent}",
-    "evaluation.audit_methods": "{absent}",
+    "evaluation.audit.methods": "{absent}",
     "evaluation.ground": "{absent} caption --model m --regions r",
     "evaluation.perturbation": "{absent} --task vgp --data-dir {absent} --regions {absent}",
     "evaluation.run": "{absent} --task vgp --data-dir {absent} --regions {absent}",
@@ -51,7 +54,7 @@ ABSENT = {
 def call(name: str, *arguments: str) -> int:
     """The command's exit status, in this process."""
     try:
-        return importlib.import_module(name).main(list(arguments))
+        return importlib.import_module(MODULES.get(name, name)).main(list(arguments))
     except SystemExit as stop:  # argparse's way out
         return int(stop.code or 0)
 
@@ -96,7 +99,7 @@ def test_a_command_that_prints_a_result_prints_json_too(name, capsys):
 
 @pytest.mark.parametrize("name", [*COMMANDS, *TOOLS])
 def test_the_process_ends_with_the_status_of_main(name):
-    last = ast.parse((ROOT / f"{name.replace('.', '/')}.py").read_text(encoding="utf-8")).body[-1]
+    last = ast.parse((ROOT / f"{MODULES.get(name, name).replace('.', '/')}.py").read_text(encoding="utf-8")).body[-1]
     assert isinstance(last, ast.If) and ast.unparse(last.body[0]) == "sys.exit(main())"
 
 
@@ -159,7 +162,7 @@ def test_a_docstring_needs_examples():
 
 def test_the_docs_name_no_command_that_is_not_there():
     pages = [ROOT / "README.md", ROOT / "Makefile", *(ROOT / "docs").glob("*.md")]
-    called = re.compile(rf"python3? -m ((?:{'|'.join(FOLDERS)})\.\w+)")
+    called = re.compile(rf"python3? -m ((?:{'|'.join(FOLDERS)})(?:\.\w+)+)")
     for page in pages:
         for name in called.findall(page.read_text(encoding="utf-8")):
             assert name in COMMANDS, f"{page.name} names {name}"

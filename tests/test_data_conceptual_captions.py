@@ -11,7 +11,7 @@ import pytest
 from dataset_scripts.build import main
 from dataset_scripts.conceptual_captions import ConceptualCaptions, caption_rows
 from dataset_scripts.errors import DataError, MissingFileError
-from dataset_scripts.region_table import Regions, RegionTableWriter
+from dataset_scripts.regions.table import Regions, RegionTableWriter
 
 ROWS = ['a "quoted cat', "the 5' dog , \u2028 asleep ", "bird"]
 URLS = [f"http://x.org/{n}.jpg?a=1,2" for n in range(3)]

@@ -17,9 +17,9 @@ from PIL import Image
 from dataset_scripts.errors import DataError, MissingFileError
 from dataset_scripts.extract_regions import main
 from dataset_scripts.image_files import ImageFile, list_images
-from dataset_scripts.region_boxes import read_boxes
-from dataset_scripts.region_extraction_run import PARTS
-from dataset_scripts.region_table import RegionTable
+from dataset_scripts.regions.boxes import read_boxes
+from dataset_scripts.regions.extraction_run import PARTS
+from dataset_scripts.regions.table import RegionTable
 from tests.stub_extractor import Extractor, extract
 from tests.test_processing_extraction import save_backbone
 from tests.tiny_detectors import save_detector
@@ -169,7 +169,7 @@ def test_a_torn_row_is_done_again(photos, tmp_path):
     assert_whole(output, 12)
 
 
-@pytest.mark.parametrize("stop", ["os.rename", "dataset_scripts.region_writer.write_json", "shutil.rmtree"])
+@pytest.mark.parametrize("stop", ["os.rename", "dataset_scripts.regions.writer.write_json", "shutil.rmtree"])
 def test_a_kill_while_the_parts_are_joined(photos, tmp_path, monkeypatch, stop):
     """Killed at each step of the join in turn, the table is whole after the next run."""
     output = tmp_path / "out"
@@ -180,7 +180,7 @@ def test_a_kill_while_the_parts_are_joined(photos, tmp_path, monkeypatch, stop):
         def last(*arguments, **options):
             # The first `write_json` begins a table, the others are those of the join.
             called.append(arguments)
-            if stop != "dataset_scripts.region_writer.write_json" or "regions.json" in str(arguments[0]):
+            if stop != "dataset_scripts.regions.writer.write_json" or "regions.json" in str(arguments[0]):
                 os.kill(os.getpid(), signal.SIGKILL)
             return real(*arguments, **options)
 

@@ -10,10 +10,10 @@ import pytest
 
 from dataset_scripts.errors import DataError, MissingFileError
 from dataset_scripts.nlvr2 import NLVR2, read_predictions, write_predictions
-from dataset_scripts.scene_dataset import scene_record, write_scenes
-from dataset_scripts.scene_language import meaning_of
-from dataset_scripts.scene_statements import KINDS, count_of, state
-from dataset_scripts.scene_world import Scene, SceneObject
+from dataset_scripts.scenes.dataset import scene_record, write_scenes
+from dataset_scripts.scenes.language import meaning_of
+from dataset_scripts.scenes.statements import KINDS, count_of, state
+from dataset_scripts.scenes.world import Scene, SceneObject
 
 
 def official(identifier="dev-850-0-0", label="False", **changed):

@@ -16,7 +16,7 @@ from dataset_scripts.builders import BUILDERS
 from dataset_scripts.dataset_card import write_card
 from dataset_scripts.errors import DataError
 from dataset_scripts.licences import ALLOWED, SCENES, UNDECLARED, YOURS, check_right, generated_scenes, named_licence
-from dataset_scripts.scene_dataset import write_scenes
+from dataset_scripts.scenes.dataset import write_scenes
 from tests.entities_files import write_vgp
 
 ROOT = Path(__file__).parents[1]

@@ -13,8 +13,8 @@ import yaml
 
 from dataset_scripts.errors import DataError
 from dataset_scripts.push_regions import main, push_regions
-from dataset_scripts.region_hub import local_folder, parse_place
-from dataset_scripts.region_table import Regions, RegionTable, RegionTableWriter
+from dataset_scripts.regions.hub import local_folder, parse_place
+from dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
 from tests.loopback_hub import LoopbackHub, _Handler
 
 ROOT = Path(__file__).parents[1]
@@ -25,7 +25,7 @@ READ_BACK = """
 import pickle, sys
 import numpy as np
 from datasets import load_dataset
-from dataset_scripts.region_table import RegionTable
+from dataset_scripts.regions.table import RegionTable
 
 def same(one, other):
     a, b = one.arrays(), other.arrays()
@@ -53,13 +53,13 @@ print("equal", len(local))
 """
 ONE_ROW = """
 import sys
-from dataset_scripts.region_table import RegionTable
+from dataset_scripts.regions.table import RegionTable
 print(RegionTable.open("hub://" + sys.argv[1], download=False)[sys.argv[2]].features.sum())
 """
 OPEN = """
 import sys
 from command_line import one_line
-from dataset_scripts.region_table import RegionTable
+from dataset_scripts.regions.table import RegionTable
 try:
     table = RegionTable.open(sys.argv[1], download=len(sys.argv) < 3)
     print([table[image_id].image_id for image_id in table])

@@ -8,9 +8,9 @@ import pytest
 
 from dataset_scripts.image_files import list_images
 from dataset_scripts.refcoco_boxes import main
-from dataset_scripts.region_boxes import read_boxes
-from dataset_scripts.scene_dataset import write_scenes
-from dataset_scripts.scene_writers_refcoco import DETECTIONS_FILE
+from dataset_scripts.regions.boxes import read_boxes
+from dataset_scripts.scenes.dataset import write_scenes
+from dataset_scripts.scenes.writers_refcoco import DETECTIONS_FILE
 
 IMAGES = [
     {"id": 9, "file_name": "COCO_train2014_000000000009.jpg", "width": 200, "height": 100},

@@ -19,8 +19,8 @@ import pytest
 
 from dataset_scripts.errors import DataError, MissingFileError
 from dataset_scripts.import_regions import import_regions, main
-from dataset_scripts.region_readers import READERS, read_regions, recognise
-from dataset_scripts.region_table import Regions, RegionTable
+from dataset_scripts.regions.readers import READERS, read_regions, recognise
+from dataset_scripts.regions.table import Regions, RegionTable
 from tests.region_samples import SIZE, butd_fields, floats, integers, lxmert_fields, pixels, sample, write_tsv
 
 IDS = ["9", "300104", "147295", "321486"]

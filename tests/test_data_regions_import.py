@@ -13,8 +13,8 @@ import pytest
 
 from dataset_scripts.errors import DataError, MissingFileError
 from dataset_scripts.import_regions import import_regions, main
-from dataset_scripts.region_readers import read_regions, source_records
-from dataset_scripts.region_table import RegionTable
+from dataset_scripts.regions.readers import read_regions, source_records
+from dataset_scripts.regions.table import RegionTable
 from tests.region_samples import SIZE, butd_fields, floats, lxmert_fields, pixels, sample, write_tsv
 
 ROOT = Path(__file__).resolve().parents[1]

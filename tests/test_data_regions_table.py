@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dataset_scripts.errors import DataError, MissingFileError
-from dataset_scripts.region_table import MissingRegionsError, Regions, RegionTable, RegionTableWriter
+from dataset_scripts.regions.table import MissingRegionsError, Regions, RegionTable, RegionTableWriter
 from tests.region_samples import PROVENANCE, sample, write_table
 
 IDS = ["7", "42", "dev-850-0-img0", "COCO_train2014_000000132417"]

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dataset_scripts import region_writer
 from dataset_scripts.errors import DataError
-from dataset_scripts.region_table import Regions, RegionTable, RegionTableWriter, normalise_boxes
+from dataset_scripts.regions import writer as region_writer
+from dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter, normalise_boxes
 from tests.region_samples import PROVENANCE, sample, write_table
 
 

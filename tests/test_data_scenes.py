@@ -13,18 +13,19 @@ import pytest
 from defusedxml.ElementTree import parse
 from PIL import Image
 
-from dataset_scripts import scene_report, scene_shapes
 from dataset_scripts.errors import DataError
 from dataset_scripts.flickr30k_entities import Flickr30kEntities
 from dataset_scripts.flickr30k_parsing import parse_annotation
-from dataset_scripts.region_table import RegionTable
-from dataset_scripts.scene_captions import caption_holds
-from dataset_scripts.scene_dataset import VERSION, scene_record, write_scenes
-from dataset_scripts.scene_features import pixel_features
-from dataset_scripts.scene_language import meaning_of, relation_between
-from dataset_scripts.scene_report import report
-from dataset_scripts.scene_writers import annotation
-from dataset_scripts.scenes import main
+from dataset_scripts.regions.table import RegionTable
+from dataset_scripts.scenes import report as report_command
+from dataset_scripts.scenes import shapes
+from dataset_scripts.scenes.__main__ import main
+from dataset_scripts.scenes.captions import caption_holds
+from dataset_scripts.scenes.dataset import VERSION, scene_record, write_scenes
+from dataset_scripts.scenes.features import pixel_features
+from dataset_scripts.scenes.language import meaning_of, relation_between
+from dataset_scripts.scenes.report import report
+from dataset_scripts.scenes.writers import annotation
 from dataset_scripts.vgp import VGP
 
 IMAGES, SEED = 60, 5
@@ -85,7 +86,7 @@ def test_entities_have_the_boxes_of_the_description(rows):
         record, size = records[row["image_id"]], np.array([row["width"], row["height"]] * 2)
         boxes = {entity["entity_id"]: np.array(entity["boxes"]).reshape(-1, 4) * size for entity in row["entities"]}
         for entity, chain in record.chains().items():
-            expected = [scene_shapes.box(record.scene.objects[number]) for number in sorted(entity.members)]
+            expected = [shapes.box(record.scene.objects[number]) for number in sorted(entity.members)]
             assert len(boxes[str(chain)]) == len(expected)
             several += len(expected) > 1
             np.testing.assert_allclose(boxes[str(chain)], np.reshape(expected, (-1, 4)), atol=2.01)
@@ -253,9 +254,9 @@ def test_commands_print_json_and_examples(tmp_path, capsys):
     arguments = ["--output", str(tmp_path), "--images", "5", "--seed", "1", "--json"]
     assert main(arguments) == 0
     assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "scenes.json").read_text())
-    assert scene_report.main([str(tmp_path), "--json"]) == 0
+    assert report_command.main([str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == report(tmp_path)
-    for command in (main, scene_report.main):
+    for command in (main, report_command.main):
         with pytest.raises(SystemExit) as left:
             command(["--help"])
         assert left.value.code == 0 and "examples:\n  python -m dataset_scripts." in capsys.readouterr().out
@@ -266,5 +267,5 @@ def test_commands_print_json_and_examples(tmp_path, capsys):
 
 def test_report_of_a_damaged_manifest_is_an_error_in_one_line(tmp_path, capsys):
     (tmp_path / "scenes.json").write_text("{}")
-    assert scene_report.main([str(tmp_path)]) == 2
+    assert report_command.main([str(tmp_path)]) == 2
     assert f"scenes of another version: expected {VERSION}" in capsys.readouterr().err

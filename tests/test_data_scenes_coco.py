@@ -7,8 +7,8 @@ import pytest
 
 from dataset_scripts.coco_captions import CocoCaptions
 from dataset_scripts.flickr30k_entities import Flickr30kEntities
-from dataset_scripts.region_table import RegionTable
-from dataset_scripts.scene_dataset import IMAGES_PER_DOCUMENT, scene_record, write_scenes
+from dataset_scripts.regions.table import RegionTable
+from dataset_scripts.scenes.dataset import IMAGES_PER_DOCUMENT, scene_record, write_scenes
 from dataset_scripts.text_corpus import TextCorpus
 
 IMAGES, SEED = 20, 4

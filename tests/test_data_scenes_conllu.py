@@ -6,12 +6,12 @@ from collections import Counter
 import pytest
 
 from dataset_scripts.flickr30k_entities import Flickr30kEntities
-from dataset_scripts.scene_annotators import PAIR_TEMPLATES, RELATION_WORDS, TEMPLATES
-from dataset_scripts.scene_captions import Caption, Entity, Mention
-from dataset_scripts.scene_dataset import scene_record, write_scenes
-from dataset_scripts.scene_writers_coco import caption_text
-from dataset_scripts.scene_writers_conllu import CLAUSES, conllu, nominal, parse
-from evaluation.audit_examples import entity_examples
+from dataset_scripts.scenes.annotators import PAIR_TEMPLATES, RELATION_WORDS, TEMPLATES
+from dataset_scripts.scenes.captions import Caption, Entity, Mention
+from dataset_scripts.scenes.dataset import scene_record, write_scenes
+from dataset_scripts.scenes.writers_coco import caption_text
+from dataset_scripts.scenes.writers_conllu import CLAUSES, conllu, nominal, parse
+from evaluation.audit.examples import entity_examples
 from evaluation.dependencies import relation_examples
 from evaluation.dependency_parses import read_conllu
 

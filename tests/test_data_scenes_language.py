@@ -6,10 +6,10 @@ from itertools import permutations
 
 import pytest
 
-from dataset_scripts.scene_annotators import describe, vocabulary
-from dataset_scripts.scene_captions import Caption, Entity, Fact, Mention, caption_holds, needs_context, readings
-from dataset_scripts.scene_language import meaning_of, relation_between
-from dataset_scripts.scene_world import Scene, SceneObject, draw_scene, relation_holds
+from dataset_scripts.scenes.annotators import describe, vocabulary
+from dataset_scripts.scenes.captions import Caption, Entity, Fact, Mention, caption_holds, needs_context, readings
+from dataset_scripts.scenes.language import meaning_of, relation_between
+from dataset_scripts.scenes.world import Scene, SceneObject, draw_scene, relation_holds
 
 ALTERNATION, FORWARD, REVERSE, EQUIVALENCE, INDEPENDENCE = range(5)
 

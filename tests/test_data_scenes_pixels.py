@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dataset_scripts import scene_shapes
-from dataset_scripts.scene_detector import CLASSES, detect, overlaps
-from dataset_scripts.scene_features import FEATURE_SIZE, describe_crops, pixel_features
-from dataset_scripts.scene_painter import paint
-from dataset_scripts.scene_world import BETWEEN_SHAPES, SHAPES, SceneObject, draw_scene
+from dataset_scripts.scenes import shapes as scene_shapes
+from dataset_scripts.scenes.detector import CLASSES, detect, overlaps
+from dataset_scripts.scenes.features import FEATURE_SIZE, describe_crops, pixel_features
+from dataset_scripts.scenes.painter import paint
+from dataset_scripts.scenes.world import BETWEEN_SHAPES, SHAPES, SceneObject, draw_scene
 
 SCENES = [draw_scene(random.Random(f"pixels/{number}")) for number in range(150)]
 

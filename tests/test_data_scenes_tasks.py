@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from dataset_scripts.refcoco import RefCOCO
-from dataset_scripts.region_table import RegionTable
-from dataset_scripts.scene_annotators import RELATION_WORDS
-from dataset_scripts.scene_captions import Caption, Entity, Fact, Mention, readings
-from dataset_scripts.scene_dataset import image_id, scene_record, split_numbers, write_scenes
-from dataset_scripts.scene_detector import CLASSES
-from dataset_scripts.scene_expressions import RELATIONS, refer
-from dataset_scripts.scene_language import meaning_of, referents
-from dataset_scripts.scene_questions import HUMANS, ask, vocabulary
+from dataset_scripts.regions.table import RegionTable
+from dataset_scripts.scenes.annotators import RELATION_WORDS
+from dataset_scripts.scenes.captions import Caption, Entity, Fact, Mention, readings
+from dataset_scripts.scenes.dataset import image_id, scene_record, split_numbers, write_scenes
+from dataset_scripts.scenes.detector import CLASSES
+from dataset_scripts.scenes.expressions import RELATIONS, refer
+from dataset_scripts.scenes.language import meaning_of, referents
+from dataset_scripts.scenes.questions import HUMANS, ask, vocabulary
 from dataset_scripts.vqa_v2 import VQAv2
 
 IMAGES = 24

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from dataset_scripts.image_files import list_images
-from dataset_scripts.region_boxes import read_boxes
+from dataset_scripts.regions.boxes import read_boxes
 from dataset_scripts.vcr_boxes import main
 from tests.test_data_vcr import question, write, write_image
 

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from dataset_scripts.errors import DataError
-from dataset_scripts.region_table import Regions, RegionTable, RegionTableWriter
+from dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
 from dataset_scripts.vgp import VGP
 from dataset_scripts.vgp_negatives import nearest_negatives, nearest_rows, random_negatives
 from tests.entities_files import write_vgp

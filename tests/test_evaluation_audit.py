@@ -19,8 +19,8 @@ from transformers import (
     VisualBertModel,
 )
 
-from evaluation.audit_examples import AuditExample, AuditPhrase, entity_examples
-from evaluation.audit_run import CONFIDENT, FIRST, audit
+from evaluation.audit.examples import AuditExample, AuditPhrase, entity_examples
+from evaluation.audit.run import CONFIDENT, FIRST, audit
 from evaluation.observers import get_observer
 from modeling import VisualBERTConfig, VisualBERTForVGP, VisualBERTModel
 from processing import VisualBERTProcessor, VLBertProcessor

@@ -8,12 +8,12 @@ import pytest
 import torch
 from transformers import BertTokenizer, LxmertConfig, LxmertModel, VisualBertConfig, VisualBertForPreTraining
 
-from dataset_scripts.region_table import RegionTable
-from evaluation import audit as command
-from evaluation.audit_card import PLACE
-from evaluation.audit_examples import entity_examples
-from evaluation.audit_result import AuditResult
-from evaluation.audit_run import audit
+from dataset_scripts.regions.table import RegionTable
+from evaluation.audit import __main__ as command
+from evaluation.audit.card import PLACE
+from evaluation.audit.examples import entity_examples
+from evaluation.audit.result import AuditResult
+from evaluation.audit.run import audit
 from modeling import VLBertConfig, VLBertForVGP
 from processing import VLBertProcessor
 from tests.tiny_scenes import tiny_scenes

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.colors import to_rgb
 from PIL import Image
 
-from evaluation.audit_figures import changes_figure, entity_grounding_figure, grounding_panels_figure
+from evaluation.audit.figures import changes_figure, entity_grounding_figure, grounding_panels_figure
 from evaluation.figure_style import BLUE, GREY, SKY
 from evaluation.head_counts import HeadCounts
 

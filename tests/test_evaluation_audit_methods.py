@@ -8,10 +8,10 @@ import datasets
 import numpy as np
 import pytest
 
-from evaluation.audit_card import PLACE
-from evaluation.audit_changes import compare
-from evaluation.audit_methods import main
-from evaluation.audit_result import AuditResult
+from evaluation.audit.card import PLACE
+from evaluation.audit.changes import compare
+from evaluation.audit.methods import main
+from evaluation.audit.result import AuditResult
 from tests.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 from training.trainer import GroundingTrainer
 

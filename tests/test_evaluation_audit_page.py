@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from evaluation.audit_page import ExtraSection, audit_page
-from evaluation.audit_result import AuditResult
-from evaluation.audit_statistics import holm, permutation_test
+from evaluation.audit.page import ExtraSection, audit_page
+from evaluation.audit.result import AuditResult
+from evaluation.audit.statistics import holm, permutation_test
 from evaluation.example_attention import ExampleAttention
 from evaluation.head_counts import HeadCounts
 from tests.browser import open_browser

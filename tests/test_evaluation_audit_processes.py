@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evaluation.audit_result import AuditResult
-from evaluation.audit_run import audit
+from evaluation.audit.result import AuditResult
+from evaluation.audit.run import audit
 from tests.test_evaluation_audit import make_examples, make_regions, processor_of, vl_bert
 
 ROOT = Path(__file__).resolve().parents[1]

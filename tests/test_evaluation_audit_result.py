@@ -6,9 +6,9 @@ import json
 import numpy as np
 import pytest
 
-from evaluation.audit_changes import compare
-from evaluation.audit_choice import SAME_SPLIT
-from evaluation.audit_result import AuditResult
+from evaluation.audit.changes import compare
+from evaluation.audit.choice import SAME_SPLIT
+from evaluation.audit.result import AuditResult
 from evaluation.head_counts import HeadCounts
 
 
@@ -104,7 +104,7 @@ def test_saved_results_load_as_they_were_and_a_second_one_replaces_the_first(tmp
 def test_an_interrupted_save_leaves_the_old_result(tmp_path, monkeypatch):
     first = result(FIRST)
     first.save(tmp_path)
-    monkeypatch.setattr("evaluation.audit_result.json.dumps", lambda *a, **k: 1 / 0)
+    monkeypatch.setattr("evaluation.audit.result.json.dumps", lambda *a, **k: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         result(OTHER, seed=7).save(tmp_path)
     assert_same(AuditResult.load(tmp_path), first)

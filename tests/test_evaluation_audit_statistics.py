@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from evaluation.audit_statistics import (
+from evaluation.audit.statistics import (
     CORRECTIONS,
     baseline_interval,
     baseline_test,
@@ -54,7 +54,7 @@ def test_interval_is_that_of_a_loop_over_samples_of_images():
 def test_same_seed_same_interval_and_blocks_do_not_matter(monkeypatch):
     counts = random_counts(images=40)
     found = bootstrap_intervals(counts, draws=101)
-    monkeypatch.setattr("evaluation.audit_statistics._BLOCK", 40 * 7)
+    monkeypatch.setattr("evaluation.audit.statistics._BLOCK", 40 * 7)
     np.testing.assert_array_equal(found, bootstrap_intervals(counts, draws=101))
     assert (found != bootstrap_intervals(counts, draws=101, seed=1)).any()
 
@@ -111,7 +111,7 @@ def peak_memory(function, *arguments, **kwargs):
 
 def test_memory_does_not_grow_with_draws(monkeypatch):
     """Draws x images would be 24 MB of float64; a block here is 0.5."""
-    monkeypatch.setattr("evaluation.audit_statistics._BLOCK", 2**16)
+    monkeypatch.setattr("evaluation.audit.statistics._BLOCK", 2**16)
     counts = random_counts(2000)
     others = counts_of(counts.items, counts.items[:, None, None] - counts.correct)
     for function, arguments in ((bootstrap_intervals, (counts,)), (permutation_test, (counts, others))):

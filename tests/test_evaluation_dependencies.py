@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from evaluation.audit_examples import AuditExample, AuditPhrase
-from evaluation.audit_statistics import bootstrap_intervals
+from evaluation.audit.examples import AuditExample, AuditPhrase
+from evaluation.audit.statistics import bootstrap_intervals
 from evaluation.dependencies import phrase_head, relation_examples, relation_markdown, relation_table
 from evaluation.dependency_parses import align_words, read_conllu, spacy_parses
 from evaluation.head_counts import HeadCounts

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from transformers import BertTokenizer
 
-from evaluation.audit_examples import AuditExample, AuditPhrase
+from evaluation.audit.examples import AuditExample, AuditPhrase
 from evaluation.boxes import box_iou
 from evaluation.example_attention import (
     ExampleAttention,

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from transformers import BertConfig
 
-from dataset_scripts.region_table import Regions, RegionTable, RegionTableWriter
+from dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
 from evaluation.ground import main
 from modeling import FastRCNNConfig, VLBertModel, caption_phrases
 from modeling.caption_phrases import Phrase, content_words, find_phrases

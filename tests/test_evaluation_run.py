@@ -10,7 +10,7 @@ from PIL import Image
 from transformers import BertConfig, set_seed
 
 from attention_supervision import get_method
-from dataset_scripts.region_table import RegionTable, RegionTableWriter
+from dataset_scripts.regions.table import RegionTable, RegionTableWriter
 from evaluation.run import find_picture, main, named_tables, settings
 from modeling import VLBertConfig, VLBertForVGP
 from modeling.families import FAMILIES

@@ -33,7 +33,9 @@ def test_metadata_sections_and_named_files(path):
     for name in re.findall(r"\b(?:recipes|model_cards)/[\w.-]+\.\w+", card.text):
         assert (ROOT / name).is_file(), f"{path.name} names {name}"
     for module in re.findall(r"python -m ([\w.]+)", card.text):
-        assert (ROOT / f"{module.replace('.', '/')}.py").is_file(), f"{path.name} names python -m {module}"
+        place = ROOT / module.replace(".", "/")
+        found = place.with_suffix(".py").is_file() or (place / "__main__.py").is_file()
+        assert found, f"{path.name} names python -m {module}"
 
 
 def test_snippets_run_where_the_project_is_not(tmp_path):

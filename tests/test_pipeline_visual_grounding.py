@@ -18,7 +18,7 @@ from PIL import Image
 from test_modeling_vl_bert_saving import run_elsewhere
 from transformers import pipeline
 
-from dataset_scripts.region_table import Regions, RegionTable, RegionTableWriter
+from dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
 from evaluation import phrase_attention
 from modeling import (
     FAMILIES,

@@ -7,7 +7,7 @@ import torch
 from datasets import Dataset
 from transformers import set_seed
 
-from dataset_scripts.region_table import Regions
+from dataset_scripts.regions.table import Regions
 from modeling import VLBertConfig, VLBertForPreTraining
 from tasks import TASKS
 from tests.tiny_vgp import FEATURE_SIZE, WORDS, TinyTable, tiny_processor

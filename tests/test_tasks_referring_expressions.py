@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torch.nn import functional as F
 
-from dataset_scripts.region_table import Regions
+from dataset_scripts.regions.table import Regions
 from evaluation.referring_expression_accuracy import is_right
 from modeling import VLBertForReferringExpression
 from processing import FastRCNNImageProcessor, VLBertProcessor

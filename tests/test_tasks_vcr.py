@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from dataset_scripts.region_table import Regions
+from dataset_scripts.regions.table import Regions
 from modeling import VLBertConfig, VLBertForMultipleChoice
 from tasks import TASKS, join_vcr
 from tasks.vcr import VCROptions, join_runs, score

@@ -13,7 +13,7 @@ from datasets import Dataset
 from transformers import BertTokenizer, set_seed
 
 from dataset_scripts.nlvr2 import read_predictions
-from dataset_scripts.region_table import Regions
+from dataset_scripts.regions.table import Regions
 from evaluation.phrase_grounding import PhraseGrounding
 from evaluation.phrase_recall import PhraseRecall
 from modeling import FAMILIES, VisualBERTConfig, VLBertConfig

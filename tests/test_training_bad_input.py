@@ -8,7 +8,7 @@ import pytest
 import yaml
 from transformers import BertConfig, BertModel
 
-from dataset_scripts.region_table import RegionTable, RegionTableWriter
+from dataset_scripts.regions.table import RegionTable, RegionTableWriter
 from tests.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 from training.checkpoint import MANIFEST
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from dataset_scripts.region_table import RegionTable
+from dataset_scripts.regions.table import RegionTable
 from modeling import VLBertForVGP
 from processing import VLBertProcessor
 from tests.test_modeling_vl_bert_saving import run_elsewhere

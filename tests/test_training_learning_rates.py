@@ -17,7 +17,9 @@ ONE_STEP = {"max_steps": 1, "per_device_train_batch_size": 16}
 def changes(directory, mapping):
     """Name of each weight -> what one step of plain gradient descent adds to it."""
     torch.manual_seed(0)
-    trainer = make_trainer(directory, arguments_class=GroundingTrainingArguments, learning_rate_mapping=mapping, **ONE_STEP)
+    trainer = make_trainer(
+        directory, arguments_class=GroundingTrainingArguments, learning_rate_mapping=mapping, **ONE_STEP
+    )
     before = weights(trainer.model)
     trainer.train()
     return {name: value - before[name] for name, value in weights(trainer.model).items()}
@@ -28,7 +30,9 @@ def test_a_step_is_as_long_as_the_learning_rate_says(tmp_path):
     mapped = changes(tmp_path, {r"region_encoder\.": 0.02, "bias$": 0.2, "word_embeddings": 0})
     factors = set()
     for name, step in plain.items():
-        factor = 0.2 if "region_encoder." in name else 2.0 if name.endswith("bias") else float("word_embed" not in name)
+        factor = (
+            0.2 if "region_encoder." in name else 2.0 if name.endswith("bias") else float("word_embed" not in name)
+        )
         assert torch.allclose(mapped[name], factor * step, atol=1e-7, rtol=1e-4), name
         factors.add(factor if step.any() else None)
     assert factors >= {0.0, 0.2, 1.0, 2.0}

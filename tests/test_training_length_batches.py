@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from transformers import TrainingArguments
 
-from dataset_scripts.region_table import MissingRegionsError, RegionTable, RegionTableWriter
+from dataset_scripts.regions.table import MissingRegionsError, RegionTable, RegionTableWriter
 from tests.region_samples import PROVENANCE, sample
 from training.length_batches import LengthSampler, add_lengths, row_lengths
 from training.trainer import GroundingTrainer

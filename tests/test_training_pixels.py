@@ -11,7 +11,7 @@ from PIL import Image
 from safetensors.torch import load_file
 from transformers import AutoModelForPreTraining, AutoProcessor
 
-from dataset_scripts.region_table import Regions
+from dataset_scripts.regions.table import Regions
 from processing import FastRCNNImageProcessor, VLBertProcessor
 from tasks import TASKS
 from tests.tiny_scenes import run_train, tiny_recipe, tiny_scenes

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForPreTraining
 
-from dataset_scripts.region_table import RegionTable, RegionTableWriter
+from dataset_scripts.regions.table import RegionTable, RegionTableWriter
 from tests.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 from training.recipe import load_recipe
 from training.trainer import GroundingTrainer

@@ -16,6 +16,7 @@ from tests.train_steps import run_case
 
 ROOT = Path(__file__).resolve().parents[1]
 LARGE, SPLIT, ACCUMULATED = "{}:8:1", "{}:4:1", "{}:2:2"  # eight rows a step, whatever the processes
+GROUPED = "{}:group_by_length"
 EVALUATIONS = ("evaluate:16", "evaluate:15", "evaluate:1")  # the last leaves one process without an example
 
 
@@ -23,7 +24,8 @@ EVALUATIONS = ("evaluate:16", "evaluate:15", "evaluate:1")  # the last leaves on
 def two_processes(tmp_path_factory):
     """Every case of this file, in one launch of two processes."""
     output = tmp_path_factory.mktemp("two")
-    cases = [SPLIT.format(m) for m in METHODS] + [ACCUMULATED.format(m) for m in METHODS] + list(EVALUATIONS)
+    cases = [case.format(m) for case in (SPLIT, ACCUMULATED) for m in METHODS]
+    cases += [GROUPED.format(case.format("direct")) for case in (SPLIT, ACCUMULATED)] + list(EVALUATIONS)
     launch = ["-m", "torch.distributed.run", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
     launch += ["--nproc_per_node", "2", str(ROOT / "tests" / "train_steps.py"), str(output), *cases]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
@@ -45,7 +47,20 @@ def test_the_batches_are_ragged():
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("case", [SPLIT, ACCUMULATED], ids=["one_batch", "accumulated"])
 def test_two_processes_train_as_one(two_processes, tmp_path, method, case):
-    large, split = LARGE.format(method), case.format(method)
+    assert_trained_as_one(LARGE.format(method), case.format(method), two_processes, tmp_path)
+
+
+@pytest.mark.parametrize("case", [SPLIT, ACCUMULATED], ids=["one_batch", "accumulated"])
+def test_batches_of_like_lengths_are_those_of_one_process(two_processes, tmp_path, case):
+    large, split = (GROUPED.format(each.format("direct")) for each in (LARGE, case))
+    assert_trained_as_one(large, split, two_processes, tmp_path)
+    any_lengths = LARGE.format("direct")
+    run_case(any_lengths, tmp_path)
+    losses = [json.loads((tmp_path / f"{name}.json").read_text())[0]["loss"] for name in (large, any_lengths)]
+    assert losses[0] != pytest.approx(losses[1], abs=1e-4), "the first batch is the same: nothing is compared anew"
+
+
+def assert_trained_as_one(large, split, two_processes, tmp_path):
     run_case(large, tmp_path)
     one, two = (json.loads(path.read_text()) for path in (tmp_path / f"{large}.json", two_processes / f"{split}.json"))
     assert len(one) == len(two) == 2

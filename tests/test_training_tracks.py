@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from transformers import AutoModelForVisualQuestionAnswering
 
-from dataset_scripts.region_table import RegionTable, RegionTableWriter
+from dataset_scripts.regions.table import RegionTable, RegionTableWriter
 from dataset_scripts.vqa_v2 import read_predictions
 from tests.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 from training.joined_regions import JoinedRegions

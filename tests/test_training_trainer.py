@@ -18,9 +18,7 @@ METHODS = ("none", "indirect", "direct", "semi_direct")
 IMAGES = 8  # 16 rows
 
 
-def make_trainer(
-    directory, method="direct", model=None, rows=None, arguments_class=TrainingArguments, **arguments
-):
+def make_trainer(directory, method="direct", model=None, rows=None, arguments_class=TrainingArguments, **arguments):
     table = tiny_table(IMAGES)
     method = get_method(method)
     model = model or tiny_model(grounding_head=method.name == "indirect")

@@ -9,7 +9,7 @@ import datasets
 import yaml
 
 import train
-from dataset_scripts.scene_dataset import write_scenes
+from dataset_scripts.scenes.dataset import write_scenes
 
 
 def tiny_scenes(directory: Path) -> Path:

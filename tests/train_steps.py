@@ -1,9 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Trains and evaluates the tiny model case by case; started by torchrun in the tests, or called in their process.
 
-`torchrun --nproc_per_node 2 tests/train_steps.py OUTPUT CASE...`, where a case is `method:batch size:accumulation` or
-`evaluate:rows`. Writes `OUTPUT/<case>.json` with the logged losses or the figures, and `OUTPUT/<case>.safetensors`
-with the weights after two steps.
+`torchrun --nproc_per_node 2 tests/train_steps.py OUTPUT CASE...`, where a case is `method:batch size:accumulation`,
+the same and `:group_by_length`, or `evaluate:rows`. Writes `OUTPUT/<case>.json` with the logged losses or the
+figures, and `OUTPUT/<case>.safetensors` with the weights after two steps.
 """
 
 import json
@@ -15,20 +15,23 @@ from safetensors.torch import save_file
 
 from tests.test_training_trainer import logged, make_trainer, weights
 from tests.tiny_vgp import tiny_rows, tiny_table
+from training.length_batches import add_lengths
 
 
 def run_case(case: str, output: Path) -> None:
     kind, *numbers = case.split(":")
-    found = (
-        _evaluate(int(numbers[0]), output) if kind == "evaluate" else _train(kind, case, *map(int, numbers), output)
-    )
+    found = _evaluate(int(numbers[0]), output) if kind == "evaluate" else _train(kind, case, numbers, output)
     if found is not None:
         (output / f"{case}.json").write_text(json.dumps(found))
 
 
-def _train(method: str, case: str, batch: int, accumulation: int, output: Path) -> list | None:
-    arguments = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulation, "max_steps": 2}
-    trainer = make_trainer(output, method, **arguments)
+def _train(method: str, case: str, numbers: list[str], output: Path) -> list | None:
+    batch, accumulation, *strategy = numbers
+    sizes = {"per_device_train_batch_size": int(batch), "gradient_accumulation_steps": int(accumulation)}
+    table = tiny_table(8)
+    rows = add_lengths(tiny_rows(table), None) if strategy else None
+    sampling = {"train_sampling_strategy": strategy[0]} if strategy else {}
+    trainer = make_trainer(output, method, rows=rows, **sizes, **sampling, max_steps=2)
     trainer.train()
     if not trainer.is_world_process_zero():
         return None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from dataset_scripts.region_table import Regions, RegionTable
+from dataset_scripts.regions.table import Regions, RegionTable
 
 
 class JoinedRegions:

@@ -82,6 +82,6 @@ def _pattern(name: str, mapping: Mapping[str, float]) -> str | None:
 def _refuse(pattern: str, names: list[str]) -> None:
     close = difflib.get_close_matches(pattern, names, n=1, cutoff=0.0)
     raise RecipeError(
-        f"training.{MAPPING}: {pattern!r} is found in the name of no trained weight, or an earlier pattern takes them all; "
-        f"the nearest name is {close[0]!r}"
+        f"training.{MAPPING}: {pattern!r} is found in the name of no trained weight, or an earlier pattern takes them "
+        f"all; the nearest name is {close[0]!r}"
     )

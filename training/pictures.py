@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from dataset_scripts.region_table import RegionTable
+from dataset_scripts.regions.table import RegionTable
 from evaluation.attention_grounding import phrase_attention
 from evaluation.figures import WordAttention, method_comparison_figure
 from tasks import TASKS

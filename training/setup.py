@@ -17,9 +17,9 @@ from transformers import AutoTokenizer, BertTokenizer, PreTrainedModel
 
 from dataset_scripts.builders import BUILDERS
 from dataset_scripts.pull_rows import Pulled, find_rows, pull_rows
-from dataset_scripts.region_hub import is_on_hub
-from dataset_scripts.region_table import RegionTable
-from dataset_scripts.scene_dataset import write_scenes
+from dataset_scripts.regions.hub import is_on_hub
+from dataset_scripts.regions.table import RegionTable
+from dataset_scripts.scenes.dataset import write_scenes
 from modeling.families import FAMILIES
 from processing import FastRCNNImageProcessor
 from tasks import TASKS, Task

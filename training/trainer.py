@@ -78,7 +78,7 @@ class GroundingTrainer(Trainer):
         optimizer = super().create_optimizer(model)
         mapping = getattr(self.args, MAPPING, None)
         if mapping and not known:
-            map_learning_rates(optimizer, self.model if model is None else model, mapping)
+            map_learning_rates(optimizer, cast(torch.nn.Module, self.model if model is None else model), mapping)
         return optimizer
 
     # Losses

@@ -1,0 +1,88 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Boxes of images that are known before any detector runs, from a JSON file."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import DataError, MissingFileError
+from ..streaming import text_lines
+
+_EXPECTED = (
+    'an object {"image id": boxes, ...}, or a line {"image_id": ..., "boxes": boxes} for each image; boxes are lists '
+    "[x1, y1, x2, y2] in pixels"
+)
+_KEYS = {"boxes", "scores", "labels"}
+
+
+def read_boxes(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
+    """Image id -> {"boxes": (n, 4) float32 x1 y1 x2 y2 in pixels}, and "scores" and "labels" where the file has them.
+
+    The file is JSON, one object from image id to boxes or to `{"boxes": ..., "scores": ..., "labels": ...}`; or JSON
+    lines (.jsonl), one image a line with its `image_id` beside them.
+
+    Raises:
+        MissingFileError: there is no such file.
+        DataError: it is no JSON, an image occurs twice, or a record is not of this form; the message names it.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise MissingFileError("no such file", file=path, expected=_EXPECTED)
+    records: dict[str, dict[str, Any]] = {}
+    for where, image_id, record in _json_lines(path) if path.suffix == ".jsonl" else _json_object(path):
+        if image_id in records:
+            raise DataError("image id occurs twice", file=path, where=where, found=image_id)
+        records[image_id] = _checked(path, where, record)
+    if not records:
+        raise DataError("no boxes", file=path, expected=_EXPECTED)
+    return records
+
+
+def _json_object(path: Path) -> Iterator[tuple[str, str, Any]]:
+    try:
+        pairs = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=tuple)
+    except (ValueError, RecursionError) as error:
+        raise DataError("not JSON", file=path, found=str(error), expected=_EXPECTED) from error
+    if not isinstance(pairs, tuple):
+        raise DataError("not an object", file=path, expected=_EXPECTED)
+    for image_id, record in pairs:
+        yield f"image {image_id}", image_id, record
+
+
+def _json_lines(path: Path) -> Iterator[tuple[str, str, Any]]:
+    for number, line in text_lines(path, _EXPECTED):
+        if not line.strip():
+            continue
+        where = f"line {number}"
+        try:
+            pairs = json.loads(line, object_pairs_hook=tuple)
+            image_id = dict(pairs)["image_id"]
+        except (ValueError, RecursionError, KeyError, TypeError) as error:
+            raise DataError("not a record", file=path, where=where, found=line, expected=_EXPECTED) from error
+        yield where, str(image_id), tuple(pair for pair in pairs if pair[0] != "image_id")
+
+
+def _checked(path: Path, where: str, record: Any) -> dict[str, Any]:
+    """A record with its boxes as an array; objects come as tuples of pairs, so that repeated keys show."""
+    is_object = isinstance(record, tuple)
+    fields = dict(record) if is_object else {"boxes": record}
+    if "boxes" not in fields or set(fields) - _KEYS or (is_object and len(fields) < len(record)):
+        raise DataError("not a record of boxes", file=path, where=where, found=fields, expected=_EXPECTED)
+    try:
+        boxes = np.asarray(fields["boxes"], dtype=np.float32).reshape(len(fields["boxes"]), 4)
+        scores = None if fields.get("scores") is None else np.asarray(fields["scores"], dtype=np.float32)
+    except (ValueError, TypeError) as error:
+        raise DataError("boxes are not numbers", file=path, where=where, found=fields, expected=_EXPECTED) from error
+    labels = fields.get("labels")
+    if scores is not None and scores.shape != (len(boxes),):
+        raise DataError("not one score a box", file=path, where=where, found=scores.shape, expected=f"{len(boxes)}")
+    if labels is not None and not (
+        isinstance(labels, list) and len(labels) == len(boxes) and all(isinstance(label, str) for label in labels)
+    ):
+        raise DataError("not one label a box", file=path, where=where, found=labels, expected=f"{len(boxes)} texts")
+    checked = {"boxes": boxes, "scores": scores, "labels": labels}
+    return {name: value for name, value in checked.items() if value is not None}

@@ -1,0 +1,127 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The card of a region table on the Hub."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from datasets.utils.metadata import MetadataConfigs
+from huggingface_hub import DatasetCard, DatasetCardData
+
+from ..dataset_card import licence_metadata, licence_text, size_category, table
+from ..licences import Licence
+from .files import SHARDS
+
+_COLUMNS = {
+    "image_id": "id of the image",
+    "width": "of the image in pixels",
+    "height": "of the image in pixels",
+    "source_row": "row of the file that it was imported from, -1 where there was none",
+    "checksum": "BLAKE2b of the row's content, 16 bytes",
+    "boxes": "x1, y1, x2, y2 divided by the image's width and height, one a region",
+    "features": "float16, one vector a region",
+    "classes": "the detector's most likely class, without background",
+    "scores": "the probability of that class",
+    "attributes": "the detector's most likely attribute",
+    "attribute_scores": "the probability of that attribute",
+    "class_probs": "float16, the probabilities of all classes",
+}
+_LISTED = 10
+_HEAD = ("image_id", "width", "height", "source_row", "checksum")
+
+
+def write_region_card(
+    repository: str,
+    info: Mapping[str, Any],
+    licence: Licence,
+    permission: str | None,
+    checksums: Mapping[str, str],
+    example: str,
+) -> str:
+    """The content of README.md.
+
+    Args:
+        repository: `ORG/NAME`.
+        info: The table's manifest.
+        licence: The terms.
+        permission: On what ground it is pushed, where the terms do not say that it may be.
+        checksums: SHA-256 of each file.
+        example: Id of any image in the table.
+    """
+    provenance = info["provenance"]
+    detector = provenance.get("detector")
+    named = detector if isinstance(detector, str) else json.dumps(detector, ensure_ascii=False)
+    widths = {name: f", {width} wide" if width else "" for name, width in info["arrays"].items()}
+    parts = [
+        f"# {repository.split('/')[-1]}",
+        f"Regions of {info['images']:,} images, {info['regions']:,} in all, each with a box and "
+        f"{info['feature_size']:,} feature values of a detector ({named if detector else 'not named'}). The images "
+        "are not included.",
+        "## Columns",
+        "One row an image, Arrow streams with a record batch a row:",
+        table(
+            ("column", "content"),
+            [(f"`{name}`", _COLUMNS[name] + widths.get(name, "")) for name in (*_HEAD, *info["arrays"])],
+        ),
+        "## Use",
+        _snippet(repository, example),
+        "## Licence",
+        licence_text({"licence": dataclasses.asdict(licence), "permission": permission}),
+        "Whether features of an image may be passed on is a matter of the image's own terms.",
+        "## How it was made",
+        f"```json\n{json.dumps(_shortened(provenance), indent=2, ensure_ascii=False)}\n```",
+        f"Checksum of all rows: `{info['checksum']}`. Files:",
+        table(
+            ("file", "bytes", "SHA-256"),
+            [
+                (f"`{shard['file']}`", f"{shard['bytes']:,}", f"`{checksums[shard['file']]}`")
+                for shard in info["shards"]
+            ],
+        ),
+    ]
+    data = DatasetCardData(
+        pretty_name=repository.split("/")[-1],
+        tags=["grounded-attention", "region-features"],
+        size_categories=[size_category(info["images"])],
+        **licence_metadata(dataclasses.asdict(licence)),
+    )
+    MetadataConfigs({"default": {"data_files": [{"split": "train", "path": SHARDS}]}}).to_dataset_card_data(data)
+    return str(DatasetCard(f"---\n{data.to_yaml()}\n---\n\n" + "\n\n".join(parts) + "\n"))
+
+
+def _shortened(value: Any) -> Any:
+    """Without the middle of long lists; the manifest has all of them."""
+    if isinstance(value, Mapping):
+        return {name: _shortened(each) for name, each in value.items()}
+    if isinstance(value, list) and len(value) > _LISTED:
+        return [*map(_shortened, value[: _LISTED - 1]), f"and {len(value) - _LISTED + 1} more"]
+    return value
+
+
+def _snippet(repository: str, example: str) -> str:
+    return f"""From a clone of grounded-attention:
+
+```python
+from dataset_scripts.regions.table import RegionTable
+
+regions = RegionTable.open("hub://{repository}")  # downloads, checks and maps it
+print(regions["{example}"].features.shape)
+
+few = RegionTable.open("hub://{repository}", download=False)  # requests single rows
+print(few["{example}"].boxes)
+```
+
+Without it:
+
+```python
+import numpy
+from datasets import load_dataset
+
+for row in load_dataset("{repository}", split="train", streaming=True):
+    features = numpy.array(row["features"], dtype="float16")
+    print(row["image_id"], features.shape)
+    break
+```
+
+In a recipe: `data.regions: hub://{repository}`."""

@@ -1,0 +1,135 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Reader of the region features that transformers' LXMERT research project extracts with `frcnn-vg`."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import DataError
+from .reader_records import FEATURE_SIZE, SourceRecord, whole_number
+from .rows import EDGE_TOLERANCE, Regions, normalise_boxes
+
+NEEDED = ("img_id", "boxes", "roi_features", "sizes")
+
+
+def read_frcnn_vg(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceRecord]:
+    """Records of an Arrow file, or a folder of them (a saved `datasets.Dataset`), with one row an image.
+
+    Columns: img_id, sizes (height, width), roi_features, obj_ids and attr_ids (float32, without background),
+    obj_probs, attr_probs, preds_per_image (rows behind that number are padding), and boxes: divided by width and
+    height already, although the column is not called normalized_boxes; where that column is there too, it is read.
+    `sizes` is the image as resized for the detector, and so are the regions' width and height; pixel boxes, of the
+    original image, are therefore refused, as nothing in the file says that image's size.
+    """
+    files = sorted(path.rglob("*.arrow")) if path.is_dir() else [path]
+    row = 0
+    for file in files:
+        try:
+            with pa.memory_map(str(file)) as source:
+                for batch in _batches(source):
+                    _check_columns(batch, file)
+                    for position in range(len(batch)):
+                        row += 1
+                        values = batch.slice(position, 1)
+                        image_id = str(values.column("img_id")[0].as_py())
+                        size = batch.nbytes // len(batch)
+                        yield SourceRecord(file, row, image_id, size, partial(_read, values, image_id, feature_size))
+        except (pa.ArrowException, EOFError, OSError) as error:
+            raise DataError("damaged Arrow file", file=file, found=str(error)[:200], hint="copy it again") from error
+
+
+def _batches(source: Any) -> Iterator[pa.RecordBatch]:
+    if source.read(6) == b"ARROW1":
+        file = pa.ipc.open_file(source)
+        yield from (file.get_batch(number) for number in range(file.num_record_batches))
+    else:
+        source.seek(0)
+        yield from pa.ipc.open_stream(source)
+
+
+def _check_columns(batch: pa.RecordBatch, file: Path) -> None:
+    if absent := [name for name in NEEDED if name not in batch.schema.names]:
+        expected = f"the columns {', '.join(NEEDED)}"
+        raise DataError(f"no column {absent[0]}", file=file, found=", ".join(batch.schema.names), expected=expected)
+
+
+def _read(row: pa.RecordBatch, image_id: str, feature_size: int) -> Regions:
+    height, width = _size(row)
+    features = _matrix(row, "roi_features", feature_size)
+    name = "normalized_boxes" if "normalized_boxes" in row.schema.names else "boxes"
+    boxes = _matrix(row, name, 4)
+    count = _count(row, len(features))
+    if len(boxes) != len(features):
+        raise DataError("boxes and features differ in number", found=len(boxes), expected=str(len(features)))
+    boxes = _pixels(boxes[:count], width, height)
+    optional = {
+        target: _vector(row, source, len(features), count)
+        for target, source in (
+            ("classes", "obj_ids"),
+            ("scores", "obj_probs"),
+            ("attributes", "attr_ids"),
+            ("attribute_scores", "attr_probs"),
+        )
+    }
+    return Regions(image_id, width, height, normalise_boxes(boxes, width, height), features[:count], **optional)
+
+
+def _size(row: pa.RecordBatch) -> list[int]:
+    sizes = _flat(row, "sizes")
+    if len(sizes) != 2 or not np.isfinite(sizes).all():
+        raise DataError("sizes is no size", found=sizes[:4].tolist(), expected="height and width")
+    return [whole_number(round(float(value)), "sizes") for value in sizes]
+
+
+def _count(row: pa.RecordBatch, rows: int) -> int:
+    if "preds_per_image" not in row.schema.names:
+        return rows
+    count = whole_number(row.column("preds_per_image")[0].as_py(), "preds_per_image")
+    if count > rows:
+        raise DataError("preds_per_image exceeds the features", found=count, expected=f"at most {rows}")
+    return count
+
+
+def _pixels(boxes: np.ndarray, width: int, height: int) -> np.ndarray:
+    size = np.array([width, height, width, height], dtype=np.float32)
+    # Within a pixel of the edge, boxes that are divided reach a little beyond 1.
+    if (boxes > 1 + EDGE_TOLERANCE / size).any():
+        hint = "boxes in pixels of the original image cannot be divided, as its size is not in the file"
+        raise DataError("boxes are not divided by the image's size", found=float(boxes.max()), expected="1", hint=hint)
+    return boxes * size
+
+
+def _flat(row: pa.RecordBatch, name: str) -> np.ndarray:
+    """All numbers of a cell, in order."""
+    column = row.column(name)
+    # `datasets` keeps matrices in types of its own.
+    array = column.storage if isinstance(column, pa.ExtensionArray) else column
+    while pa.types.is_nested(array.type):
+        if array.null_count:
+            raise DataError(f"{name} is missing")
+        array = array.flatten()
+    if array.null_count or not (pa.types.is_floating(array.type) or pa.types.is_integer(array.type)):
+        raise DataError(f"{name} is missing, or no numbers", found=str(array.type))
+    return array.to_numpy(zero_copy_only=False)
+
+
+def _matrix(row: pa.RecordBatch, name: str, width: int) -> np.ndarray:
+    flat = _flat(row, name)
+    if not len(flat) or len(flat) % width:
+        raise DataError(f"{name} has a wrong length", found=len(flat), expected=f"a multiple of {width}")
+    return flat.reshape(-1, width)
+
+
+def _vector(row: pa.RecordBatch, name: str, rows: int, count: int) -> np.ndarray | None:
+    if name not in row.schema.names:
+        return None
+    values = _flat(row, name)
+    if len(values) != rows:
+        raise DataError(f"{name} has a wrong length", found=len(values), expected=str(rows))
+    if name.endswith("_ids") and not (np.isfinite(values).all() and (values == np.floor(values)).all()):
+        raise DataError(f"{name} hold a value that is no whole number")
+    return values[:count]

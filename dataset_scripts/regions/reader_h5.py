@@ -1,0 +1,162 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Reader of HDF5 files of region features: bottom-up attention in PyTorch (hengyuan-hu), BAN, GQA and VOLTA."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import DataError, MissingFileError
+from ..safe_pickle import load_pickle
+from .reader_records import FEATURE_SIZE, SourceRecord, library, regions_of, whole_number
+from .rows import Regions, normalise_boxes
+
+INDEX_SUFFIX = "_imgid2idx.pkl"
+GQA_INFO = "gqa_objects_info.json"
+HENGYUAN = ("image_features", "image_bb", "spatial_features")
+GQA = ("features", "bboxes")
+# Widths that two boxes of an image say, from float32 quotients, may differ by this many pixels.
+SIZE_TOLERANCE = 0.51
+
+
+def read_h5(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceRecord]:
+    """Records of an HDF5 file; which of four layouts it has is seen from its datasets.
+
+    Fixed (hengyuan-hu): image_features (N, 36, D), image_bb (N, 36, 4) pixels, spatial_features (N, 36, 6), of which
+    the first four are image_bb divided by the image's size; so the size is their quotient. Adaptive (BAN): the same
+    flat, (total, D), with pos_boxes (N, 2), first and last + 1 of an image. The ids come from `<stem>_imgid2idx.pkl`
+    beside the file, {image id: row}, read by `safe_pickle`.
+
+    GQA: features (N, 100, D) and bboxes (N, 100, 4) pixels, `gqa_objects_<k>.h5`, with sizes, numbers of objects and
+    rows from gqa_objects_info.json beside it.
+
+    VOLTA: one group an image, named by its id, with the datasets boxes (pixels), features, img_h, img_w, obj_id,
+    obj_conf, attr_id, attr_conf, num_objects.
+    """
+    h5py = library("h5py")
+    try:
+        with h5py.File(path, "r") as file:
+            names = set(file.keys()) if len(file) < 10 else set()
+            if "image_features" in names:
+                records = _hengyuan(path, file, feature_size)
+            elif set(GQA) <= names:
+                records = _gqa(path, file, feature_size)
+            else:
+                records = _volta(path, file, feature_size)
+            yield from records
+    except (OSError, RuntimeError, KeyError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError("damaged HDF5 file", file=path, found=str(error)[:200], hint="copy it again") from error
+
+
+def _hengyuan(path: Path, file: Any, feature_size: int) -> Iterator[SourceRecord]:
+    for name in HENGYUAN:
+        if name not in file:
+            raise DataError(f"no dataset {name}", file=path, found=", ".join(file), expected=", ".join(HENGYUAN))
+    rows = _image_rows(path)
+    size = path.stat().st_size // len(rows)
+    for number, (image_id, row) in enumerate(rows, start=1):
+        decode = partial(_read_hengyuan, file, image_id, row, feature_size)
+        yield SourceRecord(path, number, image_id, size, decode, f"image {image_id} (row {row})")
+
+
+def _image_rows(path: Path) -> list[tuple[str, int]]:
+    index = path.with_name(path.stem + INDEX_SUFFIX)
+    if not index.is_file():
+        raise MissingFileError("no such file", file=index, expected=f"the image ids of {path.name}, {{image id: row}}")
+    rows = load_pickle(index)
+    if not isinstance(rows, dict) or not rows:
+        raise DataError("no image ids", file=index, found=type(rows).__name__, expected="{image id: row}")
+    if bad := [row for row in rows.values() if not isinstance(row, (int, np.integer)) or row < 0]:
+        raise DataError("a row is no number", file=index, found=type(bad[0]).__name__)
+    # In the file's order, so that it is read from its begin to its end.
+    return sorted(((str(image_id), int(row)) for image_id, row in rows.items()), key=lambda pair: pair[1])
+
+
+def _read_hengyuan(file: Any, image_id: str, row: int, feature_size: int) -> Regions:
+    place: Any = row
+    if "pos_boxes" in file:
+        first, last = (int(value) for value in _rows(file, "pos_boxes", row))
+        if not 0 <= first < last:
+            raise DataError("pos_boxes is no range", found=(first, last), expected="first < last")
+        place = slice(first, last)
+    features, boxes, spatial = (np.asarray(_rows(file, name, place)) for name in HENGYUAN)
+    if features.shape != (len(boxes), feature_size):
+        expected = f"({len(boxes)}, {feature_size})"
+        raise DataError("image_features has a wrong shape", found=features.shape, expected=expected)
+    width, height = (_size(boxes[:, 2 + axis], spatial[:, 2 + axis]) for axis in (0, 1))
+    return Regions(image_id, width, height, normalise_boxes(boxes, width, height), features)
+
+
+def _rows(file: Any, name: str, place: Any) -> Any:
+    """Rows of a dataset, which must have them."""
+    last = place.stop if isinstance(place, slice) else place + 1
+    if last > len(file[name]):
+        raise DataError(f"{name} has no such row", found=last - 1, expected=f"below {len(file[name])}")
+    return file[name][place]
+
+
+def _size(pixels: np.ndarray, shares: np.ndarray) -> int:
+    """Width (or height) of an image from boxes' right (or lower) edges in pixels and as shares of it."""
+    if not np.isfinite(shares).all() or not (shares > 0).any():
+        raise DataError("spatial_features give no image size", found=shares[:4].tolist(), expected="shares above 0")
+    quotients = pixels[shares > 0].astype(float) / shares[shares > 0]
+    size = float(quotients[np.argmax(shares[shares > 0])])
+    if not np.isfinite(size) or np.abs(pixels - size * shares).max() > SIZE_TOLERANCE:
+        raise DataError("image_bb and spatial_features disagree", found=size, expected="one image size for all boxes")
+    return whole_number(round(size), "image size")
+
+
+def _gqa(path: Path, file: Any, feature_size: int) -> Iterator[SourceRecord]:
+    info = _gqa_info(path)
+    size = path.stat().st_size // max(len(info), 1)
+    for number, (image_id, entry) in enumerate(info, start=1):
+        decode = partial(_read_gqa, file, image_id, entry, feature_size)
+        yield SourceRecord(path, number, image_id, size, decode, f"image {image_id}")
+
+
+def _gqa_info(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    """The entries of the images in this file, in its order."""
+    index, number = path.with_name(GQA_INFO), re.search(r"_(\d+)$", path.stem)
+    if not index.is_file():
+        raise MissingFileError("no such file", file=index, expected=f"ids and image sizes for {path.name}")
+    if number is None:
+        raise DataError("the name holds no number", file=path, expected="gqa_objects_<number>.h5")
+    try:
+        content = json.loads(index.read_bytes())
+        entries = [(str(key), entry) for key, entry in content.items() if int(entry["file"]) == int(number[1])]
+        return sorted(entries, key=lambda pair: int(pair[1]["idx"]))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        expected = "{image id: {width, height, objectsNum, idx, file}}"
+        raise DataError("not the objects' info", file=index, found=repr(error)[:200], expected=expected) from error
+
+
+def _read_gqa(file: Any, image_id: str, entry: Mapping[str, Any], feature_size: int) -> Regions:
+    width, height, count = (whole_number(entry.get(name), name) for name in ("width", "height", "objectsNum"))
+    features, boxes = (np.asarray(_rows(file, name, int(entry["idx"]))) for name in GQA)
+    if count > len(boxes) or features.shape != (len(boxes), feature_size):
+        expected = f"at least {count} boxes, {feature_size} values each"
+        raise DataError("features has a wrong shape", found=features.shape, expected=expected)
+    return Regions(image_id, width, height, normalise_boxes(boxes[:count], width, height), features[:count])
+
+
+def _volta(path: Path, file: Any, feature_size: int) -> Iterator[SourceRecord]:
+    size = path.stat().st_size // max(len(file), 1)
+    for number, image_id in enumerate(file, start=1):
+        yield SourceRecord(
+            path, number, image_id, size, partial(_read_volta, file, image_id, feature_size), f"group {image_id}"
+        )
+
+
+def _read_volta(file: Any, image_id: str, feature_size: int) -> Regions:
+    group = file[image_id]
+    if not hasattr(group, "items"):
+        layouts = "groups with boxes and features, or image_features, or features and bboxes"
+        raise DataError("no group of an image", found=f"dataset {image_id}", expected=layouts)
+    values = {name: content[()] for name, content in group.items() if hasattr(content, "shape")}
+    return regions_of(values, image_id, feature_size)

@@ -1,0 +1,87 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Reader of VL-BERT's region features: one JSON file an image, in a zip or a folder."""
+
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path, PurePosixPath
+
+from ..errors import DataError
+from .reader_records import FEATURE_SIZE, LONGEST_RECORD, SourceRecord, regions_of
+from .rows import Regions
+
+IN_ZIP = ".zip@"
+
+
+def split_zip_path(path: str | os.PathLike[str]) -> tuple[Path, str]:
+    """A path and the place inside the zip that VL-BERT writes behind an at sign: `x.zip@/a/1.json` is x.zip, a/1.json.
+
+    A path without one has the place "".
+    """
+    archive, mark, place = str(path).partition(IN_ZIP)
+    return (Path(f"{archive}.zip"), place.strip("/")) if mark else (Path(path), "")
+
+
+def read_vl_bert_zip(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceRecord]:
+    """Records of VL-BERT's `<image id>.json` files: a zip of them, `x.zip@/folder` in one, a folder, or one file.
+
+    Fields: image_w, image_h, num_boxes, boxes (pixels of the original image), features, optionally classes (n, 1601)
+    and attrs (n, 401), both with background as column 0; arrays are base64 of little-endian float32. The image id is
+    the name of the file, which is how VL-BERT finds it. Regions stay in the file's order (VL-BERT's own loader sorts
+    them by confidence), and image_box_feature, the whole image's, is not kept: a table holds detected regions only.
+    """
+    source, place = split_zip_path(path)
+    if source.is_dir() or not zipfile.is_zipfile(source):
+        files = sorted(source.rglob("*.json")) if source.is_dir() else [source]
+        for row, file in enumerate(files, start=1):
+            yield SourceRecord(file, row, file.stem, file.stat().st_size, partial(_read_file, file, feature_size))
+        return
+    with _opened(source) as archive:
+        members = [member for member in archive.infolist() if _is_chosen(member.filename, place)]
+        if not members:
+            raise DataError("no JSON files", file=source, where=place or None, expected="<image id>.json")
+        for row, member in enumerate(members, start=1):
+            decode = partial(_read_member, archive, member, feature_size)
+            stem = PurePosixPath(member.filename).stem
+            yield SourceRecord(source, row, stem, member.compress_size, decode, member.filename)
+
+
+def _opened(path: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except (zipfile.BadZipFile, OSError) as error:
+        raise DataError("damaged zip archive", file=path, found=str(error), hint="copy or unpack it again") from error
+
+
+def _is_chosen(name: str, place: str) -> bool:
+    parts = PurePosixPath(name).parts
+    return (
+        name.endswith(".json") and "__MACOSX" not in parts and (f"/{name}/").startswith(f"/{place}/" if place else "/")
+    )
+
+
+def _read_file(path: Path, feature_size: int) -> Regions:
+    with open(path, "rb") as file:
+        return _regions(file.read(LONGEST_RECORD + 1), path.stem, feature_size)
+
+
+def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, feature_size: int) -> Regions:
+    try:
+        with archive.open(member) as file:
+            content = file.read(LONGEST_RECORD + 1)
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError) as error:
+        raise DataError("damaged file in the zip", found=str(error)) from error
+    return _regions(content, PurePosixPath(member.filename).stem, feature_size)
+
+
+def _regions(content: bytes, image_id: str, feature_size: int) -> Regions:
+    if len(content) > LONGEST_RECORD:
+        raise DataError("the record is longer than any image's", expected=f"at most {LONGEST_RECORD} bytes")
+    try:
+        values = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise DataError("not JSON", found=str(error)[:200], hint="the file is cut or damaged") from error
+    return regions_of(values, image_id, feature_size)

@@ -1,0 +1,64 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Reader of LMDB files of region features: ViLBERT, VOLTA and MMF."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..errors import DataError
+from ..safe_pickle import loads
+from .reader_records import FEATURE_SIZE, LONGEST_RECORD, SourceRecord, library, regions_of
+from .rows import Regions
+
+KEYS = b"keys"
+
+
+def read_lmdb(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceRecord]:
+    """Records of an LMDB folder (data.mdb) or file; keys are image ids, values pickled dicts of one image.
+
+    Read are ViLBERT's (beta: base64 text, multi-task: arrays), both kinds of VOLTA's (base64 or arrays, the fields of
+    LXMERT) and MMF's (key: path of the image without ending); base64 and arrays are told apart by each value's type.
+    Boxes are pixels of the original image. The key is the image id; the entry `keys`, a list of them, sets the order.
+    Values are read by `safe_pickle`.
+    """
+    lmdb = library("lmdb")
+    try:
+        options = {"subdir": path.is_dir(), "readonly": True, "lock": False, "readahead": False, "meminit": False}
+        with lmdb.open(str(path), max_readers=1, **options) as environment, environment.begin() as transaction:
+            yield from _records(path, environment, transaction, feature_size)
+    except lmdb.Error as error:
+        raise DataError("damaged LMDB file", file=path, found=str(error), hint="copy it again") from error
+
+
+def _records(path: Path, environment: Any, transaction: Any, feature_size: int) -> Iterator[SourceRecord]:
+    # Sparse files are larger than their content; what is read of it is what the progress counts.
+    size = environment.stat()["psize"] * (environment.info()["last_pgno"] + 1)
+    keys = _keys(path, transaction)
+    for row, key in enumerate(keys, start=1):
+        name = key.decode("utf-8", errors="replace")
+        decode = partial(_read, transaction, key, name, feature_size)
+        yield SourceRecord(path, row, name, size // len(keys), decode, f"key {name}")
+
+
+def _keys(path: Path, transaction: Any) -> list[bytes]:
+    listed = transaction.get(KEYS)
+    if listed is None:
+        return [bytes(key) for key in transaction.cursor().iternext(values=False)]
+    keys = loads(bytes(listed), file=path, where="key keys")
+    if not isinstance(keys, (list, tuple)) or not all(isinstance(key, (bytes, str)) for key in keys):
+        raise DataError("no list of image ids", file=path, where="key keys", found=type(keys).__name__)
+    # Python 2 wrote bytes as what is text now.
+    return [key.encode("latin1") if isinstance(key, str) else key for key in keys]
+
+
+def _read(transaction: Any, key: bytes, image_id: str, feature_size: int) -> Regions:
+    try:
+        value = transaction.get(key)
+    except library("lmdb").Error as error:  # also for an empty key
+        raise DataError("damaged entry", found=str(error)) from error
+    if value is None:
+        raise DataError("listed in the entry keys, but not there", hint="the file is incomplete")
+    if len(value) > LONGEST_RECORD:
+        raise DataError("the record is longer than any image's", expected=f"at most {LONGEST_RECORD} bytes")
+    return regions_of(loads(value), image_id, feature_size)

@@ -1,0 +1,144 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Reader of tsv files of region features: bottom-up attention (also ViLBERT's) and LXMERT."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from ..errors import DataError
+from .reader_records import FEATURE_SIZE, LONGEST_RECORD, SourceRecord, decoded_base64, likeliest, whole_number
+from .rows import Regions, normalise_boxes
+
+BUTD_FIELDS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
+BUTD_OPTIONAL = "cls_prob"
+LXMERT_FIELDS = (
+    "img_id",
+    "img_h",
+    "img_w",
+    "objects_id",
+    "objects_conf",
+    "attrs_id",
+    "attrs_conf",
+    "num_boxes",
+    "boxes",
+    "features",
+)
+
+
+def read_butd_tsv(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceRecord]:
+    """Records of a bottom-up-attention tsv: image_id, image_w, image_h, num_boxes, boxes, features[, cls_prob].
+
+    Boxes are pixels of the original image; arrays are base64 of little-endian float32. The seventh field, written by
+    ViLBERT's extractor, holds (n, C) class probabilities whose column 0 is background: `classes` is the argmax over
+    the columns from 1 on, counted from 0 there, and `scores` its probability; `class_probs` keeps all C columns.
+    """
+    return _records(path, lambda line: _decode_butd(line, feature_size))
+
+
+def read_lxmert_tsv(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceRecord]:
+    """Records of an LXMERT tsv: img_id, img_h, img_w, objects_id, objects_conf, attrs_id, attrs_conf, num_boxes,
+    boxes, features (height before width).
+
+    Boxes are pixels of the original image; arrays are base64 of little-endian float32, ids int64. Its `objects_id` has
+    no background class (0 is the first object), so it is kept as it is.
+    """
+    return _records(path, lambda line: _decode_lxmert(line, feature_size))
+
+
+def _records(path: Path, decode: Callable[[bytes], Regions]) -> Iterator[SourceRecord]:
+    """The rows of a tsv file. Fields are ids, numbers and base64, never quoted, so that lines are rows."""
+    with open(path, "rb") as file:
+        for row, line in enumerate(_lines(file), start=1):
+            # Copies end in an empty line at times, and rows in CRLF.
+            if content := line.rstrip(b"\r\n"):
+                image_id = content.split(b"\t", 1)[0].decode("utf-8", errors="replace").strip()
+                yield SourceRecord(path, row, image_id, len(line), partial(decode, content))
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    while line := file.readline(LONGEST_RECORD):
+        if len(line) == LONGEST_RECORD:
+            raise DataError("a line is longer than any row", file=file.name, hint="is this the format of the file?")
+        yield line
+
+
+def _decode_butd(line: bytes, feature_size: int) -> Regions:
+    fields = _fields(line, BUTD_FIELDS, BUTD_OPTIONAL)
+    width, height, count = (_integer(fields, name) for name in ("image_w", "image_h", "num_boxes"))
+    class_probs = classes = scores = None
+    if BUTD_OPTIONAL in fields:
+        class_probs = _matrix(fields, BUTD_OPTIONAL, count)
+        classes, scores = likeliest(class_probs, background=True)
+    return Regions(
+        _text(fields["image_id"]),
+        width,
+        height,
+        boxes=normalise_boxes(_array(fields, "boxes", count, 4), width, height),
+        features=_array(fields, "features", count, feature_size),
+        classes=classes,
+        scores=scores,
+        class_probs=class_probs,
+    )
+
+
+def _decode_lxmert(line: bytes, feature_size: int) -> Regions:
+    fields = _fields(line, LXMERT_FIELDS)
+    width, height, count = (_integer(fields, name) for name in ("img_w", "img_h", "num_boxes"))
+    return Regions(
+        _text(fields["img_id"]),
+        width,
+        height,
+        boxes=normalise_boxes(_array(fields, "boxes", count, 4), width, height),
+        features=_array(fields, "features", count, feature_size),
+        classes=_array(fields, "objects_id", count, dtype="<i8"),
+        scores=_array(fields, "objects_conf", count),
+        attributes=_array(fields, "attrs_id", count, dtype="<i8"),
+        attribute_scores=_array(fields, "attrs_conf", count),
+    )
+
+
+def _fields(line: bytes, names: Sequence[str], optional: str | None = None) -> dict[str, bytes]:
+    values = line.split(b"\t")
+    # A tab at the end of the line is written by some copies and says nothing.
+    if values[-1] == b"" and len(values) > len(names):
+        values.pop()
+    known = [*names, optional] if optional and len(values) == len(names) + 1 else list(names)
+    if len(values) != len(known):
+        hint = "the row is torn, or the file has another format"
+        raise DataError(
+            "wrong number of fields", found=len(values), expected=f"{len(names)} ({', '.join(names)})", hint=hint
+        )
+    return dict(zip(known, values, strict=True))
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode("utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise DataError("image id is not UTF-8", found=value) from error
+
+
+def _integer(fields: dict[str, bytes], name: str) -> int:
+    return whole_number(fields[name], name)
+
+
+def _array(
+    fields: dict[str, bytes], name: str, count: int, width: int | None = None, dtype: str = "<f4"
+) -> np.ndarray:
+    """A base64 field as an array (count, width), or (count,) without a width; read-only."""
+    data = decoded_base64(fields[name], name)
+    shape = (count,) if width is None else (count, width)
+    needed = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    if len(data) != needed:
+        expected = f"{needed} ({' x '.join(map(str, shape))} values of {np.dtype(dtype).name})"
+        raise DataError(f"{name} has a wrong length in bytes", found=len(data), expected=expected)
+    return np.frombuffer(data, dtype).reshape(shape)
+
+
+def _matrix(fields: dict[str, bytes], name: str, count: int) -> np.ndarray:
+    """A base64 field of float32 as an array (count, as many columns as there are, at least 2)."""
+    values = len(decoded_base64(fields[name], name)) // 4
+    return _array(fields, name, count, max(values // count, 2))

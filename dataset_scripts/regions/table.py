@@ -1,0 +1,203 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Region features of many images: one float16 Arrow table, memory-mapped, one row an image.
+
+A table is a folder:
+
+    regions-00000.arrow   rows, an Arrow IPC stream with one record batch an image (further shards when it grows large;
+                          `datasets.Dataset.from_file` and any Arrow library open a shard)
+    regions.index.arrow   image id -> shard, offset, length: opening a table reads this file and no features
+    regions.json          manifest: provenance, feature size, checksum, summary of the import; written last
+    regions.partial.json  stands there instead of the manifest while rows are being written
+
+The checksum is the sum, modulo 2^128, of a BLAKE2b hash of each row's content (id, size, arrays). It depends neither
+on the order of the rows nor on the Arrow version; `RegionTable.verify` computes it again.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..errors import DataError
+from .files import INDEX, MANIFEST, add_digest, digest_text, map_file, read_manifest
+from .rows import Regions, RowDecoder, normalise_boxes, read_schema, row_schema
+from .writer import RegionTableWriter
+
+__all__ = ["MissingRegionsError", "RegionTable", "RegionTableWriter", "Regions", "normalise_boxes"]
+
+
+class MissingRegionsError(DataError, KeyError):
+    """An image id that the region table does not hold."""
+
+    # KeyError would show the message in quotes.
+    __str__ = Exception.__str__
+
+
+class RegionTable:
+    """A finished region table, opened for reading.
+
+    Looking up an image maps its bytes and copies nothing: the arrays of the `Regions` are read-only views, so convert
+    (`regions.features.astype("float32")`) before changing them or handing them to `torch.from_numpy`. A table is cheap
+    to pickle and safe to use in forked or spawned DataLoader workers, which open it again from its path.
+
+    Example:
+        >>> table = RegionTable.open("data/regions")  # doctest: +SKIP
+        >>> table["1016887272"].boxes.shape  # doctest: +SKIP
+        (36, 4)
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).absolute()
+        self.info: dict[str, Any] = read_manifest(self.path)
+        self._shards = self._open_shards()
+        index = pa.ipc.open_file(map_file(self.path / INDEX, self.info["index_bytes"])).read_all()
+        self._rows = {image_id: row for row, image_id in enumerate(index["image_id"].to_pylist())}
+        self._places = np.stack([index[name].to_numpy() for name in ("shard", "offset", "length")], axis=1)
+        self._decoder = RowDecoder(row_schema(self.info["arrays"]))
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], download: bool = True) -> "RegionTable":
+        """Opens the table in the folder `path`, or one on the Hub.
+
+        Args:
+            path: a folder, or `hub://ORG/NAME` or `hub://ORG/NAME@REVISION`.
+            download: of a table on the Hub, keep a copy on this disk and compare it with its checksums; otherwise
+                rows are requested one by one when they are asked for.
+
+        Raises:
+            MissingFileError: there is no table, or one of its files is gone.
+            DataError: the table is unfinished or damaged, a file has a wrong size, the manifest is not one, or the Hub
+                does not give it.
+        """
+        if not str(path).startswith("hub://"):
+            return cls(path)
+        from .hub import RemoteRegionTable, local_folder  # they build on this class
+
+        return cls(local_folder(path)) if download else RemoteRegionTable(str(path))
+
+    def _open_shards(self) -> list[pa.Buffer]:
+        return [map_file(self.path / shard["file"], shard["bytes"]) for shard in self.info["shards"]]
+
+    @property
+    def ids(self) -> list[str]:
+        """Image ids in the order of the rows."""
+        return list(self._rows)
+
+    @property
+    def feature_size(self) -> int:
+        """D, the number of feature values of a region."""
+        return self.info["feature_size"]
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Where the rows come from, as given to the writer."""
+        return self.info["provenance"]
+
+    @property
+    def class_names(self) -> list[str]:
+        """What the detector calls each of its classes; empty where the provenance does not say it."""
+        detector = self.provenance.get("detector")
+        named = detector.get("label_names") if isinstance(detector, Mapping) else self.provenance.get("classes")
+        return list(named or ())
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __contains__(self, image_id: object) -> bool:
+        return image_id in self._rows
+
+    def __getitem__(self, image_id: str) -> Regions:
+        return self._decoder.decode(self._message(image_id))
+
+    def _message(self, image_id: str) -> pa.Buffer:
+        shard, offset, length = self._place(image_id)
+        return self._shards[shard].slice(offset, length)
+
+    def _place(self, image_id: str) -> list[int]:
+        row = self._rows.get(image_id)
+        if row is None:
+            raise self._missing(image_id)
+        return self._places[row].tolist()
+
+    def _missing(self, image_id: object) -> MissingRegionsError:
+        examples = ", ".join(repr(known) for known in list(self._rows)[:3])
+        hint = "ids are strings" if not isinstance(image_id, str) else "import the features of this image too"
+        expected = f"one of {len(self)} ids such as {examples}"
+        return MissingRegionsError(
+            "no regions for this image", file=self.path, found=image_id, expected=expected, hint=hint
+        )
+
+    def counts(self, ids: Iterable[str]) -> npt.NDArray[np.int64]:
+        """The number of regions of each image: (number of ids,) int64, from the index alone, no row being read.
+
+        Raises:
+            MissingRegionsError: an id that the table does not hold.
+        """
+        wanted = list(ids)
+        lengths = np.array([self._place(image_id)[2] for image_id in wanted], dtype=np.int64)
+        id_lengths = np.array([len(image_id.encode()) for image_id in wanted], dtype=np.int64)
+        first = next(iter(self))
+        example = (self._place(first)[2], len(first.encode()), len(self[first]))
+        counts = self._decoder.count_regions(lengths, id_lengths, example)
+        for row in np.flatnonzero(counts < 0):  # a writer with other padding
+            counts[row] = len(self[wanted[row]])
+        return counts
+
+    def mean_features(self, ids: Iterable[str]) -> npt.NDArray[np.float32]:
+        """The mean feature vector of each image's regions: (number of ids, D) float32, one image in memory at a time.
+
+        Raises:
+            MissingRegionsError: an id that the table does not hold.
+        """
+        wanted = list(ids)
+        means = np.empty((len(wanted), self.feature_size), dtype=np.float32)
+        for row, image_id in enumerate(wanted):
+            means[row] = self[image_id].features.mean(axis=0, dtype=np.float32)
+        return means
+
+    def verify(self) -> None:
+        """Reads every byte and compares with the checksums.
+
+        Raises:
+            DataError: naming the first shard or image that is damaged, or the table if rows were exchanged.
+        """
+        for shard, buffer in zip(self.info["shards"], self._shards, strict=False):  # none of a table on the Hub
+            self._verify_head(self.path / shard["file"], buffer)
+        total = 0
+        for image_id in self._rows:
+            try:
+                regions, _, digest = self._decoder.verified(self._message(image_id))
+                found = regions.image_id
+            except DataError:
+                found = None
+            if found != image_id:
+                hint = "import the features again"
+                raise DataError("damaged row", file=self.path, where=f"image {image_id}", hint=hint)
+            total = add_digest(total, digest)
+        if digest_text(total) != self.info["checksum"]:
+            expected = f"{self.info['checksum']} (of the manifest)"
+            raise DataError("checksum differs", file=self.path / MANIFEST, found=digest_text(total), expected=expected)
+
+    def _verify_head(self, shard: Path, buffer: pa.Buffer) -> None:
+        try:
+            schema = read_schema(pa.BufferReader(buffer))
+        except DataError as error:
+            raise DataError(str(error), file=shard, hint="import the features again") from error
+        if schema != self._decoder.schema:
+            raise DataError("shard of another table", file=shard, hint="copy the table again")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["path"])  # type: ignore[misc]
+
+    def __repr__(self) -> str:
+        return f"RegionTable({str(self.path)!r}: {len(self)} images, {self.feature_size} feature values)"

@@ -1,0 +1,227 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Five simulated annotators who write captions of a scene."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dataset_scripts.scenes.captions import Caption, Entity, Fact, Mention, fact_holds, needs_context, readings
+from dataset_scripts.scenes.language import FUNCTION_WORDS, LEXICON, chance
+from dataset_scripts.scenes.phrases import Habit, draw_habit, object_phrase
+from dataset_scripts.scenes.world import COLOURS, RELATIONS, SHAPES, Scene
+
+CAPTIONS_PER_SCENE = 5
+# A caption that more random scenes than this would fit (by `caption_chance`) is thrown away.
+HIGHEST_CHANCE = 0.004
+# How probable a true relation is between two things of another scene.
+RELATION_CHANCE = 0.3
+# Captions all of whose phrases, if that can be done, speak of one thing even when read alone. In the others many a
+# phrase is told apart by the rest of its sentence only.
+SELF_CONTAINED_RATE = 0.65
+GROUP_RATE = 0.75
+ATTEMPTS = 60
+
+RELATION_WORDS = {
+    "left_of": ("to the left of", "left of", "on the left side of"),
+    "right_of": ("to the right of", "right of", "on the right side of"),
+    "above": ("above", "over", "higher than"),
+    "below": ("below", "under", "underneath"),
+    "next_to": ("next to", "beside", "near", "close to"),
+}
+# A, B, C are mentions; R:AB is words for a relation of A to B, V:A is or are, S:A sits or sit, I:B it or them. N is
+# "each other" (a fact about A), P names the picture.
+TEMPLATES = (
+    "A V:A R:AB B",
+    "there V:A A R:AB B",
+    "R:AB B V:A A",
+    "R:AB B there V:A A",
+    "A S:A R:AB B",
+    "we see A R:AB B",
+    "you can see A that V:A R:AB B",
+    "P shows A R:AB B",
+    "A R:AB B can be seen in P",
+    "A V:A R:AB B and R:AC C",
+    "A S:A R:AB B , with C R:CB I:B",
+    "A V:A R:AB B while C S:C R:CA I:A",
+    "A R:AB B and C",
+    "there V:A A R:AB B , and C",
+    "C and A R:AB B",
+    "A , B and C",
+    "there V:A A and B",
+    "A and B in P",
+)
+PAIR_TEMPLATES = ("A S:A next to N R:AB B", "A close to N V:A R:AB B", "R:AB B V:A A near N")
+VERBS = (("sits", "sit"), ("lies", "lie"), ("rests", "rest"), ("stands", "stand"))
+NOT_VISUAL = {"N": ("each other",), "P": ("the picture", "this image", "a photo")}
+GROUND_PHRASES = {
+    "wood": ("the table", "a wooden table", "the wooden surface", "a wooden floor", "the floor"),
+    "stone": ("the pavement", "a stony floor", "the stony ground", "a stony surface", "the floor"),
+    "grass": ("the grass", "the lawn", "a grassy field", "the grassy ground", "the field"),
+    "sand": ("the sand", "a beach", "a sandy field", "the sandy ground", "the field"),
+}
+BROAD_GROUND_PHRASES = ("the ground", "a surface", "the background")
+LIGHT_PHRASES = ("the light", "the sunlight", "the sunshine", "light from the {}", "sunlight from the {}")
+
+
+def describe(scene: Scene, rng: random.Random) -> list[Caption] | None:
+    """Five captions of a scene by annotators who look at the same few entities.
+
+    Returns:
+        Captions with exactly one reading each, or None if that does not succeed for these entities.
+    """
+    habits = {entity: draw_habit(rng) for entity in _choose_entities(scene, rng)}
+    grounded = rng.sample(range(CAPTIONS_PER_SCENE), rng.choice((0, 0, 2, 2, 3)))
+    lit = rng.sample(range(CAPTIONS_PER_SCENE), rng.choice((0, 0, 0, 0, 2)))
+    captions: list[Caption] = []
+    for annotator in range(CAPTIONS_PER_SCENE):
+        caption = _write(scene, rng, habits, annotator in grounded, annotator in lit)
+        if caption is None:
+            return None
+        captions.append(caption)
+    return captions
+
+
+def caption_chance(caption: Caption) -> float:
+    """Roughly how probable it is that a caption is true of a scene drawn at random."""
+    result = RELATION_CHANCE ** len(caption.facts)
+    for mention in caption.mentions:
+        result *= chance(mention.meaning) if mention.entity else 1.0
+    return result
+
+
+def vocabulary() -> list[str]:
+    """All words that captions are made of, sorted, with their punctuation."""
+    texts = [*LEXICON, *FUNCTION_WORDS, *BROAD_GROUND_PHRASES, *LIGHT_PHRASES, ". is are it them on in"]
+    for table in (RELATION_WORDS, GROUND_PHRASES, NOT_VISUAL):
+        texts += [text for texts_of_one in table.values() for text in texts_of_one]
+    texts += [" ".join(forms) for forms in VERBS]
+    words = {word for text in (*texts, *TEMPLATES, *PAIR_TEMPLATES) for word in text.split()}
+    return sorted(word for word in words if word == word.lower() and word != "{}")
+
+
+def _choose_entities(scene: Scene, rng: random.Random) -> list[Entity]:
+    """Three entities to talk about: single objects, and now and then a group of two or three that share a look."""
+    singles = [Entity("object", frozenset((number,))) for number in range(len(scene.objects))]
+    chosen = rng.sample(singles, min(3, len(singles)))
+    groups = _groups(scene)
+    if groups and rng.random() < GROUP_RATE:
+        chosen[0] = rng.choice(groups)
+    return chosen
+
+
+def _groups(scene: Scene) -> list[Entity]:
+    """Two or three objects, not all, that share a shape or a colour or both, which no other object has."""
+    found = set()
+    for shape in (None, *SHAPES):
+        for colour in (None, *COLOURS):
+            members = frozenset(
+                number
+                for number, item in enumerate(scene.objects)
+                if shape in (None, *item.shapes) and colour in (None, *item.colours)
+            )
+            if len(members) in (2, 3) and len(members) < len(scene.objects):
+                found.add(members)
+    return [Entity("object", members) for members in sorted(found, key=sorted)]
+
+
+def _write(
+    scene: Scene, rng: random.Random, habits: Mapping[Entity, Habit], grounded: bool, lit: bool
+) -> Caption | None:
+    """The first acceptable draft; later drafts say more."""
+    self_contained = rng.random() < SELF_CONTAINED_RATE
+    for attempt in range(ATTEMPTS):
+        draft = _Draft(scene, rng, habits, detail=attempt / ATTEMPTS)
+        if not draft.write():
+            continue
+        draft.add_scenery(grounded, lit)
+        caption = Caption(tuple(draft.tokens), tuple(draft.mentions), tuple(draft.facts))
+        self_contained &= attempt < ATTEMPTS // 2
+        if self_contained and any(needs_context(scene, mention) for mention in caption.mentions):
+            continue
+        intended = tuple(mention.members for mention in caption.mentions)
+        if caption_chance(caption) <= HIGHEST_CHANCE and readings(scene, caption) == [intended]:
+            return caption
+    return None
+
+
+@dataclass
+class _Draft:
+    """A caption in the making. `detail` from 0 to 1 makes its phrases say more."""
+
+    scene: Scene
+    rng: random.Random
+    habits: Mapping[Entity, Habit]
+    detail: float
+    tokens: list[str | int] = field(default_factory=list)
+    mentions: list[Mention] = field(default_factory=list)
+    facts: list[Fact] = field(default_factory=list)
+    letters: dict[str, Entity] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def write(self) -> bool:
+        """Fills a random template; False if the entities do not suit it or stand in no relation."""
+        entities = self.rng.sample(list(self.habits), len(self.habits))
+        if len(frozenset().union(*(e.members for e in entities))) < sum(len(e.members) for e in entities):
+            entities = entities[:2]  # a group and one of its members
+        if not entities[0].members.isdisjoint(entities[1].members):
+            return False
+        pair = entities[0].members
+        close = len(pair) == 2 and fact_holds(self.scene, "next_to", pair, pair)
+        template = self.rng.choice(PAIR_TEMPLATES if close and self.rng.random() < 0.6 else TEMPLATES).split()
+        if "C" in template and len(entities) < 3:
+            return False
+        self.letters = dict(zip("ABC", entities, strict=False))
+        if not all(self._add(symbol) for symbol in template):
+            return False
+        if "N" in template:
+            self.facts.append(Fact("next_to", self.numbers["A"], self.numbers["A"]))
+        return True
+
+    def add_scenery(self, grounded: bool, lit: bool) -> None:
+        """Says what the objects are on, before or after the rest, and what light they are in."""
+        if grounded:
+            broad = self.rng.random() < 0.25
+            phrases = BROAD_GROUND_PHRASES if broad else GROUND_PHRASES[self.scene.ground]
+            where: list[str | int] = ["on", self._mention(self.rng.choice(phrases), Entity("ground"))]
+            self.tokens[:] = [*where, ",", *self.tokens] if self.rng.random() < 0.4 else [*self.tokens, *where]
+        if lit:
+            text = self.rng.choice(LIGHT_PHRASES).format(self.scene.light)
+            self.tokens += ["in", self._mention(text, Entity("light"))]
+
+    def _add(self, symbol: str) -> bool:
+        kind, _, letters = symbol.partition(":")
+        if symbol in self.letters:
+            self.tokens.append(self._number(symbol))
+        elif symbol in NOT_VISUAL:
+            self.tokens.append(self._mention(self.rng.choice(NOT_VISUAL[symbol]), None))
+        elif kind == "R":
+            return self._add_relation(*letters)
+        elif letters:
+            forms = {"V": ("is", "are"), "I": ("it", "them")}.get(kind) or self.rng.choice(VERBS)
+            self.tokens.append(forms[len(self.letters[letters].members) > 1])
+        else:
+            self.tokens.append(symbol)
+        return True
+
+    def _add_relation(self, subject: str, target: str) -> bool:
+        sides = self.letters[subject].members, self.letters[target].members
+        fitting = [relation for relation in RELATIONS if fact_holds(self.scene, relation, *sides)]
+        if not fitting:
+            return False
+        relation = self.rng.choice(fitting)
+        self.tokens += self.rng.choice(RELATION_WORDS[relation]).split()
+        self.facts.append(Fact(relation, self._number(subject), self._number(target)))
+        return True
+
+    def _number(self, letter: str) -> int:
+        """The number of a letter's mention, whose phrase is made at the first need."""
+        if letter not in self.numbers:
+            entity = self.letters[letter]
+            items = [self.scene.objects[number] for number in sorted(entity.members)]
+            text = object_phrase(items, self.habits[entity], self.detail, self.rng)
+            self.numbers[letter] = self._mention(text, entity)
+        return self.numbers[letter]
+
+    def _mention(self, text: str, entity: Entity | None) -> int:
+        self.mentions.append(Mention(text, entity))
+        return len(self.mentions) - 1

@@ -1,0 +1,352 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The embedded data: drawn scenes with captions, paraphrases and simulated region features, in official file layouts.
+
+`write_scenes` (on the command line `python -m dataset_scripts.scenes`) writes
+
+    DIR/flickr30k-images/<id>.jpg     the images
+    DIR/flickr30k_entities/           Sentences, Annotations, train.txt, val.txt, test.txt, UNRELATED_CAPTIONS
+    DIR/vgp/{train,val,test}_data.csv phrase pairs of the five classes
+    DIR/parses/{train,val,test}.conllu dependency parses of the captions
+    DIR/coco/annotations/             captions_train2014.json, captions_val2014.json
+    DIR/coco/dataset_coco.json        the same captions and those of the test images, in Karpathy's layout
+    DIR/corpus.txt                    sentences about further scenes, which no image shows; a blank line after a scene
+    DIR/refcoco+/                     instances.json, refs(unc).p, and detections below DIR/detections
+    DIR/vqa/                          questions of train2014, val2014 and test2015, annotations of the first two
+    DIR/nlvr2/                        statements about two images: train, dev and test1
+    DIR/regions/                      region table of a simulated detector
+    DIR/regions_gt/                   region table of the objects' true boxes
+    DIR/vocab.txt                     WordPiece vocabulary of all texts
+    DIR/scenes.json                   what was written, from which seed; written last
+
+The same seed and number of images give the same bytes, with any number of processes. The builders
+`Flickr30kEntities`, `VGP`, `CocoCaptions`, `RefCOCO`, `VQAv2` and (with `image_id_format="url_stem"`) `NLVR2` with
+`data_dir=DIR`, and `TextCorpus(data_dir="DIR/corpus.txt")`, read the files as they read the real ones.
+"""
+
+import io
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from itertools import count
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from threadpoolctl import threadpool_limits
+from tqdm import tqdm
+
+from dataset_scripts.errors import DataError
+from dataset_scripts.regions.table import Regions, RegionTableWriter, normalise_boxes
+from dataset_scripts.scenes import (
+    annotators,
+    detector,
+    expressions,
+    features,
+    questions,
+    statements,
+    writers,
+    writers_coco,
+    writers_conllu,
+    writers_nlvr2,
+    writers_refcoco,
+    writers_vqa,
+)
+from dataset_scripts.scenes.captions import Caption, caption_holds
+from dataset_scripts.scenes.folder import begin, finish, finished
+from dataset_scripts.scenes.painter import paint
+from dataset_scripts.scenes.world import Scene, draw_scene
+from dataset_scripts.scenes.writers import SceneRecord
+from dataset_scripts.scenes.writers_coco import CaptionedImage, caption_text
+from dataset_scripts.scenes.writers_refcoco import ReferredImage
+from dataset_scripts.scenes.writers_vqa import QuestionedImage
+
+# Raise when the same seed gives other files than before.
+VERSION = 4
+SPLITS = ("train", "val", "test")
+FEWEST_IMAGES = 5
+JPEG_QUALITY = 90
+# The corpus describes one further scene for so many images.
+IMAGES_PER_DOCUMENT = 4
+_CHUNK = 16
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What an image adds to the files that are about all images."""
+
+    record: SceneRecord
+    regions: Regions
+    true_regions: Regions
+    texts: "Texts"
+
+
+@dataclass(frozen=True)
+class Texts:
+    """What is said of an image, in every layout, and sentences about a scene that no image shows."""
+
+    pairs: list[tuple[str, ...]]
+    captioned: CaptionedImage
+    referred: ReferredImage
+    questioned: QuestionedImage
+    parses: str
+    sentences: tuple[str, ...]
+
+
+def write_scenes(output: str | Path, images: int, seed: int, num_proc: int = 1, force: bool = False) -> dict[str, Any]:
+    """Draws scenes and writes them to a folder, unless they are there already.
+
+    Args:
+        output: The folder; made if need be. A half-written one of the same seed and size is written again.
+        images: Number of images, at least 5.
+        seed: Any whole number from 0.
+        num_proc: Number of processes; the files do not depend on it.
+        force: Replace scenes of another seed, size or version.
+
+    Returns:
+        The manifest: version, seed, number of images, of each split's images and phrase pairs, and so on.
+
+    Raises:
+        DataError: An argument is out of range, or the folder holds other scenes (without `force`) or other files.
+    """
+    _check_arguments(images, seed, num_proc)
+    root = Path(output)
+    identity = {"version": VERSION, "seed": seed, "images": images}
+    manifest = finished(root, identity, force)
+    if manifest is not None:
+        return manifest
+    begin(root, identity)
+    manifest = {**identity, **_write_all(root, images, seed, num_proc)}
+    finish(root, manifest)
+    return manifest
+
+
+def scene_record(seed: int, number: int, images: int) -> SceneRecord:
+    """Image number `number` of the data set, without drawing it. Its content depends on seed, number and `images`."""
+    record = _own_record(seed, number)
+    if number not in _unrelated_numbers(seed, images):
+        return record
+    rng = random.Random(f"{seed}/unrelated/{number}")
+    index = rng.randrange(len(record.captions))
+    for step in range(1, images):
+        foreign = rng.choice(_own_record(seed, (number + step) % images).captions)
+        if not caption_holds(record.scene, foreign):
+            captions = (*record.captions[:index], foreign, *record.captions[index + 1 :])
+            return replace(record, captions=captions, unrelated=index)
+    return record
+
+
+def split_numbers(seed: int, images: int) -> dict[str, list[int]]:
+    """The image numbers of each split: about a tenth each for validation and test, the rest for training."""
+    numbers = random.Random(f"{seed}/splits").sample(range(images), images)
+    tenth = max(1, round(images / 10))
+    parts = {"val": numbers[:tenth], "test": numbers[tenth : 2 * tenth], "train": numbers[2 * tenth :]}
+    return {split: sorted(parts[split]) for split in SPLITS}
+
+
+def image_id(number: int) -> str:
+    """The id of an image: like the real ones a number as text, of more digits for some images than for others."""
+    return str(9990 + 7 * number)
+
+
+def referred_image(seed: int, record: SceneRecord, found: detector.Detections) -> ReferredImage:
+    """The referring expressions of an image, its objects, and what the detector found."""
+    rng, scene = random.Random(f"{seed}/expressions/{record.number}"), record.scene
+    return ReferredImage(
+        record.number,
+        record.image_id,
+        scene.width,
+        scene.height,
+        boxes=writers_refcoco.object_boxes(scene),
+        shapes=tuple(item.shapes[0] for item in scene.objects),
+        expressions=tuple(tuple(expressions.refer(scene, k, rng)) for k in range(len(scene.objects))),
+        detections=tuple(
+            (tuple(box), round(score, 4))
+            for box, score in zip(found.boxes.tolist(), found.scores.tolist(), strict=True)
+        ),
+    )
+
+
+@lru_cache(maxsize=64)
+def _own_record(seed: int, number: int) -> SceneRecord:
+    return SceneRecord(number, image_id(number), *_described(f"{seed}/scene/{number}"))
+
+
+def _described(name: str) -> tuple[Scene, tuple[Caption, ...]]:
+    """The first scene drawn under this name that the annotators can describe, with their captions."""
+    for attempt in count():
+        rng = random.Random(f"{name}/{attempt}")
+        scene = draw_scene(rng)
+        captions = annotators.describe(scene, rng)
+        if captions is not None:
+            return scene, tuple(captions)
+    raise AssertionError("unreachable: the loop has no end")
+
+
+@lru_cache(maxsize=4)
+def _unrelated_numbers(seed: int, images: int) -> frozenset[int]:
+    return frozenset(random.Random(f"{seed}/unrelated").sample(range(images), max(1, images // 100)))
+
+
+def draw(seed: int, number: int, images: int, root: Path) -> Drawn:
+    """Writes the files of one image below `root` and returns what the common files need of it."""
+    record = scene_record(seed, number, images)
+    jpeg = io.BytesIO()
+    paint(record.scene).save(jpeg, "JPEG", quality=JPEG_QUALITY)
+    entities = root / "flickr30k_entities"
+    (root / "flickr30k-images" / f"{record.image_id}.jpg").write_bytes(jpeg.getvalue())
+    (entities / "Sentences" / f"{record.image_id}.txt").write_text(writers.sentences(record), encoding="utf-8")
+    (entities / "Annotations" / f"{record.image_id}.xml").write_text(writers.annotation(record), encoding="utf-8")
+    # The features are those of the stored image, as anyone who reads it would compute them.
+    image, found = Image.open(jpeg), detector.detect(record.scene, np.random.default_rng([seed, number]))
+    referred = referred_image(seed, record, found)
+    spoken = _described(f"{seed}/corpus/{number}")[1] if number % IMAGES_PER_DOCUMENT == 0 else ()
+    asked = questions.ask(record.scene, random.Random(f"{seed}/questions/{number}"))
+    texts = Texts(
+        writers.phrase_pairs(record),
+        CaptionedImage.of(record),
+        referred,
+        QuestionedImage(record.image_id, tuple(asked)),
+        writers_conllu.conllu(record),
+        tuple(caption_text(caption) for caption in spoken),
+    )
+    return Drawn(record, _regions(record, image, found), _true_regions(record, image, referred), texts)
+
+
+def _regions(record: SceneRecord, image: Image.Image, found: detector.Detections) -> Regions:
+    return Regions(
+        image_id=record.image_id,
+        width=record.scene.width,
+        height=record.scene.height,
+        boxes=normalise_boxes(found.boxes, record.scene.width, record.scene.height),
+        features=features.pixel_features(image, found.boxes),
+        classes=found.classes,
+        scores=found.scores,
+        class_probs=found.class_probs,
+    )
+
+
+def _true_regions(record: SceneRecord, image: Image.Image, referred: ReferredImage) -> Regions:
+    boxes = np.array(referred.boxes, dtype=np.float32)
+    names = [f"{item.colours[0]} {item.shapes[0]}" for item in record.scene.objects]
+    return Regions(
+        image_id=record.image_id,
+        width=record.scene.width,
+        height=record.scene.height,
+        boxes=normalise_boxes(boxes, record.scene.width, record.scene.height),
+        features=features.pixel_features(image, boxes),
+        classes=np.array([detector.CLASSES.index(name) for name in names], dtype=np.int32),
+        scores=np.ones(len(boxes), dtype=np.float32),
+    )
+
+
+def _write_all(root: Path, images: int, seed: int, num_proc: int) -> dict[str, Any]:
+    entities = root / "flickr30k_entities"
+    for folder in (entities / "Sentences", entities / "Annotations", root / "flickr30k-images"):
+        folder.mkdir(parents=True)
+    texts: dict[int, Texts] = {}
+    scenes: dict[int, Scene] = {}
+    unrelated: list[tuple[str, int]] = []
+    provenance = {"source": "scenes", "version": VERSION, "seed": seed, "classes": list(detector.CLASSES)}
+    with (
+        RegionTableWriter(root / "regions", {**provenance, "boxes": "detected"}) as detected,
+        RegionTableWriter(root / "regions_gt", {**provenance, "boxes": "ground truth"}) as true,
+        _mapper(num_proc) as mapped,
+    ):
+        drawn = mapped(partial(_draw_number, seed, images, root), range(images))
+        for each in tqdm(drawn, total=images, desc="scenes", unit="image", disable=None):
+            detected.write(each.regions)
+            true.write(each.true_regions)
+            texts[each.record.number] = each.texts
+            scenes[each.record.number] = each.record.scene
+            if each.record.unrelated is not None:
+                unrelated.append((each.record.image_id, each.record.unrelated))
+    splits = {split: [texts[n] for n in numbers] for split, numbers in split_numbers(seed, images).items()}
+    (entities / "UNRELATED_CAPTIONS").write_text(writers.unrelated_file(unrelated), encoding="utf-8")
+    stated = {
+        split: statements.state_all(f"{seed}/statements/{split}", [(image_id(n), scenes[n]) for n in numbers])
+        for split, numbers in split_numbers(seed, images).items()
+    }
+    for path, content in {**_common_files(splits), **writers_nlvr2.files(stated)}.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
+    return {
+        "splits": {split: len(listed) for split, listed in splits.items()},
+        "phrase_pairs": {split: sum(len(each.pairs) for each in listed) for split, listed in splits.items()},
+        "unrelated_captions": len(unrelated),
+        "words": len(_words()),
+        "coco_captions": _counts(splits, lambda each: len(each.captioned.captions)),
+        "corpus_sentences": sum(_counts(splits, lambda each: len(each.sentences)).values()),
+        "expressions": _counts(splits, lambda each: sum(map(len, each.referred.expressions))),
+        "questions": _counts(splits, lambda each: len(each.questioned.questions)),
+        "statements": {split: len(made) for split, made in stated.items()},
+    }
+
+
+def _common_files(splits: Mapping[str, list[Texts]]) -> dict[str, str | bytes]:
+    """The files that are about all images of a split or of all, by their paths."""
+    everything = sorted(
+        (each for listed in splits.values() for each in listed), key=lambda each: each.captioned.number
+    )
+    files: dict[str, str | bytes] = {}
+    for split, listed in splits.items():
+        ids = (f"{each.captioned.image_id}\n" for each in listed)
+        files[f"flickr30k_entities/{split}.txt"] = "".join(ids)
+        files[f"vgp/{split}_data.csv"] = writers.pairs_file(row for each in listed for row in each.pairs)
+        files[f"parses/{split}.conllu"] = "".join(each.parses for each in listed)
+        questioned = [each.questioned for each in listed]
+        asked, answered = writers_vqa.file_names(split)
+        files[f"vqa/{asked}"] = writers_vqa.questions_file(questioned)
+        if split != "test":
+            captions = writers_coco.captions_file(each.captioned for each in listed)
+            files[f"coco/annotations/captions_{split}2014.json"] = captions
+            files[f"vqa/{answered}"] = writers_vqa.annotations_file(questioned)
+    captioned = ((split, each.captioned) for split, listed in splits.items() for each in listed)
+    referred = {split: [each.referred for each in listed] for split, listed in splits.items()}
+    folder, all_referred = writers_refcoco.NAME, [each.referred for each in everything]
+    return files | {
+        "coco/dataset_coco.json": writers_coco.karpathy_file(captioned),
+        "corpus.txt": writers_coco.corpus_file(each.sentences for each in everything if each.sentences),
+        f"{folder}/instances.json": writers_refcoco.instances_file(all_referred),
+        f"{folder}/{writers_refcoco.REFS_FILE}": writers_refcoco.references_file(referred),
+        writers_refcoco.DETECTIONS_FILE: writers_refcoco.detections_file(all_referred),
+        "vocab.txt": writers.vocabulary_file(_words()),
+    }
+
+
+def _words() -> list[str]:
+    return sorted({*annotators.vocabulary(), *questions.vocabulary(), *statements.vocabulary()})
+
+
+def _counts(splits: Mapping[str, list[Texts]], count_of: Callable[[Texts], int]) -> dict[str, int]:
+    return {split: sum(map(count_of, listed)) for split, listed in splits.items()}
+
+
+def _draw_number(seed: int, images: int, root: Path, number: int) -> Drawn:
+    return draw(seed, number, images, root)
+
+
+def _one_thread() -> None:
+    """Keeps NumPy's matrix products on one thread: they are small, and waiting threads burn eight times the work."""
+    threadpool_limits(1)
+
+
+@contextmanager
+def _mapper(num_proc: int) -> Iterator[Any]:
+    """An ordered lazy `map`, over a pool of processes if there are to be several."""
+    if num_proc == 1:
+        with threadpool_limits(1):
+            yield map
+        return
+    # Fresh processes: forking is not safe where other libraries have started threads.
+    with get_context("spawn").Pool(num_proc, _one_thread) as pool:
+        yield partial(pool.imap, chunksize=_CHUNK)
+
+
+def _check_arguments(images: int, seed: int, num_proc: int) -> None:
+    for name, value, least in (("images", images, FEWEST_IMAGES), ("seed", seed, 0), ("num_proc", num_proc, 1)):
+        if value < least:
+            raise DataError(f"{name} is too small", found=value, expected=f"at least {least}")

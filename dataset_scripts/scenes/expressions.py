@@ -1,0 +1,73 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Referring expressions: phrases that single out one object of a scene, as players of RefCOCO+ would write them.
+
+An expression is true of its object alone: read by itself, or together with a relation to another object. As in
+RefCOCO+ nobody says where in the image an object is, so left and right do not occur.
+"""
+
+import random
+
+from dataset_scripts.scenes.annotators import RELATION_WORDS
+from dataset_scripts.scenes.captions import Caption, Entity, Fact, Mention, readings
+from dataset_scripts.scenes.language import meaning_of, referents
+from dataset_scripts.scenes.phrases import draw_habit, object_phrase
+from dataset_scripts.scenes.world import Scene, relation_holds
+
+RELATIONS = ("next_to", "above", "below")
+PER_OBJECT = 3
+ATTEMPTS = 30
+# How often a relation is tried before attributes alone have failed.
+RELATION_RATE = 0.3
+DETERMINERS = ("a", "an", "the", "one")
+BARE_RATE = 0.7
+
+
+def refer(scene: Scene, number: int, rng: random.Random) -> list[str]:
+    """Up to three different expressions for an object of the scene; none if it can't be told apart.
+
+    Args:
+        scene: The scene.
+        number: The object's number in it.
+        rng: Draws the words.
+    """
+    habit, found = draw_habit(rng), dict[str, None]()
+    for attempt in range(ATTEMPTS):
+        phrase = object_phrase([scene.objects[number]], habit, attempt / ATTEMPTS, rng)
+        if rng.random() < RELATION_RATE or not _alone(scene, number, phrase):
+            phrase = _related(scene, number, phrase, attempt / ATTEMPTS, rng) or ""
+        if phrase:
+            found[_bare(phrase, rng)] = None
+        if len(found) == PER_OBJECT:
+            break
+    return list(found)
+
+
+def _alone(scene: Scene, number: int, phrase: str) -> bool:
+    """Whether the phrase by itself is true of this object and of no other."""
+    return referents(scene, meaning_of(phrase)) == [frozenset((number,))]
+
+
+def _related(scene: Scene, number: int, phrase: str, detail: float, rng: random.Random) -> str | None:
+    """The phrase with a relation to another object, if that tells it apart in every reading."""
+    pairs = [
+        (relation, other)
+        for relation in RELATIONS
+        for other in range(len(scene.objects))
+        if other != number and relation_holds(scene, relation, number, other)
+    ]
+    if not pairs:
+        return None
+    relation, other = rng.choice(pairs)
+    target = object_phrase([scene.objects[other]], draw_habit(rng), detail, rng)
+    mentions = tuple(
+        Mention(text, Entity("object", frozenset((index,)))) for text, index in ((phrase, number), (target, other))
+    )
+    caption = Caption((0, rng.choice(RELATION_WORDS[relation]), 1), mentions, (Fact(relation, 0, 1),))
+    ways = readings(scene, caption)
+    return caption.text if ways and all(way[0] == {number} for way in ways) else None
+
+
+def _bare(phrase: str, rng: random.Random) -> str:
+    """Mostly without its first article, as players write."""
+    first, _, rest = phrase.partition(" ")
+    return rest if first in DETERMINERS and rng.random() < BARE_RATE else phrase

@@ -1,0 +1,250 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""What words about scenes mean, and how the meanings of two phrases relate.
+
+The meaning of a phrase is a conjunction of constraints, one an attribute: the set of names that the phrase allows. It
+is read off the words alone (`meaning_of`), so the relation of two phrases is a property of their texts. Whether a
+phrase is true of an object (`fits`) is another matter: a borderline object has two names for one attribute and both
+are true of it, which is how two true phrases ("a red ball", "an orange ball") can exclude each other.
+"""
+
+from dataclasses import dataclass, fields
+
+from dataset_scripts.scenes.world import COLOURS, GROUNDS, LIGHTS, SHAPES, SIZES, TEXTURES, Scene, SceneObject
+
+SOLIDS = ("ball", "cube", "cone", "cylinder")
+FIGURES = ("star", "cross", "ring", "heart")
+COUNTS = (1, 2, 3, 4, 5, 6)
+MANY = COUNTS[1:]
+
+# Word -> what it allows. Broad words come last in each table; `meaning_of` intersects what the words allow.
+NOUNS: dict[str, tuple[str, ...]] = {
+    "ball": ("ball",),
+    "sphere": ("ball",),
+    "cube": ("cube",),
+    "box": ("cube",),
+    "block": ("cube",),
+    "cone": ("cone",),
+    "funnel": ("cone",),
+    "cylinder": ("cylinder",),
+    "tube": ("cylinder",),
+    "can": ("cylinder",),
+    "star": ("star",),
+    "cross": ("cross",),
+    "plus": ("cross",),
+    "ring": ("ring",),
+    "hoop": ("ring",),
+    "heart": ("heart",),
+    "solid": SOLIDS,
+    "figure": FIGURES,
+    "object": SHAPES,
+    "thing": SHAPES,
+    "item": SHAPES,
+    "shape": SHAPES,
+}
+COLOUR_WORDS: dict[str, tuple[str, ...]] = {
+    "red": ("red",),
+    "crimson": ("red",),
+    "orange": ("orange",),
+    "amber": ("orange",),
+    "yellow": ("yellow",),
+    "golden": ("yellow",),
+    "green": ("green",),
+    "emerald": ("green",),
+    "blue": ("blue",),
+    "azure": ("blue",),
+    "purple": ("purple",),
+    "violet": ("purple",),
+    "pink": ("pink",),
+    "rosy": ("pink",),
+    "gray": ("gray",),
+    "grey": ("gray",),
+    "reddish": ("red", "orange", "pink"),
+    "bluish": ("blue", "purple"),
+    "colorful": COLOURS[:-1],
+}
+SIZE_WORDS: dict[str, tuple[str, ...]] = {
+    "small": ("small",),
+    "little": ("small",),
+    "tiny": ("small",),
+    "medium": ("medium",),
+    "large": ("large",),
+    "big": ("large",),
+    "huge": ("large",),
+}
+TEXTURE_WORDS: dict[str, tuple[str, ...]] = {
+    "plain": ("plain",),
+    "smooth": ("plain",),
+    "striped": ("striped",),
+    "stripes": ("striped",),
+    "dotted": ("dotted",),
+    "spotted": ("dotted",),
+    "dots": ("dotted",),
+    "spots": ("dotted",),
+    "patterned": ("striped", "dotted"),
+}
+SHAPE_ADJECTIVES: dict[str, tuple[str, ...]] = {"round": ("ball", "ring"), "pointed": ("cone", "star")}
+COUNT_WORDS: dict[str, tuple[int, ...]] = {
+    "one": (1,),
+    "two": (2,),
+    "pair": (2,),
+    "couple": (2,),
+    "both": (2,),
+    "three": (3,),
+    "several": MANY,
+    "some": MANY,
+    "group": MANY,
+}
+GROUND_WORDS: dict[str, tuple[str, ...]] = {
+    "wooden": ("wood",),
+    "table": ("wood",),
+    "stony": ("stone",),
+    "pavement": ("stone",),
+    "grassy": ("grass",),
+    "grass": ("grass",),
+    "lawn": ("grass",),
+    "sandy": ("sand",),
+    "sand": ("sand",),
+    "beach": ("sand",),
+    "floor": ("wood", "stone"),
+    "field": ("grass", "sand"),
+    "ground": GROUNDS,
+    "surface": GROUNDS,
+    "background": GROUNDS,
+}
+LIGHT_WORDS: dict[str, tuple[str, ...]] = {
+    "left": ("left",),
+    "right": ("right",),
+    "light": LIGHTS,
+    "sunlight": LIGHTS,
+    "sunshine": LIGHTS,
+}
+# Words inside phrases that constrain nothing.
+FUNCTION_WORDS = ("a", "an", "the", "of", "with", "from")
+
+PLURALS = {noun: noun + ("es" if noun[-1] in "sx" else "s") for noun in NOUNS}
+_TABLES: tuple[tuple[str, dict[str, tuple]], ...] = (
+    ("shapes", NOUNS),
+    ("shapes", {PLURALS[noun]: allowed for noun, allowed in NOUNS.items()}),
+    ("shapes", SHAPE_ADJECTIVES),
+    ("colours", COLOUR_WORDS),
+    ("sizes", SIZE_WORDS),
+    ("textures", TEXTURE_WORDS),
+    ("counts", COUNT_WORDS),
+    ("grounds", GROUND_WORDS),
+    ("lights", LIGHT_WORDS),
+)
+LEXICON: dict[str, tuple[str, frozenset]] = {
+    word: (attribute, frozenset(allowed)) for attribute, table in _TABLES for word, allowed in table.items()
+}
+
+ALTERNATION, FORWARD_ENTAILMENT, REVERSE_ENTAILMENT, EQUIVALENCE, INDEPENDENCE = range(5)
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a phrase allows, an attribute at a time; everything where it says nothing.
+
+    `kind` is what the phrase is about: "object", "ground" or "light". `counts` is how many objects it speaks of.
+    """
+
+    kind: str
+    shapes: frozenset = frozenset(SHAPES)
+    colours: frozenset = frozenset(COLOURS)
+    sizes: frozenset = frozenset(SIZES)
+    textures: frozenset = frozenset(TEXTURES)
+    counts: frozenset = frozenset(COUNTS)
+    grounds: frozenset = frozenset(GROUNDS)
+    lights: frozenset = frozenset(LIGHTS)
+
+
+ATTRIBUTES = tuple(field.name for field in fields(Meaning) if field.name != "kind")
+
+
+def meaning_of(text: str) -> Meaning:
+    """The meaning of a phrase.
+
+    Raises:
+        ValueError: A word of the phrase is not of the language.
+    """
+    allowed: dict[str, frozenset] = {}
+    plural = False
+    for word in text.lower().split():
+        if word in LEXICON:
+            attribute, values = LEXICON[word]
+            allowed[attribute] = allowed.get(attribute, values) & values
+            plural |= word in _PLURAL_NOUNS
+        elif word not in FUNCTION_WORDS:
+            raise ValueError(f"{word!r} in {text!r} is not a word of the scenes' phrases")
+    if "grounds" in allowed:
+        return Meaning("ground", grounds=allowed["grounds"])
+    if "lights" in allowed:
+        return Meaning("light", lights=allowed["lights"])
+    allowed.setdefault("counts", frozenset(MANY if plural else (1,)))
+    return Meaning("object", **allowed)
+
+
+_PLURAL_NOUNS = frozenset(PLURALS.values())
+
+
+def relation_between(first: Meaning, second: Meaning) -> int:
+    """How two phrases about the same thing relate, as a label of the VGP typology.
+
+    Equal constraints are an equivalence (3); if the first implies the second a forward entailment (1), the other way
+    round a reverse entailment (2); if no look is allowed by both an alternation (0); otherwise independence (4).
+
+    Raises:
+        ValueError: The phrases are about different kinds of things.
+    """
+    if first.kind != second.kind:
+        raise ValueError(f"a phrase about {first.kind} and one about {second.kind} are no paraphrases")
+    pairs = [(getattr(first, name), getattr(second, name)) for name in ATTRIBUTES]
+    if any(a.isdisjoint(b) for a, b in pairs):
+        return ALTERNATION
+    if first == second:
+        return EQUIVALENCE
+    if all(a <= b for a, b in pairs):
+        return FORWARD_ENTAILMENT
+    if all(a >= b for a, b in pairs):
+        return REVERSE_ENTAILMENT
+    return INDEPENDENCE
+
+
+def fits(item: SceneObject, meaning: Meaning) -> bool:
+    """Whether the constraints on a single object are true of it; for a borderline look either name will do."""
+    return not (
+        meaning.shapes.isdisjoint(item.shapes)
+        or meaning.colours.isdisjoint(item.colours)
+        or meaning.textures.isdisjoint(item.textures)
+        or meaning.sizes.isdisjoint(item.sizes)
+    )
+
+
+def referents(scene: Scene, meaning: Meaning) -> list[frozenset[int]]:
+    """What a phrase by itself may speak of in a scene, as sets of object numbers.
+
+    A phrase about one object may mean any that fits. One about several means all that fit, if their number is allowed.
+    Phrases about the ground or the light mean no object: one empty set if they are true, nothing if not.
+    """
+    if meaning.kind == "ground":
+        return [frozenset()] if scene.ground in meaning.grounds else []
+    if meaning.kind == "light":
+        return [frozenset()] if scene.light in meaning.lights else []
+    fitting = [number for number, item in enumerate(scene.objects) if fits(item, meaning)]
+    if meaning.counts == {1}:
+        return [frozenset((number,)) for number in fitting]
+    return [frozenset(fitting)] if len(fitting) in meaning.counts else []
+
+
+def chance(meaning: Meaning) -> float:
+    """Roughly how probable it is that the phrase is true of something in a scene drawn at random."""
+    if meaning.kind != "object":
+        return len(meaning.grounds) / len(GROUNDS) * len(meaning.lights) / len(LIGHTS)
+    share = (
+        min(1.0, 1.1 * len(meaning.shapes) / len(SHAPES))
+        * min(1.0, 1.25 * len(meaning.colours) / len(COLOURS))
+        * min(1.0, 1.1 * len(meaning.sizes) / len(SIZES))
+        * len(meaning.textures)
+        / len(TEXTURES)
+    )
+    # About 4.7 objects in a scene, often alike; several of a kind are rarer than one.
+    return min(1.0, 4.7 * share) * (1.0 if meaning.counts == {1} else 0.3)

@@ -1,0 +1,202 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Questions about a scene, each with the answers of ten simulated humans who do not always agree.
+
+They disagree where a look lies between two names, say the same in other words at times ("grey", "two"), and err now
+and then, a careless one more often. A question speaks of one object only where its phrase fits no other.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dataset_scripts.scenes.annotators import RELATION_WORDS
+from dataset_scripts.scenes.language import (
+    PLURALS,
+    fits,
+    meaning_of,
+    referents,
+)
+from dataset_scripts.scenes.phrases import draw_habit, object_phrase
+from dataset_scripts.scenes.world import COLOURS, GROUNDS, SHAPES, SIZES, TEXTURES, Scene, relation_holds
+
+HUMANS = 10
+PER_SCENE = 4
+ATTEMPTS = 40
+ERROR_RATES = (0.02, 0.02, 0.02, 0.06, 0.2)  # of a human, drawn for each
+OTHER_WORDS_RATE = 0.1
+OTHER_WORDS = {
+    "gray": "grey",
+    "ball": "sphere",
+    "cube": "box",
+    "cylinder": "tube",
+    "cross": "plus",
+    "ring": "hoop",
+    "small": "little",
+    "large": "big",
+    "dotted": "spots",
+    "striped": "stripes",
+    "wood": "wooden",
+    "1": "one",
+    "2": "two",
+    "3": "three",
+}
+NAMES = {"shapes": SHAPES, "colours": COLOURS, "sizes": SIZES, "textures": TEXTURES}
+YES_NO, NUMBER, OTHER = "yes/no", "number", "other"
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question, its type by its first words, the type of its answers, and what ten humans answered."""
+
+    text: str
+    question_type: str
+    answer_type: str
+    answers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """A question with what is true (several names where a look has two) and what else somebody might say."""
+
+    text: str
+    question_type: str
+    answer_type: str
+    true: tuple[str, ...]
+    possible: tuple[str, ...]
+
+
+def ask(scene: Scene, rng: random.Random) -> list[Question]:
+    """Different questions about a scene, up to four."""
+    found: dict[str, Question] = {}
+    for _ in range(ATTEMPTS):
+        draft = rng.choice(KINDS)(scene, rng)
+        if draft is not None and draft.text not in found:
+            answers = tuple(_answer(draft, rng) for _ in range(HUMANS))
+            found[draft.text] = Question(draft.text, draft.question_type, draft.answer_type, answers)
+        if len(found) == PER_SCENE:
+            break
+    return list(found.values())
+
+
+def vocabulary() -> list[str]:
+    """The words of questions and answers, sorted, with the question mark."""
+    texts = "what color shape size pattern kind of ground is this how many are there ? yes no"
+    answers = [*COLOURS, *SHAPES, *SIZES, *TEXTURES, *GROUNDS, *OTHER_WORDS.values(), *map(str, range(7))]
+    return sorted({*texts.split(), *answers})
+
+
+def _answer(draft: _Draft, rng: random.Random) -> str:
+    wrong = [answer for answer in draft.possible if answer not in draft.true]
+    # A look between two names is called by the one or the other.
+    answer = rng.choice(wrong) if wrong and rng.random() < rng.choice(ERROR_RATES) else rng.choice(draft.true)
+    return OTHER_WORDS.get(answer, answer) if rng.random() < OTHER_WORDS_RATE else answer
+
+
+def _single(scene: Scene, rng: random.Random, silent: str) -> tuple[int, str] | None:
+    """An object and a phrase that fits it alone and does not say the attribute `silent`."""
+    number = rng.randrange(len(scene.objects))
+    habit = {**draw_habit(rng), silent: False}
+    for attempt in range(6):
+        phrase = object_phrase([scene.objects[number]], habit, 0.15 * attempt, rng)
+        unsaid = getattr(meaning_of(phrase), silent) == set(NAMES[silent])
+        if unsaid and referents(scene, meaning_of(phrase)) == [frozenset((number,))]:
+            return number, _definite(phrase)
+    return None
+
+
+def _attribute(silent: str, words: str) -> Callable[[Scene, random.Random], _Draft | None]:
+    """A question for one attribute of an object."""
+
+    def draft(scene: Scene, rng: random.Random) -> _Draft | None:
+        found = _single(scene, rng, silent)
+        if found is None:
+            return None
+        number, phrase = found
+        true = getattr(scene.objects[number], silent)
+        return _Draft(f"What {words} is {phrase}?", f"what {words}", OTHER, true, NAMES[silent])
+
+    return draft
+
+
+def _count(scene: Scene, rng: random.Random) -> _Draft:
+    """How many objects share a shape or a colour; borderline ones count for some people."""
+    if rng.random() < 0.5:
+        shape = rng.choice(scene.objects).shapes[0] if rng.random() < 0.8 else rng.choice(SHAPES)
+        words, has = PLURALS[shape], lambda item: shape in item.shapes
+        sure = sum(item.shapes == (shape,) for item in scene.objects)
+    else:
+        colour = rng.choice(scene.objects).colours[0] if rng.random() < 0.8 else rng.choice(COLOURS)
+        words, has = f"{colour} objects", lambda item: colour in item.colours
+        sure = sum(item.colours == (colour,) for item in scene.objects)
+    most = sum(map(has, scene.objects))
+    true = tuple(dict.fromkeys((str(most), str(sure))))
+    near = tuple(str(number) for number in range(max(0, most - 1), most + 2))
+    return _Draft(f"How many {words} are there?", "how many", NUMBER, true, near)
+
+
+def _existence(scene: Scene, rng: random.Random) -> _Draft | None:
+    """Whether there is an object of some colour and shape; as often as not there is."""
+    item = rng.choice(scene.objects)
+    colour, shape = rng.choice(item.colours), rng.choice(item.shapes)
+    if rng.random() < 0.5:
+        colour, shape = (rng.choice(COLOURS), shape) if rng.random() < 0.5 else (colour, rng.choice(SHAPES))
+    meaning = meaning_of(f"{colour} {shape}")
+    true = "yes" if any(fits(each, meaning) for each in scene.objects) else "no"
+    article = "an" if colour[0] in "aeiou" else "a"
+    return _Draft(f"Is there {article} {colour} {shape}?", "is there", YES_NO, (true,), ("yes", "no"))
+
+
+def _verify_relation(scene: Scene, rng: random.Random) -> _Draft | None:
+    """Whether an object stands in a relation to another."""
+    pair = _two_singles(scene, rng)
+    if pair is None:
+        return None
+    (first, phrase), (second, other) = pair
+    true = rng.choice(("yes", "no"))
+    fitting = [name for name in RELATION_WORDS if relation_holds(scene, name, first, second) == (true == "yes")]
+    if not fitting:
+        return None
+    words = rng.choice(RELATION_WORDS[rng.choice(fitting)])
+    return _Draft(f"Is {phrase} {words} {other}?", "is the", YES_NO, (true,), ("yes", "no"))
+
+
+def _find_related(scene: Scene, rng: random.Random) -> _Draft | None:
+    """The shape of the one object that stands in a relation to another."""
+    found = _single(scene, rng, rng.choice(("sizes", "textures")))
+    if found is None:
+        return None
+    number, phrase = found
+    relation = rng.choice(tuple(RELATION_WORDS))
+    others = [k for k in range(len(scene.objects)) if k != number and relation_holds(scene, relation, k, number)]
+    if len(others) != 1:
+        return None
+    words = rng.choice(RELATION_WORDS[relation])
+    return _Draft(f"What is {words} {phrase}?", "what is", OTHER, scene.objects[others[0]].shapes, SHAPES)
+
+
+def _ground(scene: Scene, rng: random.Random) -> _Draft:
+    return _Draft("What kind of ground is this?", "what kind of", OTHER, (scene.ground,), GROUNDS)
+
+
+def _two_singles(scene: Scene, rng: random.Random) -> tuple[tuple[int, str], tuple[int, str]] | None:
+    first, second = (_single(scene, rng, rng.choice(("sizes", "textures"))) for _ in range(2))
+    return None if first is None or second is None or first[0] == second[0] else (first, second)
+
+
+def _definite(phrase: str) -> str:
+    """With the definite article, whatever it had."""
+    return f"the {phrase.partition(' ')[2]}"
+
+
+# How often each is tried; some fail for lack of a phrase that fits one object alone.
+KINDS: tuple[Callable[[Scene, random.Random], _Draft | None], ...] = (
+    *[_attribute("colours", "color")] * 3,
+    *[_attribute("shapes", "shape")] * 2,
+    _attribute("sizes", "size"),
+    _attribute("textures", "pattern"),
+    *[_count] * 2,
+    *[_existence] * 2,
+    *[_verify_relation] * 3,
+    *[_find_related] * 2,
+    _ground,
+)

@@ -1,0 +1,141 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""What is in a scene: objects, their attributes and relations, as plain data drawn from a seed.
+
+Nothing here knows about pixels, words or files: `scene_painter` draws a description, `scene_captions` talks about it,
+`detector` pretends to detect it and `writers` stores it, so a further writer needs no change here.
+Positions are pixels with the origin at the top left. An attribute is a tuple of the names that fit its look: one name,
+or two for a borderline look, for example `("red", "orange")` for a colour between the two.
+"""
+
+import random
+from dataclasses import dataclass
+
+SHAPES = ("ball", "cube", "cone", "cylinder", "star", "cross", "ring", "heart")
+COLOURS = ("red", "orange", "yellow", "green", "blue", "purple", "pink", "gray")
+SIZES = ("small", "medium", "large")
+TEXTURES = ("plain", "striped", "dotted")
+GROUNDS = ("wood", "stone", "grass", "sand")
+LIGHTS = ("left", "right")
+RELATIONS = ("left_of", "right_of", "above", "below", "next_to")
+
+# Looks between two names; two annotators may then name the same object differently.
+BETWEEN_SHAPES = (("cone", "cylinder"), ("star", "cross"))
+BETWEEN_COLOURS = (
+    ("red", "orange"),
+    ("orange", "yellow"),
+    ("yellow", "green"),
+    ("green", "blue"),
+    ("blue", "purple"),
+    ("purple", "pink"),
+    ("pink", "red"),
+)
+BETWEEN_SIZES = (("small", "medium"), ("medium", "large"))
+
+# Half of the extent in pixels; a borderline size lies in the middle of its two names.
+RADII = {"small": 10.5, "medium": 16.5, "large": 24.5}
+
+BORDERLINE_RATE = 0.6
+LOOKALIKE_RATE = 0.65
+
+
+@dataclass(frozen=True)
+class SceneObject:
+    """One object: the names that fit each attribute, and where it is (centre, half extent, tilt in degrees)."""
+
+    shapes: tuple[str, ...]
+    colours: tuple[str, ...]
+    sizes: tuple[str, ...]
+    textures: tuple[str, ...]
+    x: float
+    y: float
+    radius: float
+    tilt: float
+
+
+@dataclass(frozen=True)
+class Scene:
+    """An image to be: size in pixels, surface, side of the light, objects from back to front, seed of the noise."""
+
+    width: int
+    height: int
+    ground: str
+    light: str
+    objects: tuple[SceneObject, ...]
+    noise_seed: int
+
+
+def relation_holds(scene: Scene, relation: str, first: int, second: int) -> bool:
+    """Whether object number `first` stands in `relation` (one of `RELATIONS`) to object number `second`.
+
+    Left, right, above and below look at the centres and at the longer of the two distances, so of two objects apart
+    exactly one of the four holds; `next_to` wants a gap below a tenth of the image's width.
+    """
+    a, b = scene.objects[first], scene.objects[second]
+    dx, dy = b.x - a.x, b.y - a.y
+    if relation == "next_to":
+        return (dx * dx + dy * dy) ** 0.5 - a.radius - b.radius < 0.1 * scene.width
+    along, across = {"left_of": (dx, dy), "right_of": (-dx, dy), "above": (dy, dx), "below": (-dy, dx)}[relation]
+    return along > 0.05 * scene.height and along >= abs(across)
+
+
+def draw_scene(rng: random.Random) -> Scene:
+    """A random scene of three to six objects, several of them alike; one for which there is no room is left out."""
+    width, height = rng.randint(184, 216), rng.randint(138, 162)
+    looks: list[dict[str, tuple[str, ...]]] = []
+    for _ in range(rng.choices((3, 4, 5, 6), (1, 3, 4, 3))[0]):
+        looks.append(_alike(rng, rng.choice(looks)) if looks and rng.random() < LOOKALIKE_RATE else _look(rng))
+    return Scene(
+        width=width,
+        height=height,
+        ground=rng.choice(GROUNDS),
+        light=rng.choice(LIGHTS),
+        objects=_place(rng, [_borderline(rng, look) for look in looks], width, height),
+        noise_seed=rng.getrandbits(32),
+    )
+
+
+def _look(rng: random.Random) -> dict[str, tuple[str, ...]]:
+    return {
+        "shapes": (rng.choice(SHAPES),),
+        "colours": (rng.choice(COLOURS),),
+        "sizes": (rng.choice(SIZES),),
+        "textures": (rng.choice(TEXTURES),),
+    }
+
+
+def _alike(rng: random.Random, look: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """The same look with none, one or two attributes drawn again."""
+    fresh = _look(rng)
+    changed = rng.sample(("colours", "sizes", "textures", "shapes"), rng.choices((0, 1, 2), (2, 4, 3))[0])
+    return {name: fresh[name] if name in changed else value for name, value in look.items()}
+
+
+def _borderline(rng: random.Random, look: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """The same look, or one whose colour, size or shape lies between its name and a neighbouring one."""
+    if rng.random() >= BORDERLINE_RATE:
+        return look
+    name, pairs = rng.choice(
+        (
+            ("colours", BETWEEN_COLOURS),
+            ("colours", BETWEEN_COLOURS),
+            ("sizes", BETWEEN_SIZES),
+            ("shapes", BETWEEN_SHAPES),
+        )
+    )
+    fitting = [pair for pair in pairs if look[name][0] in pair]
+    return {**look, name: rng.choice(fitting)} if fitting else look
+
+
+def _place(
+    rng: random.Random, looks: list[dict[str, tuple[str, ...]]], width: int, height: int
+) -> tuple[SceneObject, ...]:
+    """Objects at random places, overlapping a little at most; one that finds no room is left out."""
+    placed: list[SceneObject] = []
+    for look in looks:
+        radius = sum(RADII[size] for size in look["sizes"]) / len(look["sizes"]) * rng.uniform(0.95, 1.05)
+        for _ in range(40):
+            x, y = rng.uniform(radius + 2, width - radius - 2), rng.uniform(radius + 2, height - radius - 2)
+            if all(max(abs(x - o.x), abs(y - o.y)) > 0.85 * (radius + o.radius) for o in placed):
+                placed.append(SceneObject(x=x, y=y, radius=radius, tilt=rng.uniform(-12, 12), **look))
+                break
+    return tuple(placed)

@@ -1,0 +1,194 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Scenes and their captions in official file layouts: Flickr30K Entities, and the typology of VGP.
+
+A writer turns a `SceneRecord` into the text of files; `scenes` decides where they go. Formats of other data sets take
+the same records.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from dataset_scripts.scenes import shapes
+from dataset_scripts.scenes.captions import Caption, Entity, Mention
+from dataset_scripts.scenes.language import (
+    ALTERNATION,
+    EQUIVALENCE,
+    FORWARD_ENTAILMENT,
+    INDEPENDENCE,
+    REVERSE_ENTAILMENT,
+    relation_between,
+)
+from dataset_scripts.scenes.world import Scene
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+UNRELATED_HEADER = "# format: <imageID> <sentence number>"
+PAIR_HEADER = ("image", "phrase1", "phrase2", "original_phrase1", "original_phrase2", "original_label", "type_label")
+LABEL_NAMES = {
+    ALTERNATION: "Alternation",
+    FORWARD_ENTAILMENT: "Entailment1",
+    REVERSE_ENTAILMENT: "Entailment2",
+    EQUIVALENCE: "Equivalence",
+    INDEPENDENCE: "Independence",
+}
+STOP_WORDS = frozenset(("a", "an", "the", "of", "with", "from"))
+NOT_VISUAL_TAG = "0/notvisual"
+CHAINS_PER_IMAGE = 16
+TYPES = {"object": "other", "ground": "scene", "light": "other/scene"}
+
+
+@dataclass(frozen=True)
+class SceneRecord:
+    """One image of the data set: its number and id, its scene, its captions.
+
+    `unrelated` is the index of a caption that was written for another image, if there is one.
+    """
+
+    number: int
+    image_id: str
+    scene: Scene
+    captions: tuple[Caption, ...]
+    unrelated: int | None = None
+
+    @property
+    def related_captions(self) -> list[Caption]:
+        """The captions that were written for this image."""
+        return [caption for index, caption in enumerate(self.captions) if index != self.unrelated]
+
+    def chains(self) -> dict[Entity, int]:
+        """The chain id, unique in the data set, of every entity that the related captions mention."""
+        mentioned = (mention.entity for caption in self.related_captions for mention in caption.mentions)
+        entities = dict.fromkeys(entity for entity in mentioned if entity)
+        return {entity: self._chain(place) for place, entity in enumerate(entities)}
+
+    def foreign_chains(self) -> dict[Entity, int]:
+        """Chain ids for the entities of the unrelated caption; they name nothing in this image."""
+        if self.unrelated is None:
+            return {}
+        entities = dict.fromkeys(
+            mention.entity for mention in self.captions[self.unrelated].mentions if mention.entity
+        )
+        return {entity: self._chain(CHAINS_PER_IMAGE - 1 - place) for place, entity in enumerate(entities)}
+
+    def _chain(self, place: int) -> int:
+        return 1 + CHAINS_PER_IMAGE * self.number + place
+
+
+def sentences(record: SceneRecord) -> str:
+    """The file Sentences/<id>.txt: a tagged caption a line."""
+    chains, foreign = record.chains(), record.foreign_chains()
+    return "".join(
+        f"{_tagged(caption, foreign if index == record.unrelated else chains)}\n"
+        for index, caption in enumerate(record.captions)
+    )
+
+
+def annotation(record: SceneRecord) -> str:
+    """The file Annotations/<id>.xml: boxes (counted from 1, last pixel included) of all objects that are mentioned."""
+    scene = record.scene
+    chains = record.chains()
+    lines = ["<annotation>", f"\t<filename>{record.image_id}.jpg</filename>"]
+    lines += _element("size", 1, [("width", scene.width), ("height", scene.height), ("depth", 3)])
+    for number, item in enumerate(scene.objects):
+        names = [("name", chain) for entity, chain in chains.items() if number in entity.members]
+        if names:
+            corners = _inclusive(shapes.box(item), scene)
+            box = _element("bndbox", 2, zip(("xmin", "ymin", "xmax", "ymax"), corners, strict=True))
+            lines += [*_element("object", 1, names)[:-1], *box, "\t</object>"]
+    for entity, chain in chains.items():
+        if not entity.members:
+            flags = [("name", chain), ("scene", int(entity.kind == "ground")), ("nobndbox", 1)]
+            lines += _element("object", 1, flags)
+    return "\n".join((*lines, "</annotation>", ""))
+
+
+def phrase_pairs(record: SceneRecord) -> list[tuple[str, ...]]:
+    """The rows of <split>_data.csv for an image: pairs of unlike phrases, in two captions, about the same entity.
+
+    Phrases alike but for their case and their articles are no pair. The order of the two changes from pair to pair.
+    """
+    said: dict[Entity, list[tuple[int, str]]] = {}
+    for index, caption in enumerate(record.related_captions):
+        for mention, text in _written_mentions(caption):
+            if mention.entity:
+                said.setdefault(mention.entity, []).append((index, text))
+    rows: dict[frozenset[str], tuple[str, ...]] = {}
+    for mentions in said.values():
+        for (first_caption, first), (second_caption, second) in combinations(mentions, 2):
+            key = frozenset((first, second))
+            if first_caption == second_caption or content_words(first) == content_words(second) or key in rows:
+                continue
+            pair = (first, second) if len(rows) % 2 == 0 else (second, first)
+            rows[key] = _pair_row(record.image_id, *pair)
+    return list(rows.values())
+
+
+def pairs_file(records_rows: Iterable[Sequence[str]]) -> str:
+    """The text of <split>_data.csv."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(PAIR_HEADER)
+    writer.writerows(records_rows)
+    return text.getvalue()
+
+
+def unrelated_file(records: Iterable[tuple[str, int]]) -> str:
+    """The file UNRELATED_CAPTIONS from (image id, caption index); sentences count from 1, no newline at the end."""
+    return "\n".join((UNRELATED_HEADER, *(f"{image_id} {index + 1}" for image_id, index in records)))
+
+
+def vocabulary_file(words: Iterable[str]) -> str:
+    """The text of vocab.txt, a WordPiece vocabulary: the special tokens of BERT, then the words."""
+    return "".join(f"{word}\n" for word in (*SPECIAL_TOKENS, *words))
+
+
+def content_words(phrase: str) -> str:
+    """A phrase in lower case without articles and prepositions, as in the columns phrase1 and phrase2."""
+    return " ".join(word for word in phrase.lower().split() if word not in STOP_WORDS)
+
+
+def _pair_row(image_id: str, first: str, second: str) -> tuple[str, ...]:
+    label = relation_between(Mention(first, None).meaning, Mention(second, None).meaning)
+    return (image_id, content_words(first), content_words(second), first, second, LABEL_NAMES[label], str(label))
+
+
+def _written_mentions(caption: Caption) -> list[tuple[Mention, str]]:
+    """The mentions in order with their text as it is written: a phrase that begins the sentence has a capital."""
+    numbers = [token for token in caption.tokens if isinstance(token, int)]
+    return [
+        (caption.mentions[number], capital(caption.mentions[number].text, number == caption.tokens[0]))
+        for number in numbers
+    ]
+
+
+def _tagged(caption: Caption, chains: dict[Entity, int]) -> str:
+    mentions = iter(_written_mentions(caption))
+    words = []
+    for place, token in enumerate(caption.tokens):
+        if isinstance(token, int):
+            mention, text = next(mentions)
+            tag = f"{chains[mention.entity]}/{TYPES[mention.entity.kind]}" if mention.entity else NOT_VISUAL_TAG
+            words.append(f"[/EN#{tag} {text}]")
+        else:
+            words.append(capital(token, place == 0))
+    return " ".join((*words, "."))
+
+
+def capital(text: str, first: bool) -> str:
+    """A text, with a capital if it is the first of its sentence."""
+    return text[0].upper() + text[1:] if first else text
+
+
+def _element(name: str, depth: int, children: Iterable[tuple[str, object]]) -> list[str]:
+    """The lines of an XML element whose children hold numbers."""
+    indent = "\t" * depth
+    inner = [f"{indent}\t<{child}>{value}</{child}>" for child, value in children]
+    return [f"{indent}<{name}>", *inner, f"{indent}</{name}>"]
+
+
+def _inclusive(box: Sequence[float], scene: Scene) -> tuple[int, int, int, int]:
+    """The pixels that a box covers, counted from 1, first and last; a tilted object may reach beyond the image."""
+    x1, y1, x2, y2 = box
+    return max(int(x1), 0) + 1, max(int(y1), 0) + 1, min(int(x2) + 1, scene.width), min(int(y2) + 1, scene.height)

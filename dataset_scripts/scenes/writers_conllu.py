@@ -1,0 +1,231 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Dependency parses of the captions of scenes, in CoNLL-U with the relations of Universal Dependencies.
+
+No parser is at work: a caption is made of nominals, places ("to the left of" with its nominal) and a few words, and
+`CLAUSES` has the tree of every clause that the annotators write. As in Universal Dependencies the predicate of "the
+ball is near the cube" is "cube", with "is" as copula and "near" as case.
+
+The comments of a sentence say which caption it is: `image_id`, and `caption_id` as the builder of Flickr30K Entities
+counts, `<image id>#<caption, from 0>`. `text` is the caption as that builder gives it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from dataset_scripts.scenes.annotators import RELATION_WORDS, VERBS
+from dataset_scripts.scenes.captions import Caption
+from dataset_scripts.scenes.writers import SceneRecord, capital
+
+# The tree of each clause, an item "head:relation" (heads count from 1, 0 is the root). N is a nominal, P a place, I a
+# place in the picture itself, V is or are, S sits, lies, ...; a place under a noun becomes `nmod`, else `obl`.
+CLAUSES = {
+    "N V P": "3:nsubj 3:cop 0:root",
+    "there V N P": "2:expl 0:root 2:nsubj 3:nmod",
+    "P V N": "0:root 1:cop 1:nsubj",
+    "P there V N": "3:obl 3:expl 0:root 3:nsubj",
+    "N S P": "2:nsubj 0:root 2:obl",
+    "we see N P": "2:nsubj 0:root 2:obj 3:nmod",
+    "you can see N that V P": "3:nsubj 3:aux 0:root 3:obj 7:nsubj 7:cop 4:acl:relcl",
+    "N shows N P": "2:nsubj 0:root 2:obj 3:nmod",
+    "N P can be seen I": "5:nsubj:pass 1:nmod 5:aux 5:aux:pass 0:root 5:obl",
+    "N V P and P": "3:nsubj 3:cop 0:root 5:cc 3:conj",
+    "N S P , with N P": "2:nsubj 0:root 2:obl 6:punct 6:case 2:obl 6:nmod",
+    "N V P while N S P": "3:nsubj 3:cop 0:root 6:mark 6:nsubj 3:advcl 6:obl",
+    "N P and N": "0:root 1:nmod 4:cc 1:conj",
+    "there V N P , and N": "2:expl 0:root 2:nsubj 3:nmod 7:punct 7:cc 3:conj",
+    "N and N P": "0:root 3:cc 1:conj 3:nmod",
+    "N , N and N": "0:root 3:punct 1:conj 5:cc 1:conj",
+    "there V N and N": "2:expl 0:root 2:nsubj 5:cc 3:conj",
+    "N and N I": "0:root 3:cc 1:conj 1:nmod",
+    "N S P P": "2:nsubj 0:root 2:obl 2:obl",
+    "N P V P": "4:nsubj 1:nmod 4:cop 0:root",
+    "P V N P": "0:root 1:cop 1:nsubj 3:nmod",
+}
+DETERMINERS = frozenset(("a", "an", "the", "this", "each", "both", "some"))
+NUMERALS = frozenset(("one", "two", "three"))
+PREPOSITIONS = frozenset(("of", "with", "from"))
+PRONOUNS = frozenset(("it", "them"))
+PARTS_OF_SPEECH = {
+    **dict.fromkeys(("there", "we", "you", "that", *PRONOUNS), "PRON"),
+    **dict.fromkeys(("see", "shows", "seen"), "VERB"),
+    **dict.fromkeys(("can", "be", "is", "are"), "AUX"),
+    **dict.fromkeys((",", "."), "PUNCT"),
+    "and": "CCONJ",
+    "while": "SCONJ",
+    "with": "ADP",
+}
+_SITS = frozenset(form for forms in VERBS for form in forms)
+# Longest first: "on the left side of" is not "on".
+_PLACES = sorted(
+    (tuple(words.split()) for table in (*RELATION_WORDS.values(), ("on", "in")) for words in table),
+    key=len,
+    reverse=True,
+)
+
+
+@dataclass(frozen=True)
+class Node:
+    """A word of a tree: form, part of speech, the index of its head (the root's is its own), relation to it."""
+
+    form: str
+    upos: str
+    head: int
+    relation: str = "root"
+
+
+@dataclass(frozen=True)
+class Item:
+    """A piece of a caption, of which the tree is known: its kind in `CLAUSES`, its words, and what scenery it is."""
+
+    kind: str
+    nodes: tuple[Node, ...]
+    scenery: bool = False
+
+    @property
+    def top(self) -> int:
+        """The index of its root."""
+        return next(index for index, node in enumerate(self.nodes) if node.head == index)
+
+
+def parse(caption: Caption) -> list[Node]:
+    """The words of a caption, with the final period; heads are indices, the root is its own.
+
+    Raises:
+        ValueError: The caption is not one of the annotators' grammar.
+    """
+    items = list(_items(caption))
+    before = 2 if items[0].scenery and len(items) > 1 and items[1].kind == "," else 0
+    after = len(items)
+    while after > before and items[after - 1].scenery:
+        after -= 1
+    clause = " ".join(item.kind for item in items[before:after])
+    if clause not in CLAUSES:
+        raise ValueError(f"{caption.text!r}: {clause!r} is no clause of the captions' grammar; add it to CLAUSES")
+    edges = [edge.split(":", 1) for edge in CLAUSES[clause].split()]
+    root = before + next(place for place, (head, _) in enumerate(edges) if head == "0")
+    links = {before + place: (before + int(head) - 1, relation) for place, (head, relation) in enumerate(edges)}
+    links[root] = (root, "root")
+    scenery = "nmod" if items[root].kind == "N" else "obl"
+    links |= dict.fromkeys((*range(min(before, 1)), *range(after, len(items))), (root, scenery))
+    links |= {1: (root, "punct")} if before else {}
+    return _joined([*items, _word(".")], {**links, len(items): (root, "punct")})
+
+
+def conllu(record: SceneRecord) -> str:
+    """The sentences of an image: all its captions, in order, each with a blank line after it."""
+    return "".join(f"{_sentence(record.image_id, *pair)}\n" for pair in enumerate(record.captions))
+
+
+def _sentence(image_id: str, number: int, caption: Caption) -> str:
+    nodes = parse(caption)
+    forms = [capital(node.form, index == 0) for index, node in enumerate(nodes)]
+    comments = {"sent_id": f"{image_id}-{number}", "image_id": image_id, "caption_id": f"{image_id}#{number}"}
+    lines = [f"# {name} = {value}\n" for name, value in {**comments, "text": " ".join(forms)}.items()]
+    for index, node in enumerate(nodes):
+        head = 0 if node.head == index else node.head + 1
+        columns = (index + 1, forms[index], "_", node.upos, "_", "_", head, node.relation, "_", "_")
+        lines.append("\t".join(map(str, columns)) + "\n")
+    return "".join(lines)
+
+
+def _items(caption: Caption) -> Iterator[Item]:
+    """A caption's nominals, places and words."""
+    tokens, place = caption.tokens, 0
+    while place < len(tokens):
+        token = tokens[place]
+        words = _place_words(tokens, place)
+        if words:
+            place += len(words)
+            yield _place(words, caption, tokens[place])
+        elif isinstance(token, int):
+            yield Item("N", nominal(caption.mentions[token].text))
+        else:
+            yield _word(token)
+        place += 1
+
+
+def _place_words(tokens: Sequence[str | int], start: int) -> tuple[str, ...] | None:
+    """The words of a place that begins here: those of a relation with a nominal or a pronoun after them."""
+    for words in _PLACES:
+        end = start + len(words)
+        if (
+            tokens[start:end] == words
+            and end < len(tokens)
+            and (isinstance(tokens[end], int) or tokens[end] in PRONOUNS)
+        ):
+            return words
+    return None
+
+
+def _word(form: str) -> Item:
+    kind = "V" if form in ("is", "are") else "S" if form in _SITS else form
+    return Item(kind, (Node(form, PARTS_OF_SPEECH.get(form, "VERB"), 0),))
+
+
+def nominal(text: str) -> tuple[Node, ...]:
+    """The tree of a phrase: nouns with determiners, numerals and adjectives before, and prepositions between them."""
+    nodes: list[Node] = []
+    start, last = 0, -1
+    words = text.split()
+    stops = [index for index, word in enumerate(words) if word in PREPOSITIONS] + [len(words)]
+    for stop in stops:
+        head = stop - 1
+        for index in range(start, head):
+            nodes.append(_modifier(words[index], head))
+        nodes.append(Node(words[head], "NOUN", head if last < 0 else last, "root" if last < 0 else "nmod"))
+        start, last = stop, head
+    return tuple(nodes)
+
+
+def _modifier(word: str, head: int) -> Node:
+    if word in PREPOSITIONS:
+        return Node(word, "ADP", head, "case")
+    if word in DETERMINERS:
+        return Node(word, "DET", head, "det")
+    if word in NUMERALS:
+        return Node(word, "NUM", head, "nummod")
+    return Node(word, "ADJ", head, "amod")
+
+
+def _place(words: Sequence[str], caption: Caption, token: str | int) -> Item:
+    """A place: its object with a preposition, or "left", "side", "next", ... with the object below it."""
+    mention = caption.mentions[token] if isinstance(token, int) else None
+    inner = nominal(mention.text) if mention else (Node(str(token), "PRON", 0),)
+    scenery = bool(mention and mention.entity and mention.entity.kind != "object")
+    kind = "I" if tuple(words) == ("in",) and mention and not mention.entity else "P"
+    top = len(words) + Item("N", inner).top
+    body = tuple(replace(node, head=node.head + len(words)) for node in inner)
+    if len(words) == 1:
+        return Item(kind, (Node(words[0], "ADP", top, "case"), *body), scenery)
+    head = len(words) - 2
+    noun = head > 0
+    outer = [_place_modifier(word, head) for word in words[:head]]
+    outer.append(Node(words[head], "NOUN" if noun else "ADJ", head))
+    outer.append(Node(words[-1], "ADP", top, "case"))
+    under = replace(body[top - len(words)], head=head, relation="nmod" if noun else "obl")
+    return Item(
+        kind, (*outer, *(under if node.head == index else node for index, node in enumerate(body, len(words))))
+    )
+
+
+def _place_modifier(word: str, head: int) -> Node:
+    if word in ("to", "on"):
+        return Node(word, "ADP", head, "case")
+    return _modifier(word, head)
+
+
+def _joined(items: Sequence[Item], links: dict[int, tuple[int, str]]) -> list[Node]:
+    """One tree of the trees of the items, and for each item the item it hangs on and how."""
+    starts = [sum(len(item.nodes) for item in items[:place]) for place in range(len(items))]
+    nodes: list[Node] = []
+    for place, item in enumerate(items):
+        for index, node in enumerate(item.nodes):
+            if index != item.top:
+                nodes.append(replace(node, head=starts[place] + node.head))
+                continue
+            above, relation = links[place]
+            adjective = {"obl": "advmod", "nmod": "amod"} if node.upos == "ADJ" else {}
+            head = starts[above] + items[above].top
+            upos = "VERB" if item.kind == "V" and relation == "root" else node.upos  # "there is"
+            nodes.append(replace(node, upos=upos, head=head, relation=adjective.get(relation, relation)))
+    return nodes

@@ -1,0 +1,59 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Questions about scenes in the layout of VQA v2: answers are those of train and val, as in the real data."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from dataset_scripts.scenes.questions import Question
+
+YEARS = {"train": "train2014", "val": "val2014", "test": "test2015"}
+QUESTIONS_PER_IMAGE = 1000
+
+
+@dataclass(frozen=True)
+class QuestionedImage:
+    """An image's id and the questions about it."""
+
+    image_id: str
+    questions: tuple[Question, ...]
+
+    def numbered(self) -> Iterator[tuple[int, Question]]:
+        """The questions with their ids, the image's times 1000 and on, as in the real data."""
+        return enumerate(self.questions, QUESTIONS_PER_IMAGE * int(self.image_id))
+
+
+def file_names(split: str) -> tuple[str, str]:
+    """The names of the files of questions and of annotations of a split: train, val or test."""
+    return f"v2_OpenEnded_mscoco_{YEARS[split]}_questions.json", f"v2_mscoco_{YEARS[split]}_annotations.json"
+
+
+def questions_file(images: Iterable[QuestionedImage]) -> str:
+    """The text of the file of questions of a split."""
+    questions = [
+        {"image_id": int(image.image_id), "question": question.text, "question_id": question_id}
+        for image in images
+        for question_id, question in image.numbered()
+    ]
+    return json.dumps({"task_type": "Open-Ended", "data_type": "scenes", "questions": questions}) + "\n"
+
+
+def annotations_file(images: Iterable[QuestionedImage]) -> str:
+    """The text of the file of answers of a split."""
+    annotations = [
+        {
+            "question_id": question_id,
+            "image_id": int(image.image_id),
+            "question_type": question.question_type,
+            "answer_type": question.answer_type,
+            "multiple_choice_answer": Counter(question.answers).most_common(1)[0][0],
+            "answers": [
+                {"answer": answer, "answer_confidence": "yes", "answer_id": number}
+                for number, answer in enumerate(question.answers, start=1)
+            ],
+        }
+        for image in images
+        for question_id, question in image.numbered()
+    ]
+    return json.dumps({"data_type": "scenes", "annotations": annotations}) + "\n"

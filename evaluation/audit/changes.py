@@ -1,0 +1,139 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Two checkpoints side by side: which heads changed, by a paired test by image, corrected for the number of heads."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .plots import plot_changes
+from .result import AuditResult
+from .statistics import CORRECTIONS, PERMUTATIONS, Comparison, permutation_test
+
+HOLM = "holm"
+LEVEL = 0.05
+_SHOWN = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Changes:
+    """How the heads of two audits differ, over all phrases of each direction.
+
+    Args:
+        names: of the model before and the one after.
+        before: its audit.
+        after: the other's, of the same data, regions and words.
+        correction: for the number of heads, of `CORRECTIONS`.
+        comparisons: direction -> difference (after minus before) and p of each head.
+        corrected: direction -> (L, H) p corrected for all heads.
+    """
+
+    names: tuple[str, str]
+    before: AuditResult
+    after: AuditResult
+    correction: str
+    comparisons: dict[str, Comparison]
+    corrected: dict[str, np.ndarray]
+
+    def significant(self, direction: str) -> np.ndarray:
+        """(L, H) bool, the heads that changed: corrected p at most 0.05."""
+        return self.corrected[direction] <= LEVEL
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        found = {
+            direction: {
+                "difference": comparison.difference.tolist(),
+                "p": comparison.p.tolist(),
+                "p_corrected": self.corrected[direction].tolist(),
+            }
+            for direction, comparison in self.comparisons.items()
+        }
+        return {
+            "before": self.names[0],
+            "after": self.names[1],
+            "correction": self.correction,
+            "layers": list(self.after.layers),
+            **found,
+        }
+
+    def to_markdown(self) -> str:
+        """How many heads changed, and the most changed ones."""
+        return (
+            "\n\n".join([f"## {self.names[1]} against {self.names[0]}", *map(self._section, self.comparisons)]) + "\n"
+        )
+
+    def _section(self, direction: str) -> str:
+        significant = self.significant(direction)
+        rises = int((significant & (self.comparisons[direction].difference > 0)).sum())
+        told = (
+            f"{direction.replace('_', ' ')}: {significant.sum()} of {significant.size} heads changed, {rises} of them "
+            f"to the better (paired permutation test by image, {self.correction.replace('_', ' ')}, p ≤ {LEVEL:g})."
+        )
+        lines = ["| head | before | after | difference | corrected p |", "|---|--:|--:|--:|--:|"]
+        return "\n".join([told, "", *lines, *self._rows(direction)])
+
+    def _rows(self, direction: str) -> Iterator[str]:
+        difference, p = self.comparisons[direction].difference, self.corrected[direction]
+        before, after = (result.entities[direction]["all"].accuracy for result in (self.before, self.after))
+        for place in np.argsort(-np.abs(difference), axis=None, kind="stable")[:_SHOWN]:
+            layer, head = (int(index) for index in np.unravel_index(place, difference.shape))
+            at = (layer, head)
+            yield (
+                f"| {self.after.name(layer, head)} | {before[at]:.1%} | {after[at]:.1%} | {difference[at]:+.1%} | "
+                f"{p[at]:.2g} |"
+            )
+
+    def plot(self, folder: Path) -> list[Path]:
+        """Draws each direction; returns the files `changes_<direction>`, .png and .pdf."""
+        files = []
+        for direction, p in self.corrected.items():
+            counts = [result.entities[direction]["all"] for result in (self.before, self.after)]
+            path = folder / f"changes_{direction}"
+            files += plot_changes(counts[0], counts[1], path, p, self.after.layers, self.names)
+        return files
+
+
+def compare(
+    before: AuditResult,
+    after: AuditResult,
+    names: tuple[str, str] = ("before", "after"),
+    correction: str = HOLM,
+    draws: int = PERMUTATIONS,
+    seed: int = 0,
+) -> Changes:
+    """Which heads changed.
+
+    Args:
+        before: audit of one checkpoint.
+        after: audit of the other, on the same data, regions and words.
+        names: what they are called.
+        correction: "holm" or "benjamini_hochberg".
+        draws: of the permutation test.
+        seed: of the draws.
+
+    Raises:
+        ValueError: an unknown correction, or audits of other data, options, layers or heads.
+    """
+    if correction not in CORRECTIONS:
+        raise ValueError(f"correction={correction!r} is unknown; expected one of {', '.join(CORRECTIONS)}")
+    if (before.layers, before.heads) != (after.layers, after.heads):
+        raise ValueError(
+            f"the models have the layers {', '.join(before.layers)} of {before.heads} heads and "
+            f"{', '.join(after.layers)} of {after.heads}: compare two of one kind"
+        )
+    for name in ("data", "split", "word", "iou_threshold", "merged_box"):
+        if before.about.get(name) != after.about.get(name):
+            raise ValueError(
+                f"the audits have {name} {before.about.get(name)!r} and {after.about.get(name)!r}: compare "
+                "like with like"
+            )
+    shared = [direction for direction in after.entities if direction in before.entities]
+    comparisons = {
+        direction: permutation_test(before.entities[direction]["all"], after.entities[direction]["all"], draws, seed)
+        for direction in shared
+    }
+    corrected = {direction: CORRECTIONS[correction](found.p) for direction, found in comparisons.items()}
+    return Changes(names, before, after, correction, comparisons, corrected)
