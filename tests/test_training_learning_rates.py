@@ -1,13 +1,15 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Learning rates of some weights: one step against the same step without them, groups, resume, refusals."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from tests.test_training_trainer import logged, make_trainer, weights
 from tests.tiny_vgp import tiny_model
 from training.checks import check
-from training.learning_rates import GroundingTrainingArguments
+from training.learning_rates import GroundingTrainingArguments, map_learning_rates
 from training.recipe import RecipeError, load_recipe
 from training.setup import training_arguments
 
@@ -57,6 +59,17 @@ def test_every_weight_is_in_one_group_and_keeps_its_decay(tmp_path):
     assert {decay for decay, _ in groups[True].values()} == {0.0, 0.5}
     for name, (_, rate) in groups[True].items():
         assert rate == (0.01 if "region_encoder" in name else 0.03 if "pooler" in name else 0.1), name
+
+
+@pytest.mark.parametrize("wrapper", ["module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"])
+def test_names_are_those_of_the_model_within_a_wrapper(wrapper):
+    model = tiny_model()
+    outer = torch.nn.ModuleDict({wrapper: model})
+    optimizer = torch.optim.SGD(outer.parameters(), lr=0.1)
+    map_learning_rates(optimizer, outer, {r"^vl_bert\.region_encoder\.": 0.02})
+    rates = {id(weight): group["lr"] for group in optimizer.param_groups for weight in group["params"]}
+    for name, weight in model.named_parameters():
+        assert rates[id(weight)] == (0.02 if name.startswith("vl_bert.region_encoder.") else 0.1), name
 
 
 def test_resume_continues_exactly(tmp_path):
@@ -119,3 +132,12 @@ def test_a_recipe_gives_its_mapping_to_the_trainer(tmp_path):
     recipe = load_recipe("recipes/scenes_vgp.yaml", ["training.learning_rate_mapping={region_encoder: 1e-4}"])
     check(recipe)
     assert training_arguments(recipe, tmp_path).learning_rate_mapping == {"region_encoder": 1e-4}
+
+
+def test_null_takes_the_mapping_of_an_extended_recipe_away(tmp_path):
+    extended = Path("recipes/scenes_vgp.yaml").resolve()
+    mapping = "training: {learning_rate_mapping: {pooler: 1e-4}}"
+    (tmp_path / "base.yaml").write_text(f"extends: {extended}\n{mapping}\n")
+    recipe = load_recipe(tmp_path / "base.yaml", ["training.learning_rate_mapping=null"])
+    check(recipe)
+    assert training_arguments(recipe, tmp_path).learning_rate_mapping is None

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from tests.test_training_trainer import METHODS, assert_same
@@ -17,6 +18,7 @@ from tests.train_steps import run_case
 ROOT = Path(__file__).resolve().parents[1]
 LARGE, SPLIT, ACCUMULATED = "{}:8:1", "{}:4:1", "{}:2:2"  # eight rows a step, whatever the processes
 GROUPED = "{}:group_by_length"
+MAPPED = "{}:mapped"
 EVALUATIONS = ("evaluate:16", "evaluate:15", "evaluate:1")  # the last leaves one process without an example
 
 
@@ -26,6 +28,7 @@ def two_processes(tmp_path_factory):
     output = tmp_path_factory.mktemp("two")
     cases = [case.format(m) for case in (SPLIT, ACCUMULATED) for m in METHODS]
     cases += [GROUPED.format(case.format("direct")) for case in (SPLIT, ACCUMULATED)] + list(EVALUATIONS)
+    cases += [MAPPED.format(SPLIT.format("direct"))]
     launch = ["-m", "torch.distributed.run", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
     launch += ["--nproc_per_node", "2", str(ROOT / "tests" / "train_steps.py"), str(output), *cases]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
@@ -58,6 +61,15 @@ def test_batches_of_like_lengths_are_those_of_one_process(two_processes, tmp_pat
     run_case(any_lengths, tmp_path)
     losses = [json.loads((tmp_path / f"{name}.json").read_text())[0]["loss"] for name in (large, any_lengths)]
     assert losses[0] != pytest.approx(losses[1], abs=1e-4), "the first batch is the same: nothing is compared anew"
+
+
+def test_learning_rates_find_the_weights_of_two_processes(two_processes, tmp_path):
+    large, split = (MAPPED.format(each.format("direct")) for each in (LARGE, SPLIT))
+    assert_trained_as_one(large, split, two_processes, tmp_path)
+    run_case(LARGE.format("direct"), tmp_path)
+    mapped, plain = (load_file(tmp_path / f"{case}.safetensors") for case in (large, LARGE.format("direct")))
+    name = "vl_bert.embeddings.word_embeddings.weight"
+    assert not torch.allclose(mapped[name], plain[name], atol=1e-4), "the mapping changed nothing"
 
 
 def assert_trained_as_one(large, split, two_processes, tmp_path):

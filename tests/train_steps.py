@@ -2,19 +2,21 @@
 """Trains and evaluates the tiny model case by case; started by torchrun in the tests, or called in their process.
 
 `torchrun --nproc_per_node 2 tests/train_steps.py OUTPUT CASE...`, where a case is `method:batch size:accumulation`,
-the same and `:group_by_length`, or `evaluate:rows`. Writes `OUTPUT/<case>.json` with the logged losses or the
-figures, and `OUTPUT/<case>.safetensors` with the weights after two steps.
+the same and `:group_by_length` or `:mapped` (learning rates), or `evaluate:rows`. Writes `OUTPUT/<case>.json` with the
+logged losses or the figures, and `OUTPUT/<case>.safetensors` with the weights after two steps.
 """
 
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
 
 from tests.test_training_trainer import logged, make_trainer, weights
 from tests.tiny_vgp import tiny_rows, tiny_table
+from training.learning_rates import GroundingTrainingArguments
 from training.length_batches import add_lengths
 
 
@@ -26,12 +28,19 @@ def run_case(case: str, output: Path) -> None:
 
 
 def _train(method: str, case: str, numbers: list[str], output: Path) -> list | None:
-    batch, accumulation, *strategy = numbers
-    sizes = {"per_device_train_batch_size": int(batch), "gradient_accumulation_steps": int(accumulation)}
+    batch, accumulation, *special = numbers
+    sizes: dict[str, Any] = {
+        "per_device_train_batch_size": int(batch),
+        "gradient_accumulation_steps": int(accumulation),
+    }
     table = tiny_table(8)
-    rows = add_lengths(tiny_rows(table), None) if strategy else None
-    sampling = {"train_sampling_strategy": strategy[0]} if strategy else {}
-    trainer = make_trainer(output, method, rows=rows, **sizes, **sampling, max_steps=2)
+    grouped, mapped = special == ["group_by_length"], special == ["mapped"]
+    rows = add_lengths(tiny_rows(table), None) if grouped else None
+    if grouped:
+        sizes["train_sampling_strategy"] = special[0]
+    if mapped:
+        sizes |= {"arguments_class": GroundingTrainingArguments, "learning_rate_mapping": {r"^vl_bert\.": 0.02}}
+    trainer = make_trainer(output, method, rows=rows, **sizes, max_steps=2)
     trainer.train()
     if not trainer.is_world_process_zero():
         return None

@@ -4,7 +4,7 @@
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from torch import nn
 from torch.optim import Optimizer
@@ -13,6 +13,8 @@ from transformers import TrainingArguments
 from .recipe import RecipeError
 
 MAPPING = "learning_rate_mapping"
+# What DataParallel, torch.compile, FSDP and activation checkpointing put into the names of weights.
+WRAPPERS = re.compile(r"(?<![^.])(?:module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
 
 
 @dataclass
@@ -21,25 +23,28 @@ class GroundingTrainingArguments(TrainingArguments):
 
     Args:
         learning_rate_mapping: regular expression -> learning rate, from 0 on, of the weights in whose name it is found
-            (`re.search`); the first one found counts. All others keep `learning_rate`. The schedule is that of all.
+            (`re.search` in what the model's own `named_parameters()` says, whatever wraps it); the first one found
+            counts. All others keep `learning_rate`. The schedule is that of all. None is none.
 
     Raises:
         RecipeError: see `check_mapping`.
     """
 
-    learning_rate_mapping: dict[str, float] = field(default_factory=dict)
+    learning_rate_mapping: dict[str, float] | None = None
 
     def __post_init__(self):
         super().__post_init__()
         check_mapping(self.learning_rate_mapping, MAPPING)
 
 
-def check_mapping(mapping: Mapping[str, float], key: str) -> None:
+def check_mapping(mapping: Mapping[str, float] | None, key: str) -> None:
     """Refuses a `learning_rate_mapping` that can't be followed.
 
     Raises:
         RecipeError: names `key`, and what is no regular expression or no learning rate.
     """
+    if mapping is None:
+        return
     if not isinstance(mapping, Mapping):
         raise RecipeError(f"{key} must give a regular expression its learning rate each, found {mapping!r}")
     for pattern, rate in mapping.items():
@@ -61,7 +66,8 @@ def map_learning_rates(optimizer: Optimizer, model: nn.Module, mapping: Mapping[
     Raises:
         RecipeError: a pattern that takes no weight; names the nearest one.
     """
-    patterns = {id(weight): _pattern(name, mapping) for name, weight in model.named_parameters()}
+    named = [(WRAPPERS.sub("", name), weight) for name, weight in model.named_parameters()]
+    patterns = {id(weight): _pattern(name, mapping) for name, weight in named}
     taken = set()
     for group in list(optimizer.param_groups):
         for pattern, rate in mapping.items():
@@ -72,7 +78,7 @@ def map_learning_rates(optimizer: Optimizer, model: nn.Module, mapping: Mapping[
                 taken.add(pattern)
     for pattern in mapping:
         if pattern not in taken:
-            _refuse(pattern, [name for name, weight in model.named_parameters() if weight.requires_grad])
+            _refuse(pattern, [name for name, weight in named if weight.requires_grad])
 
 
 def _pattern(name: str, mapping: Mapping[str, float]) -> str | None:

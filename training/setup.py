@@ -297,7 +297,7 @@ def check_training(training: Mapping[str, Any], prefix: str) -> None:
         kinds = {hints[name]} if not isinstance(hints[name], types.UnionType) else {*typing.get_args(hints[name])}
         if kinds - {type(None)} in ({int}, {float}, {bool}):
             convert(hints[name], value, "", prefix + name)
-    check_mapping(training.get(MAPPING, {}), prefix + MAPPING)
+    check_mapping(training.get(MAPPING), prefix + MAPPING)
     if training.get(MAPPING) and training.get("deepspeed"):
         raise RecipeError(f"{prefix}{MAPPING}: DeepSpeed makes an optimizer of its own; leave one of the two out")
 
