@@ -17,7 +17,7 @@ class DirectSupervision(AttentionMethod):
     regions), layers and heads.
 
     Args:
-        variant, layers, heads, directions, weights, target, normalization: see `AttentionMethod`.
+        variant, layers, heads, directions, weights, target, label_smoothing, normalization: see `AttentionMethod`.
 
     References:
         Samaran et al. (2021), section 2.2.3, equations 6 to 8.

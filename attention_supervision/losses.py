@@ -49,6 +49,13 @@ def any_rows(pair: AttentionPair, targets: GroundingTargets) -> Tensor:
     return -gold.logsumexp(-1).mean(1) * targets.gold.any(-1)
 
 
+def spread_rows(pair: AttentionPair, targets: GroundingTargets) -> Tensor:
+    """Cross-entropy with the uniform distribution over all of a row's columns: what label smoothing mixes in."""
+    valid = (targets.columns >= 0)[:, None]
+    weights = valid / valid.sum(-1, keepdim=True).clamp(min=1) * targets.gold.any(-1, keepdim=True)
+    return -(pair[0].mean(1) * weights).sum(-1)
+
+
 def released_text_rows(pair: AttentionPair, targets: GroundingTargets, normalization: str) -> Tensor:
     """Negative log-likelihood of a token's region, as in the VGP public code."""
     logs = _released_logs(pair, targets, normalization)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .alignment import DIRECTIONS, GroundingTargets, align, first_region, grounding_targets, sequence_pairs
 from .attention import AttentionPair, SupervisedAttention, supervised_implementation
-from .losses import any_rows, from_attention_maps, released_region_rows, released_text_rows, uniform_rows
+from .losses import any_rows, from_attention_maps, released_region_rows, released_text_rows, spread_rows, uniform_rows
 
 Batch = Mapping[str, Any]
 
@@ -80,6 +80,8 @@ class AttentionMethod(SupervisionMethod):
         weights: direction -> factor of its loss, 1 where not given.
         target: for tokens (or regions) with several gold columns: "uniform" over them (cross-entropy), or "any", -log
             of what they receive together. Only for the paper variant.
+        label_smoothing: in [0, 1), the part of each target that is spread over all columns (Szegedy et al., 2016): a
+            head need not be ever surer of what words and regions alone tell apart. Only for the paper variant.
         normalization: "linear" or "softmax", of the released variant.
 
     Raises:
@@ -96,6 +98,7 @@ class AttentionMethod(SupervisionMethod):
         directions: Sequence[str] = DIRECTIONS,
         weights: Mapping[str, float] | None = None,
         target: str = "uniform",
+        label_smoothing: float = 0.0,
         normalization: str = "linear",
     ):
         check_choice("variant", variant, ("paper", "released"))
@@ -105,7 +108,14 @@ class AttentionMethod(SupervisionMethod):
             check_choice("direction", direction, DIRECTIONS)
         if variant == "released" and target != "uniform":
             raise ValueError("target='any' exists in the paper variant only: the released code has one region a token")
+        if type(label_smoothing) not in (int, float) or not 0 <= label_smoothing < 1:
+            raise ValueError(f"label_smoothing={label_smoothing!r}: expected a number in [0, 1)")
+        if variant == "released" and label_smoothing:
+            raise ValueError(
+                "label_smoothing exists in the paper variant only: the released losses have no targets to spread"
+            )
         self.variant, self.target, self.normalization = variant, target, normalization
+        self.label_smoothing = float(label_smoothing)
         self.pairs = _check_pairs(heads, layers) if _are_pairs(heads) else None
         if self.pairs is not None and "heads" not in self.choosable:
             raise ValueError(
@@ -164,6 +174,7 @@ class AttentionMethod(SupervisionMethod):
             "directions": list(self.directions),
             "weights": dict(self.weights),
             "target": self.target,
+            "label_smoothing": self.label_smoothing,
             "normalization": self.normalization,
         }
 
@@ -177,7 +188,10 @@ class AttentionMethod(SupervisionMethod):
         if self.variant == "released":
             rows_loss = released_text_rows if direction == "text_to_region" else released_region_rows
             return rows_loss(pair, targets, self.normalization)
-        return uniform_rows(pair, targets) if self.target == "uniform" else any_rows(pair, targets)
+        losses = uniform_rows(pair, targets) if self.target == "uniform" else any_rows(pair, targets)
+        if not self.label_smoothing:
+            return losses
+        return (1 - self.label_smoothing) * losses + self.label_smoothing * spread_rows(pair, targets)
 
     def maps_losses(self, maps: Sequence[Tensor], batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         """The same losses from full maps, such as an eager model's.

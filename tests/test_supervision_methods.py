@@ -120,9 +120,10 @@ def test_the_docstring_example_runs(name):
     assert result.attempted >= 7 and result.failed == 0
 
 
+@pytest.mark.parametrize("variant", ["paper", "released"])
 @pytest.mark.parametrize("name", method_names())
-def test_config_round_trip(name):
-    options = {"variant": "released"} if name != "none" else {}
+def test_config_round_trip(name, variant):
+    options = {"variant": variant} if name != "none" else {}
     if name in ATTENTION_METHODS:
         options |= {
             "layers": [2, 0],
@@ -130,9 +131,12 @@ def test_config_round_trip(name):
             "directions": ["region_to_text"],
             "weights": {"region_to_text": 0.5},
         }
+        if variant == "paper":
+            options["label_smoothing"] = 0.25
     config = get_method(name, **options).get_config_dict()
     again = get_method(**json.loads(json.dumps(config))).get_config_dict()
     assert again == config and config["name"] == name
+    assert config.get("label_smoothing", 0) == options.get("label_smoothing", 0)
     assert (
         config | json.loads(json.dumps({**options, "layers": [0, 2]} if name in ATTENTION_METHODS else options))
         == config
@@ -207,7 +211,7 @@ class TestContract:
 # The paper's losses, plainly
 
 
-def plain_attention_losses(maps: list[torch.Tensor], batch: dict, target: str) -> dict[str, float]:
+def plain_attention_losses(maps: list[torch.Tensor], batch: dict, target: str, smoothing: float) -> dict[str, float]:
     """Equations 6 to 8 by loops, over maps (B, H, N, N)."""
     aligned = torch.zeros(len(batch["phrase_mask"]), TEXT, REGIONS, dtype=torch.bool)
     for example, phrase, token in batch["phrase_mask"].nonzero().tolist():
@@ -234,9 +238,11 @@ def plain_attention_losses(maps: list[torch.Tensor], batch: dict, target: str) -
                         whole = sum(layer[example, head, at, c].item() for c in columns)
                         shares = [layer[example, head, at, g].item() / whole for g in gold]
                         if target == "any":
-                            losses.append(-math.log(sum(shares)))
+                            loss = -math.log(sum(shares))
                         else:
-                            losses.append(-sum(math.log(share) for share in shares) / len(shares))
+                            loss = -sum(math.log(share) for share in shares) / len(shares)
+                        everywhere = -sum(math.log(layer[example, head, at, c].item() / whole) for c in columns)
+                        losses.append((1 - smoothing) * loss + smoothing * everywhere / len(columns))
                 found[direction].append(sum(losses) / len(losses))
     return {direction: sum(losses) / len(losses) for direction, losses in found.items()}
 
@@ -254,13 +260,14 @@ def eager_maps(batch: dict) -> list[torch.Tensor]:
     return Grounder("eager")(batch, output_attentions=True).attentions
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
 @pytest.mark.parametrize("target", ["uniform", "any"])
 @pytest.mark.parametrize("name", ATTENTION_METHODS)
-def test_paper_equals_a_plain_formulation(name, target):
+def test_paper_equals_a_plain_formulation(name, target, smoothing):
     batch = make_batch()
-    model, method = prepared(name, target=target)
-    maps = eager_maps(batch)
-    expected = plain_attention_losses(plain_rollout(maps) if name == "semi_direct" else maps, batch, target)
+    model, method = prepared(name, target=target, label_smoothing=smoothing)
+    maps = plain_rollout(eager_maps(batch)) if name == "semi_direct" else eager_maps(batch)
+    expected = plain_attention_losses(maps, batch, target, smoothing)
     for direction, (total, count) in losses_of(model, method, batch).items():
         assert (total / count).item() == pytest.approx(expected[direction], rel=1e-4)
 
@@ -327,7 +334,7 @@ def test_released_takes_the_first_region_of_a_token():
 
 
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["plain", "checkpointing"])
-@pytest.mark.parametrize("options", VARIANTS, ids=str)
+@pytest.mark.parametrize("options", [*VARIANTS, {"label_smoothing": 0.3}], ids=str)
 @pytest.mark.parametrize("name", ATTENTION_METHODS)
 def test_loss_and_gradients_equal_eager_maps_without_building_any(name, options, checkpointing):
     batch = make_batch()
@@ -403,6 +410,10 @@ def test_maps_of_zeros_stay_finite():
         ("direct", {"layers": []}, "layers=\\[\\]: expected indices from 0 on"),
         ("direct", {"heads": [-1]}, "heads=\\[-1\\]: expected indices from 0 on"),
         ("direct", {"variant": "released", "target": "any"}, "paper variant only"),
+        ("direct", {"label_smoothing": 1.0}, r"label_smoothing=1.0: expected a number in \[0, 1\)"),
+        ("direct", {"label_smoothing": "0.1"}, "label_smoothing='0.1': expected a number"),
+        ("semi_direct", {"label_smoothing": -0.1}, r"label_smoothing=-0.1: expected a number in \[0, 1\)"),
+        ("direct", {"variant": "released", "label_smoothing": 0.1}, "paper variant only"),
     ],
 )
 def test_wrong_options_are_explained(name, options, message):
