@@ -80,8 +80,8 @@ class AttentionMethod(SupervisionMethod):
         weights: direction -> factor of its loss, 1 where not given.
         target: for tokens (or regions) with several gold columns: "uniform" over them (cross-entropy), or "any", -log
             of what they receive together. Only for the paper variant.
-        label_smoothing: in [0, 1), the part of each target that is spread over all columns (Szegedy et al., 2016): a
-            head need not be ever surer of what words and regions alone tell apart. Only for the paper variant.
+        label_smoothing: in [0, 1), the part of each target that is spread over all columns (Szegedy et al., 2016).
+            Only for the paper variant.
         normalization: "linear" or "softmax", of the released variant.
 
     Raises:
