@@ -1,5 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The legacy files of region features, each written as its original tool writes it."""
+"""The legacy files of region features, each written as its original tool writes it.
+
+Several of these tools pickle what they write (`allow_pickle=True`): the readers must take such files without running
+code of theirs.
+"""
 
 import json
 import pickle
@@ -256,7 +260,6 @@ def write_frcnn_folder(folder: Path, rows: list[Regions]) -> Path:
 
 Writer = Callable[[Path, list[Regions]], Path]
 # Format, its writer, and what of the optional arrays it holds.
-PROBABLE = ("classes", "scores")
 CASES: dict[str, tuple[str, Writer, tuple[str, ...]]] = {
     "VL-BERT zip": ("vl_bert_zip", write_zip, ("classes", "attributes")),
     "VL-BERT folder": ("vl_bert_zip", write_json_folder, ("classes", "attributes")),
