@@ -3,13 +3,12 @@
 
 import doctest
 import importlib
-import json
 import math
 from types import SimpleNamespace
 
 import pytest
 import torch
-from supervision_models import HEADS, LAYERS, WIDTH, bert, forbid_maps, gradients, supervised
+from supervision_models import HEADS, WIDTH, bert, forbid_maps, gradients, supervised
 from torch import nn
 
 from attention_supervision import align, from_attention_maps, get_method, method_names
@@ -118,29 +117,6 @@ def test_the_docstring_example_runs(name):
     module = importlib.import_module(type(get_method(name)).__module__)
     result = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert result.attempted >= 7 and result.failed == 0
-
-
-@pytest.mark.parametrize("variant", ["paper", "released"])
-@pytest.mark.parametrize("name", method_names())
-def test_config_round_trip(name, variant):
-    options = {"variant": variant} if name != "none" else {}
-    if name in ATTENTION_METHODS:
-        options |= {
-            "layers": [2, 0],
-            "heads": (1,),
-            "directions": ["region_to_text"],
-            "weights": {"region_to_text": 0.5},
-        }
-        if variant == "paper":
-            options["label_smoothing"] = 0.25
-    config = get_method(name, **options).get_config_dict()
-    again = get_method(**json.loads(json.dumps(config))).get_config_dict()
-    assert again == config and config["name"] == name
-    assert config.get("label_smoothing", 0) == options.get("label_smoothing", 0)
-    assert (
-        config | json.loads(json.dumps({**options, "layers": [0, 2]} if name in ATTENTION_METHODS else options))
-        == config
-    )
 
 
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
@@ -393,38 +369,6 @@ def test_maps_of_zeros_stay_finite():
     log_alpha, log_share = from_attention_maps(maps, torch.tensor([[0, -1]]), torch.tensor([[1, 2, -1]]))
     (log_alpha[..., :2].sum() + log_share.sum()).backward()
     assert log_alpha.isfinite().all() and maps.grad.isfinite().all()
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("directly", {}, "'directly' is unknown; expected one of none, indirect, direct, semi_direct"),
-        ("direct", {"layer": [1]}, "no option layer; its options: variant, layers"),
-        ("none", {"layers": [1]}, "no option layers; its options: none"),
-        ("indirect", {"variant": "original"}, "variant='original' is unknown; expected one of paper, released"),
-        ("direct", {"target": "all"}, "target='all' is unknown"),
-        ("direct", {"normalization": "sum"}, "normalization='sum' is unknown"),
-        ("direct", {"directions": ["image_to_text"]}, "direction='image_to_text' is unknown"),
-        ("direct", {"weights": {"both": 1.0}}, "direction='both' is unknown"),
-        ("direct", {"directions": []}, "directions is empty"),
-        ("direct", {"layers": []}, "layers=\\[\\]: expected indices from 0 on"),
-        ("direct", {"heads": [-1]}, "heads=\\[-1\\]: expected indices from 0 on"),
-        ("direct", {"variant": "released", "target": "any"}, "paper variant only"),
-        ("direct", {"label_smoothing": 1.0}, r"label_smoothing=1.0: expected a number in \[0, 1\)"),
-        ("direct", {"label_smoothing": "0.1"}, "label_smoothing='0.1': expected a number"),
-        ("semi_direct", {"label_smoothing": -0.1}, r"label_smoothing=-0.1: expected a number in \[0, 1\)"),
-        ("direct", {"variant": "released", "label_smoothing": 0.1}, "paper variant only"),
-    ],
-)
-def test_wrong_options_are_explained(name, options, message):
-    with pytest.raises(ValueError, match=message):
-        get_method(name, **options)
-
-
-@pytest.mark.parametrize(("option", "index"), [("layers", LAYERS), ("heads", HEADS)])
-def test_layers_and_heads_beyond_the_model_are_refused(option, index):
-    with pytest.raises(ValueError, match=rf"{option} \[{index}\] are to be supervised, but BertModel has {index}"):
-        get_method("direct", **{option: [0, index]}).prepare(bert())
 
 
 def test_outputs_without_supervised_attention_are_refused():
