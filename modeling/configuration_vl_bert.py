@@ -65,8 +65,8 @@ class VLBertConfig(PipelineEntry, PreTrainedConfig):
         Added to every position id. 0 for BERT; 2 for weights that come from RoBERTa (`padding_idx + 1`).
     position_embedding_init (`str`, *optional*, defaults to `"normal"`):
         How the positions of words start: `"normal"`, like all weights, or `"sinusoidal"`, sines and cosines of
-        wavelengths up to the longest text, as strong as the other weights. A model that is trained from scratch then
-        knows from the start which word comes first.
+        wavelengths up to the longest text, as strong as the other weights, for models from scratch: positions near
+        each other then start alike.
     region_feature_size (`int`, *optional*, defaults to 2048):
         Width of the region features, given or computed by the model's own pixel network.
     region_classes (`int`, *optional*, defaults to 1601):
@@ -81,7 +81,7 @@ class VLBertConfig(PipelineEntry, PreTrainedConfig):
     coordinate_wavelengths (`tuple[float, float]`, *optional*, defaults to `(1.0, 1000.0)`):
         The shortest of them, and what the longest stays below: a coordinate `x` in [0, 1] becomes sine and cosine of
         `100 * x / wavelength`. The default is that of the public code. Wavelengths below 16 go round more than once in
-        an image; from 16 to 160 all of them tell left from right, which a small model learns much sooner.
+        an image: `(16, 160)` is for small models from scratch that are to tell left from right.
     vision_config (`FastRCNNConfig` or `dict`, *optional*):
         The pixel network, trained end to end with the rest: the model then takes images. Without it the region
         features are given.

@@ -514,6 +514,7 @@ class VLBertPreTrainedModel(PreTrainedModel):
             init.constant_(module.weight, module.scale_init)
         elif isinstance(module, VLBertRegionMask):
             init.zeros_(module.weight)
+        # CODEPATH: "normal" in the public checkpoints; "sinusoidal" in small models from scratch.
         elif isinstance(module, VLBertPositionEmbedding) and self.config.position_embedding_init == "sinusoidal":
             positions = sinusoidal_positions(*module.weight.shape)
             init.copy_(module.weight, self.config.initializer_range * positions.to(module.weight))

@@ -278,8 +278,8 @@ def test_coordinate_wavelengths_are_saved_and_reach_the_regions(tmp_path):
 def test_sinusoidal_positions_start_as_strong_as_other_weights_and_in_order():
     torch.manual_seed(0)
     sizes = {"hidden_size": 64, "num_attention_heads": 2, "max_position_embeddings": 100, "initializer_range": 0.08}
-    positions = make_model(**sizes, position_embedding_init="sinusoidal").embeddings.position_embeddings.weight.detach()
-    plain = make_model(**sizes).embeddings.position_embeddings.weight.detach()
+    started = make_model(**sizes, position_embedding_init="sinusoidal").embeddings.position_embeddings
+    positions, plain = started.weight.detach(), make_model(**sizes).embeddings.position_embeddings.weight.detach()
     assert positions.square().mean().sqrt() == pytest.approx(0.08, rel=1e-5)
     assert plain.square().mean().sqrt() == pytest.approx(0.08, rel=0.05)
     alike = torch.nn.functional.cosine_similarity(positions[0], positions)
