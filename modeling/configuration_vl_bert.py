@@ -63,10 +63,6 @@ class VLBertConfig(PipelineEntry, PreTrainedConfig):
     r"""
     position_offset (`int`, *optional*, defaults to 0):
         Added to every position id. 0 for BERT; 2 for weights that come from RoBERTa (`padding_idx + 1`).
-    position_embedding_init (`str`, *optional*, defaults to `"normal"`):
-        How the positions of words start: `"normal"`, like all weights, or `"sinusoidal"`, sines and cosines of
-        wavelengths up to the longest text, as strong as the other weights, for models from scratch: positions near
-        each other then start alike.
     region_feature_size (`int`, *optional*, defaults to 2048):
         Width of the region features, given or computed by the model's own pixel network.
     region_classes (`int`, *optional*, defaults to 1601):
@@ -78,10 +74,6 @@ class VLBertConfig(PipelineEntry, PreTrainedConfig):
         (paper, section 3.2).
     coordinate_dim (`int`, *optional*, defaults to 256):
         Wavelengths per coordinate; the embedding of a box is `8 * coordinate_dim` wide.
-    coordinate_wavelengths (`tuple[float, float]`, *optional*, defaults to `(1.0, 1000.0)`):
-        The shortest of them, and what the longest stays below: a coordinate `x` in [0, 1] becomes sine and cosine of
-        `100 * x / wavelength`. The default is that of the public code. Wavelengths below 16 go round more than once in
-        an image: `(16, 160)` is for small models from scratch that are to tell left from right.
     vision_config (`FastRCNNConfig` or `dict`, *optional*):
         The pixel network, trained end to end with the rest: the model then takes images. Without it the region
         features are given.
@@ -180,14 +172,12 @@ class VLBertConfig(PipelineEntry, PreTrainedConfig):
     pad_token_id: int | None = 0
     tie_word_embeddings: bool = True
     position_offset: int = 0
-    position_embedding_init: Literal["normal", "sinusoidal"] = "normal"
 
     region_feature_size: int = 2048
     region_classes: int = 1601
     region_dropout: float | int = 0.1
     coordinate_embedding: Literal["center", "corner"] = "center"
     coordinate_dim: int = 256
-    coordinate_wavelengths: list[float | int] | tuple[float | int, ...] = (1.0, 1000.0)
     vision_config: FastRCNNConfig | dict | None = None
     region_masking: Literal["feature", "pixels"] = "feature"
     visual_size: int | None = None
@@ -295,12 +285,6 @@ class VLBertConfig(PipelineEntry, PreTrainedConfig):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be positive, found {value}.")
-        wavelengths = self.coordinate_wavelengths
-        if len(wavelengths) != 2 or not 0 < wavelengths[0] < wavelengths[1] < float("inf"):
-            raise ValueError(
-                f"coordinate_wavelengths ({', '.join(map(str, wavelengths))}) must be the shortest and the longest, "
-                "both positive."
-            )
 
 
 VLBertConfig.register_for_auto_class("AutoConfig")

@@ -24,8 +24,6 @@ there, divided by (w, h); the processors here give (0, 0, 1, 1).
 
 from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -225,18 +223,14 @@ class VLBertForMultipleChoiceOutput(ModelOutput):
     attentions: tuple[torch.Tensor, ...] | None = None
 
 
-def embed_coordinates(
-    boxes: torch.Tensor, dim: int, form: str, wavelengths: Sequence[float] = (1.0, 1000.0)
-) -> torch.Tensor:
+def embed_coordinates(boxes: torch.Tensor, dim: int, form: str) -> torch.Tensor:
     """
     Sinusoidal embedding of boxes (VL-BERT public code; section 3.2 of the paper for `form="corner"`).
 
     Args:
         boxes (`torch.Tensor` of shape `(..., 4)`): `(x1, y1, x2, y2)` divided by image width and height, in [0, 1].
-        dim (`int`): wavelengths per coordinate.
+        dim (`int`): wavelengths per coordinate, from 1 up to, but not including, 1000.
         form (`str`): `"center"` embeds centre, width and height, `"corner"` the four numbers as they are.
-        wavelengths (`tuple[float, float]`): the first of them, and what the last stays below, in hundredths of the
-            image.
 
     Returns:
         `torch.Tensor` of shape `(..., 8 * dim)`, float32: sines then cosines, coordinate after coordinate.
@@ -245,9 +239,8 @@ def embed_coordinates(
     if form == "center":
         top_left, bottom_right = boxes[..., :2], boxes[..., 2:]
         boxes = torch.cat([(top_left + bottom_right) / 2, bottom_right - top_left], dim=-1)
-    shortest, longest = wavelengths
-    exponents = torch.arange(dim, device=boxes.device, dtype=torch.float32) / dim
-    angles = (100.0 * boxes)[..., None] / (shortest * (longest / shortest) ** exponents)  # (..., 4, dim)
+    wavelengths = 1000.0 ** (torch.arange(dim, device=boxes.device, dtype=torch.float32) / dim)
+    angles = (100.0 * boxes)[..., None] / wavelengths  # (..., 4, dim)
     return torch.cat([angles.sin(), angles.cos()], dim=-1).flatten(-2)
 
 
@@ -310,15 +303,12 @@ class VLBertRegionEncoder(nn.Module):
         super().__init__()
         self.coordinate_dim = config.coordinate_dim
         self.coordinate_embedding = config.coordinate_embedding
-        self.coordinate_wavelengths = config.coordinate_wavelengths
         self.dropout = nn.Dropout(config.region_dropout)
         self.projection = nn.Linear(8 * config.coordinate_dim + config.region_feature_size, config.visual_width)
 
     def forward(self, region_features: torch.Tensor, region_boxes: torch.Tensor) -> torch.Tensor:
         dtype = self.projection.weight.dtype
-        coordinates = embed_coordinates(
-            region_boxes, self.coordinate_dim, self.coordinate_embedding, self.coordinate_wavelengths
-        )
+        coordinates = embed_coordinates(region_boxes, self.coordinate_dim, self.coordinate_embedding)
         inputs = torch.cat([coordinates.to(dtype), region_features.to(dtype)], dim=-1)
         return self.projection(self.dropout(inputs)).relu()
 
@@ -365,22 +355,6 @@ class VLBertVisualAdapter(nn.Module):
         return self.norm(visual_embeds)
 
 
-class VLBertPositionEmbedding(nn.Embedding):
-    """Positions of words; how they start is a choice of the configuration."""
-
-
-def sinusoidal_positions(count: int, width: int) -> torch.Tensor:
-    """
-    Sines and cosines of positions (Vaswani et al., 2017), with wavelengths from 2π up to 2π times `count` positions.
-
-    Returns:
-        `torch.Tensor` of shape `(count, width)`, float32, whose mean square is 1 for an even width.
-    """
-    half = (width + 1) // 2
-    angles = torch.arange(count)[:, None] * float(count) ** -(torch.arange(half) / half)
-    return math.sqrt(2) * torch.cat([angles.sin(), angles.cos()], dim=-1)[:, :width]
-
-
 class VLBertEmbeddings(nn.Module):
     """Text, regions and END with their visual parts, positions and token types, on fixed columns."""
 
@@ -390,7 +364,7 @@ class VLBertEmbeddings(nn.Module):
         self.word_embeddings: nn.Module = nn.Embedding(
             config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id
         )
-        self.position_embeddings = VLBertPositionEmbedding(config.max_position_embeddings, config.hidden_size)
+        self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
         self.end_embedding = nn.Embedding(1, config.hidden_size)
         # The word in the place of a region; one for all of them.
@@ -514,10 +488,6 @@ class VLBertPreTrainedModel(PreTrainedModel):
             init.constant_(module.weight, module.scale_init)
         elif isinstance(module, VLBertRegionMask):
             init.zeros_(module.weight)
-        # CODEPATH: "normal" in the public checkpoints; "sinusoidal" in small models from scratch.
-        elif isinstance(module, VLBertPositionEmbedding) and self.config.position_embedding_init == "sinusoidal":
-            positions = sinusoidal_positions(*module.weight.shape)
-            init.copy_(module.weight, self.config.initializer_range * positions.to(module.weight))
 
     @classmethod
     def from_bert(cls, pretrained_model_name_or_path: str, **config_overrides) -> "VLBertPreTrainedModel":

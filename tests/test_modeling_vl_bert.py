@@ -1,8 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """VL-BERT: inputs and their errors, heads against plain formulas, back ends, initialisation."""
 
-import math
-
 import pytest
 import torch
 from torch import nn
@@ -227,9 +225,6 @@ def test_config_refuses_what_does_not_fit():
         tiny_config(num_attention_heads=5)
     with pytest.raises(Exception, match="coordinate_embedding"):
         tiny_config(coordinate_embedding="middle")
-    for wavelengths in ([16, 160, 1600], [160, 16], [0, 10], [1, float("inf")]):
-        with pytest.raises(Exception, match=r"coordinate_wavelengths .* must be the shortest and the longest"):
-            tiny_config(coordinate_wavelengths=wavelengths)
     large = VLBertConfig.large(vocab_size=100)
     assert (large.num_hidden_layers, large.hidden_size, large.visual_size, large.vocab_size) == (24, 1024, 1024, 100)
 
@@ -256,36 +251,6 @@ def test_coordinate_embedding_by_its_formula(form):
         angles = [100 * number / 1000 ** (k / 4) for k in range(4)]
         expected += [torch.tensor(angles).sin(), torch.tensor(angles).cos()]
     torch.testing.assert_close(embed_coordinates(torch.tensor(box), 4, form), torch.cat(expected), **CLOSE)
-
-
-def test_coordinate_wavelengths_from_shortest_to_longest():
-    found = embed_coordinates(torch.tensor([0.1, 0.2, 0.5, 0.9]), 2, "corner", (5.0, 20.0))
-    angles = torch.tensor([[100 * number / wavelength for wavelength in (5, 10)] for number in (0.1, 0.2, 0.5, 0.9)])
-    torch.testing.assert_close(found, torch.cat([angles.sin(), angles.cos()], dim=1).flatten(), **CLOSE)
-
-
-def test_coordinate_wavelengths_are_saved_and_reach_the_regions(tmp_path):
-    model, inputs = make_model(coordinate_wavelengths=[16, 160]), make_inputs()
-    model.save_pretrained(tmp_path)
-    again = VLBertModel.from_pretrained(tmp_path).eval()
-    assert list(again.config.coordinate_wavelengths) == [16, 160]
-    boxes, features = inputs["region_boxes"], inputs["region_features"]
-    joined = torch.cat([embed_coordinates(boxes, 3, "center", (16, 160)), features], dim=-1)
-    expected = model.region_encoder.projection(joined).relu()
-    torch.testing.assert_close(again.region_encoder(features, boxes), expected, **CLOSE)
-
-
-def test_sinusoidal_positions_start_as_strong_as_other_weights_and_in_order():
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 64, "num_attention_heads": 2, "max_position_embeddings": 100, "initializer_range": 0.08}
-    started = make_model(**sizes, position_embedding_init="sinusoidal").embeddings.position_embeddings
-    positions, plain = started.weight.detach(), make_model(**sizes).embeddings.position_embeddings.weight.detach()
-    assert positions.square().mean().sqrt() == pytest.approx(0.08, rel=1e-5)
-    assert plain.square().mean().sqrt() == pytest.approx(0.08, rel=0.05)
-    alike = torch.nn.functional.cosine_similarity(positions[0], positions)
-    assert (alike.diff()[:10] < 0).all()  # the further away, the less alike
-    assert positions[3, 0] == pytest.approx(0.08 * math.sqrt(2) * math.sin(3), rel=1e-5)
-    assert positions[3, 32 + 31] == pytest.approx(0.08 * math.sqrt(2) * math.cos(3 * 100 ** (-31 / 32)), rel=1e-5)
 
 
 def test_region_encoder_by_its_formula():
