@@ -17,7 +17,8 @@ class DirectSupervision(AttentionMethod):
     regions), layers and heads.
 
     Args:
-        variant, layers, heads, directions, weights, target, label_smoothing, normalization: see `AttentionMethod`.
+        variant, layers, heads, directions, weights, target, label_smoothing, normalization, box_weight,
+            box_layer: see `AttentionMethod`.
 
     References:
         Samaran et al. (2021), section 2.2.3, equations 6 to 8.
@@ -34,6 +35,7 @@ class DirectSupervision(AttentionMethod):
         | `phrase_regions`        | (B, P, R) | its regions                                                  |
         | `attention_mask`        | (B, T)    | 0 for padded tokens                                          |
         | `region_attention_mask` | (B, R)    | 0 for padded regions                                         |
+        | `region_boxes`          | (B, R, 4) | with `box_weight`: their corners in [0, 1]                   |
         | `text_positions`        | (B, T)    | optional, with `region_positions` (B, R): where tokens and   |
         |                         |           | regions are in the sequence of a model that is not ours      |
 
@@ -63,7 +65,7 @@ class DirectSupervision(AttentionMethod):
             asked["attention_layers"] = self.layers
         return {**asked, **ask_for_rows(self.targets(batch), batch)}
 
-    def losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+    def attention_losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         observed = observed_layers(outputs)
         layers = [self._pairs(layer, heads) for layer, heads in zip(observed, self._heads(len(observed)), strict=True)]
         return self.sum_losses(layers, self.targets(batch))

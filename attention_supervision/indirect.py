@@ -51,11 +51,14 @@ class IndirectSupervision(SupervisionMethod):
     """
 
     name = "indirect"
-    model_config = {"grounding_head": True}
 
     def __init__(self, variant: str = "paper", weight: float = 1.0):
         check_choice("variant", variant, ("paper", "released"))
         self.variant, self.weight = variant, float(weight)
+
+    @property
+    def model_config(self) -> dict[str, Any]:
+        return {"grounding_head": True}
 
     def prepare(self, model: Any) -> None:
         """Checks that the model has a grounding head.

@@ -13,9 +13,12 @@ from torch import Tensor
 
 from .alignment import DIRECTIONS, GroundingTargets, align, first_region, grounding_targets, sequence_pairs
 from .attention import AttentionPair, SupervisedAttention, supervised_implementation
+from .boxes import box_loss, word_boxes
 from .losses import any_rows, from_attention_maps, released_region_rows, released_text_rows, spread_rows, uniform_rows
 
 Batch = Mapping[str, Any]
+
+BOXES = "boxes"  # the loss component
 
 VGP_CITATION = """@inproceedings{samaran-etal-2021-attending,
     title = "Attending Self-Attention: A Case Study of Visually Grounded Supervision
@@ -39,9 +42,13 @@ class SupervisionMethod(ABC):
 
     name: ClassVar[str]
     needs_grounding: ClassVar[bool] = True
-    model_config: ClassVar[dict[str, Any]] = {}  # configuration fields a model needs to be supervised this way
     choosable: ClassVar[tuple[str, ...]] = ()  # of "layers" and "heads", what supervision can be confined to
     citation: ClassVar[str] = VGP_CITATION
+
+    @property
+    def model_config(self) -> dict[str, Any]:
+        """Configuration fields that a model needs to be supervised this way."""
+        return {}
 
     def prepare(self, model: Any) -> None:  # noqa: B027 - most, not all, methods change the model
         """Makes a model ready, once, before training.
@@ -83,6 +90,11 @@ class AttentionMethod(SupervisionMethod):
         label_smoothing: in [0, 1), the part of each target that is spread over all columns (Szegedy et al., 2016).
             Only for the paper variant.
         normalization: "linear" or "softmax", of the released variant.
+        box_weight: factor of a further loss, 0 for none: what a grounded word's state in layer `box_layer` says of
+            where its regions are (a linear layer and a sigmoid, `outputs.pred_boxes`) is compared with the box that
+            encloses them, squared error of (center_x, center_y, width, height). Not in the papers: of things alike
+            "left of" tells which one is meant, and attention alone learns that late.
+        box_layer: the layer, from 0 on.
 
     Raises:
         ValueError: an option has a value outside these.
@@ -100,6 +112,8 @@ class AttentionMethod(SupervisionMethod):
         target: str = "uniform",
         label_smoothing: float = 0.0,
         normalization: str = "linear",
+        box_weight: float = 0.0,
+        box_layer: int = 0,
     ):
         check_choice("variant", variant, ("paper", "released"))
         check_choice("target", target, ("uniform", "any"))
@@ -114,7 +128,12 @@ class AttentionMethod(SupervisionMethod):
             raise ValueError(
                 "label_smoothing exists in the paper variant only: the released losses have no targets to spread"
             )
+        if type(box_weight) not in (int, float) or not 0 <= box_weight < float("inf"):
+            raise ValueError(f"box_weight={box_weight!r}: expected a number from 0 on")
+        if type(box_layer) is not int or box_layer < 0:
+            raise ValueError(f"box_layer={box_layer!r}: expected the index of a layer, from 0 on")
         self.variant, self.target, self.normalization = variant, target, normalization
+        self.box_weight, self.box_layer = float(box_weight), box_layer
         self.label_smoothing = float(label_smoothing)
         self.pairs = _check_pairs(heads, layers) if _are_pairs(heads) else None
         if self.pairs is not None and "heads" not in self.choosable:
@@ -129,13 +148,24 @@ class AttentionMethod(SupervisionMethod):
             raise ValueError(f"directions is empty; expected at least one of {', '.join(DIRECTIONS)}")
         self.weights = {direction: float((weights or {}).get(direction, 1.0)) for direction in self.directions}
 
+    @property
+    def model_config(self) -> dict[str, Any]:
+        return {"box_layer": self.box_layer} if self.box_weight else {}
+
     def prepare(self, model: Any) -> None:
         """Sets the supervised attention function on the model.
 
         Raises:
             ValueError: the model's back end has no supervised twin, the model does not use transformers'
-                `AttentionInterface`, or it has fewer layers or heads than are to be supervised.
+                `AttentionInterface`, it has fewer layers or heads than are to be supervised, or it says that it has
+                no box head in the layer where it needs one.
         """
+        for field, value in self.model_config.items():
+            if getattr(model.config, field, value) != value:
+                raise ValueError(
+                    f"box_weight={self.box_weight:g} needs a box head, and this {type(model).__name__} has "
+                    f"{field}={getattr(model.config, field)}: make it with config.{field}={value}"
+                )
         name = supervised_implementation(model)
         model.set_attn_implementation(name)
         if model.config._attn_implementation != name:
@@ -163,7 +193,21 @@ class AttentionMethod(SupervisionMethod):
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         aligned = self._align(batch)
         counts = {"text_to_region": aligned.any(2).sum(), "region_to_text": aligned.any(1).sum()}
-        return {direction: counts[direction] for direction in self.directions}
+        asked = {direction: counts[direction] for direction in self.directions}
+        return {**asked, BOXES: align(batch).any(2).sum()} if self.box_weight else asked
+
+    def losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+        losses = self.attention_losses(outputs, batch)
+        if not self.box_weight:
+            return losses
+        if getattr(outputs, "pred_boxes", None) is None:
+            raise ValueError("the outputs hold no pred_boxes: box_weight above 0 needs a model with a box head")
+        boxes, named = word_boxes(batch)
+        return {**losses, BOXES: (self.box_weight * box_loss(outputs.pred_boxes, boxes, named), named.sum())}
+
+    @abstractmethod
+    def attention_losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+        """Direction -> (sum, count)."""
 
     def get_config_dict(self) -> dict[str, Any]:
         return {
@@ -176,6 +220,8 @@ class AttentionMethod(SupervisionMethod):
             "target": self.target,
             "label_smoothing": self.label_smoothing,
             "normalization": self.normalization,
+            "box_weight": self.box_weight,
+            "box_layer": self.box_layer,
         }
 
     def _heads_config(self) -> list[Any] | None:

@@ -16,7 +16,8 @@ class SemiDirectSupervision(AttentionMethod):
     together carry a word's region to it.
 
     Args:
-        variant, directions, weights, target, label_smoothing, normalization: see `AttentionMethod`.
+        variant, directions, weights, target, label_smoothing, normalization, box_weight,
+            box_layer: see `AttentionMethod`.
         layers: the layers whose rollout is supervised; the layers below take part in it. None is all.
         heads: the heads that are averaged. None is all.
 
@@ -34,6 +35,7 @@ class SemiDirectSupervision(AttentionMethod):
         | `phrase_regions`        | (B, P, R) | its regions                                                  |
         | `attention_mask`        | (B, T)    | 0 for padded tokens                                          |
         | `region_attention_mask` | (B, R)    | 0 for padded regions                                         |
+        | `region_boxes`          | (B, R, 4) | with `box_weight`: their corners in [0, 1]                   |
         | `text_positions`        | (B, T)    | optional, with `region_positions` (B, R): where tokens and   |
         |                         |           | regions are in the sequence of a model that is not ours      |
 
@@ -61,7 +63,7 @@ class SemiDirectSupervision(AttentionMethod):
             asked["attention_layers"] = tuple(range(max(self.layers) + 1))
         return asked
 
-    def losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+    def attention_losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         means = [layer.mean for layer in observed_layers(outputs) if layer.mean is not None]
         rollouts = attention_rollout(means)
         if self.layers is not None:

@@ -89,6 +89,9 @@ class VisualBERTConfig(PipelineEntry, PreTrainedConfig):
         Classes of phrase pairs: 5 for the typology, 2 for paraphrase or not.
     grounding_head (`bool`, *optional*, defaults to `False`):
         Whether [`VisualBERTForVGP`] scores every phrase against every region (indirect supervision).
+    box_layer (`int`, *optional*):
+        The layer, from 0 on, whose words' states tell [`VisualBERTForVGP`] where what each word names is (`box_weight` of
+        attention supervision). Without one it has no box head.
     vqa_loss (`str`, *optional*, defaults to `"kl_divergence"`):
         Loss of [`VisualBERTForVisualQuestionAnswering`]: `"kl_divergence"` from the answers' scores as they are,
         summed over the answers (public code), `"binary_cross_entropy"`, one decision an answer, or `"cross_entropy"`,
@@ -151,6 +154,7 @@ class VisualBERTConfig(PipelineEntry, PreTrainedConfig):
     num_identification_labels: int = 3
     num_vgp_labels: int = 5
     grounding_head: bool = False
+    box_layer: int | None = None
     vqa_loss: Literal["kl_divergence", "binary_cross_entropy", "cross_entropy"] = "kl_divergence"
     choice_loss: Literal["softmax", "sigmoid"] = "softmax"
     referring_dropout: float | int = 0.0
@@ -199,6 +203,10 @@ class VisualBERTConfig(PipelineEntry, PreTrainedConfig):
     def validate_architecture(self):
         """Part of `@strict`-powered validation. Validates that the fields fit together."""
         super().validate_architecture()
+        if self.box_layer is not None and not 0 <= self.box_layer < self.num_hidden_layers:
+            raise ValueError(
+                f"box_layer ({self.box_layer}) must be one of the {self.num_hidden_layers} layers, from 0 on."
+            )
         if self.hidden_size % self.num_attention_heads != 0:
             raise ValueError(
                 f"hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads "

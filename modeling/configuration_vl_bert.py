@@ -114,6 +114,9 @@ class VLBertConfig(PipelineEntry, PreTrainedConfig):
         Classes of phrase pairs: 5 for the typology, 2 for paraphrase or not.
     grounding_head (`bool`, *optional*, defaults to `False`):
         Whether [`VLBertForVGP`] scores every phrase against every region (indirect supervision).
+    box_layer (`int`, *optional*):
+        The layer, from 0 on, whose words' states tell [`VLBertForVGP`] where what each word names is (`box_weight` of
+        attention supervision). Without one it has no box head.
     answer_head (`str`, *optional*, defaults to `"mlm"`):
         What [`VLBertForVisualQuestionAnswering`] scores answers with: `"mlm"`, the transform of the masked-word head
         and a linear layer (public configuration), `"1fc"`, a linear layer, or `"2fc"`, two. The answers are the values
@@ -195,6 +198,7 @@ class VLBertConfig(PipelineEntry, PreTrainedConfig):
     num_identification_labels: int = 3
     num_vgp_labels: int = 5
     grounding_head: bool = False
+    box_layer: int | None = None
     answer_head: Literal["mlm", "1fc", "2fc"] = "mlm"
     answer_hidden_size: int | None = None
     vqa_loss: Literal["binary_cross_entropy", "cross_entropy"] = "binary_cross_entropy"
@@ -258,6 +262,10 @@ class VLBertConfig(PipelineEntry, PreTrainedConfig):
     def validate_architecture(self):
         """Part of `@strict`-powered validation. Validates that the fields fit together."""
         super().validate_architecture()
+        if self.box_layer is not None and not 0 <= self.box_layer < self.num_hidden_layers:
+            raise ValueError(
+                f"box_layer ({self.box_layer}) must be one of the {self.num_hidden_layers} layers, from 0 on."
+            )
         if self.hidden_size % self.num_attention_heads != 0:
             raise ValueError(
                 f"hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads "

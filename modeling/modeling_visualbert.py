@@ -150,12 +150,16 @@ class VisualBERTForVGPOutput(ModelOutput):
     grounding_logits (`torch.FloatTensor` of shape `(batch_size, num_phrases, num_regions)`):
         Score of every phrase with every region, before a sigmoid; meaningless for padded phrases and regions. `None`
         without grounding head or phrases.
+    pred_boxes (`torch.FloatTensor` of shape `(batch_size, text_length, 4)`):
+        Where what each word names is, (center_x, center_y, width, height) divided by the image size, in [0, 1];
+        meaningless for words that name nothing. `None` without box head.
     """
 
     loss: torch.Tensor | None = None
     identification_logits: torch.Tensor | None = None
     vgp_logits: torch.Tensor | None = None
     grounding_logits: torch.Tensor | None = None
+    pred_boxes: torch.Tensor | None = None
     hidden_states: tuple[torch.Tensor, ...] | None = None
     attentions: tuple[torch.Tensor, ...] | None = None
 
@@ -607,7 +611,8 @@ class VisualBERTForVGP(VGPHeads, VisualBERTPreTrainedModel):
         vgp_labels: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | VisualBERTForVGPOutput:
-        outputs = self.visual_bert(
+        outputs, pred_boxes = self.encode_for_vgp(
+            self.visual_bert,
             input_ids,
             attention_mask=attention_mask,
             token_type_ids=token_type_ids,
@@ -618,10 +623,11 @@ class VisualBERTForVGP(VGPHeads, VisualBERTPreTrainedModel):
             region_token_type_ids=region_token_type_ids,
             image_text_alignment=image_text_alignment,
             grounding_queries=grounding_queries,
-            return_dict=True,
             **kwargs,
         )
-        heads = self.score_vgp(outputs, attention_mask, phrase_mask, phrase_pairs, identification_labels, vgp_labels)
+        heads = self.score_vgp(
+            outputs, pred_boxes, attention_mask, phrase_mask, phrase_pairs, identification_labels, vgp_labels
+        )
         return VisualBERTForVGPOutput(**heads)
 
 

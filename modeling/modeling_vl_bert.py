@@ -148,12 +148,16 @@ class VLBertForVGPOutput(ModelOutput):
     grounding_logits (`torch.FloatTensor` of shape `(batch_size, num_phrases, num_regions)`):
         Score of every phrase with every region, before a sigmoid; meaningless for padded phrases and regions. `None`
         without grounding head or phrases.
+    pred_boxes (`torch.FloatTensor` of shape `(batch_size, text_length, 4)`):
+        Where what each word names is, (center_x, center_y, width, height) divided by the image size, in [0, 1];
+        meaningless for words that name nothing. `None` without box head.
     """
 
     loss: torch.Tensor | None = None
     identification_logits: torch.Tensor | None = None
     vgp_logits: torch.Tensor | None = None
     grounding_logits: torch.Tensor | None = None
+    pred_boxes: torch.Tensor | None = None
     hidden_states: tuple[torch.Tensor, ...] | None = None
     attentions: tuple[torch.Tensor, ...] | None = None
 
@@ -1133,7 +1137,8 @@ class VLBertForVGP(VGPHeads, VLBertPreTrainedModel):
         vgp_labels (`torch.LongTensor` of shape `(batch_size, num_pairs)`, *optional*):
             Semantic classes of the phrase pairs, -100 to leave one out (VGP paper, equation 4).
         """
-        outputs = self.vl_bert(
+        outputs, pred_boxes = self.encode_for_vgp(
+            self.vl_bert,
             input_ids,
             attention_mask=attention_mask,
             token_type_ids=token_type_ids,
@@ -1144,10 +1149,11 @@ class VLBertForVGP(VGPHeads, VLBertPreTrainedModel):
             pixel_values=pixel_values,
             image_sizes=image_sizes,
             grounding_queries=grounding_queries,
-            return_dict=True,
             **kwargs,
         )
-        heads = self.score_vgp(outputs, attention_mask, phrase_mask, phrase_pairs, identification_labels, vgp_labels)
+        heads = self.score_vgp(
+            outputs, pred_boxes, attention_mask, phrase_mask, phrase_pairs, identification_labels, vgp_labels
+        )
         return VLBertForVGPOutput(**heads)
 
 

@@ -84,6 +84,16 @@ class GroundingHead(nn.Module):
         return scores.squeeze(-1)
 
 
+class BoxHead(nn.Linear):
+    """Boxes of what words name, (center_x, center_y, width, height) in [0, 1] as in DETR: (B, T, D) -> (B, T, 4)."""
+
+    def __init__(self, config: Any):
+        super().__init__(config.hidden_size, 4)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return super().forward(hidden_states).sigmoid()
+
+
 class ReferringHead(nn.Module):
     """Scores regions as the one that the text names: (B, R, D) -> (B, R, 1)."""
 
@@ -101,7 +111,7 @@ class ReferringHead(nn.Module):
 class VGPHeads:
     """
     What a model for visually grounded paraphrases has beside its encoder: which caption belongs to the image, how
-    phrase pairs relate and, optionally, which region each phrase names.
+    phrase pairs relate and, optionally, which region each phrase names and where what a word names is.
     """
 
     config: Any
@@ -116,10 +126,25 @@ class VGPHeads:
         self.vgp_head = ClassificationHead(4 * size, config.vgp_hidden_size, config.num_vgp_labels, dropout)
         # CODEPATH: VGP checkpoints of indirect supervision have it, the others do not.
         self.grounding_head = GroundingHead(config) if config.grounding_head else None
+        # CODEPATH: checkpoints of supervision with `box_weight` have it, the others do not.
+        self.box_head = BoxHead(config) if config.box_layer is not None else None
+
+    def encode_for_vgp(self, encoder: nn.Module, *args: Any, **kwargs: Any) -> tuple[Any, torch.Tensor | None]:
+        """The encoder's output, and the boxes `(B, T, 4)` that the box head reads off the words in its layer."""
+        if self.box_head is None:
+            return encoder(*args, return_dict=True, **kwargs), None
+        asked = kwargs.pop("output_hidden_states", None)
+        outputs = encoder(*args, return_dict=True, output_hidden_states=True, **kwargs)
+        states = outputs.hidden_states[self.config.box_layer + 1]
+        pred_boxes = self.box_head(states[:, : outputs.text_hidden_state.shape[1]])
+        if not (self.config.output_hidden_states if asked is None else asked):
+            outputs.hidden_states = None
+        return outputs, pred_boxes
 
     def score_vgp(
         self,
         outputs: Any,
+        pred_boxes: torch.Tensor | None,
         attention_mask: torch.Tensor | None,
         phrase_mask: torch.Tensor | None,
         phrase_pairs: torch.Tensor | None,
@@ -131,6 +156,8 @@ class VGPHeads:
 
         Args:
             outputs: the encoder's output, with `text_hidden_state`, `region_hidden_state` and `pooler_output`.
+            pred_boxes (`torch.Tensor` of shape `(batch_size, text_length, 4)`, *optional*): as `encode_for_vgp` gives
+                them.
             attention_mask (`torch.Tensor` of shape `(batch_size, text_length)`, *optional*): 1 for text.
             phrase_mask, phrase_pairs, identification_labels, vgp_labels: see the model's `forward`.
         """
@@ -157,6 +184,7 @@ class VGPHeads:
             "identification_logits": identification_logits,
             "vgp_logits": vgp_logits,
             "grounding_logits": grounding_logits,
+            "pred_boxes": pred_boxes,
             "hidden_states": outputs.hidden_states,
             "attentions": outputs.attentions,
         }
@@ -182,4 +210,12 @@ class VGPHeads:
         return self.vgp_head(features).masked_fill((phrase_pairs < 0).any(-1, keepdim=True), 0.0)
 
 
-__all__ = ["NO_CANDIDATE", "ClassificationHead", "GroundingHead", "ReferringHead", "VGPHeads", "pool_phrases"]
+__all__ = [
+    "NO_CANDIDATE",
+    "BoxHead",
+    "ClassificationHead",
+    "GroundingHead",
+    "ReferringHead",
+    "VGPHeads",
+    "pool_phrases",
+]

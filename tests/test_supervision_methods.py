@@ -18,16 +18,19 @@ TEXT, REGIONS = 9, 6
 ATTENTION_METHODS = [name for name in method_names() if isinstance(get_method(name), AttentionMethod)]
 GROUNDED_METHODS = [name for name in method_names() if get_method(name).needs_grounding]
 VARIANTS = [{"variant": "paper"}, {"variant": "released"}]
+CONTRACTS = [(name, options) for options in VARIANTS for name in GROUNDED_METHODS]
+CONTRACTS += [(name, {"box_weight": 3.0}) for name in ATTENTION_METHODS]
 
 
 class Grounder(nn.Module):
-    """transformers' BERT on text and region embeddings, with a bilinear grounding head: `model(batch, **kwargs)`."""
+    """transformers' BERT on text and region embeddings, with a bilinear grounding head and a box head: `model(batch, **kwargs)`."""
 
     def __init__(self, back_end: str = "sdpa", **options):
         super().__init__()
         self.bert = bert(back_end, **options)
         torch.manual_seed(3)
         self.phrase_projection = nn.Linear(WIDTH, WIDTH)
+        self.box_head = nn.Linear(WIDTH, 4)
 
     def forward(self, batch: dict, **kwargs) -> SimpleNamespace:
         masks = [batch["attention_mask"], batch["region_attention_mask"]]
@@ -39,13 +42,20 @@ class Grounder(nn.Module):
         text, regions = outputs.last_hidden_state.split(widths, 1)
         phrases = self.phrase_projection(batch["phrase_mask"].float() @ text)
         logits = phrases @ regions.transpose(1, 2) / WIDTH
-        return SimpleNamespace(attentions=outputs.attentions, grounding_logits=logits)
+        boxes = self.box_head(text).sigmoid()
+        return SimpleNamespace(attentions=outputs.attentions, grounding_logits=logits, pred_boxes=boxes)
 
 
 def prepared(name: str, **options):
     model, method = Grounder(), get_method(name, **options)
     method.prepare(model.bert)
     return model, method
+
+
+def corners(size: int, count: int, generator: torch.Generator) -> torch.Tensor:
+    """(size, count, 4): boxes in [0, 1]."""
+    low, extent = torch.rand(2, size, count, 2, generator=generator) / 2
+    return torch.cat([low, low + extent], -1)
 
 
 def make_batch(size: int = 4, grounded: bool = True) -> dict[str, torch.Tensor]:
@@ -72,6 +82,7 @@ def make_batch(size: int = 4, grounded: bool = True) -> dict[str, torch.Tensor]:
         "attention_mask": (torch.arange(TEXT) < torch.tensor(text_lengths)[:, None]).long(),
         "region_attention_mask": candidates.long(),
         "region_candidate_mask": candidates & (torch.arange(REGIONS) > 0),
+        "region_boxes": corners(4, REGIONS, generator),
         "text_positions": torch.arange(TEXT).expand(4, -1),
         "region_positions": torch.arange(TEXT, TEXT + REGIONS).expand(4, -1),
     }
@@ -91,6 +102,7 @@ def pad(batch: dict[str, torch.Tensor], text: int, regions: int) -> dict[str, to
         "attention_mask": grow(batch["attention_mask"], (0, text)),
         "region_attention_mask": grow(batch["region_attention_mask"], (0, regions)),
         "region_candidate_mask": grow(batch["region_candidate_mask"], (0, regions)),
+        "region_boxes": grow(batch["region_boxes"], (0, 0, 0, regions), value=0.5),
         "text_positions": torch.arange(TEXT + text).expand(size, -1),
         "region_positions": torch.arange(TEXT + text, TEXT + text + REGIONS + regions).expand(size, -1),
     }
@@ -119,8 +131,7 @@ def test_the_docstring_example_runs(name):
     assert result.attempted >= 7 and result.failed == 0
 
 
-@pytest.mark.parametrize("options", VARIANTS, ids=str)
-@pytest.mark.parametrize("name", GROUNDED_METHODS)
+@pytest.mark.parametrize(("name", "options"), CONTRACTS, ids=str)
 class TestContract:
     def test_counts_match_losses(self, name, options):
         model, method = prepared(name, **options)

@@ -21,6 +21,8 @@ def test_config_round_trip(name, variant):
             "heads": (1,),
             "directions": ["region_to_text"],
             "weights": {"region_to_text": 0.5},
+            "box_weight": 2.0,
+            "box_layer": 1,
         }
         if variant == "paper":
             options["label_smoothing"] = 0.25
@@ -52,6 +54,12 @@ def test_config_round_trip(name, variant):
         ("direct", {"label_smoothing": "0.1"}, "label_smoothing='0.1': expected a number"),
         ("semi_direct", {"label_smoothing": -0.1}, r"label_smoothing=-0.1: expected a number in \[0, 1\)"),
         ("direct", {"variant": "released", "label_smoothing": 0.1}, "paper variant only"),
+        ("direct", {"box_weight": -1}, "box_weight=-1: expected a number from 0 on"),
+        ("direct", {"box_weight": math.nan}, "box_weight=nan: expected a number"),
+        ("direct", {"box_weight": math.inf}, "box_weight=inf: expected a number"),
+        ("semi_direct", {"box_weight": True}, "box_weight=True: expected a number"),
+        ("direct", {"box_layer": -1}, "box_layer=-1: expected the index of a layer"),
+        ("direct", {"box_layer": 1.0}, "box_layer=1.0: expected the index of a layer"),
     ],
 )
 def test_wrong_options_are_explained(name, options, message):

@@ -1,0 +1,48 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Where what a word names is: boxes that the words' states must tell, beside supervised attention.
+
+Shape letters: B batch, T text, R regions, P phrases.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from .alignment import align
+
+
+def word_boxes(batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+    """The box that encloses the regions of each word.
+
+    Args:
+        batch: `region_boxes` (B, R, 4), corners in [0, 1], and what `align` reads.
+
+    Returns:
+        (B, T, 4) float32, (center_x, center_y, width, height), zeros for words without a region; (B, T) bool, the
+        words with one.
+
+    Raises:
+        ValueError: the batch has no region_boxes.
+    """
+    if batch.get("region_boxes") is None:
+        raise ValueError("the batch holds no region_boxes (B, R, 4): box_weight above 0 needs where the regions are")
+    # One region more, of no word, so that there is one.
+    aligned, boxes = F.pad(align(batch), (0, 1)), F.pad(batch["region_boxes"].float(), (0, 0, 0, 1))
+    without = ~aligned[..., None]
+    low = boxes[:, None, :, :2].masked_fill(without, torch.inf).amin(2)
+    high = boxes[:, None, :, 2:].masked_fill(without, -torch.inf).amax(2)
+    named = aligned.any(-1)
+    return torch.cat([(low + high) / 2, high - low], -1).masked_fill(~named[..., None], 0.0), named
+
+
+def box_loss(pred_boxes: Tensor, boxes: Tensor, named: Tensor) -> Tensor:
+    """Squared error of the four numbers, summed over the named words: () float32, 0 with a graph where there are none.
+
+    Args:
+        pred_boxes, boxes: (B, T, 4), see `word_boxes`.
+        named: (B, T) bool.
+    """
+    return ((pred_boxes.float() - boxes) * named[..., None]).square().sum()
