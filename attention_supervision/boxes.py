@@ -1,5 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Where what a word names is: boxes that the words' states must tell, beside supervised attention.
+"""The box of what a word names, which its state must tell beside supervised attention.
+
+Boxes are those of DETR (Carion et al., 2020): (center_x, center_y, width, height) divided by the image size.
 
 Shape letters: B batch, T text, R regions, P phrases.
 """
@@ -21,7 +23,7 @@ def word_boxes(batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
         batch: `region_boxes` (B, R, 4), corners in [0, 1], and what `align` reads.
 
     Returns:
-        (B, T, 4) float32, (center_x, center_y, width, height), zeros for words without a region; (B, T) bool, the
+        (B, T, 4) float32, (center_x, center_y, width, height), 0 for words without a region; (B, T) bool, the
         words with one.
 
     Raises:

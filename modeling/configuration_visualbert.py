@@ -90,8 +90,8 @@ class VisualBERTConfig(PipelineEntry, PreTrainedConfig):
     grounding_head (`bool`, *optional*, defaults to `False`):
         Whether [`VisualBERTForVGP`] scores every phrase against every region (indirect supervision).
     box_layer (`int`, *optional*):
-        The layer, from 0 on, whose words' states tell [`VisualBERTForVGP`] where what each word names is (`box_weight` of
-        attention supervision). Without one it has no box head.
+        The layer, from 0 on, in which [`VisualBERTForVGP`] reads off each word's state the box of what it names
+        (`box_weight` of attention supervision). It has no box head when not given.
     vqa_loss (`str`, *optional*, defaults to `"kl_divergence"`):
         Loss of [`VisualBERTForVisualQuestionAnswering`]: `"kl_divergence"` from the answers' scores as they are,
         summed over the answers (public code), `"binary_cross_entropy"`, one decision an answer, or `"cross_entropy"`,

@@ -115,8 +115,8 @@ class VLBertConfig(PipelineEntry, PreTrainedConfig):
     grounding_head (`bool`, *optional*, defaults to `False`):
         Whether [`VLBertForVGP`] scores every phrase against every region (indirect supervision).
     box_layer (`int`, *optional*):
-        The layer, from 0 on, whose words' states tell [`VLBertForVGP`] where what each word names is (`box_weight` of
-        attention supervision). Without one it has no box head.
+        The layer, from 0 on, in which [`VLBertForVGP`] reads off each word's state the box of what it names
+        (`box_weight` of attention supervision). It has no box head when not given.
     answer_head (`str`, *optional*, defaults to `"mlm"`):
         What [`VLBertForVisualQuestionAnswering`] scores answers with: `"mlm"`, the transform of the masked-word head
         and a linear layer (public configuration), `"1fc"`, a linear layer, or `"2fc"`, two. The answers are the values

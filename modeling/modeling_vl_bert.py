@@ -149,7 +149,7 @@ class VLBertForVGPOutput(ModelOutput):
         Score of every phrase with every region, before a sigmoid; meaningless for padded phrases and regions. `None`
         without grounding head or phrases.
     pred_boxes (`torch.FloatTensor` of shape `(batch_size, text_length, 4)`):
-        Where what each word names is, (center_x, center_y, width, height) divided by the image size, in [0, 1];
+        Box of what each word names, (center_x, center_y, width, height) divided by the image size, in [0, 1];
         meaningless for words that name nothing. `None` without box head.
     """
 

@@ -178,12 +178,17 @@ def test_the_trainer_logs_the_component_and_lowers_it(tmp_path):
     assert len(logged) == 4 and logged[-1] < 0.8 * logged[0]
 
 
-def test_a_model_without_the_head_is_refused():
+@pytest.mark.parametrize(
+    "make",
+    [tiny_model, lambda: tiny_model(box_layer=1), lambda: tiny_model(box_layer=0).vl_bert],
+    ids=["without head", "head in another layer", "base model"],
+)
+def test_a_model_without_the_head_is_refused(make):
     method = get_method("direct", box_weight=1.0)
-    with pytest.raises(ValueError, match=r"needs a box head, and this VLBertForVGP has box_layer=None: .*box_layer=0"):
-        method.prepare(tiny_model())
-    with pytest.raises(ValueError, match=r"has box_layer=1: make it with config\.box_layer=0"):
-        method.prepare(tiny_model(box_layer=1))
+    with pytest.raises(
+        ValueError, match=r"needs a box head in that layer, .* make a model for VGP with .*box_layer=0"
+    ):
+        method.prepare(make())
 
 
 def test_what_outputs_and_batch_lack_is_named():

@@ -23,7 +23,7 @@ CONTRACTS += [(name, {"box_weight": 3.0}) for name in ATTENTION_METHODS]
 
 
 class Grounder(nn.Module):
-    """transformers' BERT on text and region embeddings, with a bilinear grounding head and a box head: `model(batch, **kwargs)`."""
+    """transformers' BERT on text and region embeddings, with heads of ours: `model(batch, **kwargs)`."""
 
     def __init__(self, back_end: str = "sdpa", **options):
         super().__init__()
