@@ -3,36 +3,27 @@
 
 Boxes are those of DETR (Carion et al., 2020): (center_x, center_y, width, height) divided by the image size.
 
-Shape letters: B batch, T text, R regions, P phrases.
+Shape letters: B batch, T text, R regions.
 """
-
-from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .alignment import align
 
-
-def word_boxes(batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+def word_boxes(aligned: Tensor, region_boxes: Tensor) -> tuple[Tensor, Tensor]:
     """The box that encloses the regions of each word.
 
     Args:
-        batch: `region_boxes` (B, R, 4), corners in [0, 1], and what `align` reads.
+        aligned: (B, T, R) bool, see `align`.
+        region_boxes: (B, R, 4), corners (x1, y1, x2, y2) in [0, 1].
 
     Returns:
         (B, T, 4) float32, (center_x, center_y, width, height), 0 for words without a region; (B, T) bool, the
         words with one.
-
-    Raises:
-        ValueError: the batch has no region_boxes.
     """
-    if batch.get("region_boxes") is None:
-        raise ValueError("the batch holds no region_boxes (B, R, 4): box_weight above 0 needs where the regions are")
     # One region more, of no word, so that there is one.
-    aligned, boxes = F.pad(align(batch), (0, 1)), F.pad(batch["region_boxes"].float(), (0, 0, 0, 1))
+    aligned, boxes = F.pad(aligned, (0, 1)), F.pad(region_boxes.float(), (0, 0, 0, 1))
     without = ~aligned[..., None]
     low = boxes[:, None, :, :2].masked_fill(without, torch.inf).amin(2)
     high = boxes[:, None, :, 2:].masked_fill(without, -torch.inf).amax(2)

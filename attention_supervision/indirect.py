@@ -58,7 +58,7 @@ class IndirectSupervision(SupervisionMethod):
 
     @property
     def model_config(self) -> dict[str, Any]:
-        return {"grounding_head": True}
+        return {**super().model_config, "grounding_head": True}
 
     def prepare(self, model: Any) -> None:
         """Checks that the model has a grounding head.

@@ -47,8 +47,8 @@ class SupervisionMethod(ABC):
 
     @property
     def model_config(self) -> dict[str, Any]:
-        """Configuration fields that a model needs to be supervised this way."""
-        return {}
+        """Configuration fields that a model needs to be supervised this way; no box head that nothing trains."""
+        return {"box_layer": None}
 
     def prepare(self, model: Any) -> None:  # noqa: B027 - most, not all, methods change the model
         """Makes a model ready, once, before training.
@@ -90,10 +90,10 @@ class AttentionMethod(SupervisionMethod):
         label_smoothing: in [0, 1), the part of each target that is spread over all columns (Szegedy et al., 2016).
             Only for the paper variant.
         normalization: "linear" or "softmax", of the released variant.
-        box_weight: factor of a further loss, 0 for none: what a grounded word's state in layer `box_layer` says of
-            where its regions are (a linear layer and a sigmoid, `outputs.pred_boxes`) is compared with the box that
-            encloses them, squared error of (center_x, center_y, width, height). Not in the papers: of things alike
-            "left of" tells which one is meant, and attention alone learns that late.
+        box_weight: factor of a further loss, 0 for none: the squared error of (center_x, center_y, width, height)
+            between the box around a grounded word's regions and what its state after layer `box_layer` says of it
+            (`outputs.pred_boxes`). Not in the papers: of two things alike "left of" tells which one is meant, and
+            attention alone learns that late.
         box_layer: the layer, from 0 on.
 
     Raises:
@@ -132,6 +132,8 @@ class AttentionMethod(SupervisionMethod):
             raise ValueError(f"box_weight={box_weight!r}: expected a number from 0 on")
         if type(box_layer) is not int or box_layer < 0:
             raise ValueError(f"box_layer={box_layer!r}: expected the index of a layer, from 0 on")
+        if box_layer and not box_weight:
+            raise ValueError(f"box_layer={box_layer} changes nothing while box_weight is 0: give both, or neither")
         self.variant, self.target, self.normalization = variant, target, normalization
         self.box_weight, self.box_layer = float(box_weight), box_layer
         self.label_smoothing = float(label_smoothing)
@@ -150,7 +152,7 @@ class AttentionMethod(SupervisionMethod):
 
     @property
     def model_config(self) -> dict[str, Any]:
-        return {"box_layer": self.box_layer} if self.box_weight else {}
+        return {"box_layer": self.box_layer if self.box_weight else None}
 
     def prepare(self, model: Any) -> None:
         """Sets the supervised attention function on the model.
@@ -179,10 +181,12 @@ class AttentionMethod(SupervisionMethod):
     def _check_box_head(self, model: Any) -> None:
         if not hasattr(model.config, "box_layer"):
             return  # not one of ours: its outputs tell
-        if getattr(model, "box_head", None) is None or model.config.box_layer != self.box_layer:
+        found = "none" if getattr(model, "box_head", None) is None else f"one in layer {model.config.box_layer}"
+        if found != f"one in layer {self.box_layer}":
             raise ValueError(
-                f"box_weight={self.box_weight:g} with box_layer={self.box_layer} needs a box head in that layer, and "
-                f"this {type(model).__name__} has none: make a model for VGP with config.box_layer={self.box_layer}"
+                f"box_weight={self.box_weight:g} needs a box head in layer {self.box_layer}, and this "
+                f"{type(model).__name__} has {found}: make a model for VGP with config.box_layer={self.box_layer}, or "
+                "give box_weight=0"
             )
 
     def _indices(self, option: str) -> Sequence[int]:
@@ -199,16 +203,20 @@ class AttentionMethod(SupervisionMethod):
         aligned = self._align(batch)
         counts = {"text_to_region": aligned.any(2).sum(), "region_to_text": aligned.any(1).sum()}
         asked = {direction: counts[direction] for direction in self.directions}
-        return {**asked, BOXES: align(batch).any(2).sum()} if self.box_weight else asked
+        return {**asked, BOXES: counts["text_to_region"]} if self.box_weight else asked
 
     def losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         losses = self.attention_losses(outputs, batch)
         if not self.box_weight:
             return losses
-        if getattr(outputs, "pred_boxes", None) is None:
-            raise ValueError("the outputs hold no pred_boxes: box_weight above 0 needs a model with a box head")
-        boxes, named = word_boxes(batch)
-        return {**losses, BOXES: (self.box_weight * box_loss(outputs.pred_boxes, boxes, named), named.sum())}
+        if batch.get("region_boxes") is None:
+            raise ValueError("the batch holds no region_boxes (B, R, 4), corners in [0, 1]: box_weight needs them")
+        boxes, named = word_boxes(self._align(batch), batch["region_boxes"])
+        pred_boxes = getattr(outputs, "pred_boxes", None)
+        if pred_boxes is None or pred_boxes.shape != boxes.shape:
+            found = "no pred_boxes" if pred_boxes is None else f"pred_boxes of the shape {tuple(pred_boxes.shape)}"
+            raise ValueError(f"the outputs hold {found}: box_weight needs a box for every word, {tuple(boxes.shape)}")
+        return {**losses, BOXES: (self.box_weight * box_loss(pred_boxes, boxes, named), named.sum())}
 
     @abstractmethod
     def attention_losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
@@ -245,7 +253,7 @@ class AttentionMethod(SupervisionMethod):
         return (1 - self.label_smoothing) * losses + self.label_smoothing * spread_rows(pair, targets)
 
     def maps_losses(self, maps: Sequence[Tensor], batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
-        """The same losses from full maps, such as an eager model's.
+        """The attention losses from full maps, such as an eager model's.
 
         Args:
             maps: one (B, H, N, N) tensor for each supervised layer, with the supervised heads, non-negative.

@@ -90,8 +90,9 @@ class VisualBERTConfig(PipelineEntry, PreTrainedConfig):
     grounding_head (`bool`, *optional*, defaults to `False`):
         Whether [`VisualBERTForVGP`] scores every phrase against every region (indirect supervision).
     box_layer (`int`, *optional*):
-        The layer, from 0 on, in which [`VisualBERTForVGP`] reads off each word's state the box of what it names
-        (`box_weight` of attention supervision). It has no box head when not given.
+        The layer, from 0 on, whose output tells [`VisualBERTForVGP`] the box of what each word names (`box_weight` of
+        attention supervision). Without one the model has no box head. A head trained on one layer also loads into
+        another. With a box head `unpad` does not act on the layers.
     vqa_loss (`str`, *optional*, defaults to `"kl_divergence"`):
         Loss of [`VisualBERTForVisualQuestionAnswering`]: `"kl_divergence"` from the answers' scores as they are,
         summed over the answers (public code), `"binary_cross_entropy"`, one decision an answer, or `"cross_entropy"`,
@@ -204,9 +205,7 @@ class VisualBERTConfig(PipelineEntry, PreTrainedConfig):
         """Part of `@strict`-powered validation. Validates that the fields fit together."""
         super().validate_architecture()
         if self.box_layer is not None and not 0 <= self.box_layer < self.num_hidden_layers:
-            raise ValueError(
-                f"box_layer ({self.box_layer}) must be one of the {self.num_hidden_layers} layers, from 0 on."
-            )
+            raise ValueError(f"box_layer ({self.box_layer}) must be from 0 to {self.num_hidden_layers - 1}.")
         if self.hidden_size % self.num_attention_heads != 0:
             raise ValueError(
                 f"hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads "

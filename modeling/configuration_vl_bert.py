@@ -115,8 +115,9 @@ class VLBertConfig(PipelineEntry, PreTrainedConfig):
     grounding_head (`bool`, *optional*, defaults to `False`):
         Whether [`VLBertForVGP`] scores every phrase against every region (indirect supervision).
     box_layer (`int`, *optional*):
-        The layer, from 0 on, in which [`VLBertForVGP`] reads off each word's state the box of what it names
-        (`box_weight` of attention supervision). It has no box head when not given.
+        The layer, from 0 on, whose output tells [`VLBertForVGP`] the box of what each word names (`box_weight` of
+        attention supervision). Without one the model has no box head. A head trained on one layer also loads into
+        another. With a box head `unpad` does not act on the layers.
     answer_head (`str`, *optional*, defaults to `"mlm"`):
         What [`VLBertForVisualQuestionAnswering`] scores answers with: `"mlm"`, the transform of the masked-word head
         and a linear layer (public configuration), `"1fc"`, a linear layer, or `"2fc"`, two. The answers are the values
@@ -263,9 +264,7 @@ class VLBertConfig(PipelineEntry, PreTrainedConfig):
         """Part of `@strict`-powered validation. Validates that the fields fit together."""
         super().validate_architecture()
         if self.box_layer is not None and not 0 <= self.box_layer < self.num_hidden_layers:
-            raise ValueError(
-                f"box_layer ({self.box_layer}) must be one of the {self.num_hidden_layers} layers, from 0 on."
-            )
+            raise ValueError(f"box_layer ({self.box_layer}) must be from 0 to {self.num_hidden_layers - 1}.")
         if self.hidden_size % self.num_attention_heads != 0:
             raise ValueError(
                 f"hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads "

@@ -563,7 +563,7 @@ class VisualBERTForPreTraining(VisualBERTPreTrainedModel):
 @auto_docstring(
     custom_intro="""
     VisualBERT for visually grounded paraphrases: which caption belongs to the image, how phrase pairs relate and,
-    optionally, which region each phrase names.
+    optionally, which region each phrase names and the box of what each word names.
     """
 )
 class VisualBERTForVGP(VGPHeads, VisualBERTPreTrainedModel):

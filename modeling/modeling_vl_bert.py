@@ -1074,7 +1074,7 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
 @auto_docstring(
     custom_intro="""
     VL-BERT for visually grounded paraphrases: which caption belongs to the image, how phrase pairs relate and,
-    optionally, which region each phrase names.
+    optionally, which region each phrase names and the box of what each word names.
     """
 )
 class VLBertForVGP(VGPHeads, VLBertPreTrainedModel):

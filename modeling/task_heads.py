@@ -85,7 +85,7 @@ class GroundingHead(nn.Module):
 
 
 class BoxHead(nn.Linear):
-    """Boxes of what words name, (center_x, center_y, width, height) in [0, 1] as in DETR: (B, T, D) -> (B, T, 4)."""
+    """Boxes of what words name, (center_x, center_y, width, height) in [0, 1]: (B, T, D) -> (B, T, 4)."""
 
     def __init__(self, config: Any):
         super().__init__(config.hidden_size, 4)
@@ -111,7 +111,7 @@ class ReferringHead(nn.Module):
 class VGPHeads:
     """
     What a model for visually grounded paraphrases has beside its encoder: which caption belongs to the image, how
-    phrase pairs relate and, optionally, which region each phrase names and where what a word names is.
+    phrase pairs relate and, optionally, which region each phrase names and the box of what each word names.
     """
 
     config: Any
@@ -130,14 +130,23 @@ class VGPHeads:
         self.box_head = BoxHead(config) if config.box_layer is not None else None
 
     def encode_for_vgp(self, encoder: nn.Module, *args: Any, **kwargs: Any) -> tuple[Any, torch.Tensor | None]:
-        """The encoder's output, and the boxes `(B, T, 4)` that the box head reads off the words in its layer."""
+        """
+        The encoder's output, and the boxes `(B, T, 4)` that the box head reads off the words' states after its layer.
+
+        Without box head there are none. With it hidden states are recorded, and so computed padded; they are left out
+        of the output unless they were asked for.
+
+        Args:
+            encoder (`nn.Module`): the base model.
+            args, kwargs: its inputs.
+        """
         if self.box_head is None:
             return encoder(*args, return_dict=True, **kwargs), None
-        asked = kwargs.pop("output_hidden_states", None)
+        asked = kwargs.pop("output_hidden_states", self.config.output_hidden_states)
         outputs = encoder(*args, return_dict=True, output_hidden_states=True, **kwargs)
         states = outputs.hidden_states[self.config.box_layer + 1]
         pred_boxes = self.box_head(states[:, : outputs.text_hidden_state.shape[1]])
-        if not (self.config.output_hidden_states if asked is None else asked):
+        if not asked:
             outputs.hidden_states = None
         return outputs, pred_boxes
 

@@ -9,16 +9,17 @@ from test_modeling_visualbert import make_inputs as visualbert_inputs
 from test_modeling_visualbert import make_model as visualbert_model
 from test_modeling_vl_bert import make_inputs as vl_bert_inputs
 from test_modeling_vl_bert import make_model as vl_bert_model
-from transformers import TrainingArguments
 
-from attention_supervision import get_method
+from attention_supervision import align, first_region, get_method
 from attention_supervision.boxes import box_loss, word_boxes
-from evaluation import AttentionGrounding
 from modeling import VisualBERTForVGP, VLBertForVGP
 from tasks import TASKS
+from tests.test_training_trainer import logged, make_trainer
 from tests.tiny_vgp import tiny_model, tiny_processor, tiny_rows, tiny_table
+from training.checks import check
 from training.data import Collator
-from training.trainer import GroundingTrainer
+from training.recipe import Data, Model, Recipe, RecipeError, Supervision
+from training.setup import make_model
 
 FAMILIES = {
     "vl_bert": (vl_bert_model, VLBertForVGP, vl_bert_inputs),
@@ -49,7 +50,7 @@ def box_of(batch, row, token):
 
 def test_targets_and_loss_equal_loops():
     batch = tiny_batch()
-    boxes, named = word_boxes(batch)
+    boxes, named = word_boxes(align(batch), batch["region_boxes"])
     pred = torch.rand(boxes.shape, generator=torch.Generator().manual_seed(0)).requires_grad_()
     total = 0.0
     for row in range(len(boxes)):
@@ -69,12 +70,7 @@ def test_targets_and_loss_equal_loops():
 
 
 def test_no_regions_at_all_is_a_batch_without_targets():
-    batch = {
-        "phrase_mask": torch.ones(2, 1, 3, dtype=torch.bool),
-        "phrase_regions": torch.zeros(2, 1, 0, dtype=torch.bool),
-        "region_boxes": torch.zeros(2, 0, 4),
-    }
-    boxes, named = word_boxes(batch)
+    boxes, named = word_boxes(torch.zeros(2, 3, 0, dtype=torch.bool), torch.zeros(2, 0, 4))
     assert boxes.shape == (2, 3, 4) and boxes.eq(0).all() and not named.any()
 
 
@@ -117,19 +113,44 @@ class TestHead:
         assert loaded.config.box_layer == box_layer
         assert torch.equal(loaded(**make_inputs()).pred_boxes, model(**make_inputs()).pred_boxes)
 
-    def test_without_padding_in_the_layers_the_same(self, family, box_layer):
+    def test_states_are_given_as_they_are_asked_for(self, family, box_layer):
         make, cls, make_inputs = FAMILIES[family]
-        padded, packed = make(cls, box_layer=box_layer), make(cls, box_layer=box_layer, unpad=True)
-        words = make_inputs()["attention_mask"].bool()
-        first, second = (model(**make_inputs()).pred_boxes[words] for model in (padded, packed))
-        torch.testing.assert_close(first, second, atol=1e-5, rtol=1e-5)
+        model, inputs = make(cls, box_layer=box_layer), make_inputs()
+        assert model(**inputs, output_hidden_states=False).hidden_states is None
+        boxes = model(**inputs).pred_boxes
+        assert any(value is not None and torch.equal(value, boxes) for value in model(**inputs, return_dict=False))
+        assert not any(isinstance(value, tuple) for value in model(**inputs, return_dict=False))
+        model.config.output_hidden_states = True
+        assert len(model(**inputs).hidden_states) == 3
+
+    def test_gradient_checkpointing_gives_the_same_gradients(self, family, box_layer):
+        make, cls, make_inputs = FAMILIES[family]
+        found = []
+        for checkpointing in (False, True):
+            model = make(cls, box_layer=box_layer, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0).train()
+            if checkpointing:
+                model.gradient_checkpointing_enable()
+            model(**make_inputs()).pred_boxes.square().sum().backward()
+            found.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+        assert found[0].keys() == found[1].keys() and "box_head.weight" in found[0]
+        for name, gradient in found[0].items():
+            torch.testing.assert_close(found[1][name], gradient, atol=1e-5, rtol=1e-4)
+
+    def test_in_bf16_the_boxes_are_near(self, family, box_layer):
+        make, cls, make_inputs = FAMILIES[family]
+        model, inputs = make(cls, box_layer=box_layer), make_inputs()
+        expected = model(**inputs).pred_boxes
+        inputs |= {name: inputs[name].bfloat16() for name in ("region_features", "region_boxes")}
+        found = model.to(torch.bfloat16)(**inputs).pred_boxes
+        assert found.dtype == torch.bfloat16
+        torch.testing.assert_close(found.float(), expected, atol=0.05, rtol=0)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("box_layer", [-1, 2])
 def test_a_layer_that_the_model_has_not_is_refused(family, box_layer):
     make, cls, _ = FAMILIES[family]
-    with pytest.raises(Exception, match=rf"box_layer \({box_layer}\) must be one of the 2 layers"):
+    with pytest.raises(Exception, match=rf"box_layer \({box_layer}\) must be from 0 to 1"):
         make(cls, box_layer=box_layer)
 
 
@@ -140,11 +161,6 @@ def losses_of(method, model, batch):
     method.prepare(model)
     given = {name: batch[name] for name in TASKS["vgp"].model_inputs if name in batch}
     return method.losses(model(**given, **method.forward_kwargs(batch)), batch)
-
-
-def training_arguments(directory, **arguments):
-    fixed = {"save_strategy": "no", "report_to": "none", "use_cpu": True, "disable_tqdm": True, "seed": 3}
-    return TrainingArguments(str(directory), **fixed, remove_unused_columns=False, label_names=[], **arguments)
 
 
 @pytest.mark.parametrize("name", ["direct", "semi_direct"])
@@ -159,34 +175,37 @@ def test_the_weight_is_a_factor_and_attention_losses_stay(name):
     assert once["boxes"][1] == once["text_to_region"][1] > 0
 
 
-def test_the_trainer_logs_the_component_and_lowers_it(tmp_path):
-    table, method = tiny_table(8), get_method("direct", box_weight=5.0)
-    model = tiny_model(**method.model_config)
-    method.prepare(model)
-    arguments = {"max_steps": 40, "learning_rate": 3e-3, "logging_steps": 10, "per_device_train_batch_size": 16}
-    trainer = GroundingTrainer(
-        model,
-        training_arguments(tmp_path, **arguments),
-        data_collator=Collator(TASKS["vgp"], tiny_processor(), table, seed=3),
-        train_dataset=tiny_rows(table),
-        task=TASKS["vgp"],
-        metrics=lambda: [AttentionGrounding()],
-        method=method,
-    )
+def test_training_lowers_it(tmp_path):
+    trainer = make_trainer(tmp_path, "boxes", optim="adamw_torch", learning_rate=3e-3, max_steps=40, logging_steps=10)
     trainer.train()
-    logged = [entry["loss_boxes"] for entry in trainer.state.log_history if "loss_boxes" in entry]
-    assert len(logged) == 4 and logged[-1] < 0.8 * logged[0]
+    totals = [entry["loss_boxes"] for entry in logged(trainer)]
+    assert len(totals) == 4 and totals[-1] < 0.8 * totals[0]
+
+
+def test_of_the_released_variant_a_word_has_one_region():
+    """As its attention: the first."""
+    batch, model = tiny_batch(), tiny_model(box_layer=0)
+    first = first_region(align(batch))
+    assert (first.sum(-1) < align(batch).sum(-1)).any()
+    boxes, named = word_boxes(first, batch["region_boxes"])
+    found = losses_of(get_method("direct", variant="released", box_weight=1), model, batch)["boxes"]
+    given = {name: batch[name] for name in TASKS["vgp"].model_inputs if name in batch}
+    torch.testing.assert_close(found[0], box_loss(model(**given).pred_boxes, boxes, named))
 
 
 @pytest.mark.parametrize(
-    "make",
-    [tiny_model, lambda: tiny_model(box_layer=1), lambda: tiny_model(box_layer=0).vl_bert],
+    ("make", "found"),
+    [
+        (tiny_model, "none"),
+        (lambda: tiny_model(box_layer=1), "one in layer 1"),
+        (lambda: tiny_model(box_layer=0).vl_bert, "none"),
+    ],
     ids=["without head", "head in another layer", "base model"],
 )
-def test_a_model_without_the_head_is_refused(make):
+def test_a_model_without_the_head_is_refused(make, found):
     method = get_method("direct", box_weight=1.0)
     with pytest.raises(
-        ValueError, match=r"needs a box head in that layer, .* make a model for VGP with .*box_layer=0"
+        ValueError, match=rf"needs a box head in layer 0, and this \w+ has {found}: make a model for VGP"
     ):
         method.prepare(make())
 
@@ -199,5 +218,44 @@ def test_what_outputs_and_batch_lack_is_named():
     outputs = model(**given, **method.forward_kwargs(batch))
     with pytest.raises(ValueError, match="no pred_boxes"):
         method.losses(SimpleNamespace(attentions=outputs.attentions), batch)
+    wide = SimpleNamespace(attentions=outputs.attentions, pred_boxes=outputs.pred_boxes[:, 1:])
+    with pytest.raises(ValueError, match=r"pred_boxes of the shape .*: box_weight needs a box for every word"):
+        method.losses(wide, batch)
     with pytest.raises(ValueError, match="no region_boxes"):
         method.losses(outputs, {key: value for key, value in batch.items() if key != "region_boxes"})
+
+
+# In a recipe
+
+
+def recipe_of(task="vgp", family=None, config=None, **options):
+    model = Model(family=family, config={"num_hidden_layers": 2, "num_attention_heads": 2, **(config or {})})
+    supervision = Supervision(options={"direct": options})
+    return Recipe(
+        task=task,
+        output_dir="out",
+        methods=["direct"],
+        model=model,
+        data=Data(data_dir="d", regions="r"),
+        supervision=supervision,
+    )
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        (recipe_of(box_weight=1, box_layer=2), r"direct\.box_layer is 2, expected one of the model's 2 layers"),
+        (recipe_of(box_weight=1, config={"box_layer": 0}), r"model\.config\.box_layer follows from supervision"),
+        (recipe_of("phrase_grounding", "visualbert", box_weight=1), "'phrase_grounding' have no box head"),
+    ],
+)
+def test_recipes_are_refused_before_any_work(recipe, message):
+    with pytest.raises(RecipeError, match=message):
+        check(recipe)
+
+
+def test_a_model_that_goes_on_without_boxes_drops_the_head(tmp_path):
+    tiny_model(box_layer=0).save_pretrained(tmp_path)
+    for method, layer in ((get_method("none"), None), (get_method("direct", box_weight=1, box_layer=1), 1)):
+        model = make_model("vgp", Model(source=str(tmp_path)), tiny_processor(), **method.model_config)
+        assert model.config.box_layer == layer and (model.box_head is None) == (layer is None)

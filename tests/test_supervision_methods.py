@@ -19,7 +19,7 @@ ATTENTION_METHODS = [name for name in method_names() if isinstance(get_method(na
 GROUNDED_METHODS = [name for name in method_names() if get_method(name).needs_grounding]
 VARIANTS = [{"variant": "paper"}, {"variant": "released"}]
 CONTRACTS = [(name, options) for options in VARIANTS for name in GROUNDED_METHODS]
-CONTRACTS += [(name, {"box_weight": 3.0}) for name in ATTENTION_METHODS]
+CONTRACTS += [(name, {**options, "box_weight": 3.0}) for options in VARIANTS for name in ATTENTION_METHODS]
 
 
 class Grounder(nn.Module):

@@ -58,6 +58,7 @@ def test_config_round_trip(name, variant):
         ("direct", {"box_weight": math.nan}, "box_weight=nan: expected a number"),
         ("direct", {"box_weight": math.inf}, "box_weight=inf: expected a number"),
         ("semi_direct", {"box_weight": True}, "box_weight=True: expected a number"),
+        ("direct", {"box_layer": 1}, "box_layer=1 changes nothing while box_weight is 0"),
         ("direct", {"box_layer": -1}, "box_layer=-1: expected the index of a layer"),
         ("direct", {"box_layer": 1.0}, "box_layer=1.0: expected the index of a layer"),
     ],

@@ -14,14 +14,18 @@ from tests.tiny_vgp import tiny_model, tiny_processor, tiny_rows, tiny_table
 from training.data import Collator
 from training.trainer import GroundingTrainer
 
-METHODS = ("none", "indirect", "direct", "semi_direct")
+METHODS = ("none", "indirect", "direct", "semi_direct", "boxes")
 IMAGES = 8  # 16 rows
+
+
+def make_method(name):
+    return get_method("direct", box_weight=2.0) if name == "boxes" else get_method(name)
 
 
 def make_trainer(directory, method="direct", model=None, rows=None, arguments_class=TrainingArguments, **arguments):
     table = tiny_table(IMAGES)
-    method = get_method(method)
-    model = model or tiny_model(grounding_head=method.name == "indirect")
+    method = make_method(method)
+    model = model or tiny_model(**method.model_config)
     method.prepare(model)
     fixed = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant", "max_grad_norm": 0.0}
     fixed |= {"logging_steps": 1, "save_strategy": "no", "report_to": "none", "use_cpu": True, "disable_tqdm": True}
@@ -68,7 +72,7 @@ def test_accumulation_equals_the_large_batch(tmp_path, method):
 def test_logged_components_add_up_to_the_loss(tmp_path, method):
     trainer = make_trainer(tmp_path, method, per_device_train_batch_size=8, max_steps=3)
     trainer.train()
-    parts = {"none": 2, "indirect": 3}.get(method, 4)
+    parts = {"none": 2, "indirect": 3, "boxes": 5}.get(method, 4)
     for entry in logged(trainer):
         components = [value for key, value in entry.items() if key.startswith("loss_")]
         assert len(components) == parts

@@ -297,6 +297,8 @@ def _controls(trained: Trained) -> Iterator[str]:
         )
     if recipe.supervision.heads != "all" and not _unsupervised(trained.name):
         yield f"Supervised heads: `{recipe.supervision.heads}`."
+    if trained.model.config.box_layer is not None:
+        yield "Beside it words were taught the boxes of what they name."
     if any(headline_figures(trained.figures)):
         yield (
             "The table shows the most frequent class (majority) and chance beside a figure, where they are known. "

@@ -3,12 +3,12 @@
 
 from accelerate import PartialState
 
-from attention_supervision import get_method
+from attention_supervision import AttentionMethod, get_method
 from attention_supervision.labels import LABELS
 from dataset_scripts.builders import BUILDERS
 from tasks import TASKS, Task
 
-from .chosen_heads import check_heads
+from .chosen_heads import check_heads, model_sizes
 from .families import check_family_config
 from .recipe import Recipe, RecipeError, blame, check_names
 from .setup import Prepared, check_model, check_options, check_training
@@ -32,6 +32,8 @@ def check(recipe: Recipe, prefix: str = "") -> None:
     if not recipe.output_dir:
         raise RecipeError("output_dir is empty: say where the run's files go")
     _check_workers(recipe)
+    if "box_layer" in recipe.model.config:
+        raise RecipeError("model.config.box_layer follows from supervision.options.METHOD.box_layer: leave it out")
     for name in recipe.methods:
         _check_method(name, recipe)
     _check_labels(recipe)
@@ -92,6 +94,23 @@ def _check_method(name: str, recipe: Recipe) -> None:
         raise RecipeError(
             f"method {name!r} supervises attention on regions, but data.regions is null: "
             "give a region table, or use method 'none'"
+        )
+    if isinstance(method, AttentionMethod) and method.box_weight:
+        _check_boxes(method, recipe)
+
+
+def _check_boxes(method: AttentionMethod, recipe: Recipe) -> None:
+    """Whether the model will have the box head that the method trains."""
+    key = f"supervision.options.{method.name}"
+    if TASKS[recipe.task].head != "vgp":
+        raise RecipeError(
+            f"{key}.box_weight is {method.box_weight:g}, but models for the task {recipe.task!r} have no box head: "
+            "leave it out"
+        )
+    layers, _ = model_sizes(recipe.model)
+    if method.box_layer >= layers:
+        raise RecipeError(
+            f"{key}.box_layer is {method.box_layer}, expected one of the model's {layers} layers, from 0 on"
         )
 
 

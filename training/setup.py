@@ -216,7 +216,8 @@ def load_model(model_class: type[PreTrainedModel], model: Model, **config: Any) 
 
 
 def _own_fields(model_class: type[PreTrainedModel], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Of what a task or a method asks for, what the family has a field for; another has it without being asked."""
+    """Of what a task or a method asks for, what the family has a field for; another has it without being asked, or
+    has no use for it."""
     return {name: value for name, value in fields.items() if hasattr(model_class.config_class, name)}
 
 

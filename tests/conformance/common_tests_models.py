@@ -226,7 +226,7 @@ NO_LOSS = {**SKIPS, "test_training*": "a base model has no loss"}
 NO_GROUNDING_LOSS = {
     **SKIPS,
     "test_training_gradient_checkpointing*": (
-        "every weight is to have a gradient, but the grounding head gets its loss from a method of "
+        "every weight is to have a gradient, but the heads for grounding and boxes get their losses from a method of "
         "attention_supervision, not from the model"
     ),
 }
@@ -252,6 +252,7 @@ CASES = (
         {"grounding_head": True, "identification_pooling": "cls"},
         NO_GROUNDING_LOSS,
     ),
+    Case(VLBertForVGP, VLBertTester, "boxes", {"box_layer": 0}, NO_GROUNDING_LOSS),
     Case(VLBertForReferringExpression, VLBertTester, skips=SKIPS),
     Case(VLBertForVisualQuestionAnswering, VLBertTester, skips=SKIPS),
     Case(VLBertForVisualQuestionAnswering, VLBertTester, "2fc", {"answer_head": "2fc"}, SKIPS),
@@ -260,6 +261,7 @@ CASES = (
     Case(VisualBERTModel, VisualBERTTester, skips=NO_LOSS),
     Case(VisualBERTForPreTraining, VisualBERTTester, skips=SKIPS),
     Case(VisualBERTForVGP, VisualBERTTester, skips=SKIPS),
+    Case(VisualBERTForVGP, VisualBERTTester, "boxes", {"box_layer": 0}, NO_GROUNDING_LOSS),
     Case(VisualBERTForReferringExpression, VisualBERTTester, skips=SKIPS),
     Case(VisualBERTForVisualQuestionAnswering, VisualBERTTester, skips=SKIPS),
     Case(VisualBERTForMultipleChoice, VisualBERTTester, skips=SKIPS),

@@ -31,6 +31,7 @@ TESTS = (
     "tests/test_modeling_vl_bert_saving.py",
     "tests/test_processing_save.py",
     "tests/test_processing_visualbert.py",
+    "tests/test_supervision_boxes.py",
     "tests/test_supervision_modules.py",
     "tests/test_supervision_parity.py",
 )
