@@ -133,8 +133,8 @@ class VGPHeads:
         """
         The encoder's output, and the boxes `(B, T, 4)` that the box head reads off the words' states after its layer.
 
-        Without box head there are none. With it hidden states are recorded, and so computed padded; they are left out
-        of the output unless they were asked for.
+        Without box head there are none. With it hidden states are recorded, and so computed padded; what was not asked
+        for (`output_hidden_states`: all, or those of some indices) is left out of the output.
 
         Args:
             encoder (`nn.Module`): the base model.
@@ -143,11 +143,17 @@ class VGPHeads:
         if self.box_head is None:
             return encoder(*args, return_dict=True, **kwargs), None
         asked = kwargs.pop("output_hidden_states", self.config.output_hidden_states)
-        outputs = encoder(*args, return_dict=True, output_hidden_states=True, **kwargs)
-        states = outputs.hidden_states[self.config.box_layer + 1]
-        pred_boxes = self.box_head(states[:, : outputs.text_hidden_state.shape[1]])
-        if not asked:
-            outputs.hidden_states = None
+        read = self.config.box_layer + 1
+        some = None if asked is None or isinstance(asked, bool) else [asked] if isinstance(asked, int) else list(asked)
+        outputs = encoder(
+            *args, return_dict=True, output_hidden_states=True if some is None else [*some, read], **kwargs
+        )
+        states = outputs.hidden_states
+        pred_boxes = self.box_head(states[read][:, : outputs.text_hidden_state.shape[1]])
+        if some is None:
+            outputs.hidden_states = states if asked else None
+        elif not {read, read - len(states)} & set(some):
+            outputs.hidden_states = tuple(None if index == read else state for index, state in enumerate(states))
         return outputs, pred_boxes
 
     def score_vgp(
