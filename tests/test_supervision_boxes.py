@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from test_modeling_visualbert import make_inputs as visualbert_inputs
 from test_modeling_visualbert import make_model as visualbert_model
 from test_modeling_vl_bert import make_inputs as vl_bert_inputs
@@ -150,7 +151,7 @@ class TestHead:
 @pytest.mark.parametrize("box_layer", [-1, 2])
 def test_a_layer_that_the_model_has_not_is_refused(family, box_layer):
     make, cls, _ = FAMILIES[family]
-    with pytest.raises(Exception, match=rf"box_layer \({box_layer}\) must be from 0 to 1"):
+    with pytest.raises(StrictDataclassError, match=rf"box_layer \({box_layer}\) must be from 0 to 1"):
         make(cls, box_layer=box_layer)
 
 

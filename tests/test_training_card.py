@@ -23,7 +23,7 @@ from training.setup import Prepared
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """(recipe, folder) of a run of one method with wrong labels, from a start; no test changes it."""
+    """(recipe, folder) of a run of one method with wrong labels and boxes, from a start; no test changes it."""
     directory = tmp_path_factory.mktemp("card")
     scenes = tiny_scenes(directory / "data")
     training = tiny_recipe(scenes, directory / "run")["training"]
@@ -32,7 +32,7 @@ def trained(tmp_path_factory):
         directory / "run",
         methods=["direct"],
         start={"task": "pretraining", "training": {**training, "max_steps": 1}},
-        supervision={"labels": "shuffled", "weight": 2.0},
+        supervision={"labels": "shuffled", "weight": 2.0, "options": {"direct": {"box_weight": 1.0}}},
         card={"dataset": "org/scenes", "license": "mit", "name": "A tiny model"},
     )
     with pytest.MonkeyPatch.context() as patch:
@@ -92,7 +92,7 @@ def test_results_of_the_metadata_are_those_of_the_run(trained, card):
 
 def test_the_card_names_a_control_and_shows_every_layer(trained, card):
     by_head = json.loads((trained[1] / "results.json").read_text())["figures"]["test"]["text_to_region_by_head"]
-    assert "**A control**" in card.text and "`shuffled`" in card.text
+    assert "**A control**" in card.text and "`shuffled`" in card.text and "taught the boxes" in card.text
     for layer, heads in enumerate(by_head):
         assert re.search(rf"^\| {layer} \| {sum(heads) / len(heads):.3f} \|", card.text, re.MULTILINE)
     assert (trained[1] / "head_grounding.png").stat().st_size > 1000
