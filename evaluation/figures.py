@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import ArrayLike
 
 from .attention_pictures import WordAttention, attention_figure, method_comparison_figure
@@ -204,6 +204,9 @@ def _draw_curves(axes: Axes, name: str, by_method: Mapping[str, dict[int, float]
         axes.set_ylim(0, 1.02)
     elif min(values) > 0 and max(values) > 20 * min(values):
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_title(name.replace("_", " "), fontsize=10)
     axes.set_xlabel("step", fontsize=9)
     axes.set_xlim(left=0)

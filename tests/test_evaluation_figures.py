@@ -316,6 +316,10 @@ def test_one_panel_a_component_one_line_a_method(tmp_path):
     both = ["none", "direct"]
     assert panels == {"loss": both, "loss vgp": both, "loss attention": ["direct"], "eval vgp accuracy": both}
     assert [axes.get_yscale() for axes in figure.axes[:2]] == ["log", "linear"]
+    figure.canvas.draw()
+    low, high = figure.axes[0].get_ylim()
+    ticks = [label.get_text() for label in figure.axes[0].get_yticklabels(which="both") if label.get_text()]
+    assert {"0.02", "0.05", "0.1", "0.2", "0.5", "1"} <= set(ticks) and low < 0.02 and high > 1
     assert len(figure.legends) == 1
     assert [text.get_text() for text in figure.legends[0].get_texts()] == both
 
