@@ -14,11 +14,9 @@ from test_modeling_vl_bert import make_model as vl_bert_model
 from attention_supervision import align, first_region, get_method
 from attention_supervision.boxes import box_loss, word_boxes
 from modeling import VisualBERTForVGP, VLBertForVGP
-from tasks import TASKS
 from tests.test_training_trainer import logged, make_trainer
-from tests.tiny_vgp import tiny_model, tiny_processor, tiny_rows, tiny_table
+from tests.tiny_vgp import losses_of, run_supervised, tiny_batch, tiny_model, tiny_processor
 from training.checks import check
-from training.data import Collator
 from training.recipe import Data, Model, Recipe, RecipeError, Supervision
 from training.setup import make_model
 
@@ -26,11 +24,6 @@ FAMILIES = {
     "vl_bert": (vl_bert_model, VLBertForVGP, vl_bert_inputs),
     "visualbert": (visualbert_model, VisualBERTForVGP, visualbert_inputs),
 }
-
-
-def tiny_batch():
-    table = tiny_table(8)
-    return Collator(TASKS["vgp"], tiny_processor(), table)(list(tiny_rows(table)))
 
 
 def box_of(batch, row, token):
@@ -158,17 +151,11 @@ def test_a_layer_that_the_model_has_not_is_refused(family, box_layer):
 # The loss component
 
 
-def losses_of(method, model, batch):
-    method.prepare(model)
-    given = {name: batch[name] for name in TASKS["vgp"].model_inputs if name in batch}
-    return method.losses(model(**given, **method.forward_kwargs(batch)), batch)
-
-
 @pytest.mark.parametrize("name", ["direct", "semi_direct"])
 def test_the_weight_is_a_factor_and_attention_losses_stay(name):
     batch, model = tiny_batch(), tiny_model(box_layer=0)
-    plain = losses_of(get_method(name), model, batch)
-    once, twice = (losses_of(get_method(name, box_weight=weight), model, batch) for weight in (1, 2))
+    plain = losses_of(model, get_method(name), batch)
+    once, twice = (losses_of(model, get_method(name, box_weight=weight), batch) for weight in (1, 2))
     assert "boxes" not in plain and [*plain, "boxes"] == list(once)
     for direction, (total, _) in plain.items():
         torch.testing.assert_close(once[direction][0], total)
@@ -189,9 +176,9 @@ def test_of_the_released_variant_a_word_has_one_region():
     first = first_region(align(batch))
     assert (first.sum(-1) < align(batch).sum(-1)).any()
     boxes, named = word_boxes(first, batch["region_boxes"])
-    found = losses_of(get_method("direct", variant="released", box_weight=1), model, batch)["boxes"]
-    given = {name: batch[name] for name in TASKS["vgp"].model_inputs if name in batch}
-    torch.testing.assert_close(found[0], box_loss(model(**given).pred_boxes, boxes, named))
+    method = get_method("direct", variant="released", box_weight=1)
+    pred_boxes = run_supervised(model, method, batch).pred_boxes
+    torch.testing.assert_close(losses_of(model, method, batch)["boxes"][0], box_loss(pred_boxes, boxes, named))
 
 
 @pytest.mark.parametrize(
@@ -212,11 +199,8 @@ def test_a_model_without_the_head_is_refused(make, found):
 
 
 def test_what_outputs_and_batch_lack_is_named():
-    batch = tiny_batch()
-    method, model = get_method("direct", box_weight=1.0), tiny_model(box_layer=0)
-    method.prepare(model)
-    given = {name: batch[name] for name in TASKS["vgp"].model_inputs if name in batch}
-    outputs = model(**given, **method.forward_kwargs(batch))
+    batch, method = tiny_batch(), get_method("direct", box_weight=1.0)
+    outputs = run_supervised(tiny_model(box_layer=0), method, batch)
     with pytest.raises(ValueError, match="no pred_boxes"):
         method.losses(SimpleNamespace(attentions=outputs.attentions), batch)
     wide = SimpleNamespace(attentions=outputs.attentions, pred_boxes=outputs.pred_boxes[:, 1:])

@@ -11,7 +11,7 @@ from attention_supervision import get_method
 from tasks import TASKS
 from tests.test_training_trainer import make_trainer
 from tests.tiny_scenes import run_train, tiny_recipe, tiny_scenes
-from tests.tiny_vgp import tiny_model, tiny_processor, tiny_rows, tiny_table
+from tests.tiny_vgp import losses_of, tiny_batch, tiny_model, tiny_processor, tiny_rows, tiny_table
 from training.chosen_heads import HeadChoice, check_heads, measure_heads, read_choice, supervise_chosen
 from training.data import Collator
 from training.recipe import Model, Recipe, RecipeError, Supervision
@@ -108,21 +108,10 @@ def test_the_methods_get_the_chosen_heads():
 # The direct method on pairs
 
 
-def tiny_batch(rows=6):
-    table = tiny_table(8)
-    return Collator(TASKS["vgp"], tiny_processor(), table)(list(tiny_rows(table))[:rows])
-
-
-def losses_of(model, method, batch):
-    method.prepare(model)
-    given = {name: batch[name] for name in TASKS["vgp"].model_inputs if name in batch}
-    return method.losses(model(**given, **method.forward_kwargs(batch)), batch)
-
-
 @pytest.mark.parametrize("variant", ["paper", "released"])
 def test_pairs_are_the_mean_over_the_heads_alone(variant):
     """However many a layer has: three of four heads in one layer, one in another, none in between."""
-    model, batch = tiny_model(num_hidden_layers=3, num_attention_heads=4, initializer_range=0.3), tiny_batch()
+    model, batch = tiny_model(num_hidden_layers=3, num_attention_heads=4, initializer_range=0.3), tiny_batch(6)
     pairs = [[2, 3], [0, 0], [0, 2], [0, 3]]
     found = losses_of(model, get_method("direct", variant=variant, heads=pairs), batch)
     alone = [
@@ -136,7 +125,7 @@ def test_pairs_are_the_mean_over_the_heads_alone(variant):
 
 
 def test_only_the_chosen_head_learns():
-    model, batch = tiny_model(initializer_range=0.3), tiny_batch()
+    model, batch = tiny_model(initializer_range=0.3), tiny_batch(6)
     losses = losses_of(model, get_method("direct", heads=[[0, 1]]), batch)
     sum(total for total, _ in losses.values()).backward()
     width = model.config.hidden_size // model.config.num_attention_heads
@@ -145,7 +134,7 @@ def test_only_the_chosen_head_learns():
 
 
 def test_all_pairs_equal_all_heads():
-    model, batch = tiny_model(initializer_range=0.3), tiny_batch()
+    model, batch = tiny_model(initializer_range=0.3), tiny_batch(6)
     every = [[layer, head] for layer in (0, 1) for head in (0, 1)]
     pairs, plain = (losses_of(model, get_method("direct", **o), batch) for o in ({"heads": every}, {}))
     for name, (total, _) in plain.items():

@@ -9,6 +9,8 @@ from transformers import BertTokenizer, set_seed
 
 from modeling import VLBertConfig, VLBertForVGP
 from processing import VLBertProcessor
+from tasks import TASKS
+from training.data import Collator
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnop"]
 FEATURE_SIZE = 16
@@ -110,3 +112,20 @@ def _phrases(caption, text, regions, rng):
             "entity_id": "1",
             "boxes": boxes,
         }
+
+
+def tiny_batch(rows=None):
+    """The first rows of a tiny data set, or all sixteen, as one batch."""
+    table = tiny_table(8)
+    return Collator(TASKS["vgp"], tiny_processor(), table)(list(tiny_rows(table))[:rows])
+
+
+def run_supervised(model, method, batch):
+    """The model's outputs on the batch with what the method asks for."""
+    method.prepare(model)
+    given = {name: batch[name] for name in TASKS["vgp"].model_inputs if name in batch}
+    return model(**given, **method.forward_kwargs(batch))
+
+
+def losses_of(model, method, batch):
+    return method.losses(run_supervised(model, method, batch), batch)
