@@ -13,6 +13,7 @@ from .method import AttentionMethod, SupervisionMethod
 from .none import NoSupervision
 from .rollout import attention_rollout
 from .semi_direct import SemiDirectSupervision
+from .supervise import Supervision, supervise
 
 _METHODS: dict[str, type[SupervisionMethod]] = {
     cls.name: cls for cls in (NoSupervision, IndirectSupervision, DirectSupervision, SemiDirectSupervision)
@@ -47,6 +48,7 @@ __all__ = [
     "AttentionMethod",
     "GroundingTargets",
     "SupervisedAttention",
+    "Supervision",
     "SupervisionMethod",
     "align",
     "attention_rollout",
@@ -56,5 +58,6 @@ __all__ = [
     "grounding_targets",
     "method_names",
     "sequence_pairs",
+    "supervise",
     "supervised_implementation",
 ]

@@ -37,16 +37,44 @@ def align(batch: Mapping[str, Any]) -> Tensor:
     """Word x region alignment (B, T, R), bool: some phrase has this token and this region.
 
     Args:
-        batch: `phrase_mask` (B, P, T) and `phrase_regions` (B, P, R), bool or 0/1; where present, `attention_mask`
-            (B, T) and `region_attention_mask` (B, R) take padded tokens and regions out.
+        batch: `phrase_mask` (B, P, T) and `phrase_regions` (B, P, R), bool or 0/1. Padded tokens and regions are taken
+            out by the entries that the batch has of `attention_mask` (B, T), `region_attention_mask` (B, R), and
+            `text_positions` (B, T) and `region_positions` (B, R), where -1 is padding. Beside `text_positions`
+            `attention_mask` may be the model's own (B, N), over its whole sequence.
+
+    Raises:
+        ValueError: a mask fits neither.
     """
     phrase_mask, phrase_regions = batch["phrase_mask"].float(), batch["phrase_regions"].float()
     aligned = (phrase_mask.transpose(1, 2) @ phrase_regions) > 0
-    if batch.get("attention_mask") is not None:
-        aligned = aligned & batch["attention_mask"].bool()[:, :, None]
-    if batch.get("region_attention_mask") is not None:
-        aligned = aligned & batch["region_attention_mask"].bool()[:, None]
-    return aligned
+    tokens, regions = token_mask(batch), region_mask(batch)
+    if tokens is not None:
+        aligned = aligned & tokens[:, :, None]
+    return aligned if regions is None else aligned & regions[:, None]
+
+
+def token_mask(batch: Mapping[str, Any]) -> Tensor | None:
+    """(B, T) bool, False for padded tokens; None where the batch does not tell."""
+    return _valid(batch, "attention_mask", "text_positions", batch["phrase_mask"].shape[2])
+
+
+def region_mask(batch: Mapping[str, Any]) -> Tensor | None:
+    """(B, R) bool, False for padded regions; None where the batch does not tell."""
+    return _valid(batch, "region_attention_mask", "region_positions", batch["phrase_regions"].shape[2])
+
+
+def _valid(batch: Mapping[str, Any], mask_name: str, positions_name: str, length: int) -> Tensor | None:
+    mask, positions = batch.get(mask_name), batch.get(positions_name)
+    if mask is not None and mask.shape[1] != length:
+        if positions is None:
+            raise ValueError(
+                f"{mask_name} has {mask.shape[1]} columns and the phrases {length}: give the mask of these {length} "
+                f"columns, or {positions_name} beside the mask of the model's whole sequence"
+            )
+        mask = mask.gather(1, positions.clamp(min=0))
+    if positions is None:
+        return None if mask is None else mask.bool()
+    return positions >= 0 if mask is None else mask.bool() & (positions >= 0)
 
 
 def first_region(aligned: Tensor) -> Tensor:
@@ -59,18 +87,18 @@ def grounding_targets(aligned: Tensor, batch: Mapping[str, Any], direction: str)
 
     Args:
         aligned: (B, T, R) bool, see `align`.
-        batch: `attention_mask` and `region_attention_mask` where there is padding.
+        batch: as for `align`.
         direction: "text_to_region": rows are the tokens with a region, columns the regions. "region_to_text": rows are
             the regions with a token, columns the tokens.
     """
-    columns_name = "region_attention_mask"
+    valid = region_mask(batch)
     if direction == "region_to_text":
-        aligned, columns_name = aligned.transpose(1, 2), "attention_mask"
+        aligned, valid = aligned.transpose(1, 2), token_mask(batch)
     rows = _row_indices(aligned.any(-1))
     gold = aligned.gather(1, rows.clamp(min=0)[..., None].expand(-1, -1, aligned.shape[2]))
     columns = torch.arange(aligned.shape[2], device=aligned.device).expand(len(aligned), -1)
-    if batch.get(columns_name) is not None:
-        columns = columns.masked_fill(~batch[columns_name].bool(), -1)
+    if valid is not None:
+        columns = columns.masked_fill(~valid, -1)
     return GroundingTargets(rows, columns, gold & (rows >= 0)[..., None])
 
 

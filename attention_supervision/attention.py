@@ -45,9 +45,10 @@ class SupervisedAttention(NamedTuple):
 
     Args:
         pairs: for each asked (rows, columns): `log_alpha` (B, H, Q, K) float32, the log-probabilities over the asked
-            columns alone (equation 6), about -1e9 at padded and masked columns; and `log_share` (B, H, Q) float32, the
-            log of the probability that the row gives to those columns together, or None when it was not asked for.
-            `exp(log_alpha + log_share)` is the ordinary attention. Values of padded rows carry no meaning.
+            columns alone (equation 6), -1e9 at padded columns and at columns that the mask hides from the row; and
+            `log_share` (B, H, Q) float32, the log of the probability that the row gives to those columns together, or
+            None when it was not asked for. `exp(log_alpha + log_share)` is the ordinary attention. Values of padded
+            rows carry no meaning.
         mean: (B, N, M) float32, attention averaged over heads, or None when it was not asked for.
     """
 
@@ -119,7 +120,8 @@ def _attend_columns(query_rows: Tensor, key: Tensor, columns: Tensor, mask: Tens
 def _normalize(asked: Tensor, columns: Tensor, scores: Tensor | None) -> AttentionPair:
     """Scores of the asked columns (B, H, Q, K) and, for log_share, of whole rows (B, H, Q, M)."""
     asked = asked.masked_fill((columns < 0)[:, None, None], LOWEST_SCORE)
-    log_alpha = asked.log_softmax(-1)
+    # Filled again after the softmax: it makes a row that sees nothing uniform, as if it saw everything.
+    log_alpha = asked.log_softmax(-1).masked_fill(is_hidden(asked), LOWEST_SCORE)
     if scores is None:
         return log_alpha, None
     return log_alpha, asked.logsumexp(-1) - scores.logsumexp(-1)
@@ -144,12 +146,19 @@ def _score(query: Tensor, key: Tensor) -> Tensor:
     return (grouped @ key.transpose(2, 3)).reshape(batch, heads, rows, -1).float()
 
 
+def is_hidden(scores: Tensor) -> Tensor:
+    """Which scores or log-probabilities stand for columns that padding or the mask hides, bool of the same shape."""
+    return scores <= LOWEST_SCORE / 2
+
+
 def _mask_scores(scores: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return scores
     if mask.dtype == torch.bool:
         return scores.masked_fill(~mask, LOWEST_SCORE)
-    return scores + mask.clamp(min=LOWEST_SCORE)
+    # Additive masks hide with their data type's lowest number, which is only -65504 in float16.
+    hidden = mask <= torch.finfo(mask.dtype).min / 2
+    return (scores + mask.masked_fill(hidden, 0.0)).masked_fill(hidden, LOWEST_SCORE)
 
 
 def _mask_of_rows(mask: Any, rows: Tensor, key_length: int, causal: bool) -> Tensor | None:

@@ -10,15 +10,29 @@ from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_iter
 
 from .alignment import DIRECTIONS, GroundingTargets, align, first_region, grounding_targets, sequence_pairs
-from .attention import AttentionPair, SupervisedAttention, supervised_implementation
+from .attention import AttentionPair, SupervisedAttention
 from .boxes import box_loss, word_boxes
-from .losses import any_rows, from_attention_maps, released_region_rows, released_text_rows, spread_rows, uniform_rows
+from .losses import (
+    VisibleTargets,
+    any_rows,
+    from_attention_maps,
+    released_region_rows,
+    released_text_rows,
+    spread_rows,
+    uniform_rows,
+    visible_targets,
+)
+from .supervise import supervise
 
 Batch = Mapping[str, Any]
 
 BOXES = "boxes"  # the loss component
+# What `prepare_batch` adds to a batch.
+TARGETS = "attention_targets"
+WORD_BOXES = "word_boxes"
 
 VGP_CITATION = """@inproceedings{samaran-etal-2021-attending,
     title = "Attending Self-Attention: A Case Study of Visually Grounded Supervision
@@ -37,7 +51,8 @@ class SupervisionMethod(ABC):
     micro-batches and processes of one step, and ragged counts give the large batch's loss exactly.
 
     `batch` maps `phrase_mask` (B, P, T) and `phrase_regions` (B, P, R) to bool tensors, and `attention_mask` (B, T),
-    `region_attention_mask` (B, R) to 0/1 tensors.
+    `region_attention_mask` (B, R) to 0/1 tensors. A collator that adds `prepare_batch(batch)` to it spares the step
+    the work that needs no model, and on a GPU the waiting for it.
     """
 
     name: ClassVar[str]
@@ -56,6 +71,10 @@ class SupervisionMethod(ABC):
         Raises:
             ValueError: the model cannot be supervised this way.
         """
+
+    def prepare_batch(self, batch: Batch) -> dict[str, Any]:
+        """Entries to add to a batch, made once, on the CPU: what the calls below would compute from it each time."""
+        return {}
 
     @abstractmethod
     def forward_kwargs(self, batch: Batch) -> dict[str, Any]:
@@ -155,7 +174,7 @@ class AttentionMethod(SupervisionMethod):
         return {"box_layer": self.box_layer if self.box_weight else None}
 
     def prepare(self, model: Any) -> None:
-        """Sets the supervised attention function on the model.
+        """Sets the supervised attention function on the model, see `supervise`.
 
         Raises:
             ValueError: the model's back end has no supervised twin, the model does not use transformers'
@@ -164,13 +183,7 @@ class AttentionMethod(SupervisionMethod):
         """
         if self.box_weight:
             self._check_box_head(model)
-        name = supervised_implementation(model)
-        model.set_attn_implementation(name)
-        if model.config._attn_implementation != name:
-            raise ValueError(
-                f"{type(model).__name__} does not use transformers' AttentionInterface: it cannot be supervised"
-            )
-        config = model.config.get_text_config()
+        config = supervise(model).model.config
         for option, size in (("layers", config.num_hidden_layers), ("heads", config.num_attention_heads)):
             beyond = [index for index in self._indices(option) if index >= size]
             if beyond:
@@ -194,24 +207,35 @@ class AttentionMethod(SupervisionMethod):
             return sorted({head for _, head in self.pairs})
         return getattr(self, option) or ()
 
+    def prepare_batch(self, batch: Batch) -> dict[str, Any]:
+        aligned = self._align(batch)
+        targets = {name: grounding_targets(aligned, batch, name) for name in self.directions}
+        made: dict[str, Any] = {TARGETS: {name: vars(target) for name, target in targets.items()}}
+        if self.box_weight:
+            if batch.get("region_boxes") is None:
+                raise ValueError("the batch holds no region_boxes (B, R, 4), corners in [0, 1]: box_weight needs them")
+            made[WORD_BOXES] = dict(zip(("boxes", "named"), word_boxes(aligned, batch["region_boxes"]), strict=True))
+        return made
+
     def targets(self, batch: Batch) -> dict[str, GroundingTargets]:
         """Direction -> the rows, columns and gold columns that the batch's grounding gives."""
-        aligned = self._align(batch)
-        return {direction: grounding_targets(aligned, batch, direction) for direction in self.directions}
+        return {name: GroundingTargets(**target) for name, target in self._prepared(batch)[TARGETS].items()}
+
+    def _prepared(self, batch: Batch) -> Batch:
+        """The batch, with what `prepare_batch` adds."""
+        return batch if TARGETS in batch else self.prepare_batch(batch)
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
-        aligned = self._align(batch)
-        counts = {"text_to_region": aligned.any(2).sum(), "region_to_text": aligned.any(1).sum()}
-        asked = {direction: counts[direction] for direction in self.directions}
-        return {**asked, BOXES: counts["text_to_region"]} if self.box_weight else asked
+        prepared = self._prepared(batch)
+        counts = {name: (target["rows"] >= 0).sum() for name, target in prepared[TARGETS].items()}
+        return {**counts, BOXES: prepared[WORD_BOXES]["named"].sum()} if self.box_weight else counts
 
     def losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
-        losses = self.attention_losses(outputs, batch)
+        prepared = {**batch, **self._prepared(batch)}
+        losses = self.attention_losses(outputs, prepared)
         if not self.box_weight:
             return losses
-        if batch.get("region_boxes") is None:
-            raise ValueError("the batch holds no region_boxes (B, R, 4), corners in [0, 1]: box_weight needs them")
-        boxes, named = word_boxes(self._align(batch), batch["region_boxes"])
+        boxes, named = prepared[WORD_BOXES]["boxes"], prepared[WORD_BOXES]["named"]
         pred_boxes = getattr(outputs, "pred_boxes", None)
         if pred_boxes is None or pred_boxes.shape != boxes.shape:
             found = "no pred_boxes" if pred_boxes is None else f"pred_boxes of the shape {tuple(pred_boxes.shape)}"
@@ -242,8 +266,8 @@ class AttentionMethod(SupervisionMethod):
             return [list(pair) for pair in self.pairs]
         return None if self.heads is None else list(self.heads)
 
-    def rows_loss(self, pair: AttentionPair, targets: GroundingTargets, direction: str) -> Tensor:
-        """(B, Q): one layer's loss of each row, averaged over its heads; 0 for rows without a target."""
+    def rows_loss(self, pair: AttentionPair, targets: VisibleTargets, direction: str) -> Tensor:
+        """(B, Q): one layer's loss of each row, averaged over its heads; 0 for rows that see no gold column."""
         if self.variant == "released":
             rows_loss = released_text_rows if direction == "text_to_region" else released_region_rows
             return rows_loss(pair, targets, self.normalization)
@@ -256,7 +280,8 @@ class AttentionMethod(SupervisionMethod):
         """The attention losses from full maps, such as an eager model's.
 
         Args:
-            maps: one (B, H, N, N) tensor for each supervised layer, with the supervised heads, non-negative.
+            maps: one (B, H, N, N) tensor for each supervised layer, with the supervised heads, non-negative; 0 where
+                the mask hides a column.
             batch: as for `losses`.
         """
         targets = self.targets(batch)
@@ -267,14 +292,27 @@ class AttentionMethod(SupervisionMethod):
     def sum_losses(
         self, layers: Sequence[Mapping[str, AttentionPair]], targets: Mapping[str, GroundingTargets]
     ) -> dict[str, tuple[Tensor, Tensor]]:
-        """Direction -> (sum over its rows of the mean over all heads, count of rows); one mapping of pairs a layer."""
-        losses = {}
-        for direction, target in targets.items():
-            each = torch.stack([self.rows_loss(layer[direction], target, direction).sum() for layer in layers])
-            heads = each.new_tensor([layer[direction][0].shape[1] for layer in layers])
-            total = (each * (heads / heads.sum())).sum()
-            losses[direction] = (self.weights[direction] * total, (target.rows >= 0).sum())
-        return losses
+        """Direction -> (sum over its rows of the mean over all heads, count of rows); one mapping of pairs a layer.
+
+        A gold column that the mask hides from a row takes no part. A layer that hides all of them takes no part in
+        the row's mean, and a row that sees none in any layer is not counted: nothing can teach it.
+        """
+        return {
+            direction: self._sum_rows([layer[direction] for layer in layers], target, direction)
+            for direction, target in targets.items()
+        }
+
+    def _sum_rows(
+        self, pairs: Sequence[AttentionPair], targets: GroundingTargets, direction: str
+    ) -> tuple[Tensor, Tensor]:
+        visible = [visible_targets(pair, targets) for pair in pairs]
+        rows = torch.stack([each.rows for each in visible])  # (L, B, Q)
+        heads = pairs[0][0].new_tensor([pair[0].shape[1] for pair in pairs])
+        # 1 where every layer sees a gold column.
+        scale = heads.sum() / (heads[:, None, None] * rows).sum(0).clamp(min=1)
+        losses = [self.rows_loss(pair, each, direction) for pair, each in zip(pairs, visible, strict=True)]
+        total = (torch.stack([(loss * scale).sum() for loss in losses]) * (heads / heads.sum())).sum()
+        return self.weights[direction] * total, rows.any(0).sum()
 
     def _align(self, batch: Batch) -> Tensor:
         return first_region(align(batch)) if self.variant == "released" else align(batch)
@@ -295,7 +333,7 @@ def observed_layers(outputs: Any) -> tuple[SupervisedAttention, ...]:
     """What the supervised layers reported, in order.
 
     Raises:
-        ValueError: the outputs hold none.
+        ValueError: the outputs hold none, or a loss of it would not reach the model's weights though the outputs do.
     """
     layers = getattr(outputs, "attentions", None) or ()
     if not layers or not all(isinstance(layer, SupervisedAttention) for layer in layers):
@@ -303,7 +341,18 @@ def observed_layers(outputs: Any) -> tuple[SupervisedAttention, ...]:
             "the outputs hold no supervised attention: call method.prepare(model) once, and give the model "
             "**method.forward_kwargs(batch)"
         )
+    if torch.is_grad_enabled() and not _require_grad(layers) and _require_grad(list(vars(outputs).values())):
+        raise ValueError(
+            "supervised attention has no gradient, though the model's outputs have one: re-entrant gradient "
+            'checkpointing loses it. Give gradient_checkpointing_kwargs={"use_reentrant": False}. Or all weights '
+            "below the supervised layers are frozen: train some of them, or supervise none"
+        )
     return tuple(layers)
+
+
+def _require_grad(nested: Any) -> bool:
+    """Whether some tensor has a gradient."""
+    return any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in tree_iter(nested))
 
 
 def check_choice(option: str, value: str, choices: Sequence[str]) -> None:

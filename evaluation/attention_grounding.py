@@ -11,11 +11,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from attention_supervision import align, grounding_targets, sequence_pairs, supervised_implementation
-from attention_supervision.method import observed_layers
+from attention_supervision import GroundingTargets, align, grounding_targets, sequence_pairs, supervise
+from attention_supervision.method import ask_for_rows, observed_layers
 from attention_supervision.rollout import attention_rollout
 
 DIRECTION = "text_to_region"
+TARGETS = "judged_targets"  # what `prepare_batch` adds to a batch
 
 
 class AttentionGrounding:
@@ -26,16 +27,24 @@ class AttentionGrounding:
 
     Reported (see `compute`): accuracy by head (L, H), by layer of the rollout (L,), chance, the share of attention
     that heads spend on candidate regions (L, H), and how many tokens counted.
+
+    Args:
+        rollout: whether to measure attention rollout, which needs the head-averaged map (B, N, N) of every layer.
     """
 
-    def forward_kwargs(self, batch: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Asks for the rows of grounded tokens over candidate regions, and for head-averaged maps (rollout)."""
-        targets = self._targets(batch)
-        queries = {DIRECTION: (targets.rows, targets.columns)}
-        return {"output_attentions": True, "grounding_queries": queries, "attention_mean": True}
-
-    def __init__(self) -> None:
+    def __init__(self, rollout: bool = True) -> None:
+        self.rollout = rollout
         self._state: dict[str, Tensor] = {}
+
+    def prepare_batch(self, batch: Mapping[str, Tensor]) -> dict[str, Any]:
+        """The entry to add to a batch that spares `forward_kwargs` and `update` the work, see `SupervisionMethod`."""
+        judged = {**batch, "region_attention_mask": batch["region_candidate_mask"]}
+        return {TARGETS: vars(grounding_targets(align(judged), judged, DIRECTION))}
+
+    def forward_kwargs(self, batch: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Asks for the rows of grounded tokens over candidate regions and, for rollout, for head-averaged maps."""
+        asked = {"output_attentions": True, **ask_for_rows({DIRECTION: self._targets(batch)}, batch)}
+        return {**asked, "attention_mean": True} if self.rollout else asked
 
     def update(self, outputs: Any, batch: Mapping[str, Tensor]) -> None:
         """Counts one batch.
@@ -53,18 +62,18 @@ class AttentionGrounding:
         self._add("chance", (targets.gold.sum(-1) / candidates)[counted].sum())
         self._add("correct", (_hits(log_alpha, targets.gold) * counted[:, None]).sum((1, 3)))
         self._add("share", (log_share.exp() * counted[:, None]).sum((1, 3)))
-        self._add("rollout", (self._rollout_hits(layers, targets, batch) * counted).sum((1, 2)))
+        if self.rollout:
+            self._add("rollout", (self._rollout_hits(layers, targets, batch) * counted).sum((1, 2)))
 
-    def _rollout_hits(self, layers: Any, targets: Any, batch: Mapping[str, Tensor]) -> Tensor:
+    def _rollout_hits(self, layers: Any, targets: GroundingTargets, batch: Mapping[str, Tensor]) -> Tensor:
         rows, columns = sequence_pairs({DIRECTION: targets}, batch)[DIRECTION]
         rollouts = torch.stack(attention_rollout([layer.mean for layer in layers]))
         asked = rollouts.gather(2, rows.clamp(min=0)[None, ..., None].expand(len(rollouts), -1, -1, rollouts.shape[3]))
         index = columns.clamp(min=0)[None, :, None].expand(*asked.shape[:3], -1)
         return _hits(asked.gather(3, index).masked_fill((columns < 0)[None, :, None], -1.0), targets.gold, heads=False)
 
-    def _targets(self, batch: Mapping[str, Tensor]) -> Any:
-        judged = {**batch, "region_attention_mask": batch["region_candidate_mask"]}
-        return grounding_targets(align(judged), judged, DIRECTION)
+    def _targets(self, batch: Mapping[str, Any]) -> GroundingTargets:
+        return GroundingTargets(**(batch if TARGETS in batch else self.prepare_batch(batch))[TARGETS])
 
     def _add(self, key: str, value: Tensor) -> None:
         value = value.double()
@@ -82,7 +91,8 @@ class AttentionGrounding:
         """
         tokens = state["tokens"].clamp(min=1)
         by_head = state["correct"] / tokens
-        return {
+        rollout = (state["rollout"] / tokens).tolist() if "rollout" in state else None
+        figures = {
             "text_to_region_tokens": int(state["tokens"]),
             "text_to_region_chance": (state["chance"] / tokens).item(),
             "text_to_region_all_heads": by_head.mean().item(),
@@ -90,8 +100,8 @@ class AttentionGrounding:
             "text_to_region_best_head": by_head.max().item(),
             "text_to_region_by_head": by_head.tolist(),
             "text_to_region_share_by_head": (state["share"] / tokens).tolist(),
-            "text_to_region_rollout_by_layer": (state["rollout"] / tokens).tolist(),
         }
+        return figures if rollout is None else {**figures, "text_to_region_rollout_by_layer": rollout}
 
 
 def _hits(scores: Tensor, gold: Tensor, heads: bool = True) -> Tensor:
@@ -132,8 +142,7 @@ def phrase_attention(
     """Which regions each phrase attends to in one layer.
 
     Args:
-        model: a model of this project, or one that takes `grounding_queries`; its attention back end is exchanged for
-            its supervised twin, which computes the same.
+        model: a model of this project, or one that takes `grounding_queries`.
         inputs: what the processor returns for texts, regions and phrases; the phrases need no gold regions.
         layer: which layer.
         head: which head, or None for the mean over heads.
@@ -143,13 +152,13 @@ def phrase_attention(
         (B, P, R) float32: attention of each phrase (mean over its tokens), normalised over the regions that take part;
         0 at the others and for padded phrases.
     """
-    model.set_attn_implementation(supervised_implementation(model))
     regions = inputs["region_attention_mask" if whole_image else "region_candidate_mask"].bool()
     tokens = inputs["phrase_mask"].any(1)
     rows = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
     columns = torch.arange(regions.shape[1], device=regions.device).expand_as(regions).masked_fill(~regions, -1)
     queries = {DIRECTION: (rows, columns)}
-    outputs = model(**inputs, output_attentions=True, grounding_queries=queries, attention_layers=(layer,))
+    with supervise(model):
+        outputs = model(**inputs, output_attentions=True, grounding_queries=queries, attention_layers=(layer,))
     alpha = outputs.attentions[0].pairs[0][0].exp()  # (B, H, T, R)
     alpha = alpha.mean(1) if head is None else alpha[:, head]
     mask = inputs["phrase_mask"].float()

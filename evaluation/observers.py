@@ -19,9 +19,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attention_supervision import DIRECTIONS, from_attention_maps, supervised_implementation
+from attention_supervision import DIRECTIONS, from_attention_maps, supervise
 from attention_supervision.attention import AttentionPair
 from attention_supervision.method import observed_layers
+from attention_supervision.supervise import unwrap_model
 
 from .feed_forward import feed_forward_in_parts
 
@@ -68,23 +69,24 @@ class Observer(ABC):
 class InterfaceObserver(Observer):
     """Any model on transformers' attention interface.
 
-    Its attention back end is exchanged for the supervised twin, which computes the same. The batch says where words
-    and regions are in the model's sequence: `text_positions` (B, T) and `region_positions` (B, R) int64.
+    While it is observed its attention back end is the supervised twin, which computes the same. The batch says where
+    words and regions are in the model's sequence: `text_positions` (B, T) and `region_positions` (B, R) int64.
 
     Raises:
         ValueError: the model is not on the interface, or its back end has no twin.
     """
 
     def __init__(self, model: Any):
+        model = unwrap_model(model)
         self.model = getattr(model, "base_model", model)
-        name = supervised_implementation(model)
-        model.set_attn_implementation(name)
-        if self.model.config._attn_implementation != name:
+        try:
+            with supervise(model) as supervision:
+                config = supervision.model.config
+        except ValueError as error:
             raise ValueError(
-                f"{type(model).__name__} does not use transformers' AttentionInterface, and no observer knows it: its "
-                f"attention cannot be audited; known without the interface: {', '.join(_HOOKED)}"
-            )
-        config = self.model.config.get_text_config()
+                f"{error}; it can't be audited either: no observer knows {type(model).__name__}. Known without the "
+                f"interface: {', '.join(_HOOKED)}"
+            ) from error
         self.layers = tuple(str(layer) for layer in range(config.num_hidden_layers))
         self.heads = config.num_attention_heads
 
@@ -92,7 +94,8 @@ class InterfaceObserver(Observer):
     def observe(self, batch: Batch, queries: Queries) -> dict[str, AttentionPair]:
         directions = [name for name in DIRECTIONS if name in queries]
         asked = self.ask(batch, {name: queries[name] for name in directions})
-        outputs = self.model(**self.inputs(batch), **asked, output_attentions=True)
+        with supervise(self.model):
+            outputs = self.model(**self.inputs(batch), **asked, output_attentions=True)
         layers = observed_layers(outputs)
         return {name: _stack([layer.pairs[i] for layer in layers]) for i, name in enumerate(directions)}
 

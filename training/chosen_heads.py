@@ -155,7 +155,7 @@ def measure_heads(trainer: GroundingTrainer, seed: int) -> dict[str, Any]:
         RecipeError: no word of these rows is grounded.
     """
     rows = limit_rows(trainer.train_dataset, MEASURED_ROWS, seed)
-    trainer.metrics = lambda: [AttentionGrounding()]
+    trainer.metrics = lambda: [AttentionGrounding(rollout=False)]
     figures = trainer.measure(rows, "measure heads")
     if not figures["text_to_region_tokens"]:
         raise RecipeError(

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from attention_supervision import SupervisionMethod
 from attention_supervision.labels import control_labels
 from processing.open_images import open_image
 from tasks import Task
@@ -18,8 +19,16 @@ from tasks.task import Examples
 
 from .lent_targets import LentTargets
 
+COUNTS = "component_counts"  # the entry of a training batch
+
 # The draws of a validation or test split are those of this epoch, which no training reaches.
 EVALUATION = 2**31 - 1
+
+
+def count_components(task: Task, method: SupervisionMethod, batch: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Loss component -> how many things its sum runs over, () int64; without those that the batch has nothing of."""
+    counted = {component.name: component.count(batch) for component in task.losses}
+    return {name: count for name, count in counted.items() if count is not None} | method.counts(batch)
 
 
 class Collator:
@@ -39,6 +48,7 @@ class Collator:
         options: the task's options, or what they are made of.
         labels: the regions that phrases are trained with, see `attention_supervision.labels`; what is measured is
             always gold.
+        method: how attention is supervised: what it needs of a batch is made here, once, on the CPU.
 
     Raises:
         ValueError: from a call: what the processor or the task has against a row; the message names the image.
@@ -56,12 +66,15 @@ class Collator:
         images: str | Path | None = None,
         options: Any | None = None,
         labels: str = "gold",
+        method: SupervisionMethod | None = None,
     ):
         self.task, self.processor, self.regions, self.seed = task, processor, regions, seed
         self.split, self.texts = split, texts
         self.options = options if isinstance(options, task.options) else task.options(**options or {})
         self.images = None if images is None else Path(images)
         self.training, self.labels = True, labels
+        self.method = method
+        self._readers: tuple[Any, ...] = () if method is None else (method,)
         self._lent = LentTargets(split, self._collate, seed)
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # seen by running DataLoader workers too
 
@@ -69,15 +82,17 @@ class Collator:
         """Chooses the draws of this epoch."""
         self._epoch.fill_(epoch)
 
-    def evaluating(self, split: Any, regions: Any | None = None) -> "Collator":
+    def evaluating(self, split: Any, regions: Any | None = None, metrics: Sequence[Any] = ()) -> "Collator":
         """The same for a split that is measured: the same draws every time, whatever the epoch of training.
 
         Args:
             split: its rows.
             regions: a region table in the place of the one that is trained on.
+            metrics: what is measured; the batches hold what their `prepare_batch` makes, where they have one.
         """
         other = copy(self)
         other.split, other.training = split, False
+        other._readers = tuple(metric for metric in metrics if hasattr(metric, "prepare_batch"))
         other.regions = self.regions if regions is None else regions
         other._epoch = torch.tensor(EVALUATION)
         return other
@@ -86,6 +101,11 @@ class Collator:
         batch = self._collate(rows)
         if self.training and self.labels != "gold" and "phrase_regions" in batch:
             batch["phrase_regions"] = self._control(rows, batch)
+        for reader in self._readers:
+            batch |= reader.prepare_batch(batch)
+        if self.training and self.method is not None:
+            # Plain numbers, for which no device has to be waited.
+            batch[COUNTS] = {name: int(count) for name, count in count_components(self.task, self.method, batch).items()}
         return batch
 
     def _control(self, rows: Sequence[Mapping[str, Any]], batch: Mapping[str, Any]) -> torch.Tensor:

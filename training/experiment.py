@@ -10,7 +10,7 @@ from typing import Any
 from accelerate import PartialState
 from transformers import PreTrainedModel, set_seed
 
-from attention_supervision import get_method, supervised_implementation
+from attention_supervision import get_method, supervise
 from evaluation.attention_grounding import AttentionGrounding, summarise
 from tasks import TASKS
 
@@ -210,7 +210,7 @@ def make_trainer(
     with blame("options"):
         task.initialise(model, processor, options)
     task = task.configure(task, options, model.config)
-    model.set_attn_implementation(supervised_implementation(model))
+    supervise(model)
     with blame(f"supervision.options.{method_name}"):
         method.prepare(model)
     _check_regions(model, processor, recipe, data)
@@ -230,6 +230,7 @@ def make_trainer(
             images=data.images,
             options=options,
             labels=recipe.supervision.labels,
+            method=method,
         ),
         train_dataset=train,
         eval_dataset=validation,

@@ -10,7 +10,7 @@ from typing import Any
 import datasets
 from transformers import AutoConfig
 
-from attention_supervision import get_method, supervised_implementation
+from attention_supervision import get_method, supervise
 from dataset_scripts.vqa_v2 import read_predictions
 from evaluation.attention_grounding import AttentionGrounding
 from evaluation.failures import Judged
@@ -88,7 +88,7 @@ def make_scorer(recipe: Recipe, checkpoint: str, data: Prepared, directory: str)
         if data.images is None:
             check_width(model, processor, name or str(recipe.data.regions), table.feature_size)
     task = task.configure(task, data.options, model.config)
-    model.set_attn_implementation(supervised_implementation(model))
+    supervise(model)
     collator = Collator(
         task, processor, data.regions, recipe.seed, texts=data.texts, images=data.images, options=data.options
     )

@@ -19,7 +19,7 @@ from evaluation.item_scores import interleave
 from tasks import Metric, Task
 
 from .checkpoint import seal
-from .data import Collator
+from .data import COUNTS, Collator, count_components
 from .hub import HubPush
 from .learning_rates import MAPPING, map_learning_rates
 from .length_batches import LENGTH, LengthSampler
@@ -88,17 +88,14 @@ class GroundingTrainer(Trainer):
         if not batch_samples:
             return None
         counts = [self._counts(batch) for batch in batch_samples]
-        totals = torch.stack([torch.stack(list(c.values())) for c in counts]).sum(0).double().to(device)
+        sums = [sum(count[name] for count in counts) for name in counts[0]]
+        totals = torch.stack([torch.as_tensor(total, dtype=torch.float64, device=device) for total in sums])
         totals = self.accelerator.reduce(totals, reduction="sum")
         return dict(zip(counts[0], totals.unbind(), strict=True))
 
-    def _counts(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
-        counted = {component.name: component.count(batch) for component in self.task.losses}
-        counts = {name: count for name, count in counted.items() if count is not None}
-        counts |= self.method.counts(batch)
-        if self.preservation is not None:
-            counts |= self.preservation.counts(batch)
-        return {name: count.double().cpu() for name, count in counts.items()}
+    def _counts(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        counts = batch[COUNTS] if COUNTS in batch else count_components(self.task, self.method, batch)
+        return counts if self.preservation is None else counts | self.preservation.counts(batch)
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         """Total loss (equation 9): each component's sum over this micro-batch, divided by its count over the step."""
@@ -120,7 +117,8 @@ class GroundingTrainer(Trainer):
 
     def components(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tuple[Tensor, float]]:
         """Name -> (sum, weight) of every loss term that the batch has."""
-        terms = [component for component in self.task.losses if component.count(batch) is not None]
+        counted = batch[COUNTS] if COUNTS in batch else count_components(self.task, self.method, batch)
+        terms = [component for component in self.task.losses if component.name in counted]
         parts = {component.name: (component.total(outputs, batch), component.weight) for component in terms}
         supervised = self.method.losses(outputs, batch)
         parts |= {name: (total, self.attention_weight) for name, (total, _) in supervised.items()}
@@ -178,7 +176,7 @@ class GroundingTrainer(Trainer):
         model, metrics = cast(torch.nn.Module, self.model), self.metrics()
         rank, world = self.accelerator.process_index, self.accelerator.num_processes
         share = Subset(dataset, range(rank, len(dataset), world))
-        collator = cast(Collator, self.data_collator).evaluating(dataset, regions)
+        collator = cast(Collator, self.data_collator).evaluating(dataset, regions, metrics)
         loader = DataLoader(
             share, self.args.eval_batch_size, collate_fn=collator, num_workers=self.args.dataloader_num_workers
         )
