@@ -73,8 +73,10 @@ def collate(examples: Examples, processor: Any, options: ReferringExpressionOpti
         texts, regions, images = flip_some(texts, regions, images, generators, options.flip_probability)
     batch = dict(processor(text=texts, layout="caption", return_tensors="pt", **seen_arguments(images, regions)))
     targets = torch.full(batch["region_candidate_mask"].shape, IGNORED)
-    for row, columns, values in zip(targets, batch["region_candidate_mask"], right, strict=True):
-        row[0] = float(values[0]) if options.whole_image else IGNORED
+    # A family without a region of the whole image has a detection there, or padding where there is none.
+    whole_image = (batch["region_attention_mask"].bool() & ~batch["region_candidate_mask"].bool())[:, :1].any(1)
+    for row, columns, whole, values in zip(targets, batch["region_candidate_mask"], whole_image, right, strict=True):
+        row[:1] = float(values[0]) if options.whole_image and whole else IGNORED
         row[columns] = torch.from_numpy(values[1:])[: int(columns.sum())]
     return {
         **batch,

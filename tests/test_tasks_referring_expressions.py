@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from dataset_scripts.regions.table import Regions
 from evaluation.referring_expression_accuracy import is_right
 from modeling import VLBertForReferringExpression
-from processing import FastRCNNImageProcessor, VLBertProcessor
+from processing import FastRCNNImageProcessor, VisualBERTProcessor, VLBertProcessor
 from tasks import TASKS
 from tasks.referring_expressions import ReferringExpressionOptions, score
 from tests.tiny_vgp import FEATURE_SIZE, tiny_model, tiny_processor
@@ -109,6 +109,17 @@ def test_a_batch_with_and_without_detections():
     logits = torch.stack([found.logits[place] for place in valid])
     assert mean.item() == pytest.approx(F.binary_cross_entropy_with_logits(logits, right).item(), abs=1e-6)
     assert score(found, batch, "vl_bert").notes["box"][1] is None
+
+
+@pytest.mark.parametrize("whole_image", [True, False])
+@pytest.mark.parametrize("boxes", [{"1": BOXES, "2": []}, {"1": [], "2": []}], ids=["some", "none"])
+def test_a_family_without_a_whole_image_has_no_target_where_nothing_is_detected(boxes, whole_image):
+    regions = {name: record(found, name) for name, found in boxes.items()}
+    processor = VisualBERTProcessor(tiny_processor().tokenizer, region_feature_size=FEATURE_SIZE)
+    batch = Collator(TASK, processor, regions, options={"whole_image": whole_image})([row(), row(1, "2")])
+    assert torch.equal(batch["candidates"], batch["region_candidate_mask"].bool())
+    wanted = [1, 0, 0] if boxes["1"] else []
+    assert [value for value in batch["region_targets"].flatten().tolist() if value >= 0] == wanted
 
 
 def test_pictures_are_mirrored_with_boxes_and_words_in_training_alone(tmp_path):

@@ -7,11 +7,12 @@ import pytest
 import torch
 from transformers import TrainingArguments
 
-from attention_supervision import get_method
+from attention_supervision import align, get_method
+from attention_supervision import method as method_file
 from evaluation import AttentionGrounding
 from tasks import TASKS
 from tests.tiny_vgp import tiny_model, tiny_processor, tiny_rows, tiny_table
-from training.data import Collator
+from training.data import COUNTS, Collator
 from training.trainer import GroundingTrainer
 
 METHODS = ("none", "indirect", "direct", "semi_direct", "boxes")
@@ -33,7 +34,7 @@ def make_trainer(directory, method="direct", model=None, rows=None, arguments_cl
     return GroundingTrainer(
         model,
         arguments_class(str(directory), **{**fixed, **arguments}),
-        data_collator=Collator(TASKS["vgp"], tiny_processor(), table, seed=3),
+        data_collator=Collator(TASKS["vgp"], tiny_processor(), table, seed=3, method=method),
         train_dataset=rows if rows is not None else tiny_rows(table),
         eval_dataset=tiny_rows(table, seed=9),
         task=TASKS["vgp"],
@@ -97,6 +98,24 @@ def test_a_batch_without_grounding_or_pairs_trains_on(tmp_path):
     assert all(math.isfinite(value) for value in logged(trainer)[0].values())
     assert logged(trainer)[0]["loss_text_to_region"] == 0
     assert all(torch.isfinite(value).all() for value in weights(trainer.model).values())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_targets_are_made_once_a_batch_and_counted_without_a_tensor(tmp_path, method, monkeypatch):
+    """In the collator, and the same as where a batch comes without them."""
+    trainer = make_trainer(tmp_path, method)
+    rows = [trainer.train_dataset[i] for i in range(8)]
+    aligned = []
+    monkeypatch.setattr(method_file, "align", lambda batch: aligned.append(batch) or align(batch))
+    batch = trainer.data_collator(rows)
+    assert len(aligned) == (method not in ("none", "indirect"))
+    loss = trainer.compute_loss(trainer.model, batch)
+    assert len(aligned) <= 1
+    assert all(type(count) is int for count in batch[COUNTS].values())
+    trainer.data_collator.method, trainer.data_collator._readers = None, ()
+    plain = trainer.data_collator(rows)
+    assert not {COUNTS, method_file.TARGETS} & set(plain)
+    assert torch.equal(trainer.compute_loss(trainer.model, plain), loss)
 
 
 def test_resume_continues_exactly(tmp_path):

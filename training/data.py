@@ -105,7 +105,9 @@ class Collator:
             batch |= reader.prepare_batch(batch)
         if self.training and self.method is not None:
             # Plain numbers, for which no device has to be waited.
-            batch[COUNTS] = {name: int(count) for name, count in count_components(self.task, self.method, batch).items()}
+            batch[COUNTS] = {
+                name: int(count) for name, count in count_components(self.task, self.method, batch).items()
+            }
         return batch
 
     def _control(self, rows: Sequence[Mapping[str, Any]], batch: Mapping[str, Any]) -> torch.Tensor:
