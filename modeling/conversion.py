@@ -19,133 +19,20 @@ contradictions with --config, missing and superfluous tensors, shapes, NaN. Erro
 file.
 """
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar
 
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from .conversion_errors import CheckpointError, name_some
+from .conversion_errors import CheckpointError, OverrideError, name_some
 from .conversion_fields import BY_OPTIMIZER, COUNTED, ConfigFields, make_config
 from .conversion_file import OriginalFile, count_parameters
+from .conversion_keys import DATA_PARALLEL, Conversion, Rules, Wrapper, find_wrappers, strip_wrappers
 from .conversion_signatures import check_family
 
 UNKNOWN = "unknown key: not one of the public code's"
-
-
-class Rules(Protocol):
-    """How keys without wrappers and our names belong together."""
-
-    def rename(self, key: str) -> str | None:
-        """Our name of a key, or `None`."""
-
-    def restore(self, name: str) -> str | None:
-        """The key of a name of ours, or of the beginning of one; `None` without one."""
-
-
-@dataclass(frozen=True)
-class PrefixRules:
-    """
-    Keys that differ from our names in what they begin with.
-
-    Args:
-        pairs (`tuple[tuple[str, str], ...]`): original prefix, ours; the first that fits decides.
-    """
-
-    pairs: tuple[tuple[str, str], ...]
-
-    def rename(self, key: str) -> str | None:
-        """Our name of a key, or `None`."""
-        for original, ours in self.pairs:
-            if key.startswith(original):
-                return ours + key.removeprefix(original)
-        return None
-
-    def restore(self, name: str) -> str | None:
-        """The key of a name of ours, or of the beginning of one; `None` without one."""
-        keys = (original + name.removeprefix(ours) for original, ours in self.pairs if name.startswith(ours))
-        return next((key for key in keys if self.rename(key) == name), None)
-
-
-class Wrapper(NamedTuple):
-    """What training code puts in front of keys: `written` stands there for `bare` where a key begins with `mark`."""
-
-    written: str
-    bare: str
-    mark: str
-
-    def strip(self, key: str) -> str:
-        """The key without the wrapper."""
-        return self.bare + key.removeprefix(self.written) if key.startswith(self.written) else key
-
-    def wrap(self, key: str) -> str:
-        """The key as the file has it."""
-        return self.written + key.removeprefix(self.bare) if key.startswith(self.bare) else key
-
-
-DATA_PARALLEL = Wrapper("module.", "", "module.")
-
-
-@dataclass
-class Conversion:
-    """
-    Renamed weights and the account of every key.
-
-    Args:
-        class_name (`str`): the class of ours that the checkpoint belongs to.
-        rules (`Sequence[Rules]`): how its keys become our names.
-        wrappers (`Sequence[Wrapper]`): what stands in front of its keys.
-        weights (`dict[str, torch.Tensor]`): float32 tensors under our names.
-        converted (`dict[str, str]`): original key -> our name.
-        left_out (`dict[str, str]`): original key -> reason.
-        initialised (`dict[str, str]`): our name that the checkpoint does not hold -> why it may lack it.
-        fields ([`ConfigFields`]): the configuration's fields and where they come from.
-    """
-
-    class_name: str
-    rules: Sequence[Rules] = ()
-    wrappers: Sequence[Wrapper] = ()
-    weights: dict[str, torch.Tensor] = field(default_factory=dict)
-    converted: dict[str, str] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
-    initialised: dict[str, str] = field(default_factory=dict)
-    fields: ConfigFields = field(default_factory=ConfigFields)
-
-    def original(self, name: str) -> str:
-        """The file's key for a name of ours, or for the beginning of one, also where the file lacks it."""
-        found = next((key for key, ours in self.converted.items() if ours == name), None)
-        if found is not None:
-            return found
-        key = next((key for rules in self.rules if (key := rules.restore(name)) is not None), None)
-        return name if key is None else self.wrap(key)
-
-    def wrap(self, key: str) -> str:
-        """A key without wrappers as the file has it."""
-        for wrapper in reversed(self.wrappers):
-            key = wrapper.wrap(key)
-        return key
-
-    def shape(self, name: str) -> torch.Size:
-        """The shape of the tensor under our name; `CheckpointError` where the file lacks it."""
-        if name not in self.weights:
-            raise CheckpointError(
-                f"the file has no {self.original(name)}, without which sizes are unknown; it is damaged or incomplete."
-            )
-        return self.weights[name].shape
-
-    def count_layers(self, prefix: str) -> int:
-        """How many layers are numbered after `prefix` in our names; `CheckpointError` for none, or for a gap."""
-        pattern = re.compile(re.escape(prefix) + r"(\d+)\.")
-        numbers = {int(match.group(1)) for match in map(pattern.match, self.weights) if match}
-        absent = sorted(set(range(max(numbers, default=0) + 1)) - numbers)
-        if absent:
-            keys = name_some(self.original(f"{prefix}{number}.") + "*" for number in absent)
-            others = f", but a layer {max(numbers)}" if numbers else ""
-            raise CheckpointError(f"the file has no {keys}{others}; it is damaged or incomplete.")
-        return len(numbers)
 
 
 class OriginalFamily(ABC):
@@ -251,10 +138,7 @@ class OriginalFamily(ABC):
         conversion = self.convert_state_dict(state_dict)
         conversion.fields = self.read_fields(conversion, given or {})
         config = make_config(self.config_class, conversion.fields)
-        classes = {model_class.__name__: model_class for model_class in self.model_classes}
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            model = classes[conversion.class_name](config)
+        model = self._make_model(conversion.class_name, config)
         prefix = self.base_prefix if type(model) is self.model_classes[0] else ""
         fit_to_model(conversion, model, prefix, self.droppable, self.optional(conversion))
         model.load_state_dict(
@@ -262,6 +146,16 @@ class OriginalFamily(ABC):
         )
         model.tie_weights()
         return model, conversion
+
+    def _make_model(self, class_name: str, config: PreTrainedConfig) -> PreTrainedModel:
+        """A model with random weights of seed 0."""
+        classes = {model_class.__name__: model_class for model_class in self.model_classes}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            try:
+                return classes[class_name](config)
+            except Exception as error:  # torch raises many types for fields such as an unknown activation
+                raise OverrideError(f"the configuration makes no model ({type(error).__name__}: {error}).") from error
 
     def convert_file(
         self, file: OriginalFile, given: Mapping[str, Any] | None = None
@@ -278,29 +172,6 @@ class OriginalFamily(ABC):
             notes = conversion.fields.notes
             notes |= {name: BY_OPTIMIZER for name, note in notes.items() if note == COUNTED}
         return model, conversion
-
-
-def find_wrappers(wrappers: Sequence[Wrapper], keys: Collection[str]) -> list[Wrapper]:
-    """Those wrappers that the keys have, the outermost first."""
-    found = []
-    for wrapper in wrappers:
-        if any(key.startswith(wrapper.mark) for key in keys):
-            found.append(wrapper)
-            keys = [wrapper.strip(key) for key in keys]
-    return found
-
-
-def strip_wrappers(wrappers: Sequence[Wrapper], keys: Collection[str]) -> dict[str, str]:
-    """Key without wrappers -> key of the file; `CheckpointError` where two become one."""
-    bare: dict[str, str] = {}
-    for original in keys:
-        key = original
-        for wrapper in wrappers:
-            key = wrapper.strip(key)
-        if key in bare:
-            raise CheckpointError(f"{bare[key]} and {original} are one key; expected every tensor under one name.")
-        bare[key] = original
-    return bare
 
 
 def check_finite(key: str, tensor: torch.Tensor) -> torch.Tensor:

@@ -27,9 +27,10 @@ from typing import Any
 import torch
 
 from .configuration_fast_rcnn import FastRCNNConfig
-from .conversion import UNKNOWN, Conversion, OriginalFamily, Rules
+from .conversion import UNKNOWN, OriginalFamily
 from .conversion_errors import CheckpointError
 from .conversion_fields import ConfigFields, settle_fields
+from .conversion_keys import Conversion, Rules
 from .modeling_fast_rcnn import FastRCNNFeatures
 
 IMAGE = "image_feature_extractor."
@@ -162,11 +163,11 @@ def read_image_fields(conversion: Conversion, prefix: str, given: Mapping[str, A
     if not any(name.startswith(prefix) for name in conversion.weights):  # only asked for with --config
         return settle_fields({}, _PUBLIC_SETTINGS, given, FastRCNNConfig, _PUBLIC)
     stages = [f"{prefix}{stage}." for stage in ("stages.0", "stages.1", "stages.2", "head")]
-    stem = conversion.shape(f"{prefix}embedder.embedder.convolution.weight")
+    stem = conversion.shape(f"{prefix}embedder.embedder.convolution.weight", 4)
     read = {
         "num_channels": stem[1],
         "embedding_size": stem[0],
-        "hidden_sizes": [conversion.shape(f"{stage}0.layer.2.convolution.weight")[0] for stage in stages],
+        "hidden_sizes": [conversion.shape(f"{stage}0.layer.2.convolution.weight", 4)[0] for stage in stages],
         "depths": [conversion.count_layers(stage) for stage in stages],
     }
     return settle_fields(read, _PUBLIC_SETTINGS, given, FastRCNNConfig, _PUBLIC)

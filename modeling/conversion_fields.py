@@ -156,7 +156,7 @@ def make_config(config_class: type[Config], fields: ConfigFields) -> Config:
     """The configuration; `OverrideError` where its fields do not fit together."""
     try:
         return config_class(**fields.values())
-    except (StrictDataclassError, TypeError, ValueError) as error:
+    except (StrictDataclassError, TypeError, ValueError, AttributeError) as error:  # transformers raises all of them
         raise OverrideError(f"the configuration does not fit together: {' '.join(str(error).split())}") from error
 
 

@@ -79,6 +79,8 @@ def read_checkpoint(path: Path) -> OriginalFile:
         with warnings.catch_warnings():  # torch warns of pickles that it then refuses
             warnings.simplefilter("ignore")
             content = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError:
+        raise
     except Exception as error:  # torch raises many types here, for damaged files as for unsafe ones
         raise CheckpointError(f"{path}: {_explain_load_error(path)}") from error
     return _unpack(content, path)

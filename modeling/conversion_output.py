@@ -24,8 +24,8 @@ from typing import Any
 from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
-from .conversion import Conversion
 from .conversion_errors import CheckpointError, name_some
+from .conversion_keys import Conversion
 
 
 def check_output(output: Path, force: bool, inputs: tuple[Path, ...] = ()) -> None:

@@ -19,8 +19,9 @@ from typing import Any
 import torch
 
 from .configuration_visualbert import VisualBERTConfig
-from .conversion import DATA_PARALLEL, Conversion, OriginalFamily, PrefixRules, Rules, Wrapper, check_same
+from .conversion import OriginalFamily, check_same
 from .conversion_fields import ConfigFields, settle_fields
+from .conversion_keys import DATA_PARALLEL, Conversion, PrefixRules, Rules, Wrapper
 from .modeling_visualbert import (
     VisualBERTForMultipleChoice,
     VisualBERTForPhraseGrounding,
@@ -72,7 +73,9 @@ class VisualBERTFamily(OriginalFamily):
             return "VisualBERTForPhraseGrounding"
         classifier = next((value for key, value in weights.items() if key.startswith("classifier.")), None)
         if classifier is not None:
-            return _CLASSIFIERS.get(len(classifier), "VisualBERTForVisualQuestionAnswering")
+            return _CLASSIFIERS.get(
+                classifier.shape[0] if classifier.dim() else 0, "VisualBERTForVisualQuestionAnswering"
+            )
         pretraining = any(key.startswith("cls.predictions.") for key in weights)
         return "VisualBERTForPreTraining" if pretraining else "VisualBERTModel"
 

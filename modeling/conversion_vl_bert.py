@@ -23,10 +23,11 @@ from typing import Any
 import torch
 
 from .configuration_vl_bert import VLBertConfig
-from .conversion import DATA_PARALLEL, Conversion, OriginalFamily, PrefixRules, Rules, Wrapper, check_same
+from .conversion import OriginalFamily, check_same
 from .conversion_errors import CheckpointError
 from .conversion_fast_rcnn import ImageRules, check_second_head, explain_image_key
 from .conversion_fields import ConfigFields
+from .conversion_keys import DATA_PARALLEL, Conversion, PrefixRules, Rules, Wrapper
 from .conversion_vl_bert_config import PUBLIC, VISION, read_vl_bert_fields
 from .modeling_vl_bert import (
     VLBertForMultipleChoice,
@@ -224,7 +225,9 @@ def _list_heads(class_name: str, keys: Collection[str]) -> list[tuple[str, str]]
 def _permute_pair_features(weights: dict[str, torch.Tensor]) -> None:
     """The public code's [e1, e2, |e1 - e2|, e1 * e2] to the paper's order, [e1, e2, e1 * e2, |e1 - e2|]."""
     for name in ("vgp_head.dense.weight", "vgp_head.classifier.weight"):
-        if name in weights and weights[name].shape[-1] % 4 == 0:  # another shape is refused later
+        if (
+            name in weights and weights[name].dim() == 2 and weights[name].shape[1] % 4 == 0
+        ):  # another shape is refused later
             first, second, difference, product = weights[name].chunk(4, dim=1)
             weights[name] = torch.cat([first, second, product, difference], dim=1)
             return

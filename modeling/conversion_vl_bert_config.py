@@ -18,10 +18,10 @@ from typing import Any
 
 from .configuration_fast_rcnn import FastRCNNConfig
 from .configuration_vl_bert import VLBertConfig
-from .conversion import Conversion
 from .conversion_errors import CheckpointError, OverrideError
 from .conversion_fast_rcnn import read_image_fields
 from .conversion_fields import ConfigFields, make_config, settle_fields
+from .conversion_keys import Conversion
 
 # Where the pixel network lies in a VL-BERT.
 VISION = "vl_bert.vision_model."
@@ -68,7 +68,7 @@ def read_vl_bert_fields(conversion: Conversion, given: Mapping[str, Any]) -> Con
         fields.nested["vision_config"] = vision
     if "region_feature_size" not in fields.given:
         fields.read["region_feature_size"] = _feature_width(fields)
-    _check_projection(conversion, fields)
+    _check_projection(conversion, make_config(VLBertConfig, fields))
     return fields
 
 
@@ -151,14 +151,13 @@ def _feature_width(fields: ConfigFields) -> int:
     return _REGION_FEATURE_SIZE
 
 
-def _check_projection(conversion: Conversion, fields: ConfigFields) -> None:
+def _check_projection(conversion: Conversion, config: VLBertConfig) -> None:
     """Coordinates and features together are the columns of the projection."""
-    values = fields.values()
-    width, size = conversion.shape(_PROJECTION)[1], values["region_feature_size"]
-    expected = 8 * values["coordinate_dim"] + size
+    width, size = conversion.shape(_PROJECTION)[1], config.region_feature_size
+    expected = 8 * config.coordinate_dim + size
     if width != expected:
         raise CheckpointError(
             f"{conversion.original(_PROJECTION)} reads {width} columns, expected {expected}: 8 * coordinate_dim "
-            f"{values['coordinate_dim']} for coordinates and region_feature_size {size} for features. Give these two "
+            f"{config.coordinate_dim} for coordinates and region_feature_size {size} for features. Give these two "
             "with --config where they are others."
         )

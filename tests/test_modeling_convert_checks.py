@@ -299,6 +299,18 @@ def test_numbers_that_are_not_finite_are_refused(refused, family, make, key, num
     assert f"{key} holds 3 numbers that are NaN or infinite, of {content[key].numel()}" in error
 
 
+@pytest.mark.parametrize("name", FAMILIES)
+def test_tensors_of_other_dimensions_are_refused(name):
+    family, make = FAMILIES[name]
+    content = make()
+    sizes = ("word_embeddings.weight", "obj_downsample.1.weight", "projection.weight", "conv1.weight", "conv3.weight")
+    keys = [key for key in content if key.endswith((*sizes, "classifier.weight", "phrasal_cls.1.weight"))]
+    for key in (key for key in keys if ".head.0." not in key):
+        for shape in ((), (3,), (1, 1, 1)):
+            with pytest.raises(CheckpointError, match=f"{key}.* has the shape|differs from .*{key}"):
+                family.build_model({**content, key: torch.zeros(shape)}, {} if family is FAST_RCNN else HEADS)
+
+
 def test_whole_numbers_are_no_weights(refused):
     key = "module.vlbert.end_embedding.weight"
     error = refused("vl_bert", {**vgp_checkpoint()[1], key: torch.ones(1, 48, dtype=torch.int64)})
@@ -323,6 +335,9 @@ def test_whole_numbers_are_no_weights(refused):
         ("vl_bert", lambda: vgp_checkpoint()[1], {"num_attention_heads": -4}, "expected a positive number"),
         ("vl_bert", lambda: vgp_checkpoint()[1], {"num_attention_heads": "4"}, "does not fit together"),
         ("vl_bert", lambda: vgp_checkpoint()[1], {"model_type": "visualbert"}, "is of model_type 'visualbert'"),
+        ("vl_bert", lambda: vgp_checkpoint()[1], {"hidden_act": "a"}, "makes no model (KeyError: 'a')"),
+        ("vl_bert", lambda: vgp_checkpoint()[1], {"coordinate_dim": "a"}, "does not fit together"),
+        ("visualbert", visualbert_checkpoint, {"id2label": 3}, "does not fit together"),
         ("vl_bert", pixel_checkpoint, {"vision_config": {"depths": [1, 1, 1, 1]}}, "gives depths [1, 1, 1, 1], but"),
     ],
 )
