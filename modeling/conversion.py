@@ -11,221 +11,242 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What the converters of all families share: reading an original file safely, the account of its keys, writing."""
+"""What the converters of all families share: from original weights to a model, with an account of every key.
 
-import hashlib
-import json
-import os
-import tempfile
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+A family is a subclass of `OriginalFamily`, which says what its keys mean. All checks are here or in the files that
+this one imports: another family's file, keys under two names, unknown fields, gaps in the numbering of layers,
+contradictions with --config, missing and superfluous tensors, shapes, NaN. Errors name the keys as they stand in the
+file.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
-# Fields of a configuration that it keeps under another name, id2label.
-_PROPERTIES = ("answers", "num_labels")
+from .conversion_errors import CheckpointError, OverrideError, name_some
+from .conversion_fields import BY_OPTIMIZER, COUNTED, ConfigFields, make_config
+from .conversion_file import OriginalFile, count_parameters
+from .conversion_keys import DATA_PARALLEL, Conversion, Rules, Wrapper, find_wrappers, strip_wrappers
+from .conversion_signatures import check_family
 
-# The head size of every public configuration.
-_HEAD_SIZE = 64
-
-
-class CheckpointError(ValueError):
-    """A file that cannot be converted; the message names the file or key, what was found and what was expected."""
+UNKNOWN = "unknown key: not one of the public code's"
 
 
-@dataclass
-class Conversion:
+class OriginalFamily(ABC):
     """
-    Renamed weights and the account of every key.
+    What a converter has to know about the files of an original code.
 
-    Args:
-        class_name (`str`): the class of ours that the checkpoint belongs to.
-        weights (`dict[str, torch.Tensor]`): float32 tensors under our names.
-        converted (`dict[str, str]`): original key -> our name.
-        left_out (`dict[str, str]`): original key -> reason.
-        initialised (`list[str]`): our names that the checkpoint does not hold.
+    Attributes:
+        title (`str`): the family's name, that of its line in `SIGNATURES`.
+        accepted (`tuple[str, ...]`): titles of other signatures whose files hold it too.
+        expected (`str`): which files it converts, for messages.
+        config_class (`type[PreTrainedConfig]`): its configuration.
+        model_classes (`tuple[type[PreTrainedModel], ...]`): its classes; the first is the base model.
+        base_prefix (`str`): what our names have in front of the base model's own.
+        wrappers (`tuple[Wrapper, ...]`): what training code puts in front of keys, the outermost first.
+        public (`tuple[Mapping[str, Any], ...]`): public configurations, see `settle_fields`.
+        droppable (`Mapping[str, str]`): prefix of our names -> why a class may have no place for it.
     """
 
-    class_name: str
-    weights: dict[str, torch.Tensor] = field(default_factory=dict)
-    converted: dict[str, str] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
-    initialised: list[str] = field(default_factory=list)
+    title: ClassVar[str]
+    accepted: ClassVar[tuple[str, ...]] = ()
+    expected: ClassVar[str]
+    config_class: ClassVar[type[PreTrainedConfig]]
+    model_classes: ClassVar[tuple[type[PreTrainedModel], ...]]
+    base_prefix: ClassVar[str] = ""
+    wrappers: ClassVar[tuple[Wrapper, ...]] = (DATA_PARALLEL,)
+    public: ClassVar[tuple[Mapping[str, Any], ...]]
+    droppable: ClassVar[Mapping[str, str]] = {}
 
+    @abstractmethod
+    def detect_class(self, weights: Mapping[str, torch.Tensor], original_keys: Collection[str]) -> str:
+        """The name of the class that the weights, under keys without wrappers, belong to."""
 
-def read_checkpoint(path: Path) -> tuple[dict[str, torch.Tensor], list[str]]:
-    """
-    Reads a file written by `torch.save` without executing anything in it.
+    @abstractmethod
+    def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rules]:
+        """The rules for the keys (without wrappers) of a class; the first that has a name decides."""
 
-    Args:
-        path (`Path`): a state dict, or a dictionary with one under "state_dict".
+    @abstractmethod
+    def read_fields(self, conversion: Conversion, given: Mapping[str, Any]) -> ConfigFields:
+        """The configuration's fields: `settle_fields` on what the weights under our names tell."""
 
-    Returns:
-        `tuple[dict[str, torch.Tensor], list[str]]`: the state dict, and the names of the file's other entries.
+    def explain(self, key: str, class_name: str) -> str | None:
+        """Why a key without wrappers is left out; `None` for one that is converted where the rules have a name."""
+        return None
 
-    Raises:
-        FileNotFoundError: when there is no such file.
-        CheckpointError: when it is no such file or holds code.
-    """
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file. Give the file of the original code (.model, .th).")
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises many types here, for damaged files as for unsafe ones
-        raise CheckpointError(f"{path}: {_explain_load_error(error)}") from error
-    others: list[str] = []
-    if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
-        others = sorted(str(name) for name in content if name != "state_dict")
-        content = content["state_dict"]
-    if not isinstance(content, dict) or not content:
-        raise CheckpointError(f"{path}: holds a {type(content).__name__} without weights, expected a state dict.")
-    for key, value in content.items():
-        if not isinstance(key, str) or not isinstance(value, torch.Tensor):
-            raise CheckpointError(f"{path}: entry {key!r} is a {type(value).__name__}, expected names with tensors.")
-    return content, others
+    @abstractmethod
+    def finish(self, conversion: Conversion, weights: Mapping[str, torch.Tensor]) -> None:
+        """Checks what is there twice and moves what has another order here; `weights` are under bare keys."""
 
-
-def _explain_load_error(error: Exception) -> str:
-    text = str(error)
-    # torch's words for a pickle that names a class or function outside its allow-list.
-    if "Unsupported global" in text or "Unsupported class" in text or "Trying to call reduce" in text:
-        return (
-            "holds pickled objects other than tensors, which would run code and are not loaded. Save its state dict "
-            "alone where you trust it."
-        )
-    return "not a file that torch.save wrote, or damaged. Expected the file of the original code (.model, .th)."
-
-
-def read_overrides(path: Path | None) -> dict[str, Any]:
-    """Configuration fields of a JSON file; none without a file. Raises `CheckpointError` for anything else."""
-    if path is None:
+    def optional(self, conversion: Conversion) -> Mapping[str, str]:
+        """Our names that a complete file may lack -> why. What it lacks beside these is an error."""
         return {}
-    try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read ({error.strerror}).") from error
-    except ValueError as error:
-        raise CheckpointError(f"{path}: not JSON ({error}). Expected an object of configuration fields.") from error
-    if not isinstance(fields, dict):
-        raise CheckpointError(f"{path}: holds a {type(fields).__name__}, expected an object of configuration fields.")
-    return fields
 
+    def convert_state_dict(self, state_dict: Mapping[str, torch.Tensor]) -> Conversion:
+        """
+        Renames an original state dict; every key ends up converted or left out with a reason.
 
-def check_output(output: Path, force: bool) -> None:
-    """Raises `CheckpointError` when writing to `output` would lose files."""
-    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
-        return
-    if not (output / "config.json").is_file():
-        raise CheckpointError(
-            f"{output}: exists and is no model directory; it is left alone. Choose another --output."
+        Args:
+            state_dict (`Mapping[str, torch.Tensor]`): the original weights, with or without wrappers.
+
+        Raises:
+            CheckpointError: for another family, a key under two names, an option that is not supported, a tensor that
+                is there twice with two contents, or one with numbers that are not finite.
+        """
+        check_family(state_dict, self.title, (self.title, *self.accepted), self.expected)
+        wrappers = find_wrappers(self.wrappers, state_dict)
+        keys = strip_wrappers(wrappers, state_dict)
+        bare = {key: state_dict[original] for key, original in keys.items()}
+        class_name = self.detect_class(bare, state_dict)
+        conversion = Conversion(class_name, self.list_rules(class_name, bare), wrappers)
+        for key, original in keys.items():
+            self._place(conversion, key, original, state_dict[original])
+        self.finish(conversion, bare)
+        return conversion
+
+    def _place(self, conversion: Conversion, key: str, original: str, tensor: torch.Tensor) -> None:
+        reason = self.explain(key, conversion.class_name)
+        names = (name for rules in conversion.rules if (name := rules.rename(key)) is not None)
+        name = None if reason else next(names, None)
+        if name is None:
+            conversion.left_out[original] = reason or UNKNOWN
+            return
+        if name in conversion.weights:
+            raise CheckpointError(f"{conversion.original(name)} and {original} are one tensor; expected it only once.")
+        conversion.converted[original] = name
+        conversion.weights[name] = check_finite(original, tensor)
+
+    def build_model(
+        self, state_dict: Mapping[str, torch.Tensor], given: Mapping[str, Any] | None = None
+    ) -> tuple[PreTrainedModel, Conversion]:
+        """
+        Our model with the weights of an original checkpoint, and the account of every tensor.
+
+        What a complete file may lack is initialised with seed 0; the caller's random state is left alone.
+
+        Args:
+            state_dict (`Mapping[str, torch.Tensor]`): the original weights, with or without wrappers.
+            given (`Mapping[str, Any]`, *optional*): fields of the configuration that shapes do not tell.
+
+        Raises:
+            CheckpointError: the weights are of another family, incomplete, or of other sizes than the configuration's.
+            OverrideError: a given field is unknown or contradicts the file.
+        """
+        conversion = self.convert_state_dict(state_dict)
+        conversion.fields = self.read_fields(conversion, given or {})
+        config = make_config(self.config_class, conversion.fields)
+        model = self._make_model(conversion.class_name, config)
+        prefix = self.base_prefix if type(model) is self.model_classes[0] else ""
+        fit_to_model(conversion, model, prefix, self.droppable, self.optional(conversion))
+        model.load_state_dict(
+            {name.removeprefix(prefix): value for name, value in conversion.weights.items()}, strict=False
         )
-    if not force:
-        raise CheckpointError(f"{output}: exists. Choose another --output, or replace it with --force.")
+        model.tie_weights()
+        return model, conversion
+
+    def _make_model(self, class_name: str, config: PreTrainedConfig) -> PreTrainedModel:
+        """A model with random weights of seed 0."""
+        classes = {model_class.__name__: model_class for model_class in self.model_classes}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            try:
+                return classes[class_name](config)
+            except Exception as error:  # torch raises many types for fields such as an unknown activation
+                raise OverrideError(f"the configuration makes no model ({type(error).__name__}: {error}).") from error
+
+    def convert_file(
+        self, file: OriginalFile, given: Mapping[str, Any] | None = None
+    ) -> tuple[PreTrainedModel, Conversion]:
+        """`build_model` of a file, whose optimizer, where it has one, tells how many parameters there must be."""
+        model, conversion = self.build_model(file.state_dict, given)
+        held = count_parameters(file.state_dict)
+        if file.trained is not None and file.trained > held:
+            raise CheckpointError(
+                f"the file's optimizer holds {file.trained} parameters, its state_dict only {held}: "
+                f"{file.trained - held} tensors are missing; it is damaged or incomplete."
+            )
+        if file.trained == held:
+            notes = conversion.fields.notes
+            notes |= {name: BY_OPTIMIZER for name, note in notes.items() if note == COUNTED}
+        return model, conversion
 
 
-def write_model(model: PreTrainedModel, record: dict[str, Any], output: Path) -> None:
-    """Writes a Hub directory with `record` as conversion.json; all of it appears at once or nothing does."""
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as scratch:
-        fresh = Path(scratch) / "new"
-        model.save_pretrained(fresh)
-        (fresh / "conversion.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        if output.exists():
-            os.replace(output, Path(scratch) / "old")
-        os.replace(fresh, output)
-
-
-def make_record(conversion: Conversion, checkpoint: Path, others: list[str]) -> dict[str, Any]:
-    """The account of a conversion, for conversion.json."""
-    with checkpoint.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    reasons: dict[str, list[str]] = {}
-    for key, reason in conversion.left_out.items():
-        reasons.setdefault(reason, []).append(key)
-    return {
-        "checkpoint": checkpoint.name,
-        "sha256": digest,
-        "class": conversion.class_name,
-        "converted": conversion.converted,
-        "left_out": reasons,
-        "left_out_entries": others,
-        "initialised": conversion.initialised,
-    }
-
-
-def format_summary(conversion: Conversion, others: list[str], output: Path) -> str:
-    """A table of what became of every tensor."""
-    rows = [
-        ("class", conversion.class_name),
-        ("converted", f"{len(conversion.converted)} tensors"),
-    ]
-    for reason, count in Counter(conversion.left_out.values()).most_common():
-        rows.append(("left out", f"{count} tensors: {reason}"))
-    if others:
-        rows.append(("left out", f"entries of the file that are no weights: {', '.join(others)}"))
-    for name in conversion.initialised:
-        rows.append(("initialised", f"{name}: not in the checkpoint, initialised (seed 0)"))
-    rows.append(("written", f"{output} (every key: conversion.json)"))
-    return "\n".join(f"{label:<12} {text}" for label, text in rows)
-
-
-def check_config_fields(fields: Mapping[str, Any], config_class: type[PreTrainedConfig]) -> None:
-    """Refuses (`CheckpointError`) what is no field of the configuration."""
-    unknown = sorted(set(fields) - {*config_class().to_dict(), *config_class.attribute_map, *_PROPERTIES})
-    if unknown:
-        raise CheckpointError(f"unknown configuration field {unknown[0]}; expected fields of {config_class.__name__}.")
-
-
-def infer_attention_heads(hidden_size: int) -> int:
-    """The heads of a public configuration of this width; `CheckpointError` where there is none."""
-    if hidden_size % _HEAD_SIZE != 0:
+def check_finite(key: str, tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor in float32; `CheckpointError` for NaN, infinite, or other than floating-point numbers."""
+    if not tensor.is_floating_point():
+        raise CheckpointError(f"{key} holds {tensor.dtype}, expected floating-point weights.")
+    tensor = tensor.float()
+    bad = tensor.numel() - int(torch.isfinite(tensor).sum())
+    if bad:
         raise CheckpointError(
-            f"the hidden size, {hidden_size}, is no multiple of {_HEAD_SIZE}, the head size of the public "
-            "configurations; give num_attention_heads in the file of --config."
+            f"{key} holds {bad} numbers that are NaN or infinite, of {tensor.numel()}: the training that wrote the "
+            "file failed, or it is damaged. Take an earlier checkpoint."
         )
-    return hidden_size // _HEAD_SIZE
+    return tensor
 
 
-def find_shape(weights: Mapping[str, torch.Tensor], name: str) -> torch.Size:
-    """The shape of the tensor under our name; `CheckpointError` where the checkpoint lacks it."""
-    if name not in weights:
-        raise CheckpointError(f"the checkpoint has no tensor for {name}, without which its size is unknown.")
-    return weights[name].shape
+def check_same(conversion: Conversion, first: str, second: str) -> None:
+    """Raises `CheckpointError` when two names of ours that the public code ties hold two things."""
+    tensors = [conversion.weights.get(name) for name in (first, second)]
+    if tensors[0] is not None and tensors[1] is not None and not torch.equal(tensors[0], tensors[1]):
+        raise CheckpointError(
+            f"{conversion.original(first)} differs from {conversion.original(second)}; expected one tensor under two "
+            "names, as the public code ties them."
+        )
 
 
-def fit_to_model(conversion: Conversion, model: PreTrainedModel, prefix: str, parts: Mapping[str, str]) -> None:
+def fit_to_model(
+    conversion: Conversion,
+    model: PreTrainedModel,
+    prefix: str,
+    droppable: Mapping[str, str],
+    optional: Mapping[str, str],
+) -> None:
     """
-    Checks shapes, moves tensors the class has no place for to what is left out, names what the file lacks.
+    Holds the weights against the model: shapes, what has no place, what is missing.
 
     Args:
         conversion ([`Conversion`]): the renamed weights; changed in place.
         model (`PreTrainedModel`): the model they are for.
         prefix (`str`): what our names have in front of the model's own.
-        parts (`Mapping[str, str]`): what must be complete: its name -> the prefix of its tensors.
+        droppable (`Mapping[str, str]`): prefix of our names -> why the model may have no place for it.
+        optional (`Mapping[str, str]`): our name -> why the file may lack it.
 
     Raises:
-        CheckpointError: a tensor of another shape, or one of `parts` without all of its tensors.
+        CheckpointError: a tensor of another shape, one that has no place, or one that is missing.
     """
     places = {prefix + name: value.shape for name, value in model.state_dict().items()}
-    for key, name in list(conversion.converted.items()):
-        if name not in places:
-            conversion.left_out[key] = f"no tensor of {type(model).__name__} in this configuration"
-            del conversion.converted[key], conversion.weights[name]
-        elif conversion.weights[name].shape != places[name]:
+    _drop(conversion, places, type(model).__name__, droppable)
+    for key, name in conversion.converted.items():
+        if conversion.weights[name].shape != places[name]:
             raise CheckpointError(
                 f"{key} has the shape {tuple(conversion.weights[name].shape)}, but the configuration expects "
                 f"{tuple(places[name])}; the file is damaged, of another kind, or --config contradicts it."
             )
     tied = set(getattr(model, "_tied_weights_keys", None) or ())
-    conversion.initialised = sorted(set(places) - set(conversion.weights) - tied)
-    for part, begin in parts.items():
-        lost = [name for name in conversion.initialised if name.startswith(begin)]
-        if lost:
-            raise CheckpointError(
-                f"the checkpoint has no tensor for {lost[0]} ({len(lost)} of the {part} are missing); it is damaged "
-                "or incomplete."
-            )
+    absent = [name for name in places if name not in conversion.weights and name not in tied]
+    conversion.initialised = {name: optional[name] for name in absent if name in optional}
+    missing = [conversion.original(name) for name in absent if name not in optional]
+    if missing:
+        raise CheckpointError(
+            f"the file has no {name_some(missing)}, which {type(model).__name__} needs ({len(missing)} in all); it is "
+            "damaged, incomplete, or --config asks for what it does not have."
+        )
+
+
+def _drop(conversion: Conversion, places: Collection[str], class_name: str, droppable: Mapping[str, str]) -> None:
+    """Moves weights without a place to what is left out; refuses those that a class may not lack."""
+    superfluous = [key for key, name in conversion.converted.items() if name not in places]
+    unexpected = [key for key in superfluous if not conversion.converted[key].startswith(tuple(droppable))]
+    if unexpected:
+        raise CheckpointError(
+            f"the file has {name_some(unexpected)}, for which {class_name} has no place in this configuration "
+            f"({len(unexpected)} in all); without them the model would be another one."
+        )
+    for key in superfluous:
+        name = conversion.converted.pop(key)
+        del conversion.weights[name]
+        conversion.left_out[key] = next(reason for begin, reason in droppable.items() if name.startswith(begin))

@@ -13,22 +13,15 @@
 # limitations under the License.
 """Checkpoints of the public VisualBERT code (`.th`) as models of this family; every key is accounted for."""
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
 
 from .configuration_visualbert import VisualBERTConfig
-from .conversion import (
-    CheckpointError,
-    Conversion,
-    check_config_fields,
-    find_shape,
-    fit_to_model,
-    infer_attention_heads,
-)
+from .conversion import OriginalFamily, check_same
+from .conversion_fields import ConfigFields, settle_fields
+from .conversion_keys import DATA_PARALLEL, Conversion, PrefixRules, Rules, Wrapper
 from .modeling_visualbert import (
     VisualBERTForMultipleChoice,
     VisualBERTForPhraseGrounding,
@@ -36,189 +29,97 @@ from .modeling_visualbert import (
     VisualBERTForVisualQuestionAnswering,
     VisualBERTForVisualReasoning,
     VisualBERTModel,
-    VisualBERTPreTrainedModel,
 )
 
-_TRUNK = "visual_bert."
-_CLASSES: dict[str, type[VisualBERTPreTrainedModel]] = {
-    cls.__name__: cls
-    for cls in (
+_TRUNK, _EMBEDDINGS = "visual_bert.", "visual_bert.embeddings."
+# Prefix of an original key, its wrappers taken off -> prefix here; the first that fits.
+_RULES = PrefixRules(
+    (
+        ("bert.embeddings.token_type_embeddings_visual.", _EMBEDDINGS + "visual_token_type_embeddings."),
+        ("bert.embeddings.position_embeddings_visual.", _EMBEDDINGS + "visual_position_embeddings."),
+        ("bert.embeddings.projection.", _EMBEDDINGS + "visual_projection."),
+        ("bert.", _TRUNK),
+        ("additional_layer.", "visual_bert.additional_layer."),
+        ("flickr_attention.", "attention."),
+    )
+)
+_PRETRAINING_HEADS = PrefixRules((("cls.", "cls."),))
+_CLASSIFIER = PrefixRules((("classifier.", "cls."),))
+# Rows of a classifier -> its class; any other number is of answers.
+_CLASSIFIERS = {1: "VisualBERTForMultipleChoice", 2: "VisualBERTForVisualReasoning"}
+
+
+class VisualBERTFamily(OriginalFamily):
+    """Files of the public VisualBERT code."""
+
+    title = "VisualBERT"
+    expected = "a pre-training or task checkpoint of the public VisualBERT code"
+    config_class = VisualBERTConfig
+    model_classes = (
+        VisualBERTModel,
         VisualBERTForMultipleChoice,
         VisualBERTForPhraseGrounding,
         VisualBERTForPreTraining,
         VisualBERTForVisualQuestionAnswering,
         VisualBERTForVisualReasoning,
-        VisualBERTModel,
     )
-}
-# Prefix of an original key, its wrappers taken off -> prefix here; the first that fits.
-_PLACES = (
-    ("bert.embeddings.token_type_embeddings_visual.", "visual_bert.embeddings.visual_token_type_embeddings."),
-    ("bert.embeddings.position_embeddings_visual.", "visual_bert.embeddings.visual_position_embeddings."),
-    ("bert.embeddings.projection.", "visual_bert.embeddings.visual_projection."),
-    ("bert.", _TRUNK),
-    ("additional_layer.", "visual_bert.additional_layer."),
-    ("flickr_attention.", "attention."),
-)
-# Rows of a classifier -> its class; any other number is of answers.
-_CLASSIFIERS = {1: "VisualBERTForMultipleChoice", 2: "VisualBERTForVisualReasoning"}
+    base_prefix = _TRUNK
+    wrappers = (DATA_PARALLEL, Wrapper("bert.", "", "bert.bert."))  # the second is AllenNLP's
+    public = ({"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12},)
+
+    def detect_class(self, weights: Mapping[str, torch.Tensor], original_keys: Collection[str]) -> str:
+        """By the head."""
+        if any(key.startswith("flickr_attention.") for key in weights):
+            return "VisualBERTForPhraseGrounding"
+        classifier = next((value for key, value in weights.items() if key.startswith("classifier.")), None)
+        if classifier is not None:
+            return _CLASSIFIERS.get(
+                classifier.shape[0] if classifier.dim() else 0, "VisualBERTForVisualQuestionAnswering"
+            )
+        pretraining = any(key.startswith("cls.predictions.") for key in weights)
+        return "VisualBERTForPreTraining" if pretraining else "VisualBERTModel"
+
+    def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rules]:
+        """The trunk's and those of the class's head."""
+        return (_RULES, _PRETRAINING_HEADS if _has_pretraining_heads(class_name) else _CLASSIFIER)
+
+    def explain(self, key: str, class_name: str) -> str | None:
+        """Detectors, constants and heads that a task's file keeps."""
+        if "detector" in key:
+            return "the detector of VCR, which makes region features from pixels: give features instead"
+        if key.endswith("position_ids"):
+            return "a constant, 0, 1, 2, ..."
+        if key.startswith("cls.") and not _has_pretraining_heads(class_name):
+            return "part of the pre-training heads that the checkpoint's own class does not have"
+        return None
+
+    def finish(self, conversion: Conversion, weights: Mapping[str, torch.Tensor]) -> None:
+        """The decoder is the words."""
+        check_same(conversion, "cls.predictions.decoder.weight", _EMBEDDINGS + "word_embeddings.weight")
+
+    def read_fields(self, conversion: Conversion, given: Mapping[str, Any]) -> ConfigFields:
+        """Sizes from the shapes; the numbers of heads and what leaves no trace by public configurations."""
+        vocab_size, hidden_size = conversion.shape(_EMBEDDINGS + "word_embeddings.weight")
+        read: dict[str, Any] = {
+            "vocab_size": vocab_size,
+            "hidden_size": hidden_size,
+            "num_hidden_layers": conversion.count_layers(_TRUNK + "encoder.layer."),
+            "intermediate_size": conversion.shape(_TRUNK + "encoder.layer.0.intermediate.dense.weight")[0],
+            "max_position_embeddings": conversion.shape(_EMBEDDINGS + "position_embeddings.weight")[0],
+            "type_vocab_size": conversion.shape(_EMBEDDINGS + "token_type_embeddings.weight")[0],
+            "visual_embedding_dim": conversion.shape(_EMBEDDINGS + "visual_projection.weight")[1],
+            "bypass_transformer": any(name.startswith(_TRUNK + "additional_layer.") for name in conversion.weights),
+        }
+        if conversion.class_name == "VisualBERTForVisualQuestionAnswering" and {"answers", "id2label"}.isdisjoint(
+            given
+        ):
+            read["num_labels"] = conversion.shape("cls.weight")[0]
+        assumed = {"hidden_act": "gelu", "layer_norm_eps": 1e-12}
+        return settle_fields(read, assumed, given, VisualBERTConfig, self.public)
 
 
-def normalise_keys(original_keys: Iterable[str]) -> dict[str, str]:
-    """
-    Original key -> the key without what data parallel (`module.`) and AllenNLP's wrapper (`bert.`) put in front.
-
-    Raises:
-        CheckpointError: two keys are one without that, or they are not those of a VisualBERT.
-    """
-    keys = {key: key.removeprefix("module.") for key in original_keys}
-    if any(key.startswith("bert.bert.") for key in keys.values()):
-        keys = {key: bare.removeprefix("bert.") for key, bare in keys.items()}
-    twice = [key for key, bare in keys.items() if list(keys.values()).count(bare) > 1]
-    if twice:
-        raise CheckpointError(f"{twice[0]} and {twice[1]} are one key; expected every tensor under one name.")
-    wanted = ("bert.embeddings.token_type_embeddings_visual.weight", "bert.encoder.layer.0.")
-    if not all(any(bare.startswith(prefix) for bare in keys.values()) for prefix in wanted):
-        raise CheckpointError(
-            f"not a VisualBERT checkpoint: of its {len(keys)} keys (the first is {min(keys, default='absent')}) none "
-            f"is {wanted[0]} or none belongs to {wanted[1]} Expected a pre-training or task checkpoint of the public "
-            "VisualBERT code."
-        )
-    return keys
+def _has_pretraining_heads(class_name: str) -> bool:
+    return class_name in ("VisualBERTForPreTraining", "VisualBERTForPhraseGrounding")
 
 
-def detect_class(weights: Mapping[str, torch.Tensor]) -> str:
-    """The class of ours for original weights without wrappers, named by its head."""
-    if any(key.startswith("flickr_attention.") for key in weights):
-        return "VisualBERTForPhraseGrounding"
-    if "classifier.weight" in weights:
-        return _CLASSIFIERS.get(len(weights["classifier.weight"]), "VisualBERTForVisualQuestionAnswering")
-    return "VisualBERTForPreTraining" if "cls.predictions.bias" in weights else "VisualBERTModel"
-
-
-def convert_state_dict(state_dict: Mapping[str, torch.Tensor]) -> Conversion:
-    """
-    Renames an original state dict; every key ends up converted or left out with a reason.
-
-    Args:
-        state_dict (`Mapping[str, torch.Tensor]`): the original weights, with or without wrappers.
-
-    Raises:
-        CheckpointError: for another family, a key under two names, or a decoder that differs from the words.
-    """
-    keys = normalise_keys(state_dict)
-    weights = {bare: state_dict[key] for key, bare in keys.items()}
-    conversion = Conversion(detect_class(weights))
-    for key, bare in keys.items():
-        reason = _explain(bare, conversion.class_name)
-        if reason is not None:
-            conversion.left_out[key] = reason
-            continue
-        name = _rename(bare)
-        conversion.converted[key] = name
-        conversion.weights[name] = state_dict[key].float()
-    _check_tied_decoder(conversion.weights)
-    return conversion
-
-
-def _explain(key: str, class_name: str) -> str | None:
-    """Why a key has no place here; None for one that has."""
-    if "detector" in key:
-        return "the detector of VCR, which makes region features from pixels: give features instead"
-    if key.endswith("position_ids"):
-        return "a constant, 0, 1, 2, ..."
-    if key.startswith("cls.") and class_name not in ("VisualBERTForPreTraining", "VisualBERTForPhraseGrounding"):
-        return "part of the pre-training heads that the checkpoint's own class does not have"
-    known = (*(prefix for prefix, _ in _PLACES), "cls.", "classifier.")
-    return None if key.startswith(known) else "unknown key: not one of the public code's"
-
-
-def _rename(key: str) -> str:
-    if key.startswith("classifier."):
-        return key.replace("classifier.", "cls.", 1)
-    for prefix, name in _PLACES:
-        if key.startswith(prefix):
-            return name + key.removeprefix(prefix)
-    return key
-
-
-def _check_tied_decoder(weights: Mapping[str, torch.Tensor]) -> None:
-    decoder, words = (
-        weights.get(name)
-        for name in ("cls.predictions.decoder.weight", "visual_bert.embeddings.word_embeddings.weight")
-    )
-    if decoder is not None and words is not None and not torch.equal(decoder, words):
-        raise CheckpointError(
-            "cls.predictions.decoder.weight differs from bert.embeddings.word_embeddings.weight; expected one tensor "
-            "under two names, as the public code ties them."
-        )
-
-
-def infer_config(
-    weights: Mapping[str, torch.Tensor], class_name: str, overrides: Mapping[str, Any] | None = None
-) -> VisualBERTConfig:
-    """
-    The configuration that a converted state dict belongs to, sizes from the shapes of its tensors.
-
-    Args:
-        weights (`Mapping[str, torch.Tensor]`): weights under our names.
-        class_name (`str`): the class they are of.
-        overrides (`Mapping[str, Any]`, *optional*): fields of [`VisualBERTConfig`] that win over what the shapes say;
-            some (`num_attention_heads`, dropouts) leave no trace in the shapes.
-
-    Raises:
-        CheckpointError: when the sizes cannot be inferred or an override is not a field.
-    """
-    overrides = dict(overrides or {})
-    check_config_fields(overrides, VisualBERTConfig)
-    embeddings, layers = _TRUNK + "embeddings.", re.compile(r"visual_bert\.encoder\.layer\.(\d+)\.")
-    vocab_size, hidden_size = find_shape(weights, embeddings + "word_embeddings.weight")
-    fields: dict[str, Any] = {
-        "vocab_size": vocab_size,
-        "hidden_size": hidden_size,
-        "num_hidden_layers": max(int(match.group(1)) for match in map(layers.match, weights) if match) + 1,
-        "intermediate_size": find_shape(weights, _TRUNK + "encoder.layer.0.intermediate.dense.weight")[0],
-        "max_position_embeddings": find_shape(weights, embeddings + "position_embeddings.weight")[0],
-        "type_vocab_size": find_shape(weights, embeddings + "token_type_embeddings.weight")[0],
-        "visual_embedding_dim": find_shape(weights, embeddings + "visual_projection.weight")[1],
-        "bypass_transformer": any(name.startswith(_TRUNK + "additional_layer.") for name in weights),
-    }
-    if class_name == "VisualBERTForVisualQuestionAnswering" and {"answers", "id2label"}.isdisjoint(overrides):
-        fields["num_labels"] = len(weights["cls.weight"])
-    fields |= overrides
-    if "num_attention_heads" not in fields:
-        fields["num_attention_heads"] = infer_attention_heads(fields["hidden_size"])
-    try:
-        return VisualBERTConfig(**fields)
-    except (StrictDataclassError, TypeError) as error:
-        raise CheckpointError(f"the configuration does not fit together: {' '.join(str(error).split())}") from error
-
-
-def build_model(
-    state_dict: Mapping[str, torch.Tensor], overrides: Mapping[str, Any] | None = None
-) -> tuple[VisualBERTPreTrainedModel, Conversion]:
-    """
-    Our model with the weights of an original checkpoint, and the account of every tensor.
-
-    What the checkpoint does not hold is initialised with seed 0; the caller's random state is left alone.
-
-    Args:
-        state_dict (`Mapping[str, torch.Tensor]`): the original weights, with or without wrappers.
-        overrides (`Mapping[str, Any]`, *optional*): fields of [`VisualBERTConfig`], see [`infer_config`].
-
-    Raises:
-        CheckpointError: when the weights are not those of a VisualBERT, or of other sizes than the configuration's.
-    """
-    conversion = convert_state_dict(state_dict)
-    config = infer_config(conversion.weights, conversion.class_name, overrides)
-    model_class = _CLASSES[conversion.class_name]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = model_class(config)
-    prefix = _TRUNK if model_class is VisualBERTModel else ""
-    parts = {"embeddings": _TRUNK + "embeddings.", "encoder": _TRUNK + "encoder."}
-    fit_to_model(conversion, model, prefix, parts)
-    weights = {name.removeprefix(prefix): value for name, value in conversion.weights.items()}
-    model.load_state_dict(weights, strict=False)
-    model.tie_weights()
-    return model, conversion
+VISUALBERT = VisualBERTFamily()

@@ -17,14 +17,18 @@ The public code stores a state dict whose keys carry `module.` (data parallel) a
 layers are (out, in) there as here, so no tensor is transposed.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from .conversion import CheckpointError, Conversion, fit_to_model
-from .conversion_fast_rcnn import check_second_head, explain_image_key, rename_image_key
-from .conversion_vl_bert_config import VISION, infer_config
+from .configuration_vl_bert import VLBertConfig
+from .conversion import OriginalFamily, check_same
+from .conversion_errors import CheckpointError
+from .conversion_fast_rcnn import ImageRules, check_second_head, explain_image_key
+from .conversion_fields import ConfigFields
+from .conversion_keys import DATA_PARALLEL, Conversion, PrefixRules, Rules, Wrapper
+from .conversion_vl_bert_config import PUBLIC, VISION, read_vl_bert_fields
 from .modeling_vl_bert import (
     VLBertForMultipleChoice,
     VLBertForPreTraining,
@@ -32,7 +36,6 @@ from .modeling_vl_bert import (
     VLBertForVGP,
     VLBertForVisualQuestionAnswering,
     VLBertModel,
-    VLBertPreTrainedModel,
 )
 
 # Original prefix -> ours, for every class. The first that matches decides; what follows the prefix stays.
@@ -47,12 +50,18 @@ _TRUNK = (
     ("vlbert.embedding_LayerNorm.", "vl_bert.embeddings.LayerNorm."),
     ("vlbert.visual_1x1_text.", "vl_bert.embeddings.text_visual.projection."),
     ("vlbert.visual_1x1_object.", "vl_bert.embeddings.region_visual.projection."),
-    ("vlbert.visual_ln_text.", "vl_bert.embeddings.text_visual.norm."),
-    ("vlbert.visual_ln_object.", "vl_bert.embeddings.region_visual.norm."),
-    ("vlbert.visual_scale_text", "vl_bert.embeddings.text_visual.norm.weight"),
-    ("vlbert.visual_scale_object", "vl_bert.embeddings.region_visual.norm.weight"),
     ("vlbert.encoder.", "vl_bert.encoder."),
     ("vlbert.pooler.", "vl_bert.pooler."),
+)
+
+# Visual embeddings pass a LayerNorm or are scaled; a file has the one or the other.
+_NORMS = (
+    ("vlbert.visual_ln_text.", "vl_bert.embeddings.text_visual.norm."),
+    ("vlbert.visual_ln_object.", "vl_bert.embeddings.region_visual.norm."),
+)
+_SCALES = (
+    ("vlbert.visual_scale_text", "vl_bert.embeddings.text_visual.norm.weight"),
+    ("vlbert.visual_scale_object", "vl_bert.embeddings.region_visual.norm.weight"),
 )
 
 # Heads by class.
@@ -62,8 +71,8 @@ _HEADS = {
         ("object_mask_word_embedding.", "masked_region_embedding."),
         ("vlbert.relationsip_head.caption_image_relationship.", "relationship_head."),
         ("vlbert.mlm_head.predictions.transform.", "mlm_head.transform."),
-        ("vlbert.mlm_head.predictions.decoder.", "mlm_head.decoder."),
         ("vlbert.mlm_head.predictions.bias", "mlm_head.decoder.bias"),
+        ("vlbert.mlm_head.predictions.decoder.", "mlm_head.decoder."),
         ("vlbert.mvrc_head.transform.dense.", "region_head.dense."),
         ("vlbert.mvrc_head.region_cls_pred.", "region_head.classifier."),
     ),
@@ -79,8 +88,6 @@ _HEADS = {
         ("final_mlp.2.", "referring_head.classifier."),
     ),
     "VLBertForVisualQuestionAnswering": (
-        ("final_mlp.0.", "answer_head.transform."),
-        ("final_mlp.2.", "answer_head.classifier."),
         ("final_mlp.4.", "answer_head.classifier."),
         ("final_mlp.1.", "answer_head.dense."),
     ),
@@ -94,8 +101,11 @@ _HEADS = {
     ),
 }
 
-# What stands before all original keys of the pixel network of end-to-end checkpoints.
-_IMAGE = "image_feature_extractor."
+# The answer head that is built as that of masked words.
+_MLM_ANSWER_HEAD = (
+    ("final_mlp.0.", "answer_head.transform."),
+    ("final_mlp.2.", "answer_head.classifier."),
+)
 
 # Keys whose presence changes what the other tensors mean, so that leaving them out would be wrong: prefix -> option.
 _REFUSED = {
@@ -103,27 +113,19 @@ _REFUSED = {
     "image_feature_extractor.object_embed.": "IMAGE_SEMANTIC",
 }
 
-# The first that some key starts with decides. "vlbert._module." is how VCR's code wraps the core.
+# How VCR's code wraps the core.
+_VCR = "vlbert._module."
+# The first that some key starts with decides.
 _CLASS_BY_KEY = {
     "sentence_cls.": "VLBertForVGP",
     "phrasal_cls.": "VLBertForVGP",
     "vlbert.mlm_head.": "VLBertForPreTraining",
+    "vlbert.mvrc_head.": "VLBertForPreTraining",
     "cnn_loss_reg.": "VLBertForMultipleChoice",
-    "vlbert._module.": "VLBertForMultipleChoice",
+    _VCR: "VLBertForMultipleChoice",
     "final_mlp.0.LayerNorm.": "VLBertForVisualQuestionAnswering",
     "final_mlp.0.": "VLBertForReferringExpression",
     "final_mlp.1.": "VLBertForVisualQuestionAnswering",
-}
-_CLASSES = {
-    cls.__name__: cls
-    for cls in (
-        VLBertModel,
-        VLBertForMultipleChoice,
-        VLBertForPreTraining,
-        VLBertForReferringExpression,
-        VLBertForVGP,
-        VLBertForVisualQuestionAnswering,
-    )
 }
 # Heads of one or two layers by class: ours -> original.
 _SIZED_HEADS = {
@@ -135,147 +137,100 @@ _SIZED_HEADS = {
     },
     "VLBertForVisualQuestionAnswering": {"answer_head": "final_mlp"},
 }
+_TEXT_ONLY = "vl_bert.embeddings.text_only_visual_embedding.weight"
+_REGION_MASK = "region_mask_embedding.weight"
 
 
-def normalise_key(key: str) -> str:
-    """Strips what data parallel and VCR's wrapper put into an original key."""
-    return key.removeprefix("module.").replace("vlbert._module.", "vlbert.", 1)
+class VLBertFamily(OriginalFamily):
+    """Files of the public VL-BERT and VGP code."""
+
+    title = "VL-BERT"
+    expected = "a pre-training or task checkpoint of the public VL-BERT or VGP code"
+    config_class = VLBertConfig
+    model_classes = (
+        VLBertModel,
+        VLBertForMultipleChoice,
+        VLBertForPreTraining,
+        VLBertForReferringExpression,
+        VLBertForVGP,
+        VLBertForVisualQuestionAnswering,
+    )
+    base_prefix = "vl_bert."
+    wrappers = (DATA_PARALLEL, Wrapper(_VCR, "vlbert.", _VCR))
+    public = PUBLIC
+    droppable = {
+        "vl_bert.pooler.": "the pooler, which this class does not use",
+        VISION: "the pixel network, which --config leaves out",
+    }
+
+    def detect_class(self, weights: Mapping[str, torch.Tensor], original_keys: Collection[str]) -> str:
+        """By the head, or by VCR's wrapper."""
+        keys = [DATA_PARALLEL.strip(key) for key in original_keys]
+        for prefix, class_name in _CLASS_BY_KEY.items():
+            if any(key.startswith(prefix) for key in keys):
+                return class_name
+        return "VLBertModel"
+
+    def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rules]:
+        """The trunk's, those of the class's heads and of the pixel network."""
+        scaled = any(key.startswith("vlbert.visual_scale_") for key in keys)
+        heads = _list_heads(class_name, keys)
+        return (PrefixRules((*_TRUNK, *(_SCALES if scaled else _NORMS), *heads)), ImageRules(True, VISION))
+
+    def explain(self, key: str, class_name: str) -> str | None:
+        """Second names and heads of other classes."""
+        own = _HEADS.get(class_name, ()) + (_MLM_ANSWER_HEAD if "QuestionAnswering" in class_name else ())
+        others = (*(pair for heads in _HEADS.values() for pair in heads), *_MLM_ANSWER_HEAD)
+        if key.startswith(tuple(begin for begin, _ in others)) and not key.startswith(
+            tuple(begin for begin, _ in own)
+        ):
+            return "part of a pre-training or task head that the checkpoint's own class does not have"
+        return explain_image_key(key)
+
+    def finish(self, conversion: Conversion, weights: Mapping[str, torch.Tensor]) -> None:
+        """Checks options, decoder and last stage; pair features change from the public code's order to the paper's."""
+        for prefix, option in _REFUSED.items():
+            for key in (key for key in weights if key.startswith(prefix)):
+                raise CheckpointError(
+                    f"{conversion.wrap(key)}: trained with {option}, which no public checkpoint uses and we do not "
+                    "support."
+                )
+        check_second_head(weights, conversion)
+        check_same(conversion, "mlm_head.decoder.weight", "vl_bert.embeddings.word_embeddings.weight")
+        _permute_pair_features(conversion.weights)
+
+    def optional(self, conversion: Conversion) -> Mapping[str, str]:
+        """What only some of the public code's modules have."""
+        names = {_TEXT_ONLY: "only pre-training on texts without images has it"}
+        if any(name.startswith(VISION) for name in conversion.weights):
+            names[_REGION_MASK] = "end-to-end pre-training blanks pixels in its place"
+        return names
+
+    def read_fields(self, conversion: Conversion, given: Mapping[str, Any]) -> ConfigFields:
+        """See `read_vl_bert_fields`."""
+        return read_vl_bert_fields(conversion, given)
 
 
-def detect_class(original_keys: Iterable[str]) -> str:
-    """
-    The class of ours for the original keys, with or without `module.`.
-
-    Raises:
-        CheckpointError: when they are not those of a VL-BERT.
-    """
-    bare = [key.removeprefix("module.") for key in original_keys]
-    keys = [normalise_key(key) for key in bare]
-    if "vlbert.word_embeddings.weight" not in keys or not any(key.startswith("vlbert.encoder.") for key in keys):
-        raise CheckpointError(
-            f"not a VL-BERT checkpoint: of its {len(keys)} keys (the first is {min(keys, default='absent')}) none is "
-            "vlbert.word_embeddings.weight or none belongs to vlbert.encoder. Expected a pre-training or task "
-            "checkpoint of the public VL-BERT or VGP code."
-        )
-    for prefix, class_name in _CLASS_BY_KEY.items():
-        if any(key.startswith(prefix) for key in bare):
-            return class_name
-    return "VLBertModel"
-
-
-def build_model(
-    state_dict: Mapping[str, torch.Tensor], overrides: Mapping[str, Any] | None = None
-) -> tuple[VLBertPreTrainedModel, Conversion]:
-    """
-    Our model with the weights of an original checkpoint, and the account of every tensor.
-
-    What the checkpoint does not hold is initialised with seed 0; the caller's random state is left alone.
-
-    Args:
-        state_dict (`Mapping[str, torch.Tensor]`): the original weights, with or without `module.`.
-        overrides (`Mapping[str, Any]`, *optional*): fields of [`VLBertConfig`], see [`infer_config`].
-
-    Raises:
-        CheckpointError: when the weights are not those of a VL-BERT, or of other sizes than the configuration's.
-    """
-    conversion = convert_state_dict(state_dict)
-    config = infer_config(conversion.weights, overrides)
-    model_class = _CLASSES[conversion.class_name]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = model_class(config)
-    prefix = "vl_bert." if model_class is VLBertModel else ""
-    fit_to_model(conversion, model, prefix, {"encoder": "vl_bert.encoder.", "pixel network": VISION})
-    weights = {name.removeprefix(prefix): value for name, value in conversion.weights.items()}
-    model.load_state_dict(weights, strict=False)
-    model.tie_weights()
-    return model, conversion
-
-
-def convert_state_dict(state_dict: Mapping[str, torch.Tensor]) -> Conversion:
-    """
-    Renames an original state dict; every key ends up converted or left out with a reason.
-
-    Args:
-        state_dict (`Mapping[str, torch.Tensor]`): the original weights, with or without `module.`.
-
-    Raises:
-        CheckpointError: for another family, a key under two names, an option that is not supported, or a tensor under
-            two names (decoder and words, the pixel network's last stage) that holds two things.
-    """
-    originals = {normalise_key(key): key for key in state_dict}
-    if len(originals) < len(state_dict):
-        twice = next(key for key in state_dict if originals[normalise_key(key)] != key)
-        raise CheckpointError(
-            f"{twice} and {originals[normalise_key(twice)]} are one key; expected every tensor under one name."
-        )
-    conversion = Conversion(detect_class(state_dict))
-    places = _list_places(conversion.class_name, originals)
-    for key, original in originals.items():
-        _refuse_options(key)
-        name = _rename(key, places) or _rename_image_key(key)
-        if name is None:
-            conversion.left_out[original] = _explain(key)
-        else:
-            conversion.converted[original] = name
-            conversion.weights[name] = state_dict[original].float()
-    check_second_head(state_dict)
-    _check_tied_decoder(conversion.weights)
-    _permute_pair_features(conversion.weights)
-    return conversion
-
-
-def _list_places(class_name: str, keys: Mapping[str, str]) -> list[tuple[str, str]]:
+def _list_heads(class_name: str, keys: Collection[str]) -> list[tuple[str, str]]:
     heads = list(_HEADS.get(class_name, ()))
+    if class_name == "VLBertForVisualQuestionAnswering" and any(key.startswith("final_mlp.0.") for key in keys):
+        return list(_MLM_ANSWER_HEAD)
     for ours, original in _SIZED_HEADS.get(class_name, {}).items():
-        if f"{original}.4.weight" not in keys:
-            heads = [(f"{original}.1.", f"{ours}.classifier.") if p == f"{original}.1." else (p, n) for p, n in heads]
-    return [*_TRUNK, *heads]
-
-
-def _rename(key: str, places: list[tuple[str, str]]) -> str | None:
-    for prefix, name in places:
-        if key.startswith(prefix):
-            return name + key.removeprefix(prefix)
-    return None
-
-
-def _rename_image_key(key: str) -> str | None:
-    name = rename_image_key(key) if key.startswith(_IMAGE) else None
-    return None if name is None else VISION + name
-
-
-def _refuse_options(key: str) -> None:
-    for prefix, option in _REFUSED.items():
-        if key.startswith(prefix):
-            raise CheckpointError(
-                f"{key}: trained with {option}, which no public checkpoint uses and we do not support."
-            )
-
-
-def _explain(key: str) -> str:
-    reason = explain_image_key(key) if key.startswith(_IMAGE) else None
-    if reason is not None:
-        return reason
-    if key.startswith(tuple(prefix for heads in _HEADS.values() for prefix, _ in heads)):
-        return "part of a pre-training or task head that the checkpoint's own class does not have"
-    return "unknown key: not one of the public code's"
-
-
-def _check_tied_decoder(weights: dict[str, torch.Tensor]) -> None:
-    decoder = weights.get("mlm_head.decoder.weight")
-    words = weights["vl_bert.embeddings.word_embeddings.weight"]
-    if decoder is not None and not torch.equal(decoder, words):
-        raise CheckpointError(
-            "vlbert.mlm_head.predictions.decoder.weight differs from vlbert.word_embeddings.weight; expected one "
-            "tensor under two names, as the public code ties them."
-        )
+        if not any(key.startswith(f"{original}.4.") for key in keys):
+            heads = [(p, f"{ours}.classifier." if p == f"{original}.1." else n) for p, n in heads]
+            heads = [(p, n) for p, n in heads if p != f"{original}.4."]
+    return heads
 
 
 def _permute_pair_features(weights: dict[str, torch.Tensor]) -> None:
     """The public code's [e1, e2, |e1 - e2|, e1 * e2] to the paper's order, [e1, e2, e1 * e2, |e1 - e2|]."""
     for name in ("vgp_head.dense.weight", "vgp_head.classifier.weight"):
-        if name in weights:
+        if (
+            name in weights and weights[name].dim() == 2 and weights[name].shape[1] % 4 == 0
+        ):  # another shape is refused later
             first, second, difference, product = weights[name].chunk(4, dim=1)
             weights[name] = torch.cat([first, second, product, difference], dim=1)
             return
+
+
+VL_BERT = VLBertFamily()

@@ -13,83 +13,105 @@
 # limitations under the License.
 """The configuration of ours that the shapes of converted VL-BERT weights belong to."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-from huggingface_hub.errors import StrictDataclassError
-
 from .configuration_fast_rcnn import FastRCNNConfig
 from .configuration_vl_bert import VLBertConfig
-from .conversion import CheckpointError, check_config_fields, find_shape, infer_attention_heads
-from .conversion_fast_rcnn import infer_image_config
+from .conversion_errors import CheckpointError, OverrideError
+from .conversion_fast_rcnn import read_image_fields
+from .conversion_fields import ConfigFields, make_config, settle_fields
+from .conversion_keys import Conversion
 
 # Where the pixel network lies in a VL-BERT.
 VISION = "vl_bert.vision_model."
 
-# The wavelengths and the feature width of the public code.
-_COORDINATE_DIM = 256
+PUBLIC = (
+    {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12},
+    {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16},
+)
+# What leaves no trace in the weights, as the public code sets it. The wavelengths decide the width of coordinates.
+_ASSUMED = {
+    "coordinate_dim": 256,
+    "coordinate_embedding": "center",
+    "hidden_act": "gelu",
+    "layer_norm_eps": 1e-12,
+    "position_offset": 0,
+}
 _REGION_FEATURE_SIZE = 2048
+_PROJECTION = "vl_bert.region_encoder.projection.weight"
 
 
-def infer_config(weights: Mapping[str, torch.Tensor], overrides: Mapping[str, Any] | None = None) -> VLBertConfig:
+def read_vl_bert_fields(conversion: Conversion, given: Mapping[str, Any]) -> ConfigFields:
     """
-    The configuration that a converted state dict belongs to, sizes from the shapes of its tensors.
+    The configuration that converted weights belong to: sizes from the shapes of the tensors.
 
     Args:
-        weights (`Mapping[str, torch.Tensor]`): weights under our names.
-        overrides (`Mapping[str, Any]`, *optional*): fields of [`VLBertConfig`] that win over what the shapes say; some
-            (`num_attention_heads`, `position_offset`, dropouts) leave no trace in the shapes. Those under
-            `vision_config` win one by one; `None` there leaves the pixel network out.
+        conversion ([`Conversion`]): weights under our names.
+        given (`Mapping[str, Any]`): fields of [`VLBertConfig`] that leave no trace in the shapes
+            (`num_attention_heads`, `position_offset`, dropouts). Those under `vision_config` count one by one; `None`
+            there leaves the pixel network out.
 
     Raises:
-        CheckpointError: when the sizes cannot be inferred or an override is not a field.
+        CheckpointError: when sizes cannot be read, or a given field is unknown or contradicts the shapes.
     """
-    overrides = dict(overrides or {})
-    check_config_fields(overrides, VLBertConfig)
-    vision = _infer_vision(weights, overrides.pop("vision_config", {}))
-    fields = {**_infer_trunk(weights), **_infer_heads(weights), **_infer_answers(weights, overrides), **vision}
-    fields |= overrides
-    if "num_attention_heads" not in fields:
-        fields["num_attention_heads"] = infer_attention_heads(fields["hidden_size"])
-    if "region_feature_size" not in fields:
-        fields["region_feature_size"] = _infer_region_feature_size(weights, fields["vision_config"])
-    try:
-        return VLBertConfig(**fields)
-    except (StrictDataclassError, TypeError) as error:
-        raise CheckpointError(f"the configuration does not fit together: {' '.join(str(error).split())}") from error
+    given = dict(given)
+    vision = _read_vision(conversion, given)
+    read = {**_read_trunk(conversion), **_read_heads(conversion), **_read_answers(conversion, given)}
+    if vision is None:
+        read["vision_config"] = None
+    elif conversion.class_name == "VLBertForPreTraining":
+        # What has no feature for masked regions blanked their pixels.
+        read["region_masking"] = "feature" if "region_mask_embedding.weight" in conversion.weights else "pixels"
+    fields = settle_fields(read, _ASSUMED, given, VLBertConfig, PUBLIC)
+    if vision is not None:
+        fields.nested["vision_config"] = vision
+    if "region_feature_size" not in fields.given:
+        fields.read["region_feature_size"] = _feature_width(fields)
+    _check_projection(conversion, make_config(VLBertConfig, fields))
+    return fields
 
 
-def _infer_trunk(weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-    embeddings, layers = "vl_bert.embeddings.", re.compile(r"vl_bert\.encoder\.layer\.(\d+)\.")
-    indices = [int(match.group(1)) for match in map(layers.match, weights) if match]
-    vocab_size, hidden_size = find_shape(weights, embeddings + "word_embeddings.weight")
-    return {
+def _read_vision(conversion: Conversion, given: dict[str, Any]) -> ConfigFields | None:
+    """The pixel network's fields, those that are given taken out of `given`; `None` without a pixel network."""
+    inside = any(name.startswith(VISION) for name in conversion.weights)
+    fields = given.pop("vision_config", {})
+    if fields is None or not (inside or fields):
+        return None
+    if not isinstance(fields, Mapping):
+        raise OverrideError(
+            f"--config gives vision_config {fields!r}, expected an object of fields of FastRCNNConfig."
+        )
+    return read_image_fields(conversion, VISION, fields)
+
+
+def _read_trunk(conversion: Conversion) -> dict[str, Any]:
+    embeddings = "vl_bert.embeddings."
+    vocab_size, hidden_size = conversion.shape(embeddings + "word_embeddings.weight")
+    scale = conversion.weights.get(embeddings + "text_visual.norm.weight")
+    fields = {
         "vocab_size": vocab_size,
         "hidden_size": hidden_size,
-        "num_hidden_layers": max(indices) + 1,
-        "intermediate_size": find_shape(weights, "vl_bert.encoder.layer.0.intermediate.dense.weight")[0],
-        "max_position_embeddings": find_shape(weights, embeddings + "position_embeddings.weight")[0],
-        "type_vocab_size": find_shape(weights, embeddings + "token_type_embeddings.weight")[0],
-        "visual_size": find_shape(weights, "vl_bert.region_encoder.projection.weight")[0],
-        "visual_norm": embeddings + "text_visual.norm.bias" in weights,
-        "coordinate_dim": _COORDINATE_DIM,
-        "coordinate_embedding": "center",
-        "use_pooler": "vl_bert.pooler.dense.weight" in weights,
+        "num_hidden_layers": conversion.count_layers("vl_bert.encoder.layer."),
+        "intermediate_size": conversion.shape("vl_bert.encoder.layer.0.intermediate.dense.weight")[0],
+        "max_position_embeddings": conversion.shape(embeddings + "position_embeddings.weight")[0],
+        "type_vocab_size": conversion.shape(embeddings + "token_type_embeddings.weight")[0],
+        "visual_size": conversion.shape(_PROJECTION)[0],
+        "visual_norm": scale is None or scale.dim() > 0,
     }
+    if conversion.class_name == "VLBertModel":  # task classes decide it by themselves
+        fields["use_pooler"] = "vl_bert.pooler.dense.weight" in conversion.weights
+    return fields
 
 
-def _infer_heads(weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "relationship_head": "relationship_head.weight" in weights,
-        "grounding_head": "grounding_head.classifier.weight" in weights,
-    }
-    if "mlm_head.decoder.weight" in weights:
+def _read_heads(conversion: Conversion) -> dict[str, Any]:
+    weights, fields = conversion.weights, dict[str, Any]()
+    if conversion.class_name == "VLBertForPreTraining":
         # In pre-training only the relationship head reads the pooler.
-        fields["use_pooler"] = fields["relationship_head"]
-    if "region_head.classifier.weight" in weights:
-        fields["region_classes"] = find_shape(weights, "region_head.classifier.weight")[0]
+        fields["relationship_head"] = fields["use_pooler"] = "relationship_head.weight" in weights
+        fields["region_classes"] = conversion.shape("region_head.classifier.weight")[0]
+    if conversion.class_name == "VLBertForVGP":
+        fields["grounding_head"] = any(name.startswith("grounding_head.") for name in weights)
     for name, labels in {
         "identification": "num_identification_labels",
         "vgp": "num_vgp_labels",
@@ -98,51 +120,44 @@ def _infer_heads(weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     }.items():
         dense, classifier = f"{name}_head.dense.weight", f"{name}_head.classifier.weight"
         if dense in weights:
-            fields[f"{name}_hidden_size"] = find_shape(weights, dense)[0]
+            fields[f"{name}_hidden_size"] = conversion.shape(dense)[0]
         if classifier in weights and labels is not None:
-            fields[labels] = find_shape(weights, classifier)[0]
+            fields[labels] = conversion.shape(classifier)[0]
     return fields
 
 
-def _infer_answers(weights: Mapping[str, torch.Tensor], overrides: Mapping[str, Any]) -> dict[str, Any]:
+def _read_answers(conversion: Conversion, given: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of the answer head and of the region classes of multiple choice."""
-    fields: dict[str, Any] = {}
-    if "choice_head.classifier.weight" in weights:
-        classes = weights.get("region_class_head.classifier.weight")
-        fields["choice_region_classes"] = None if classes is None else len(classes)
-    if "answer_head.classifier.weight" not in weights:
+    weights, fields = conversion.weights, dict[str, Any]()
+    if conversion.class_name == "VLBertForMultipleChoice":
+        has_classes = any(name.startswith("region_class_head.") for name in weights)
+        classes = conversion.shape("region_class_head.classifier.weight")[0] if has_classes else None
+        fields["choice_region_classes"] = classes
+    if conversion.class_name != "VLBertForVisualQuestionAnswering":
         return fields
-    if {"answers", "id2label"}.isdisjoint(overrides):
-        fields["num_labels"] = len(weights["answer_head.classifier.weight"])
-    if "answer_head.transform.dense.weight" in weights:
+    if {"answers", "id2label"}.isdisjoint(given):
+        fields["num_labels"] = conversion.shape("answer_head.classifier.weight")[0]
+    if any(name.startswith("answer_head.transform.") for name in weights):
         return {**fields, "answer_head": "mlm"}
-    if "answer_head.dense.weight" not in weights:
+    if not any(name.startswith("answer_head.dense.") for name in weights):
         return {**fields, "answer_head": "1fc"}
-    return {**fields, "answer_head": "2fc", "answer_hidden_size": len(weights["answer_head.dense.weight"])}
+    return {**fields, "answer_head": "2fc", "answer_hidden_size": conversion.shape("answer_head.dense.weight")[0]}
 
 
-def _infer_vision(weights: Mapping[str, torch.Tensor], given: Mapping[str, Any] | None) -> dict[str, Any]:
-    own = {name.removeprefix(VISION): value for name, value in weights.items() if name.startswith(VISION)}
-    if given is None or not (own or given):
-        return {"vision_config": None}
-    if not isinstance(given, Mapping):
-        raise CheckpointError(f"vision_config is {given!r}, expected an object of fields of FastRCNNConfig.")
-    check_config_fields(given, FastRCNNConfig)
-    # In pre-training, what has no feature for masked regions blanked their pixels.
-    pixels = "mlm_head.decoder.weight" in weights and "region_mask_embedding.weight" not in weights
-    return {
-        "vision_config": {**(infer_image_config(own) if own else {}), **given},
-        "region_masking": "pixels" if pixels else "feature",
-    }
+def _feature_width(fields: ConfigFields) -> int:
+    """The width of region features: that of the pixel network, or the public one."""
+    if "vision_config" in fields.nested:
+        return make_config(FastRCNNConfig, fields.nested["vision_config"]).feature_size
+    return _REGION_FEATURE_SIZE
 
 
-def _infer_region_feature_size(weights: Mapping[str, torch.Tensor], vision: Mapping[str, Any] | None) -> int:
-    size = (vision or {}).get("hidden_sizes", [_REGION_FEATURE_SIZE])[-1]
-    width = find_shape(weights, "vl_bert.region_encoder.projection.weight")[1]
-    if width != 8 * _COORDINATE_DIM + size:
+def _check_projection(conversion: Conversion, config: VLBertConfig) -> None:
+    """Coordinates and features together are the columns of the projection."""
+    width, size = conversion.shape(_PROJECTION)[1], config.region_feature_size
+    expected = 8 * config.coordinate_dim + size
+    if width != expected:
         raise CheckpointError(
-            f"image_feature_extractor.obj_downsample.1.weight reads {width} columns, expected "
-            f"{8 * _COORDINATE_DIM + size} (coordinates and features); give region_feature_size in "
-            "the file of --config if the features are of another width."
+            f"{conversion.original(_PROJECTION)} reads {width} columns, expected {expected}: 8 * coordinate_dim "
+            f"{config.coordinate_dim} for coordinates and region_feature_size {size} for features. Give these two "
+            "with --config where they are others."
         )
-    return size

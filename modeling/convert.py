@@ -13,6 +13,9 @@
 # limitations under the License.
 """Turns an original checkpoint into a Hub directory.
 
+The table that is printed says which fields of the configuration were read from the file, which were given with
+--config and which were assumed. A file that lacks tensors, has others' keys, or holds NaN is refused.
+
 `fast_rcnn` is VL-BERT's pixel network alone, from its own file or an end-to-end checkpoint.
 
 examples:
@@ -27,17 +30,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from command_line import make_parser, one_line, run
+from command_line import make_parser, run
 
-from . import conversion_fast_rcnn, conversion_visualbert, conversion_vl_bert
-from .conversion import check_output, format_summary, make_record, read_checkpoint, read_overrides, write_model
+from .conversion_errors import CheckpointError, OverrideError
+from .conversion_fast_rcnn import FAST_RCNN
+from .conversion_file import read_checkpoint, read_overrides
+from .conversion_output import check_output, format_summary, make_record, write_model
+from .conversion_visualbert import VISUALBERT
+from .conversion_vl_bert import VL_BERT
 
-# Family -> function of (state dict, configuration overrides) that returns (model, Conversion).
-FAMILIES = {
-    "fast_rcnn": conversion_fast_rcnn.build_model,
-    "visualbert": conversion_visualbert.build_model,
-    "vl_bert": conversion_vl_bert.build_model,
-}
+# Name of the family on the command line -> what its keys mean.
+FAMILIES = {"fast_rcnn": FAST_RCNN, "visualbert": VISUALBERT, "vl_bert": VL_BERT}
 
 
 def convert_checkpoint(
@@ -50,7 +53,7 @@ def convert_checkpoint(
         family (`str`): a key of `FAMILIES`.
         checkpoint (`Path`): file of the original code, such as `vl-bert-base-prec.model`.
         output (`Path`): directory to write: safetensors, config, modeling code and conversion.json.
-        config (`Path`, *optional*): JSON file of configuration fields that win over what the shapes say.
+        config (`Path`, *optional*): JSON file of configuration fields that the shapes do not tell.
         force (`bool`): replace an existing model directory.
 
     Returns:
@@ -60,11 +63,17 @@ def convert_checkpoint(
         CheckpointError: for a wrong file, configuration or output.
         FileNotFoundError: when the checkpoint does not exist.
     """
-    check_output(output, force)
-    state_dict, others = read_checkpoint(checkpoint)
-    model, conversion = FAMILIES[family](state_dict, read_overrides(config))
-    write_model(model, make_record(conversion, checkpoint, others), output)
-    return format_summary(conversion, others, output)
+    check_output(output, force, tuple(path for path in (checkpoint, config) if path is not None))
+    given = read_overrides(config)
+    file = read_checkpoint(checkpoint)
+    try:
+        model, conversion = FAMILIES[family].convert_file(file, given)
+    except OverrideError as error:
+        raise OverrideError(f"{checkpoint} with --config {config}: {error}") from error
+    except CheckpointError as error:
+        raise CheckpointError(f"{checkpoint}: {error}") from error
+    write_model(model, make_record(conversion, checkpoint, file.others), output)
+    return format_summary(conversion, file.others, output)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -80,13 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _work(options: argparse.Namespace) -> str:
-    try:
-        table = convert_checkpoint(options.family, options.checkpoint, options.output, options.config, options.force)
-    except (ValueError, OSError) as error:
-        message = one_line(error)
-        if str(options.checkpoint) not in message and str(options.output) not in message:
-            message = f"{options.checkpoint}: {message}"
-        raise ValueError(message) from error
+    table = convert_checkpoint(options.family, options.checkpoint, options.output, options.config, options.force)
     if not options.json:
         return table
     return json.dumps(json.loads((options.output / "conversion.json").read_text(encoding="utf-8")))

@@ -19,7 +19,7 @@ from test_modeling_vl_bert_parity import (
 from test_modeling_vl_bert_tasks_parity import check_choice, check_referring, check_vqa
 from vl_bert_reference import as_checkpoint, list_shapes, list_task_shapes, load_fixture
 
-import modeling.conversion_vl_bert as conversion_vl_bert
+import modeling
 from modeling import (
     VLBertForMultipleChoice,
     VLBertForPreTraining,
@@ -27,6 +27,8 @@ from modeling import (
     VLBertForVGP,
     VLBertForVisualQuestionAnswering,
 )
+from modeling.conversion_fields import make_config
+from modeling.conversion_vl_bert import VL_BERT
 from modeling.convert import main
 
 KEY_LISTS = {
@@ -115,7 +117,7 @@ def test_a_vgp_checkpoint_gives_the_reference_outputs(convert):
     reference, state_dict = vgp_checkpoint()
     code, printed, _, directory = convert({"state_dict": state_dict})
     assert code == 0
-    assert "text_only_visual_embedding.weight: not in the checkpoint, initialised (seed 0)" in printed
+    assert "text_only_visual_embedding.weight (seed 0): only pre-training on texts without images has it" in printed
     model = VLBertForVGP.from_pretrained(directory).eval()
     model.vl_bert.region_encoder = GivenVisual(reference["region_visual"])
     inputs = vgp_inputs(reference["inputs"])
@@ -152,7 +154,7 @@ def test_half_precision_and_bare_keys_are_read(convert):
 
 def test_phrase_pair_features_move_to_the_papers_order():
     _, state_dict = vgp_checkpoint()
-    weights = conversion_vl_bert.convert_state_dict(state_dict).weights["vgp_head.classifier.weight"]
+    weights = VL_BERT.convert_state_dict(state_dict).weights["vgp_head.classifier.weight"]
     original = state_dict["module.phrasal_cls.1.weight"]
     torch.testing.assert_close(weights[:, :96], original[:, :96])
     torch.testing.assert_close(weights[:, 96:144], original[:, 144:])
@@ -253,7 +255,7 @@ def test_vcr_without_region_classes_and_an_unused_pooler(convert, tmp_path):
     content = {**image_checkpoint(list_task_shapes("vqa", answers=7, **TINY)), **pooler}
     code, printed, _, _ = convert(content, "--force")
     assert code == 0
-    assert "2 tensors: no tensor of VLBertForVisualQuestionAnswering in this configuration" in printed
+    assert "2 tensors: the pooler, which this class does not use (module.vlbert.pooler.dense.weight" in printed
 
 
 def test_the_answers_can_be_given(convert, tmp_path):
@@ -375,7 +377,8 @@ def test_the_pixel_network_can_be_left_out(convert, tmp_path):
     (tmp_path / "fields.json").write_text(json.dumps(fields))
     code, printed, _, directory = convert(pixel_checkpoint(), "--config", str(tmp_path / "fields.json"))
     assert code == 0
-    assert "no tensor of VLBertForPreTraining in this configuration" in printed
+    assert "tensors: the pixel network, which --config leaves out (module.image_feature_extractor.backbone." in printed
+    assert "region_mask_embedding.weight (seed 0): end-to-end pre-training blanks pixels" in printed
     assert VLBertForPreTraining.from_pretrained(directory).vl_bert.vision_model is None
 
 
@@ -387,15 +390,15 @@ def test_every_key_of_the_original_checkpoints_has_a_place_or_a_reason(shared: P
         key, shape = line.split("\t")
         sizes = [int(size) for size in shape.strip("()").split(",") if size.strip()]
         state_dict[f"module.{key}"] = torch.zeros(()).expand(sizes)  # one number, whatever the shape
-    conversion = conversion_vl_bert.convert_state_dict(state_dict)
+    conversion = VL_BERT.convert_state_dict(state_dict)
     assert conversion.class_name == KEY_LISTS[name]
     assert set(conversion.converted) | set(conversion.left_out) == set(state_dict)
     assert not any("unknown" in reason for reason in conversion.left_out.values())
-    config = conversion_vl_bert.infer_config(conversion.weights)
+    config = make_config(VL_BERT.config_class, VL_BERT.read_fields(conversion, {}))
     sizes = (1024, 24, 16) if "large" in name else (768, 12, 12)
     assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads) == sizes
     with torch.device("meta"):
-        model = getattr(conversion_vl_bert, conversion.class_name)(config)
+        model = getattr(modeling, conversion.class_name)(config)
     places = {key: value.shape for key, value in model.state_dict().items()}
     for key, value in conversion.weights.items():
         assert places[key] == value.shape, key
@@ -437,18 +440,24 @@ def wrong_files():
     two_heads = {**pixels, stage: pixels[stage] + 1.0}
     return {
         "two heads": (two_heads, "head.0.1.conv2.weight differs from"),
-        "no stage": (without(pixels, "backbone.layer2."), "no tensor for stages.1.0.layer.2.convolution.weight"),
+        "no stage": (
+            without(pixels, "backbone.layer2."),
+            "has no module.image_feature_extractor.backbone.layer2.0.conv3.weight",
+        ),
         "no convolution": (
             without(pixels, "backbone.layer3.1.conv1."),
-            "no tensor for vl_bert.vision_model.stages.2.1.layer.0.convolution.weight (1 of the pixel network",
+            f"has no {IMAGE}backbone.layer3.1.conv1.weight, which VLBertForPreTraining needs (1 in all)",
         ),
         "text": (b"not a checkpoint", "not a file that torch.save wrote"),
         "empty": (b"", "not a file that torch.save wrote"),
-        "code": ({"state_dict": vgp, "x": RunsCode()}, "would run code and are not loaded"),
+        "code": (
+            {"state_dict": vgp, "x": RunsCode()},
+            "reading it would run code (`builtins.print`); nothing of it was run",
+        ),
         "list": ([1, 2], "holds a list without weights"),
         "numbers": ({"state_dict": {"a": 1}}, "entry 'a' is a int"),
         "family": ({"bert.embeddings.word_embeddings.weight": torch.zeros(2, 2)}, "not a VL-BERT checkpoint"),
-        "untied": (untied, "decoder.weight differs from vlbert.word_embeddings.weight"),
+        "untied": (untied, "decoder.weight differs from module.vlbert.word_embeddings.weight"),
         "shape": (
             narrow,
             r"layer.1.output.dense.weight has the shape (48, 95), but the configuration expects (48, 96)",
@@ -456,9 +465,9 @@ def wrong_files():
         "many words": (words, "object_linguistic_embeddings.weight has the shape (81, 48)"),
         "semantic": (wide, "reads 4224 columns, expected 4096"),
         "frozen": (frozen, "word_embedding_frozen"),
-        "no layer": (without(vgp, "encoder.layer.1."), "no tensor for vl_bert.encoder.layer.1.attention.output"),
+        "no layer": (without(vgp, "encoder.layer.1."), "has no module.vlbert.encoder.layer.1.*, but a layer 2"),
         "two names": (twice, "and object_linguistic_embeddings.weight are one key"),
-        "incomplete": (without(vgp, "position_embeddings"), "no tensor for vl_bert.embeddings.position_embeddings"),
+        "incomplete": (without(vgp, "position_embeddings"), "has no module.vlbert.position_embeddings.weight"),
     }
 
 
@@ -485,7 +494,7 @@ def test_the_head_count_cannot_be_guessed_from_odd_sizes(convert):
     _, state_dict = vgp_checkpoint()
     code, _, error, _ = convert(state_dict, heads=None)
     assert code == 2
-    assert "give num_attention_heads in the file of --config" in error
+    assert 'no public file has hidden_size 48; give it: --config with {"num_attention_heads": ...}' in error
 
 
 @pytest.mark.parametrize(
@@ -495,15 +504,15 @@ def test_the_head_count_cannot_be_guessed_from_odd_sizes(convert):
         ("[1]", "holds a list, expected an object"),
         ('{"heads": 4}', "unknown configuration field heads"),
         ('{"num_attention_heads": 4, "vision_config": {"depth": [1]}}', "unknown configuration field depth; expected"),
-        ('{"num_attention_heads": 4, "vision_config": 3}', "vision_config is 3, expected an object of fields"),
+        ('{"num_attention_heads": 4, "vision_config": 3}', "vision_config 3, expected an object of fields"),
         ('{"num_attention_heads": 4, "vision_config": {"depths": 3}}', "does not fit together"),
         (
             '{"num_attention_heads": 4, "vision_config": {"depths": [1, 1, 1, 1]}}',
-            "no tensor for vl_bert.vision_model.",
+            "has no module.image_feature_extractor.backbone.conv1.weight",
         ),
         ('{"num_attention_heads": 4, "region_masking": "pixels"}', 'region_masking "pixels" needs vision_config'),
         ('{"num_attention_heads": 5}', "must be a multiple of num_attention_heads"),
-        ('{"num_attention_heads": 4, "vocab_size": 99}', "but the configuration expects (99, 48)"),
+        ('{"num_attention_heads": 4, "vocab_size": 99}', "gives vocab_size 99, but the tensors of the file say 120"),
         (None, "cannot be read"),
     ],
 )
@@ -544,9 +553,9 @@ def test_conversion_is_deterministic_and_leaves_the_random_state(convert):
     _, state_dict = vgp_checkpoint()
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    first, _ = conversion_vl_bert.build_model(state_dict, {"num_attention_heads": 4})
+    first, _ = VL_BERT.build_model(state_dict, {"num_attention_heads": 4})
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(6)
-    second, _ = conversion_vl_bert.build_model(state_dict, {"num_attention_heads": 4})
+    second, _ = VL_BERT.build_model(state_dict, {"num_attention_heads": 4})
     for (name, mine), theirs in zip(first.state_dict().items(), second.state_dict().values(), strict=True):
         assert torch.equal(mine, theirs), name

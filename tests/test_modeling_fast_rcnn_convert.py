@@ -10,7 +10,7 @@ from test_modeling_vl_bert_parity import image_weight
 from vl_bert_reference import list_shapes
 
 from modeling import FastRCNNConfig, FastRCNNFeatures
-from modeling.conversion_fast_rcnn import build_model, explain_image_key, rename_image_key
+from modeling.conversion_fast_rcnn import FAST_RCNN, ImageRules, explain_image_key
 from modeling.convert import main
 
 IMAGE = "image_feature_extractor."
@@ -47,7 +47,7 @@ def test_network_equals_the_reference(shared: Path):
     for key, shape in reference["keys"].items():
         first_name = "roi_head_feature_extractor." + key.removeprefix("head.0.") if key.startswith("head.0.") else key
         state_dict[f"module.{IMAGE}{key}"] = image_weight(first_name, shape)
-    model, _ = build_model(state_dict)
+    model, _ = FAST_RCNN.build_model(state_dict)
     given, maps = reference["inputs"], []
     model.eval().double().stages[-1].register_forward_hook(lambda *call: maps.append(call[-1].float()))
     with (
@@ -62,13 +62,14 @@ def test_network_equals_the_reference(shared: Path):
 def test_every_key_of_the_public_checkpoints_has_a_place_or_a_reason():
     with torch.device("meta"):
         expected = {name: value.shape for name, value in FastRCNNFeatures(FastRCNNConfig()).state_dict().items()}
-    found = {}
+    found, rules = {}, ImageRules(end_to_end=True)
     for key, shape in list_image_shapes().items():
-        name = rename_image_key(key)
+        name = rules.rename(key)
         if name is None:
             assert explain_image_key(key), key
         else:
             assert name not in found, key
+            assert rules.restore(name) == key
             found[name] = torch.Size(shape)
     assert found == expected
     heads = {explain_image_key(key) for key in list_image_shapes() if key.startswith(IMAGE + "head.0.")}
@@ -77,7 +78,8 @@ def test_every_key_of_the_public_checkpoints_has_a_place_or_a_reason():
 
 def test_keys_of_other_parts_have_neither():
     for key in ("vlbert.end_embedding.weight", IMAGE + "obj_downsample.1.weight", "layer5.0.conv1.weight", "conv1x"):
-        assert rename_image_key(key) is None
+        assert ImageRules(end_to_end=True).rename(key) is None
+        assert ImageRules(end_to_end=False).rename(key) is None
         assert explain_image_key(key) is None
 
 
@@ -107,7 +109,7 @@ def test_an_end_to_end_checkpoint_gives_its_pixel_network(tmp_path):
     shapes = {**list_image_shapes(widths=WIDTHS, depths=DEPTHS), "vlbert.end_embedding.weight": (1, 4)}
     state_dict = {f"module.{key}": torch.full(shape, 2.0).half() for key, shape in shapes.items()}
     state_dict["module.conv1.weight"] = torch.zeros(1)
-    model, conversion = build_model(state_dict)
+    model, conversion = FAST_RCNN.build_model(state_dict)
     assert conversion.left_out["module.vlbert.end_embedding.weight"] == "not part of the pixel network"
     assert conversion.left_out["module.conv1.weight"] == "not part of the pixel network"
     assert all(value.dtype == torch.float32 and (value == 2).all() for value in model.state_dict().values())
@@ -120,12 +122,21 @@ def without(key):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (without("layer4."), "has no tensor for head.0.layer.2.convolution.weight"),
-        (without("layer2.1.bn2.running_var"), "has no tensor for stages.1.1.layer.1.normalization.running_var"),
-        (without("conv1."), "has no tensor for embedder.embedder.convolution.weight"),
-        (lambda sd: {**sd, "layer1.0.bn1.bias": torch.zeros(5)}, "layer.0.normalization.bias has the shape (5,)"),
-        (lambda sd: {**sd, "layer1.0.conv1.bias": torch.zeros(2)}, "which the configuration has no place for"),
-        (lambda sd: {**sd, "module.conv1.weight": sd["conv1.weight"]}, "under two names"),
+        (without("layer4."), "has no layer4.0.conv3.weight"),
+        (
+            without("layer2.1.bn2.running_var"),
+            "has no layer2.1.bn2.running_var, which FastRCNNFeatures needs (1 in all)",
+        ),
+        (without("conv1."), "has no conv1.weight"),
+        (lambda sd: {**sd, "layer1.0.bn1.bias": torch.zeros(5)}, "layer1.0.bn1.bias has the shape (5,)"),
+        (
+            lambda sd: {**sd, "layer1.0.conv1.bias": torch.zeros(2)},
+            "has layer1.0.conv1.bias, for which FastRCNNFeatures has no place",
+        ),
+        (
+            lambda sd: {**sd, "module.conv1.weight": sd["conv1.weight"]},
+            "conv1.weight and module.conv1.weight are one key",
+        ),
         (lambda sd: {"embeddings.weight": torch.zeros(3)}, "Expected a ResNet of bottleneck blocks"),
     ],
 )
@@ -143,7 +154,7 @@ def test_two_heads_that_differ_are_refused():
     state_dict = {key: torch.ones(shape) for key, shape in shapes.items()}
     state_dict[IMAGE + "head.0.1.conv2.weight"] *= 2
     with pytest.raises(ValueError, match=r"head\.0\.1\.conv2\.weight differs from"):
-        build_model(state_dict)
+        FAST_RCNN.build_model(state_dict)
 
 
 def test_overrides_win_and_are_checked(tmp_path, capsys):
@@ -153,4 +164,4 @@ def test_overrides_win_and_are_checked(tmp_path, capsys):
     assert (config.frozen_stages, config.dilated_c5, config.stride_in_1x1) == (0, False, True)
     (tmp_path / "fields.json").write_text('{"depths": [1, 1, 1, 1]}')
     assert convert(tmp_path, make_resnet_checkpoint(), "--config", str(tmp_path / "fields.json"), "--force") == 2
-    assert "no place for" in capsys.readouterr().err
+    assert "gives depths [1, 1, 1, 1], but the tensors of the file say [1, 2, 1, 2]" in capsys.readouterr().err

@@ -95,13 +95,13 @@ WRONG = {
     "code": lambda o: {"state_dict": o, "x": RunsCode()},
 }
 PROBLEMS = {
-    "another family": "not a VisualBERT checkpoint",
-    "a layer is missing": "of the encoder are missing",
-    "words are missing": "no tensor for visual_bert.embeddings.word_embeddings.weight",
+    "another family": "looks like a VL-BERT checkpoint, not VisualBERT: use `convert vl_bert`",
+    "a layer is missing": "has no bert.bert.encoder.layer.1.*, but a layer 2",
+    "words are missing": "has no bert.bert.embeddings.word_embeddings.weight",
     "untied": "decoder.weight differs from",
     "another shape": "layer.1.output.dense.bias has the shape (25,), but the configuration expects (24,)",
     "two names": "are one key",
-    "code": "would run code and are not loaded",
+    "code": "reading it would run code (`builtins.print`)",
 }
 
 
@@ -115,4 +115,4 @@ def test_a_wrong_file_is_refused_in_one_line(originals, convert, name):
 
 def test_the_head_count_cannot_be_guessed_from_odd_sizes(originals, convert):
     code, _, error, _ = convert(originals["vqa"], heads=None)
-    assert code == 2 and "give num_attention_heads in the file of --config" in error
+    assert code == 2 and 'no public file has hidden_size 24; give it: --config with {"num_attention_heads"' in error

@@ -14,7 +14,7 @@ from modeling import (
     VisualBERTForVisualReasoning,
     VisualBERTModel,
 )
-from modeling.conversion_visualbert import build_model
+from modeling.conversion_visualbert import VISUALBERT
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 HEADS = 4
@@ -32,7 +32,7 @@ def as_original(case):
 
 
 def convert(case, back_end="sdpa"):
-    model, _ = build_model(as_original(case), {"num_attention_heads": HEADS})
+    model, _ = VISUALBERT.build_model(as_original(case), {"num_attention_heads": HEADS})
     model.set_attn_implementation(back_end)
     return model.eval()
 

@@ -11,7 +11,7 @@ from transformers.masking_utils import create_bidirectional_mask
 from vl_bert_reference import as_checkpoint, list_shapes, load_fixture, load_weights, make_config
 
 from modeling import VLBertForPreTraining, VLBertForVGP, VLBertModel
-from modeling.conversion_vl_bert import build_model
+from modeling.conversion_vl_bert import VL_BERT
 from modeling.modeling_vl_bert import embed_coordinates, get_first_state, mean_soft_cross_entropy
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
@@ -365,7 +365,7 @@ def test_pixels_give_the_reference_visual_embeddings(shared: Path):
     trunk = list_shapes(hidden=32, layers=1, intermediate=8, vocab=20, positions=12, classes=5)
     trunk = {key: torch.zeros(shape) for key, shape in trunk.items() if "image_feature_extractor" not in key}
     trunk["object_mask_visual_embedding.weight"] = reference["inputs"]["mask_visual_embed"][None]
-    model, _ = build_model({**state_dict, **as_checkpoint(trunk)}, {"num_attention_heads": 4})
+    model, _ = VL_BERT.build_model({**state_dict, **as_checkpoint(trunk)}, {"num_attention_heads": 4})
     assert model.config.vision_config.depths == [3, 4, 6, 3]
     assert model.config.region_masking == "feature"
     seen = []

@@ -29,7 +29,7 @@ import torch
 from safetensors import safe_open
 
 from modeling import VLBertConfig
-from modeling.conversion_vl_bert import convert_state_dict
+from modeling.conversion_vl_bert import VL_BERT
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -67,7 +67,7 @@ def as_checkpoint(state_dict: dict[str, torch.Tensor], core: bool = False) -> di
 
 def load_weights(model: torch.nn.Module, checkpoint: dict[str, torch.Tensor]) -> dict[str, str]:
     """Converts an original checkpoint into `model`; returns original key -> our name of what went in."""
-    conversion = convert_state_dict(checkpoint)
+    conversion = VL_BERT.convert_state_dict(checkpoint)
     prefix = "" if hasattr(model, "vl_bert") else "vl_bert."
     weights = {name.removeprefix(prefix): value for name, value in conversion.weights.items()}
     _, unexpected = model.load_state_dict(weights, strict=False)
