@@ -112,10 +112,10 @@ class PretrainingHandover:
         return next((kind for kind in cls._list_classes() if names & {kind.__name__, *kind._other_names}), None)
 
     @classmethod
-    def _list_classes(cls) -> list[type["PretrainingHandover"]]:
+    def _list_classes(cls) -> list[Any]:
         """The classes of this family, this one first."""
-        found: list[type[PretrainingHandover]] = [cls]
-        waiting: list[type] = [next(kind for kind in reversed(cls.__mro__) if PretrainingHandover in kind.__mro__[1:])]
+        found: list[Any] = [cls]
+        waiting: list[Any] = [next(kind for kind in reversed(cls.__mro__) if PretrainingHandover in kind.__mro__[1:])]
         while waiting:
             found += waiting
             waiting = [child for kind in waiting for child in kind.__subclasses__()]
@@ -172,14 +172,17 @@ class PretrainingHandover:
         """The name here of a weight in a head of pre-training; other names as they are."""
         return _rename(name, self._heads_from_pretraining)
 
-    def _adapt_weights(self, name: Any, source: Any, info: Mapping[str, Any], kwargs: Mapping[str, Any]) -> set[str]:
+    def _adapt_weights(self, name: Any, source: Any, info: dict[str, Any], kwargs: Mapping[str, Any]) -> set[str]:
         """Runs `_adapt_pretraining_weights` with the heads that it reads."""
         heads: dict[str, torch.Tensor] = {}
         if any(key.startswith(self._heads_to_adapt) for key in info["unexpected_keys"]):
             where = {key: kwargs[key] for key in _PLACE if key in kwargs}
             weights = source.from_pretrained(name, **where).state_dict()
             heads = {key: value for key, value in weights.items() if key.startswith(self._heads_to_adapt)}
-        return self._adapt_pretraining_weights(heads)
+        adapted = self._adapt_pretraining_weights(heads)
+        if not all(map(self._is_of_base, adapted)):
+            info["unexpected_keys"] -= heads.keys()  # they became a head here
+        return adapted
 
     def _adapt_pretraining_weights(self, source: Mapping[str, torch.Tensor]) -> set[str]:
         """
