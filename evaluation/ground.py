@@ -98,7 +98,6 @@ def ground(options: argparse.Namespace) -> str:
     Raises:
         ValueError: any mistake of the user, in one sentence.
     """
-    logging.set_verbosity_error()  # a base model leaves the task's head, which it says at length
     logging.disable_progress_bar()
     image = open_image(options.image, upright=options.regions is None and options.boxes is None)
     phrases, way = find_phrases(options.caption, None if options.phrases is None else options.phrases.split(","))

@@ -40,18 +40,13 @@ def read_bert_config(name: str) -> dict:
     return {name: getattr(bert_config, name) for name in names.split()}
 
 
-def check_fields(config_class: type[PreTrainedConfig], overrides: dict) -> None:
-    """Refuses (`ValueError`) what is no field of the configuration."""
+def check_overrides(config_class: type[PreTrainedConfig], overrides: dict, bert_fields: dict, name: str) -> None:
+    """Refuses (`ValueError`) overrides that are no fields or contradict the weights of the BERT `name`."""
     unknown = sorted(
         set(overrides) - {*config_class().to_dict(), *config_class.attribute_map, "answers", "num_labels"}
     )
     if unknown:
         raise ValueError(f"{unknown[0]} is no field of {config_class.__name__}.")
-
-
-def check_overrides(config_class: type[PreTrainedConfig], overrides: dict, bert_fields: dict, name: str) -> None:
-    """Refuses (`ValueError`) overrides that are no fields or contradict the weights of the BERT `name`."""
-    check_fields(config_class, overrides)
     for field in _BERT_SIZES:
         if overrides.get(field, bert_fields[field]) != bert_fields[field]:
             raise ValueError(
@@ -60,4 +55,15 @@ def check_overrides(config_class: type[PreTrainedConfig], overrides: dict, bert_
             )
 
 
-__all__ = ["check_fields", "check_overrides", "read_bert_config"]
+def check_sizes(config: PreTrainedConfig, bert_fields: dict, name: str) -> None:
+    """Refuses (`ValueError`) a BERT `name` whose tensors have other shapes than a model with this `config`."""
+    for field in _BERT_SIZES:
+        found = getattr(config, field)
+        if found != bert_fields[field]:
+            raise ValueError(
+                f"{field} is {bert_fields[field]} in the BERT {name}, but {found} in the model; give a BERT of the "
+                "same size."
+            )
+
+
+__all__ = ["check_overrides", "check_sizes", "read_bert_config"]

@@ -17,7 +17,8 @@ A task names a head; the family that a recipe or a checkpoint has decides which 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 from transformers import PreTrainedConfig, PreTrainedModel
 
@@ -53,19 +54,18 @@ class Family:
         heads: name of a head -> the class that has it. A head of one name takes the same targets and returns the same
             outputs in every family, so that one task serves all.
         reads: other `model_type`s whose checkpoints its classes load.
-        other_names: what classes with a head are called in those checkpoints -> the head.
     """
 
     config_class: type[PreTrainedConfig]
     base_model: type[PreTrainedModel]
     heads: Mapping[str, type[PreTrainedModel]]
     reads: tuple[str, ...] = ()
-    other_names: Mapping[str, str] = field(default_factory=dict)
 
     def head_of(self, architecture: str) -> str | None:
         """The head of the class of this name in a checkpoint's `architectures`; None for no head."""
-        named = {cls.__name__: head for head, cls in self.heads.items()}
-        return {**self.other_names, **named}.get(architecture)
+        classes: Any = self.heads.items()
+        named = {name: head for head, cls in classes for name in (cls.__name__, *cls._other_names)}
+        return named.get(architecture)
 
 
 FAMILIES: dict[str, Family] = {
@@ -93,13 +93,6 @@ FAMILIES: dict[str, Family] = {
             "phrase_grounding": VisualBERTForPhraseGrounding,
         },
         reads=("visual_bert",),
-        other_names={
-            "VisualBertForPreTraining": "pretraining",
-            "VisualBertForQuestionAnswering": "vqa",
-            "VisualBertForMultipleChoice": "multiple_choice",
-            "VisualBertForVisualReasoning": "visual_reasoning",
-            "VisualBertForRegionToPhraseAlignment": "phrase_grounding",
-        },
     ),
 }
 

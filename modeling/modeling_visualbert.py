@@ -41,8 +41,9 @@ from transformers.utils import ModelOutput, TransformersKwargs, auto_docstring
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .bert_start import check_overrides, read_bert_config
+from .bert_start import check_overrides, check_sizes, read_bert_config
 from .configuration_visualbert import VisualBERTConfig
+from .pretraining_handover import PretrainingHandover
 from .sequence_inputs import (
     check_shape,
     flatten_choices,
@@ -251,7 +252,7 @@ class VisualBERTPhraseScorer(nn.Module):
 
 
 @auto_docstring
-class VisualBERTPreTrainedModel(PreTrainedModel):
+class VisualBERTPreTrainedModel(PretrainingHandover, PreTrainedModel):
     config: VisualBERTConfig
     base_model_prefix = "visual_bert"
     input_modalities = ["image", "text"]
@@ -299,24 +300,30 @@ class VisualBERTPreTrainedModel(PreTrainedModel):
         return model
 
     @torch.no_grad()
-    def _copy_bert_weights(self, name: str) -> None:
+    def _copy_bert_weights(self, name: str, only: set[str] | None = None) -> set[str]:
+        """Copies weights of a BERT checkpoint, of `only` these names here; returns the names that it reached."""
+        check_sizes(self.config, read_bert_config(name), name)
         loaded: Any = BertForPreTraining.from_pretrained(name, output_loading_info=True)
         bert, info = loaded
-        weights = self.state_dict()
-        prefix = "" if isinstance(self, VisualBERTModel) else f"{self.base_model_prefix}."
+        weights, copied = self.state_dict(), set()
+        wanted = set(weights) if only is None else only
+        prefix = "" if self._is_base_class() else f"{self.base_model_prefix}."
         for key, value in bert.state_dict().items():
             target = prefix + key.removeprefix("bert.") if key.startswith("bert.") else key
-            if key in info["missing_keys"] or target not in weights:
+            if key in info["missing_keys"] or target not in wanted:
                 continue
             # BERT's class 0 is "belongs"; VisualBERT's is 1.
             value = value.flip(0) if "seq_relationship" in key else value
             weights[target][: value.shape[0]].copy_(value)
+            copied.add(target)
         # CODEPATH: True in all public checkpoints, which started from BERT this way.
-        if self.config.special_visual_initialize:
-            for part in ("token_type", "position"):
-                target = f"{prefix}embeddings.visual_{part}_embeddings.weight"
+        for part in ("token_type", "position") if self.config.special_visual_initialize else ():
+            target = f"{prefix}embeddings.visual_{part}_embeddings.weight"
+            if target in wanted:
                 weights[target].copy_(weights[f"{prefix}embeddings.{part}_embeddings.weight"])
+                copied.add(target)
         self.tie_weights()
+        return copied
 
 
 def _leave_untrained(*modules: nn.Module | None) -> None:
@@ -332,6 +339,8 @@ def _leave_untrained(*modules: nn.Module | None) -> None:
     """
 )
 class VisualBERTModel(VisualBERTPreTrainedModel):
+    _other_names = ("VisualBertModel",)
+
     def __init__(self, config: VisualBERTConfig, add_pooling_layer: bool = True):
         r"""
         add_pooling_layer (`bool`, *optional*, defaults to `True`):
@@ -476,6 +485,8 @@ def _check_alignment(image_text_alignment: torch.Tensor, shape: tuple[int, int],
     """
 )
 class VisualBERTForPreTraining(VisualBERTPreTrainedModel):
+    _other_names = ("VisualBertForPreTraining",)
+    _heads_from_pretraining = {"cls.": "cls."}
     _tied_weights_keys = {
         "cls.predictions.decoder.bias": "cls.predictions.bias",
         "cls.predictions.decoder.weight": "visual_bert.embeddings.word_embeddings.weight",
@@ -708,6 +719,8 @@ class VisualBERTForReferringExpression(VisualBERTPreTrainedModel):
     """
 )
 class VisualBERTForVisualQuestionAnswering(VisualBERTPreTrainedModel):
+    _other_names = ("VisualBertForQuestionAnswering",)
+
     def __init__(self, config: VisualBERTConfig):
         super().__init__(config)
         self.visual_bert = VisualBERTModel(config)
@@ -793,6 +806,8 @@ def _find_last_but_one(text_states: torch.Tensor, attention_mask: torch.Tensor |
     """
 )
 class VisualBERTForMultipleChoice(VisualBERTPreTrainedModel):
+    _other_names = ("VisualBertForMultipleChoice",)
+
     def __init__(self, config: VisualBERTConfig):
         super().__init__(config)
         self.visual_bert = VisualBERTModel(config)
@@ -885,6 +900,8 @@ class VisualBERTForMultipleChoice(VisualBERTPreTrainedModel):
     """
 )
 class VisualBERTForVisualReasoning(VisualBERTPreTrainedModel):
+    _other_names = ("VisualBertForVisualReasoning",)
+
     def __init__(self, config: VisualBERTConfig):
         super().__init__(config)
         self.visual_bert = VisualBERTModel(config)
@@ -950,6 +967,8 @@ class VisualBERTForVisualReasoning(VisualBERTPreTrainedModel):
     """
 )
 class VisualBERTForPhraseGrounding(VisualBERTPreTrainedModel):
+    _other_names = ("VisualBertForRegionToPhraseAlignment",)
+    _heads_from_pretraining = {"cls.": "cls."}
     _tied_weights_keys = {
         "cls.predictions.decoder.bias": "cls.predictions.bias",
         "cls.predictions.decoder.weight": "visual_bert.embeddings.word_embeddings.weight",

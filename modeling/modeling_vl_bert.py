@@ -24,12 +24,13 @@ there, divided by (w, h); the processors here give (0, 0, 1, 1).
 
 from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoConfig, BertForPreTraining
+from transformers import BertForPreTraining
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.masking_utils import create_bidirectional_mask
@@ -41,13 +42,14 @@ from transformers.models.bert.modeling_bert import (
     BertSelfAttention,
 )
 from transformers.processing_utils import Unpack
-from transformers.utils import ModelOutput, TransformersKwargs, auto_docstring, logging
+from transformers.utils import ModelOutput, TransformersKwargs, auto_docstring
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .bert_start import check_fields, check_overrides, read_bert_config
+from .bert_start import check_overrides, check_sizes, read_bert_config
 from .configuration_vl_bert import _REGION_TOKEN_TYPE, VLBertConfig
 from .modeling_fast_rcnn import FastRCNNFeatures
+from .pretraining_handover import PretrainingHandover
 from .roi_align import roi_align as roi_align  # transformers 5.4 copies only what stands here
 from .sequence_inputs import (
     check_shape,
@@ -66,8 +68,6 @@ from .task_losses import (
     mean_soft_cross_entropy,
 )
 from .unpadding import UnpaddedEncoder, apply_packed, find_packing
-
-logger = logging.get_logger(__name__)
 
 # What a processor returns and a model may not need; dropped so that `model(**processor(...))` works.
 _UNREAD_INPUTS = ("region_candidate_mask", "phrase_mask", "phrase_regions", "phrase_pairs", "answer_positions")
@@ -470,7 +470,7 @@ class VLBertRegionMask(nn.Embedding):
 
 
 @auto_docstring
-class VLBertPreTrainedModel(PreTrainedModel):
+class VLBertPreTrainedModel(PretrainingHandover, PreTrainedModel):
     config: VLBertConfig
     base_model_prefix = "vl_bert"
     input_modalities = ["image", "text"]
@@ -481,8 +481,6 @@ class VLBertPreTrainedModel(PreTrainedModel):
     _supports_attention_backend = True
     _no_split_modules = ["VLBertEmbeddings", "VLBertRegionEncoder", "BertLayer"]
     _can_record_outputs = {"hidden_states": BertLayer, "attentions": BertSelfAttention}
-    # Where a head of pre-training goes in a task class: prefix there -> prefix here.
-    _heads_from_pretraining: dict[str, str] = {}
 
     @torch.no_grad()
     def _init_weights(self, module):
@@ -513,87 +511,17 @@ class VLBertPreTrainedModel(PreTrainedModel):
         model._copy_bert_weights(pretrained_model_name_or_path)
         return model
 
-    @classmethod
-    def from_pretraining(
-        cls, pretrained_model_name_or_path: str, bert: str | None = None, **config_overrides
-    ) -> "VLBertPreTrainedModel":
-        """
-        Initialises a task model from a checkpoint of [`VLBertForPreTraining`]. Beside the tensors of the same name,
-        which `from_pretrained` loads too, it hands heads of pre-training to the task's (VL-BERT public code):
-
-        - [`VLBertForVisualQuestionAnswering`]: the transform of the masked-word head to an `"mlm"` answer head;
-        - [`VLBertForReferringExpression`]: the dense layer of the region head;
-        - [`VLBertForMultipleChoice`]: the dense layer of the region head to that of the region classes; the difference
-          of the relationship head's two rows, where the checkpoint has one, to a single-layer choice head; token type
-          1 starts as a copy of 0.
-
-        Args:
-            pretrained_model_name_or_path (`str`): directory or Hub id of a VL-BERT checkpoint.
-            bert (`str`, *optional*): directory or Hub id of a BERT checkpoint, for what the VL-BERT checkpoint lacks:
-                the pooler, which the public VL-BERT checkpoints are without.
-            config_overrides: fields of [`VLBertConfig`], such as `answers`, that do not change a tensor's shape.
-
-        Raises:
-            ValueError: when a checkpoint is of another family, or an override is no field or contradicts the weights.
-        """
-        name = pretrained_model_name_or_path
-        model = cls(_override_config(name, config_overrides))
-        copied: set[str] = set()
-        if bert is not None:
-            check_overrides(VLBertConfig, model.config.to_dict(), read_bert_config(bert), bert)
-            copied |= model._copy_bert_weights(bert)
-        loaded: Any = VLBertForPreTraining.from_pretrained(name, output_loading_info=True)
-        source, info = loaded
-        given = {key: value for key, value in source.state_dict().items() if key not in info["missing_keys"]}
-        copied |= model._copy_pretraining_weights(given, name)
-        fresh = sorted(set(model.state_dict()) - copied)
-        if fresh:
-            logger.warning(f"{cls.__name__} from {name}: newly initialised are {', '.join(fresh)}.")
-        return model
-
     @torch.no_grad()
-    def _copy_pretraining_weights(self, source: dict[str, torch.Tensor], name: str) -> set[str]:
-        """Copies weights of a [`VLBertForPreTraining`]; returns the names here of what they reached."""
-        weights, copied = self.state_dict(), set()
-        for key, value in source.items():
-            target = self._rename_head(key) if self._has_base_model else key.removeprefix(f"{self.base_model_prefix}.")
-            if target not in weights:
-                continue
-            if weights[target].shape != value.shape:
-                raise ValueError(
-                    f"{target} has the shape {tuple(value.shape)} in {name}, but {tuple(weights[target].shape)} in "
-                    "the overridden configuration; leave out the override that changes it."
-                )
-            weights[target].copy_(value)
-            copied.add(target)
-        copied |= self._adapt_pretraining_weights(source)
-        self.tie_weights()
-        return copied
-
-    def _adapt_pretraining_weights(self, source: dict[str, torch.Tensor]) -> set[str]:
-        """What a task class makes of pre-training weights beyond a copy; returns the names of what it set."""
-        return set()
-
-    @property
-    def _has_base_model(self) -> bool:
-        return self.base_model_prefix in self._modules
-
-    def _rename_head(self, name: str) -> str:
-        for prefix, target in self._heads_from_pretraining.items():
-            if name.startswith(prefix):
-                return target + name.removeprefix(prefix)
-        return name
-
-    @torch.no_grad()
-    def _copy_bert_weights(self, name: str) -> set[str]:
-        """Copies weights of a BERT checkpoint; returns the names here of what they reached."""
+    def _copy_bert_weights(self, name: str, only: set[str] | None = None) -> set[str]:
+        """Copies weights of a BERT checkpoint, of `only` these names here; returns the names that it reached."""
+        check_sizes(self.config, read_bert_config(name), name)
         loaded: Any = BertForPreTraining.from_pretrained(name, output_loading_info=True)
         bert, info = loaded
         weights, copied = self.state_dict(), set()
-        prefix = f"{self.base_model_prefix}." if self._has_base_model else ""
+        prefix = "" if self._is_base_class() else f"{self.base_model_prefix}."
         for key, value in bert.state_dict().items():
             target = self._rename_head(_rename_bert_weight(key, prefix))
-            if key in info["missing_keys"] or target not in weights:
+            if key in info["missing_keys"] or target not in (weights if only is None else only):
                 continue
             if target.startswith("relationship_head."):
                 # BERT's class 0 is "belongs"; ours, as in VL-BERT's targets, is 1.
@@ -603,20 +531,6 @@ class VLBertPreTrainedModel(PreTrainedModel):
             copied.add(target)
         self.tie_weights()
         return copied
-
-
-def _override_config(name: str, overrides: dict) -> VLBertConfig:
-    """The configuration of a VL-BERT checkpoint with other fields."""
-    config = AutoConfig.from_pretrained(name)
-    if config.model_type != VLBertConfig.model_type:
-        raise ValueError(
-            f"{name} is a checkpoint of the family '{config.model_type}'; expected '{VLBertConfig.model_type}'."
-        )
-    check_fields(VLBertConfig, overrides)
-    fields = config.to_dict()
-    if not {"answers", "id2label", "num_labels"}.isdisjoint(overrides):
-        fields = {field: value for field, value in fields.items() if field not in ("id2label", "label2id")}
-    return VLBertConfig.from_dict({**fields, **overrides})
 
 
 def _rename_bert_weight(name: str, prefix: str) -> str:
@@ -1390,6 +1304,7 @@ class VLBertForMultipleChoice(VLBertPreTrainedModel):
     # The losses are plain means over the batch at hand.
     accepts_loss_kwargs = False
     _heads_from_pretraining = {"region_head.dense.": "region_class_head.dense."}
+    _heads_to_adapt = ("relationship_head.",)
 
     def __init__(self, config: VLBertConfig):
         super().__init__(config)
@@ -1406,16 +1321,18 @@ class VLBertForMultipleChoice(VLBertPreTrainedModel):
         self.post_init()
 
     @torch.no_grad()
-    def _adapt_pretraining_weights(self, source: dict[str, torch.Tensor]) -> set[str]:
+    def _adapt_pretraining_weights(self, source: Mapping[str, torch.Tensor]) -> set[str]:
+        """Token type 1, of the choice, starts as 0; how much more a caption belongs than not scores a choice."""
         types: Any = self.vl_bert.embeddings.token_type_embeddings.weight
         types[1] = types[0]
-        if "relationship_head.weight" not in source or self.choice_head.dense is not None:
-            return set()
+        adapted = {"vl_bert.embeddings.token_type_embeddings.weight"}
+        if not source or self.choice_head.dense is not None:
+            return adapted
         for part in ("weight", "bias"):
             rows = source[f"relationship_head.{part}"]
-            # How much more it belongs than it does not.
             getattr(self.choice_head.classifier, part).copy_(rows[1:] - rows[:1])
-        return {"choice_head.classifier.weight", "choice_head.classifier.bias"}
+            adapted.add(f"choice_head.classifier.{part}")
+        return adapted
 
     @can_return_tuple
     @auto_docstring

@@ -27,8 +27,10 @@ class Preservation:
       Kullback-Leibler divergence from the start model's word (class) distribution to the model's, both at
       `temperature`, times its square; mean over tokens (detected regions). A model without pre-training heads is read
       by those of the start model, frozen.
-    - `l2`: half the squared distance of all parameters that the start checkpoint holds from their values there.
-    - `ewc`: the same with each square weighted by the diagonal of the Fisher information.
+    - `l2`: half the squared distance of all parameters that the start gives from their values there: the base model,
+      and a head that is handed over from one of pre-training (`modeling.pretraining_handover`).
+    - `ewc`: the same with each square weighted by the diagonal of the Fisher information. A head that was handed over
+      has none: the objective of pre-training does not read it.
 
     The last two do not depend on the batch: every micro-batch counts 1, so that accumulation and several processes
     give the penalty once.
@@ -37,10 +39,10 @@ class Preservation:
         section: the recipe's.
         model: the model that is trained.
         start: the start model, of the same class, frozen here and in evaluation mode.
-        shared: names of the parameters that come from the start checkpoint; new heads are not among them.
+        shared: names of the parameters that the start gives; heads that begin at random are not among them.
         model_inputs: names of the batch entries that the model takes.
         heads: the start's model for pre-training, where `model` has no such heads and logits are distilled.
-        fisher: parameter name -> diagonal Fisher information, for `ewc`.
+        fisher: parameter name -> diagonal Fisher information, for `ewc`; 0 for others.
     """
 
     def __init__(
@@ -127,6 +129,8 @@ class Preservation:
         """Half the sum of squared differences from the start, weighted where there is a Fisher information."""
         terms = []
         for name, parameter in self.parameters.items():
+            if fisher and name not in fisher:  # the pre-training objective does not read it
+                continue
             self.values[name] = self.values[name].to(parameter.device)
             importance = fisher[name].to(parameter.device) if fisher else None
             terms.append(_HalfSquares.apply(parameter, self.values[name], importance))

@@ -61,6 +61,8 @@ class Data:
 class Model:
     """What is trained: a checkpoint (`source`, a directory or Hub id), a BERT to start from (`bert`), or neither.
 
+    Beside a source, `bert` gives what that lacks, such as VL-BERT's pooler.
+
     `family` is a key of `modeling.families`, by default that of the source, or `vl_bert` without one. `config`
     overrides configuration fields. `family_config` has those of one family alone, by its name: without a source, which
     has its own, they join `config`, and what stands there wins. `tokenizer` is a directory, a Hub id or a WordPiece

@@ -7,6 +7,7 @@ import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from dataset_scripts.regions.hub import is_on_hub
 from dataset_scripts.regions.table import RegionTable
 from dataset_scripts.scenes.dataset import write_scenes
 from modeling.families import FAMILIES
+from modeling.pretraining_handover import check_shapes, describe_loading
 from processing import FastRCNNImageProcessor
 from tasks import TASKS, Task
 
@@ -195,11 +197,12 @@ def _tokenizer(name: str) -> Any:
 def make_model(head: str, model: Model, processor: Any, **config: Any) -> PreTrainedModel:
     """The recipe's model with this head: from a checkpoint, from BERT, or new. `config` adds fields to its own."""
     model_class = head_class(head, model)
+    if model.source:
+        made, found = _load(model_class, model, config)
+        _say_once(describe_loading(made, model.source, found))
+        return made
     fields = {**model.config, **_own_fields(model_class, config)}
-    with blame(f"model.source {model.source}" if model.source else "model"):
-        if model.source:
-            with _quiet_loading():
-                return model_class.from_pretrained(model.source, **fields)
+    with blame("model"):
         if model.bert:
             return model_class.from_bert(model.bert, **fields)  # type: ignore[attr-defined]
         config_class: Any = FAMILIES[family_name(model)].config_class
@@ -207,12 +210,32 @@ def make_model(head: str, model: Model, processor: Any, **config: Any) -> PreTra
 
 
 def load_model(model_class: type[PreTrainedModel], model: Model, **config: Any) -> tuple[PreTrainedModel, set[str]]:
-    """The checkpoint `model.source` as a model of this class, and the names of its weights that are not from there."""
+    """
+    The checkpoint `model.source` as a model of this class, and the names of its weights that start at random. What a
+    head takes from one of pre-training (`modeling.pretraining_handover`), or from `model.bert`, is not random.
+    """
+    loaded, found = _load(model_class, model, config)
+    return loaded, set(found["missing_keys"])
+
+
+def _load(
+    model_class: type[PreTrainedModel], model: Model, config: Mapping[str, Any]
+) -> tuple[PreTrainedModel, dict[str, Any]]:
+    """The checkpoint `model.source` and transformers' loading info."""
+    fields = {**model.config, **_own_fields(model_class, config), **({"bert": model.bert} if model.bert else {})}
     with blame(f"model.source {model.source}"), _quiet_loading():
-        fields = {**model.config, **_own_fields(model_class, config)}
-        pair: Any = model_class.from_pretrained(model.source, **fields, output_loading_info=True)
-    loaded, found = pair
-    return loaded, {*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])}
+        loaded: Any = model_class.from_pretrained(
+            model.source, **fields, ignore_mismatched_sizes=True, output_loading_info=True
+        )
+        check_shapes(model.source, loaded[1]["mismatched_keys"])
+    return loaded
+
+
+@cache
+def _say_once(line: str | None) -> None:
+    """A line on the terminal, from the main process alone; several methods and stages load the same."""
+    if line and PartialState().is_main_process:
+        print(f"  {line}", flush=True)
 
 
 def _own_fields(model_class: type[PreTrainedModel], fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -223,7 +246,7 @@ def _own_fields(model_class: type[PreTrainedModel], fields: Mapping[str, Any]) -
 
 @contextmanager
 def _quiet_loading() -> Iterator[None]:
-    """Without transformers' report of the heads that one task's checkpoint has and another's has not."""
+    """Without the reports of every process; a recipe prints one line of its own."""
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()
     try:

@@ -25,6 +25,7 @@ OWN_CONSTRAINTS = HERE / "constraints-oldest.txt"
 TESTS = (
     "tests/test_modeling_backbone_regions.py",
     "tests/test_modeling_fast_rcnn.py",
+    "tests/test_modeling_pretraining_handover.py",
     "tests/test_modeling_visualbert_parity.py",
     "tests/test_modeling_visualbert_saving.py",
     "tests/test_modeling_vl_bert_parity.py",

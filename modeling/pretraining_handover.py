@@ -1,0 +1,316 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Loads the checkpoint of one class of a family as another class: heads of pre-training go where a task needs them.
+
+Every family's `PreTrainedModel` takes [`PretrainingHandover`] first, so that there is one rule for all.
+"""
+
+import logging as python_logging
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from transformers.utils import logging
+
+# The logger that reports loading in transformers, so that its verbosity and handlers hold here too.
+logger = logging.get_logger("transformers.modeling_utils")
+
+_REPORT = "LOAD REPORT"  # what transformers' table of missing and unexpected weights begins with
+# Arguments of `from_pretrained` that say where a checkpoint lies.
+_PLACE = "cache_dir force_download local_files_only proxies revision subfolder token use_safetensors variant".split()
+
+
+class PretrainingHandover:
+    """
+    Makes `from_pretrained` of a class take what fits from a checkpoint of another class of the family: the base model,
+    and the heads that the class names here. A checkpoint of the same class, or of one that the family does not know,
+    is loaded as transformers does.
+
+    A class declares:
+
+    - `_heads_from_pretraining`: prefix of names in the checkpoint -> prefix here. Other heads are left, whatever their
+      names, and what no tensor reaches is new.
+    - `_heads_to_adapt`: prefixes of the heads that `_adapt_pretraining_weights` reads.
+    - `_other_names`: names of this class in checkpoints of other libraries.
+    """
+
+    config_class: Any
+    base_model_prefix: str
+    _auto_class: Any
+    all_tied_weights_keys: dict[str, str]
+    state_dict: Any
+    get_submodule: Any
+    _init_weights: Any
+    _heads_from_pretraining: dict[str, str] = {}
+    _heads_to_adapt: tuple[str, ...] = ()
+    _other_names: tuple[str, ...] = ()
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path, *model_args, bert: str | None = None, **kwargs) -> Any:
+        r"""
+        As in transformers, and takes what fits from a checkpoint of another class of the family. One line then says
+        what was taken, what is new and what was left, instead of transformers' table; a base model, which takes no
+        heads, says so only where a part of itself is new or left.
+
+        Args:
+            pretrained_model_name_or_path (`str`): directory or Hub id of a checkpoint of this family.
+            bert (`str`, *optional*): directory or Hub id of a BERT checkpoint, for weights that the checkpoint lacks,
+                such as the pooler of the public VL-BERT checkpoints.
+            model_args, kwargs: see `PreTrainedModel.from_pretrained`. With `output_loading_info=True` the `dict` has
+                that line as `"handover"`, where weights were handed over.
+
+        Raises:
+            ValueError: when a checkpoint is of another family, holds nothing of the base model, or contradicts the
+                configuration.
+        """
+        name = pretrained_model_name_or_path
+        source = cls._find_source(name, kwargs)
+        if source is not None and (issubclass(cls, source) or issubclass(source, cls)):
+            source = None  # what this class has, it has under the same names
+        if source is None and bert is None:
+            return super().from_pretrained(name, *model_args, **kwargs)  # type: ignore[misc]
+        wants_info = kwargs.pop("output_loading_info", False)
+        model, info = cls._load_weights(name, source, model_args, kwargs)
+        filled = {} if source is None else {"adapted": model._adapt_weights(name, source, info, kwargs)}
+        if bert is not None:
+            filled[f"from {bert}"] = model._copy_bert_weights(bert, _find_new(info))
+        _check_filled(model, name, filled)
+        info["missing_keys"] = set(info["missing_keys"]).difference(*filled.values())
+        info["handover"] = _describe(model, name, source, info, filled)
+        if bert is not None or not cls._is_base_class() or _misfits(model, info):
+            logger.warning(info["handover"])
+        return (model, info) if wants_info else model
+
+    @classmethod
+    def _find_source(cls, name: Any, kwargs: Mapping[str, Any]) -> Any:
+        """The class of this family that wrote a checkpoint; `None` for a class that the family does not know."""
+        if name is None or "gguf_file" in kwargs:
+            return None
+        where = {key: kwargs[key] for key in (*_PLACE, "_commit_hash") if key in kwargs}
+        try:
+            fields, _ = cls.config_class.get_config_dict(name, **where)
+        except (OSError, TypeError, ValueError):  # no configuration there: transformers says what it needs
+            return None
+        found, wanted = fields.get("model_type"), cls.config_class.model_type
+        if found not in (None, wanted):
+            hint = f" (for a BERT there is {cls.__name__}.from_bert)" if found == "bert" else ""
+            raise ValueError(f"{name} is a checkpoint of the family '{found}'; expected '{wanted}'{hint}.")
+        names = set(fields.get("architectures") or [])
+        return next((kind for kind in cls._list_classes() if names & {kind.__name__, *kind._other_names}), None)
+
+    @classmethod
+    def _list_classes(cls) -> list[Any]:
+        """The classes of this family, this one first."""
+        found: list[Any] = [cls]
+        waiting: list[Any] = [next(kind for kind in reversed(cls.__mro__) if PretrainingHandover in kind.__mro__[1:])]
+        while waiting:
+            found += waiting
+            waiting = [child for kind in waiting for child in kind.__subclasses__()]
+        return found
+
+    @classmethod
+    def _load_weights(cls, name: Any, source: Any, model_args: tuple, kwargs: dict[str, Any]) -> tuple[Any, dict]:
+        """Base model and declared heads of a checkpoint of `source` (`None`: of this class), and the loading info."""
+        heads = {} if source is None or source._is_base_class() else cls._heads_from_pretraining
+        renamings = {"^" + re.escape(there): here for there, here in heads.items()}
+        given = {**kwargs, "key_mapping": {**(kwargs.get("key_mapping") or {}), **renamings} or None}
+        given |= {"ignore_mismatched_sizes": True, "output_loading_info": True}
+        with _hold_report():
+            model, info = super().from_pretrained(name, *model_args, **given)  # type: ignore[misc]
+        # transformers saves under the names that it loaded from, which here are those of another class.
+        vars(model).pop("_weight_conversions", None)
+        info["unexpected_keys"] = {
+            _rename(key, {here: there for there, here in heads.items()}) for key in info["unexpected_keys"]
+        }
+        if source is not None:
+            model._reset_other_heads(info)
+        if not kwargs.get("ignore_mismatched_sizes"):
+            check_shapes(name, info["mismatched_keys"])
+        if not {key for key in model.state_dict() if model._is_of_base(key)} - _find_new(info):
+            raise ValueError(
+                f"{name}: holds no weight of {cls.base_model_prefix}, but names such as "
+                f"{min(info['unexpected_keys'], default='none')!r}; convert it (python -m modeling.convert)."
+            )
+        return model, info
+
+    @torch.no_grad()
+    def _reset_other_heads(self, info: dict[str, Any]) -> None:
+        """Makes a head new that got its weights from a head of another class because both have the same name."""
+        here = tuple(self._heads_from_pretraining.values())
+        weights: Any = self.state_dict().keys() - info["missing_keys"] - self.all_tied_weights_keys.keys()
+        same_name = {key for key in weights if not self._is_of_base(key) and not key.startswith(here)}
+        for module in sorted({key.rpartition(".")[0] for key in same_name}):
+            for parameter in self.get_submodule(module).parameters(recurse=False):
+                parameter._is_hf_initialized = False
+            self._init_weights(self.get_submodule(module))
+        info["missing_keys"] = {*info["missing_keys"], *same_name}
+        info["unexpected_keys"] |= same_name
+        info["mismatched_keys"] = {key for key in info["mismatched_keys"] if key[0] not in same_name}
+
+    @classmethod
+    def _is_base_class(cls) -> bool:
+        return cls._auto_class == "AutoModel"
+
+    def _is_of_base(self, name: str) -> bool:
+        """Whether a weight here belongs to the base model."""
+        return self._is_base_class() or name.startswith(f"{self.base_model_prefix}.")
+
+    def _rename_head(self, name: str) -> str:
+        """The name here of a weight in a head of pre-training; other names as they are."""
+        return _rename(name, self._heads_from_pretraining)
+
+    def _adapt_weights(self, name: Any, source: Any, info: dict[str, Any], kwargs: Mapping[str, Any]) -> set[str]:
+        """Runs `_adapt_pretraining_weights` with the heads that it reads."""
+        heads: dict[str, torch.Tensor] = {}
+        if any(key.startswith(self._heads_to_adapt) for key in info["unexpected_keys"]):
+            where = {key: kwargs[key] for key in _PLACE if key in kwargs}
+            weights = source.from_pretrained(name, **where).state_dict()
+            heads = {key: value for key, value in weights.items() if key.startswith(self._heads_to_adapt)}
+        adapted = self._adapt_pretraining_weights(heads)
+        if not all(map(self._is_of_base, adapted)):
+            info["unexpected_keys"] -= heads.keys()  # they became a head here
+        return adapted
+
+    def _adapt_pretraining_weights(self, source: Mapping[str, torch.Tensor]) -> set[str]:
+        """
+        What a class makes of another class's weights beyond a copy; returns the names here of what it set.
+
+        Args:
+            source: name -> tensor of the checkpoint's heads that `_heads_to_adapt` names, where it has them.
+        """
+        return set()
+
+    def _copy_bert_weights(self, name: str, only: set[str] | None = None) -> set[str]:
+        """Copies weights of a BERT checkpoint, of `only` these names here; returns the names that it reached."""
+        raise ValueError(f"{type(self).__name__} takes nothing from a BERT checkpoint: leave bert={name!r} out.")
+
+
+def _rename(name: str, prefixes: Mapping[str, str]) -> str:
+    """The name with the first prefix that it has replaced."""
+    for there, here in prefixes.items():
+        if name.startswith(there):
+            return here + name.removeprefix(there)
+    return name
+
+
+class _ReportHolder(python_logging.Filter):
+    """Keeps transformers' table of missing and unexpected weights instead of letting it through."""
+
+    def __init__(self):
+        super().__init__()
+        self.held: list[python_logging.LogRecord] = []
+
+    def filter(self, record: python_logging.LogRecord) -> bool:
+        is_report = _REPORT in record.getMessage()
+        if is_report:
+            self.held.append(record)
+        return not is_report
+
+
+@contextmanager
+def _hold_report() -> Iterator[None]:
+    """Leaves transformers' table out, unless loading fails."""
+    holder = _ReportHolder()
+    logger.addFilter(holder)
+    try:
+        yield
+    except Exception:
+        logger.removeFilter(holder)
+        for record in holder.held:
+            logger.handle(record)
+        raise
+    finally:
+        logger.removeFilter(holder)
+
+
+def _find_new(info: Mapping[str, Any]) -> set[str]:
+    """Names of the weights that no tensor of the checkpoint reached."""
+    return {*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])}
+
+
+def describe_loading(model: Any, name: Any, info: Mapping[str, Any]) -> str | None:
+    """
+    One line on what a model took from a checkpoint, what is new and what was left; `None` when all fitted.
+
+    Args:
+        model: of a class with [`PretrainingHandover`].
+        name: directory or Hub id of the checkpoint.
+        info: the loading info of `from_pretrained(name, output_loading_info=True)`.
+    """
+    if "handover" in info or not (info["unexpected_keys"] or _find_new(info)):
+        return info.get("handover")
+    return _describe(model, name, None, info, {})
+
+
+def check_shapes(name: Any, mismatched: Iterable[tuple[str, Any, Any]]) -> None:
+    """Refuses (`ValueError`) tensors of other shapes than the configuration's: (name, shape found, shape wanted)."""
+    for key, found, wanted in sorted(mismatched):
+        raise ValueError(
+            f"{key} has the shape {tuple(found)} in {name}, but {tuple(wanted)} in the configuration; leave out the "
+            "override that changes it."
+        )
+
+
+def _check_filled(model: Any, name: Any, filled: Mapping[str, set[str]]) -> None:
+    """Refuses what was set on a weight that lies on disk."""
+    weights = model.state_dict()
+    for key in sorted(set().union(*filled.values())):
+        if weights[key].is_meta:
+            raise ValueError(f"{name}: {key} can't be set while it lies on disk; load without offloading and save.")
+
+
+def _misfits(model: Any, info: Mapping[str, Any]) -> bool:
+    """Whether a base model lacks a weight, or left one of its own; a pooler comes with some heads."""
+    prefix = f"{model.base_model_prefix}."
+    left = {key for key in info["unexpected_keys"] if key.startswith(prefix)}
+    return bool(_find_new(info) or {key for key in left if not key.startswith(f"{prefix}pooler.")})
+
+
+def _describe(model: Any, name: Any, source: Any, info: Mapping[str, Any], filled: Mapping[str, set[str]]) -> str:
+    """What was taken, what is new and what was left, in one line."""
+    weights, new, left = set(model.state_dict()), _find_new(info), set(info["unexpected_keys"])
+    taken = weights.difference(model.all_tied_weights_keys, new, *filled.values())
+    moved = {} if source is None else _moved_heads(model, taken)
+    parts = [f"took {len(taken)} tensors", *(f"{here} from {there}" for there, here in moved.items())]
+    parts += [f"{_shorten(names, weights)} {how}" for how, names in filled.items() if names]
+    parts += [f"nothing {how}" for how, names in filled.items() if not names and how != "adapted"]
+    here = {key for key in weights if model._is_of_base(key)}
+    there = {f"{model.base_model_prefix}.{key}" for key in here} | here | left
+    there |= {f"{head}." for head in moved}
+    facts = {"new": _shorten(new, weights), "left": _shorten(left, there)}
+    origin = type(model) if source is None else source
+    line = f"{type(model).__name__} from {name} ({origin.__name__}): {', '.join(parts)}"
+    return line + "".join(f"; {fact}: {names}" for fact, names in facts.items() if names)
+
+
+def _moved_heads(model: Any, taken: set[str]) -> dict[str, str]:
+    """The declared heads that came: name there -> name here."""
+    heads = model._heads_from_pretraining.items()
+    return {there[:-1]: here[:-1] for there, here in heads if any(key.startswith(here) for key in taken)}
+
+
+def _shorten(names: set[str], among: set[str]) -> str:
+    """`names` in alphabetical order, those of a module as the module where it has no other name of `among`."""
+    others, short = among - names, set()
+    for name in names:
+        parts = name.split(".")
+        modules = (".".join(parts[:count]) for count in range(1, len(parts)))
+        alone = (module for module in modules if not any(other.startswith(f"{module}.") for other in others))
+        short.add(next(alone, name))
+    return ", ".join(sorted(short))
+
+
+__all__ = ["PretrainingHandover", "check_shapes", "describe_loading"]
