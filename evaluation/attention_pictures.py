@@ -75,7 +75,12 @@ class WordAttention:
 
 
 def attention_figure(
-    image: Image.Image, caption: str, words: Sequence[WordAttention], path: str | Path, title: str | None = None
+    image: Image.Image,
+    caption: str,
+    words: Sequence[WordAttention],
+    path: str | Path,
+    title: str | None = None,
+    notes: Sequence[str] = (),
 ) -> Figure:
     """Draws one panel a word: the caption with the word marked, and the image with what the word attends to.
 
@@ -88,6 +93,7 @@ def attention_figure(
         words: one or more.
         path: a .png, .pdf or .svg file; its folder is created.
         title: a line above everything.
+        notes: what to be warned of, below everything.
 
     Returns:
         The figure, already saved.
@@ -97,7 +103,7 @@ def attention_figure(
     """
     columns = max(1, min(len(words), 2 if len(words) <= 4 else 3))
     rows = [words[i : i + columns] for i in range(0, len(words), columns)]
-    return save(_draw_sheet(image, caption, rows, None, title), path)
+    return save(_draw_sheet(image, caption, rows, None, title, notes), path)
 
 
 def method_comparison_figure(
@@ -151,6 +157,7 @@ def _draw_sheet(
     rows: Sequence[Sequence[WordAttention]],
     labels: Sequence[str] | None,
     title: str | None,
+    notes: Sequence[str] = (),
 ) -> Figure:
     """A grid of panels; with row labels the captions stand above the first row only."""
     words = [word for row in rows for word in row]
@@ -164,7 +171,8 @@ def _draw_sheet(
     tops = MARGIN + (TITLE if title else 0) + captioned.cumsum() * head
     tops = tops + np.arange(len(rows)) * (image.height + VERDICT + GAP)
     sheet_width = max(left + columns * (width + GAP) - GAP + MARGIN, LEGEND_WIDTH)
-    sheet = _Sheet(sheet_width, tops[-1] + image.height + VERDICT + LEGEND)
+    lines = [line for note in notes for line in _note_lines(f"warning: {note}", sheet_width - 2 * MARGIN)]
+    sheet = _Sheet(sheet_width, tops[-1] + image.height + VERDICT + LEGEND + CAPTION_LINE * len(lines))
     for i, row in enumerate(rows):
         for j, word in enumerate(row):
             x = left + j * (width + GAP)
@@ -172,8 +180,14 @@ def _draw_sheet(
                 _draw_caption(sheet, x, tops[i] - CAPTION_GAP, width, caption, word.span)
             _draw_panel(sheet, x + (width - image.width) // 2, tops[i], image, word)
     _draw_labels(sheet, tops + image.height / 2, labels or (), title)
-    _draw_legend(sheet)
+    _draw_legend(sheet, CAPTION_LINE * len(lines))
+    for i, line in enumerate(lines):
+        sheet.text(MARGIN, sheet.height - 8 - CAPTION_LINE * (len(lines) - i - 0.5), line, color=MISS)
     return sheet.figure
+
+
+def _note_lines(note: str, width: float) -> list[str]:
+    return [note[start:end].strip() for start, end in _caption_lines(note, (0, 0), width)]
 
 
 def _check_words(words: Sequence[WordAttention], caption: str) -> None:
@@ -208,17 +222,19 @@ def _draw_labels(sheet: _Sheet, middles: Iterable[float], labels: Sequence[str],
         sheet.text(MARGIN + 8, middle, label, rotation=90, ha="center", weight="bold", fontsize=10)
 
 
-def _draw_legend(sheet: _Sheet) -> None:
+def _draw_legend(sheet: _Sheet, room: float) -> None:
+    """At the foot of the sheet, with room for notes below."""
+
     def attended(weight: float) -> Line2D:
         return Line2D([], [], color=ATTENDED, lw=_line_width(weight), alpha=_opacity(weight), label=f"{weight:.0%}")
 
     gold, other = Line2D([], [], color=GOLD, label="gold", **GOLD_LINE), Line2D([], [], color=GREY, lw=0.8)
     other.set_label("other region")
-    sheet.text(MARGIN, sheet.height - 11, "attention:", fontsize=8.5, va="baseline")
+    sheet.text(MARGIN, sheet.height - room - 11, "attention:", fontsize=8.5, va="baseline")
     sheet.figure.legend(
         handles=[attended(0.1), attended(0.5), attended(1.0), gold, other],
         loc="lower left",
-        bbox_to_anchor=(MARGIN + 66, sheet.height - 8),
+        bbox_to_anchor=(MARGIN + 66, sheet.height - room - 8),
         bbox_transform=sheet.pixels,
         **{"ncols": 6, "frameon": False, "fontsize": 8.5, "borderpad": 0, "borderaxespad": 0},
         **{"handlelength": 2.2, "handletextpad": 0.4, "columnspacing": 1.0},
