@@ -41,6 +41,7 @@ from command_line import make_parser, run
 from dataset_scripts.regions.boxes import read_boxes
 from dataset_scripts.regions.table import RegionTable
 from dataset_scripts.scenes.shape_regions import SOURCE, SceneFeatures, ShapeDetector
+from modeling import pipeline_visual_grounding
 from modeling.caption_phrases import find_phrases
 from modeling.families import FAMILIES, find_family
 from modeling.pipeline_visual_grounding import VisualGroundingPipeline, choose_layers
@@ -125,6 +126,7 @@ def ground(options: argparse.Namespace) -> str:
     phrases, way = find_phrases(options.caption, None if options.phrases is None else options.phrases.split(","))
     known = read_regions(options)
     pipe = load_pipeline(options)
+    pipeline_visual_grounding.logger.setLevel(logging.ERROR)  # its remarks are told here, and in the picture
     size = pipe.model.config.num_hidden_layers, pipe.model.config.num_attention_heads
     layers = choose_layers(*size, options.layer, options.head)
     spans = [(phrase.start, phrase.end) for phrase in phrases]

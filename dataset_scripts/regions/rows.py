@@ -4,7 +4,7 @@
 import hashlib
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -71,7 +71,7 @@ class Regions:
     attributes: npt.NDArray[np.int32] | None = None
     attribute_scores: npt.NDArray[np.float32] | None = None
     class_probs: npt.NDArray[np.float16] | None = None
-    provenance: Mapping[str, Any] | None = None
+    provenance: Mapping[str, Any] | None = field(default=None, init=False)
 
     def __len__(self) -> int:
         return len(self.boxes)
