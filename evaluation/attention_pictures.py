@@ -85,7 +85,8 @@ def attention_figure(
     """Draws one panel a word: the caption with the word marked, and the image with what the word attends to.
 
     Line width, opacity and fill of a box follow its share of the attention; the most-attended box is opaque and
-    carries its share; gold boxes have a dashed outline. Below stands whether the most-attended region is gold.
+    carries its share; gold boxes have a dashed outline. Below stands whether the most-attended region is gold, where
+    gold regions are known of any word.
 
     Args:
         image: any mode and size; small images are enlarged with sharp edges.
@@ -161,6 +162,7 @@ def _draw_sheet(
 ) -> Figure:
     """A grid of panels; with row labels the captions stand above the first row only."""
     words = [word for row in rows for word in row]
+    judged = any(word.gold.any() for word in words)
     _check_words(words, caption)
     caption = re.sub(r"\s", " ", caption)
     left, columns = MARGIN + (ROW_LABEL if labels else 0), len(rows[0])
@@ -178,11 +180,11 @@ def _draw_sheet(
             x = left + j * (width + GAP)
             if captioned[i]:
                 _draw_caption(sheet, x, tops[i] - CAPTION_GAP, width, caption, word.span)
-            _draw_panel(sheet, x + (width - image.width) // 2, tops[i], image, word)
+            _draw_panel(sheet, x + (width - image.width) // 2, tops[i], image, word, judged)
     _draw_labels(sheet, tops + image.height / 2, labels or (), title)
-    _draw_legend(sheet, CAPTION_LINE * len(lines))
+    _draw_legend(sheet, CAPTION_LINE * len(lines), judged)
     for i, line in enumerate(lines):
-        sheet.text(MARGIN, sheet.height - 8 - CAPTION_LINE * (len(lines) - i - 0.5), line, color=MISS)
+        sheet.text(MARGIN, sheet.height - 8 - CAPTION_LINE * (len(lines) - i - 0.5) + 4, line, color=MISS)
     return sheet.figure
 
 
@@ -222,7 +224,7 @@ def _draw_labels(sheet: _Sheet, middles: Iterable[float], labels: Sequence[str],
         sheet.text(MARGIN + 8, middle, label, rotation=90, ha="center", weight="bold", fontsize=10)
 
 
-def _draw_legend(sheet: _Sheet, room: float) -> None:
+def _draw_legend(sheet: _Sheet, room: float, judged: bool) -> None:
     """At the foot of the sheet, with room for notes below."""
 
     def attended(weight: float) -> Line2D:
@@ -232,7 +234,7 @@ def _draw_legend(sheet: _Sheet, room: float) -> None:
     other.set_label("other region")
     sheet.text(MARGIN, sheet.height - room - 11, "attention:", fontsize=8.5, va="baseline")
     sheet.figure.legend(
-        handles=[attended(0.1), attended(0.5), attended(1.0), gold, other],
+        handles=[attended(0.1), attended(0.5), attended(1.0), *([gold] if judged else []), other],
         loc="lower left",
         bbox_to_anchor=(MARGIN + 66, sheet.height - room - 8),
         bbox_transform=sheet.pixels,
@@ -286,13 +288,15 @@ def _draw_caption(sheet: _Sheet, x: float, bottom: float, width: float, caption:
 # One word's picture
 
 
-def _draw_panel(sheet: _Sheet, x: float, y: float, image: Image.Image, word: WordAttention) -> None:
+def _draw_panel(sheet: _Sheet, x: float, y: float, image: Image.Image, word: WordAttention, judged: bool) -> None:
     axes = sheet.picture(x, y, image)
     for region in np.argsort(word.weights, kind="stable"):
         _draw_region(axes, word, int(region))
     for box in word.boxes[word.gold]:
         _draw_gold(axes, box, image.size)
     _draw_share(axes, word.boxes[word.top], f"{word.weights[word.top]:.0%}", image.size)
+    if not judged:
+        return
     verdict, colour = _verdict(word)
     sheet.text(x, y + image.height + VERDICT / 2 + 2, verdict, color=colour, weight="bold")
 
