@@ -123,6 +123,8 @@ def ground(options: argparse.Namespace) -> str:
     logging.set_verbosity_error()  # a base model leaves the task's head, which it says at length
     logging.disable_progress_bar()
     image = open_image(options.image, upright=options.regions is None and options.boxes is None)
+    if not options.caption.strip():
+        raise ValueError("the caption is empty: give what the model is to read, in quotation marks")
     phrases, way = find_phrases(options.caption, None if options.phrases is None else options.phrases.split(","))
     known = read_regions(options)
     pipe = load_pipeline(options)
