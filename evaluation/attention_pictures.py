@@ -75,12 +75,18 @@ class WordAttention:
 
 
 def attention_figure(
-    image: Image.Image, caption: str, words: Sequence[WordAttention], path: str | Path, title: str | None = None
+    image: Image.Image,
+    caption: str,
+    words: Sequence[WordAttention],
+    path: str | Path,
+    title: str | None = None,
+    notes: Sequence[str] = (),
 ) -> Figure:
     """Draws one panel a word: the caption with the word marked, and the image with what the word attends to.
 
     Line width, opacity and fill of a box follow its share of the attention; the most-attended box is opaque and
-    carries its share; gold boxes have a dashed outline. Below stands whether the most-attended region is gold.
+    carries its share; gold boxes have a dashed outline. Below stands whether the most-attended region is gold, where
+    gold regions are known of any word.
 
     Args:
         image: any mode and size; small images are enlarged with sharp edges.
@@ -88,6 +94,7 @@ def attention_figure(
         words: one or more.
         path: a .png, .pdf or .svg file; its folder is created.
         title: a line above everything.
+        notes: what to be warned of, below everything.
 
     Returns:
         The figure, already saved.
@@ -97,7 +104,7 @@ def attention_figure(
     """
     columns = max(1, min(len(words), 2 if len(words) <= 4 else 3))
     rows = [words[i : i + columns] for i in range(0, len(words), columns)]
-    return save(_draw_sheet(image, caption, rows, None, title), path)
+    return save(_draw_sheet(image, caption, rows, None, title, notes), path)
 
 
 def method_comparison_figure(
@@ -151,9 +158,11 @@ def _draw_sheet(
     rows: Sequence[Sequence[WordAttention]],
     labels: Sequence[str] | None,
     title: str | None,
+    notes: Sequence[str] = (),
 ) -> Figure:
     """A grid of panels; with row labels the captions stand above the first row only."""
     words = [word for row in rows for word in row]
+    judged = any(word.gold.any() for word in words)
     _check_words(words, caption)
     caption = re.sub(r"\s", " ", caption)
     left, columns = MARGIN + (ROW_LABEL if labels else 0), len(rows[0])
@@ -164,16 +173,23 @@ def _draw_sheet(
     tops = MARGIN + (TITLE if title else 0) + captioned.cumsum() * head
     tops = tops + np.arange(len(rows)) * (image.height + VERDICT + GAP)
     sheet_width = max(left + columns * (width + GAP) - GAP + MARGIN, LEGEND_WIDTH)
-    sheet = _Sheet(sheet_width, tops[-1] + image.height + VERDICT + LEGEND)
+    lines = [line for note in notes for line in _note_lines(f"warning: {note}", sheet_width - 2 * MARGIN)]
+    sheet = _Sheet(sheet_width, tops[-1] + image.height + VERDICT + LEGEND + CAPTION_LINE * len(lines))
     for i, row in enumerate(rows):
         for j, word in enumerate(row):
             x = left + j * (width + GAP)
             if captioned[i]:
                 _draw_caption(sheet, x, tops[i] - CAPTION_GAP, width, caption, word.span)
-            _draw_panel(sheet, x + (width - image.width) // 2, tops[i], image, word)
+            _draw_panel(sheet, x + (width - image.width) // 2, tops[i], image, word, judged)
     _draw_labels(sheet, tops + image.height / 2, labels or (), title)
-    _draw_legend(sheet)
+    _draw_legend(sheet, CAPTION_LINE * len(lines), judged)
+    for i, line in enumerate(lines):
+        sheet.text(MARGIN, sheet.height - 8 - CAPTION_LINE * (len(lines) - i - 0.5) + 4, line, color=MISS)
     return sheet.figure
+
+
+def _note_lines(note: str, width: float) -> list[str]:
+    return [note[start:end].strip() for start, end in _caption_lines(note, (0, 0), width)]
 
 
 def _check_words(words: Sequence[WordAttention], caption: str) -> None:
@@ -208,17 +224,19 @@ def _draw_labels(sheet: _Sheet, middles: Iterable[float], labels: Sequence[str],
         sheet.text(MARGIN + 8, middle, label, rotation=90, ha="center", weight="bold", fontsize=10)
 
 
-def _draw_legend(sheet: _Sheet) -> None:
+def _draw_legend(sheet: _Sheet, room: float, judged: bool) -> None:
+    """At the foot of the sheet, with room for notes below."""
+
     def attended(weight: float) -> Line2D:
         return Line2D([], [], color=ATTENDED, lw=_line_width(weight), alpha=_opacity(weight), label=f"{weight:.0%}")
 
     gold, other = Line2D([], [], color=GOLD, label="gold", **GOLD_LINE), Line2D([], [], color=GREY, lw=0.8)
     other.set_label("other region")
-    sheet.text(MARGIN, sheet.height - 11, "attention:", fontsize=8.5, va="baseline")
+    sheet.text(MARGIN, sheet.height - room - 11, "attention:", fontsize=8.5, va="baseline")
     sheet.figure.legend(
-        handles=[attended(0.1), attended(0.5), attended(1.0), gold, other],
+        handles=[attended(0.1), attended(0.5), attended(1.0), *([gold] if judged else []), other],
         loc="lower left",
-        bbox_to_anchor=(MARGIN + 66, sheet.height - 8),
+        bbox_to_anchor=(MARGIN + 66, sheet.height - room - 8),
         bbox_transform=sheet.pixels,
         **{"ncols": 6, "frameon": False, "fontsize": 8.5, "borderpad": 0, "borderaxespad": 0},
         **{"handlelength": 2.2, "handletextpad": 0.4, "columnspacing": 1.0},
@@ -270,13 +288,15 @@ def _draw_caption(sheet: _Sheet, x: float, bottom: float, width: float, caption:
 # One word's picture
 
 
-def _draw_panel(sheet: _Sheet, x: float, y: float, image: Image.Image, word: WordAttention) -> None:
+def _draw_panel(sheet: _Sheet, x: float, y: float, image: Image.Image, word: WordAttention, judged: bool) -> None:
     axes = sheet.picture(x, y, image)
     for region in np.argsort(word.weights, kind="stable"):
         _draw_region(axes, word, int(region))
     for box in word.boxes[word.gold]:
         _draw_gold(axes, box, image.size)
     _draw_share(axes, word.boxes[word.top], f"{word.weights[word.top]:.0%}", image.size)
+    if not judged:
+        return
     verdict, colour = _verdict(word)
     sheet.text(x, y + image.height + VERDICT / 2 + 2, verdict, color=colour, weight="bold")
 

@@ -36,7 +36,7 @@ OTHER_COLOURS = (ORANGE, BLUE, PURPLE, "black")
 
 
 def heads_figure(accuracy_by_method: Mapping[str, ArrayLike], chance: float, path: str | Path) -> Figure:
-    """Draws one heat map a method, layers up and heads across, all on one scale from 0 to 1.
+    """Draws one heat map a method, layers up and heads across, both counted from 0; one scale from 0 to 1.
 
     Args:
         accuracy_by_method: method -> (L, H) float in [0, 1]; NaN where nothing was measured.
@@ -60,7 +60,7 @@ def heads_figure(accuracy_by_method: Mapping[str, ArrayLike], chance: float, pat
     bar = figure.colorbar(ScalarMappable(Normalize(0, 1), "cividis"), ax=grid, label="accuracy", fraction=0.04)
     bar.ax.axhline(chance, color="white", lw=3)
     bar.ax.axhline(chance, color="black", lw=1.2, ls="--")
-    figure.suptitle(f"Most-attended region is gold, by layer and head (chance {chance:.2f})", fontsize=11)
+    figure.suptitle(f"Most-attended region is gold, by layer and head, from 0 (chance {chance:.2f})", fontsize=11)
     return save(figure, path)
 
 
@@ -72,12 +72,12 @@ def layer_curve_figure(accuracy_by_method: Mapping[str, ArrayLike], chance: floa
     arrays = _layers_by_heads(accuracy_by_method)
     figure, (axes,) = _grid(1, 1, 0.5)
     for method, values in arrays.items():
-        layers, style = np.arange(1, len(values) + 1), _line(method, arrays)
+        layers, style = np.arange(len(values)), _line(method, arrays)
         worst, mean, best = _ignoring_nan(values, np.nanmin, np.nanmean, np.nanmax)
         axes.fill_between(layers, worst, best, color=style["color"], alpha=0.13, lw=0)
         axes.plot(layers, mean, marker="o", ms=4, **style)
     axes.axhline(chance, color="black", lw=1, ls=(0, (2, 2)), label=f"chance {chance:.2f}")
-    axes.set(xlabel="layer", ylabel="accuracy", ylim=(0, 1.02))
+    axes.set(xlabel="layer, from 0", ylabel="accuracy", ylim=(0, 1.02))
     figure.suptitle("Most-attended region is gold: mean of the heads, band from worst to best", fontsize=11)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     _legend_below(figure, axes)
@@ -156,7 +156,7 @@ def _layers_by_heads(accuracy_by_method: Mapping[str, ArrayLike]) -> dict[str, n
 
 def _draw_heat_map(axes: Axes, method: str, values: np.ndarray) -> None:
     layers, heads = values.shape
-    extent = (0.5, heads + 0.5, 0.5, layers + 0.5)
+    extent = (-0.5, heads - 0.5, -0.5, layers - 0.5)
     axes.set_facecolor("#DDDDDD")
     axes.imshow(values, cmap="cividis", vmin=0, vmax=1, origin="lower", extent=extent, aspect="auto")
     best = f", best {np.nanmax(values):.2f}" if np.isfinite(values).any() else ""
@@ -168,9 +168,7 @@ def _draw_heat_map(axes: Axes, method: str, values: np.ndarray) -> None:
         for (layer, head), value in np.ndenumerate(values):
             text = "–" if np.isnan(value) else f"{value:.2f}"
             colour = "black" if np.isnan(value) or value > 0.5 else "white"
-            axes.text(
-                head + 1, layer + 1, text, ha="center", va="center", color=colour, fontsize=8 if heads <= 8 else 7
-            )
+            axes.text(head, layer, text, ha="center", va="center", color=colour, fontsize=8 if heads <= 8 else 7)
 
 
 def _ignoring_nan(values: np.ndarray, *reductions: Any) -> list[np.ndarray]:

@@ -7,12 +7,19 @@ the mean over the heads of the upper half of the layers; --layer and --head, cou
 same is pipeline("visual-grounding").
 
 Regions come from a detector and a feature model, from known boxes and a feature model, or from a region table. A
-model that reads pixels needs no feature model. Phrases are those of --phrases, else noun phrases where spaCy and
-en_core_web_sm are installed, else each content word.
+model that reads pixels needs no feature model. "scenes" as detector and as feature model are those of drawn scenes,
+for a model that was trained on them and a picture of coloured shapes. Other features than those of training, and words
+that the model never learned, are warned of, in the picture too. Phrases are those of --phrases, else noun phrases
+where spaCy and en_core_web_sm are installed, else each content word.
 
 examples:
-  python -m evaluation.ground dog.jpg "a dog chases a red ball" --model runs/scenes_vgp/direct \\
-      --detector PekingU/rtdetr_r50vd --features microsoft/resnet-50 --output dog.png
+  # a picture of coloured shapes, after make train
+  python -m evaluation.ground shapes.png "a red ball left of a blue cube" --model runs/scenes_vgp/direct \\
+      --detector scenes --features scenes --output attention.png
+
+  # a photograph, for a model trained on features of this network
+  python -m evaluation.ground dog.jpg "a dog chases a red ball" --model runs/vgp_direct \\
+      --detector PekingU/rtdetr_r50vd --features microsoft/resnet-50 --output attention.png
 
   # an image whose regions are in a table, under the name of its file
   python -m evaluation.ground data/scenes/flickr30k-images/10004.jpg "the red ball" --model runs/scenes_vgp/direct \\
@@ -33,6 +40,8 @@ from transformers.utils import logging
 from command_line import make_parser, run
 from dataset_scripts.regions.boxes import read_boxes
 from dataset_scripts.regions.table import RegionTable
+from dataset_scripts.scenes.shape_regions import SOURCE, SceneFeatures, ShapeDetector
+from modeling import pipeline_visual_grounding
 from modeling.caption_phrases import find_phrases
 from modeling.families import FAMILIES, find_family
 from modeling.pipeline_visual_grounding import VisualGroundingPipeline, choose_layers
@@ -58,7 +67,11 @@ def load_pipeline(options: argparse.Namespace) -> VisualGroundingPipeline:
         model, processor = (part.from_pretrained(options.model) for part in (AutoModel, AutoProcessor))
     except (OSError, ValueError) as error:
         raise ValueError(f"--model {options.model}: {first_line(error)}") from error
-    given = {"detector": options.detector, "feature_model": options.features, "queries": options.queries}
+    given = {
+        "detector": ShapeDetector() if options.detector == SOURCE else options.detector,
+        "feature_model": SceneFeatures() if options.features == SOURCE else options.features,
+        "queries": options.queries,
+    }
     finds = {name: value for name, value in given.items() if value is not None and options.regions is None}
     return VisualGroundingPipeline(model.eval(), processor=processor, device="cpu", task="visual-grounding", **finds)
 
@@ -88,7 +101,16 @@ def _from_table(path: str, image_id: str) -> DetectedRegions:
     scores = np.ones(count, np.float32) if row.scores is None else row.scores
     features = row.features.astype(np.float32)
     return DetectedRegions(
-        image_id, row.width, row.height, row.boxes, scores, classes, features, None, regions.class_names
+        image_id,
+        row.width,
+        row.height,
+        row.boxes,
+        scores,
+        classes,
+        features,
+        None,
+        regions.class_names,
+        regions.provenance,
     )
 
 
@@ -100,9 +122,12 @@ def ground(options: argparse.Namespace) -> str:
     """
     logging.disable_progress_bar()
     image = open_image(options.image, upright=options.regions is None and options.boxes is None)
+    if not options.caption.strip():
+        raise ValueError("the caption is empty: give what the model is to read, in quotation marks")
     phrases, way = find_phrases(options.caption, None if options.phrases is None else options.phrases.split(","))
     known = read_regions(options)
     pipe = load_pipeline(options)
+    pipeline_visual_grounding.logger.setLevel(logging.ERROR)  # its remarks are told here, and in the picture
     size = pipe.model.config.num_hidden_layers, pipe.model.config.num_attention_heads
     layers = choose_layers(*size, options.layer, options.head)
     spans = [(phrase.start, phrase.end) for phrase in phrases]
@@ -112,9 +137,11 @@ def ground(options: argparse.Namespace) -> str:
     grounding = found[::count]
     if options.output is not None:
         pictures = [to_picture(found[start : start + count], image.size) for start in range(0, len(found), count)]
-        attention_figure(image, options.caption, pictures, options.output)
+        attention_figure(image, options.caption, pictures, options.output, notes=pipe.remarks)
+    for remark in pipe.remarks:
+        print(f"warning: {remark}", file=sys.stderr)
     if options.json:
-        about = {"phrases": way, "layers": layers, "head": options.head, "regions": count}
+        about = {"phrases": way, "layers": layers, "head": options.head, "regions": count, "warnings": pipe.remarks}
         return json.dumps({"caption": options.caption, **about, "grounding": grounding})
     heads = "mean over heads" if options.head is None else f"head {options.head}"
     where = f"layer {layers[0]}" if len(layers) == 1 else f"mean over layers {layers[0]} to {layers[-1]}"
@@ -151,12 +178,12 @@ def _parser() -> argparse.ArgumentParser:
     add("caption", metavar="CAPTION", help="what the model reads")
     add("--model", required=True, metavar="DIR", help="checkpoint with its processor, or a name on the Hub")
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--detector", metavar="NAME_OR_PATH", help="detector of transformers")
+    source.add_argument("--detector", metavar="NAME_OR_PATH", help="detector of transformers, or scenes")
     source.add_argument(
         "--boxes", metavar="FILE", help="JSON: file name without suffix -> boxes x1 y1 x2 y2 in pixels"
     )
     source.add_argument("--regions", metavar="DIR", help="region table that holds the image")
-    add("--features", metavar="NAME_OR_PATH", help="region-feature network or vision backbone")
+    add("--features", metavar="NAME_OR_PATH", help="region-feature network, vision backbone, or scenes")
     add("--queries", nargs="+", metavar="TEXT", help="what a zero-shot detector looks for")
     add("--phrases", metavar="TEXT,TEXT", help="phrases of the caption, separated by commas")
     add("--layer", type=int, metavar="N", help="one layer, from 0")

@@ -143,9 +143,9 @@ def _bar(share: float) -> str:
 
 
 def _grid(grid: Grid) -> str:
-    head = "<th></th>" + "".join(f"<th>head {n + 1}</th>" for n in range(len(grid.values[0])))
+    head = "<th></th>" + "".join(f"<th>head {n}</th>" for n in range(len(grid.values[0])))
     rows = "".join(
-        f"<tr><th>layer {n + 1}</th>" + "".join(_cell(value) for value in row) + "</tr>"
+        f"<tr><th>layer {n}</th>" + "".join(_cell(value) for value in row) + "</tr>"
         for n, row in enumerate(grid.values)
     )
     table = f'<div class="wide"><table class="grid"><tr>{head}</tr>{rows}</table></div>'

@@ -103,6 +103,21 @@ def content_words(caption: str) -> list[Phrase]:
     return [Phrase(word.group(), *word.span()) for word in words if word.group().lower() not in FUNCTION_WORDS]
 
 
+def unknown_words(tokenizer: Any, caption: str) -> list[str]:
+    """The words of a caption that the tokenizer has no token for, in their order and each once; it reads [UNK] there.
+
+    Punctuation does not count.
+
+    Args:
+        tokenizer: a fast tokenizer.
+        caption: the text.
+    """
+    encoded = tokenizer(caption, return_offsets_mapping=True, add_special_tokens=False)
+    pairs = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
+    found = [caption[start:end] for token, (start, end) in pairs if token == tokenizer.unk_token_id]
+    return list(dict.fromkeys(word for word in found if re.search(r"\w", word)))
+
+
 def _has_spacy() -> bool:
     return all(importlib.util.find_spec(name) is not None for name in ("spacy", SPACY_MODEL))
 
@@ -118,4 +133,4 @@ def _noun_phrases(caption: str) -> list[Phrase]:
     return [Phrase(chunk.text, chunk.start_char, chunk.end_char) for chunk in chunks if chunk.root.pos_ != "PRON"]
 
 
-__all__ = ["BY_SPACY", "BY_WORDS", "GIVEN", "Phrase", "content_words", "find_phrases"]
+__all__ = ["BY_SPACY", "BY_WORDS", "GIVEN", "Phrase", "content_words", "find_phrases", "unknown_words"]

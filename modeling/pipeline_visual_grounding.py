@@ -33,7 +33,7 @@ from transformers.pipelines.pt_utils import PipelineDataset, PipelineIterator
 from transformers.utils import logging
 
 from .asked_rows import ASKED_ROWS
-from .caption_phrases import BY_WORDS, find_phrases
+from .caption_phrases import BY_WORDS, find_phrases, unknown_words
 from .grounding_items import GroundingItem, image_size, normalise, of_each
 from .region_feature_models import load_region_features
 
@@ -47,6 +47,10 @@ from .roi_align import roi_align as roi_align  # isort: skip
 logger = logging.get_logger(__name__)
 
 _INPUTS = ("image", "caption", "boxes", "features", "scores", "labels", "regions", "image_size", "phrases")
+
+
+# Where the features of drawn scenes are: they are no model of transformers.
+SCENES_HINT = "feature_model=SceneFeatures() of dataset_scripts.scenes.shape_regions"
 
 
 def choose_layers(layers: int, heads: int, layer: int | None, head: int | None) -> list[int]:
@@ -71,8 +75,9 @@ class VisualGroundingPipeline(Pipeline):
     Args:
         detector (`str` or object, *optional*): finds the regions of images that come without boxes: a detector of
             transformers by name or folder, or an object with `detect(images)` or `extract(images)`.
-        feature_model (`str`, *optional*): region-feature network or vision backbone, for boxes without features. A
-            model that reads pixels needs none.
+        feature_model (`str` or object, *optional*): for boxes without features: region-feature network or vision
+            backbone by name, or an object called as those are, with `name`, `config.feature_size` and an
+            `image_processor`. A model that reads pixels needs none.
         queries (`list[str]`, *optional*): what a zero-shot detector looks for.
         layer, head (`int`, *optional*): which, from 0. By default the mean over the upper half of the layers, and over
             all heads.
@@ -81,6 +86,10 @@ class VisualGroundingPipeline(Pipeline):
         kwargs: those of every pipeline: `model`, `processor`, `device`, `dtype`, `batch_size` ...
 
     `layer`, `head`, `top_k` and `threshold` may be given to a call too.
+
+    Attributes:
+        remarks (`list[str]`): what it has warned of so far, each once: words that the tokenizer does not know,
+            features that are not those of training.
     """
 
     model: Any
@@ -95,25 +104,28 @@ class VisualGroundingPipeline(Pipeline):
         self,
         *args: Any,
         detector: Any = None,
-        feature_model: str | None = None,
+        feature_model: Any = None,
         queries: Sequence[str] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         if self.processor is None:
             raise ValueError('a model object needs its processor: pipeline("visual-grounding", model, processor=...)')
-        self.feature_model_name = feature_model or ""
+        self.remarks: list[str] = []
+        self.feature_model_name = feature_model if isinstance(feature_model, str) else ""
         self.feature_model: Any = None
         if feature_model is not None:
             if self.reads_pixels:
                 raise ValueError("the model reads pixels: leave the feature model out")
-            self.feature_model = _load_features(feature_model).to(self.device)
+            loaded = _load_features(feature_model) if isinstance(feature_model, str) else feature_model
+            self.feature_model = loaded.to(self.device)
             self._check_width(self.feature_model.config.feature_size)
         if queries and not isinstance(detector, str):
             raise ValueError("queries are what a zero-shot detector looks for: give its name as detector too")
         self.extractor = detector
         if detector is not None and not hasattr(detector, "extract"):
             self.extractor = self._make_extractor(detector, queries)
+        self._check_source(self.extractor)
 
     @property
     def reads_pixels(self) -> bool:
@@ -122,7 +134,9 @@ class VisualGroundingPipeline(Pipeline):
 
     def _make_extractor(self, boxes: Any, queries: Sequence[str] | None = None, **options: Any) -> Any:
         if self.feature_model is None and not self.reads_pixels:
-            raise ValueError("the model needs features: give feature_model, the one that its training used")
+            trained_on = (self.processor.region_feature_source or {}).get("name")
+            named = "" if trained_on is None else f" ({trained_on!r})"
+            raise ValueError(f"the model needs features: give feature_model, the one that its training used{named}")
         return self.processor.load_extractor(
             boxes, self.feature_model, self.feature_model_name, queries=queries, device=self.device, **options
         )
@@ -134,6 +148,18 @@ class VisualGroundingPipeline(Pipeline):
                 f"features of {found} values, but the model was trained on {expected}; use the feature model that its "
                 "training used"
             )
+
+    def _check_source(self, found: Any) -> None:
+        """Warns where the `provenance` of an extractor or a record names other features than those of training."""
+        source = self.processor.feature_source(getattr(found, "provenance", None))
+        line = None if self.reads_pixels else self.processor.foreign_features(source)
+        if line is not None:
+            self._warn(line)
+
+    def _warn(self, line: str) -> None:
+        if line not in self.remarks:
+            self.remarks.append(line)
+            logger.warning(line)
 
     def __call__(  # type: ignore[override]
         self, inputs: Any, caption: str | None = None, **kwargs: Any
@@ -224,6 +250,10 @@ class VisualGroundingPipeline(Pipeline):
         phrases, way = find_phrases(caption, input_.get("phrases"))
         if way == BY_WORDS:
             logger.warning_once("spaCy is not installed: each content word is a phrase; give phrases to choose them.")
+        unknown = unknown_words(self.processor.tokenizer, caption)
+        if unknown:
+            names = ", ".join(repr(word) for word in unknown)
+            self._warn(f"words that the model never learned, it reads [UNK]: {names}; their attention says nothing")
         item = GroundingItem(caption, phrases)
         if input_.get("regions") is not None:
             self._take_record(item, input_)
@@ -252,6 +282,7 @@ class VisualGroundingPipeline(Pipeline):
             raise ValueError("the regions have no features, which the model needs")
         else:
             item.features = np.asarray(record.features, np.float32)
+            self._check_source(record)
 
     def _take_regions(self, item: GroundingItem, given: Mapping[str, Any]) -> None:
         """Boxes as they are given, or the picture for a detector."""
@@ -330,6 +361,7 @@ class VisualGroundingPipeline(Pipeline):
             for key, item, count in zip(ids, items, counts, strict=True)
         }
         extractor = self._make_extractor(records, max_regions=max(100, *counts))
+        self._check_source(extractor)
         for item, regions in zip(items, extractor.extract([item.image for item in items], ids), strict=True):
             places = [int(regions.label(index)) for index in range(len(regions))]
             item.boxes, item.features = regions.boxes, regions.features
@@ -426,7 +458,8 @@ def _load_features(name: str) -> Any:
     try:
         return load_region_features(name)
     except OSError as error:
-        raise ValueError(f"feature model {name}: {str(error).splitlines()[0]}") from error
+        hint = "; features of drawn scenes come from the project, " + SCENES_HINT if name == "scenes" else ""
+        raise ValueError(f"feature model {name}: {str(error).splitlines()[0]}{hint}") from error
 
 
 __all__ = ["OLDEST_TRANSFORMERS", "VisualGroundingPipeline", "choose_layers"]

@@ -36,7 +36,8 @@ def load_extractor(
     Args:
         boxes: a detector of transformers by name or folder, a [`BoxSource`], or known boxes, see [`GivenBoxes`].
         features: a region-feature model, see [`RegionExtractor`].
-        features_name: the name or folder it was loaded from, where its image processor is found too.
+        features_name: the name or folder it was loaded from, where its image processor is found too. A model that
+            has an `image_processor` and a `name` of its own needs none.
         queries: what a zero-shot detector named by `boxes` looks for.
         device: where a detector named by `boxes` computes.
         options: those of [`RegionExtractor`], such as `max_regions`.
@@ -44,14 +45,17 @@ def load_extractor(
     Raises:
         ValueError: a detector or an image processor that cannot be used, or queries that do not fit.
     """
-    feature_processor = None if features is None else load_feature_processor(features_name)
+    feature_processor = getattr(features, "image_processor", None)
+    if features is not None and feature_processor is None:
+        feature_processor = load_feature_processor(features_name)
     if isinstance(boxes, str):
         source: BoxSource = load_detector(boxes, queries, device=device)
     elif queries:
         raise ValueError("queries are given beside a detector that is loaded already; it has its own.")
     else:
         source = GivenBoxes(boxes) if isinstance(boxes, Mapping) else boxes
-    return RegionExtractor(source, features, feature_processor, features_name=features_name, **options)
+    name = features_name or getattr(features, "name", "")
+    return RegionExtractor(source, features, feature_processor, features_name=name, **options)
 
 
 __all__ = ["load_extractor"]

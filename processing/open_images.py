@@ -83,7 +83,8 @@ def _open_file(path: str, name: str, upright: bool) -> Image.Image:
     name = f"{name} ({path})"
     if not os.path.isfile(path):
         hint = "download it first" if "://" in path else "give the path of an image"
-        raise ValueError(f"{name}: no such file; {hint}.")
+        found = "a folder" if os.path.isdir(path) else "no such file"
+        raise ValueError(f"{name}: {found}; {hint}.")
     try:
         with warnings.catch_warnings():
             # Too many pixels are an error here, not a warning beside one.

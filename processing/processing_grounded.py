@@ -26,6 +26,7 @@ from transformers.processing_utils import ProcessorMixin
 from transformers.utils import auto_docstring, logging
 
 from .batch_arguments import as_batch
+from .feature_sources import feature_source, foreign_features
 from .grounded_batch import DroppedPhrase, GroundedBatch
 from .image_processing_fast_rcnn import FastRCNNImageProcessor
 from .image_regions import pixel_arrays, read_images
@@ -71,6 +72,7 @@ class GroundedProcessor(ProcessorMixin):
     # Where only a checkpoint's own files are at hand, its pipeline finds regions by these.
     load_extractor = staticmethod(load_extractor)
     open_image = staticmethod(open_image)
+    feature_source = staticmethod(feature_source)
 
     def __init__(
         self,
@@ -79,6 +81,7 @@ class GroundedProcessor(ProcessorMixin):
         max_regions: int = 100,
         region_feature_size: int = 2048,
         iou_threshold: float = 0.5,
+        region_feature_source: Mapping[str, str] | None = None,
     ) -> None:
         r"""
         image_processor ([`FastRCNNImageProcessor`] or `dict`, *optional*):
@@ -91,6 +94,9 @@ class GroundedProcessor(ProcessorMixin):
         iou_threshold (`float`, *optional*, defaults to 0.5):
             A region belongs to a phrase when its intersection over union with one of the phrase's gold boxes is at
             least this; above 0, at most 1.
+        region_feature_source (`dict[str, str]`, *optional*):
+            What computed the region features that the model was trained on: `name` and, where it is known, `weights`,
+            a hash of them. Training writes it; `None` is not known.
         """
         super().__init__(tokenizer)
         if not getattr(tokenizer, "is_fast", False):
@@ -109,6 +115,7 @@ class GroundedProcessor(ProcessorMixin):
         self.max_regions = max_regions
         self.region_feature_size = region_feature_size
         self.iou_threshold = iou_threshold
+        self.region_feature_source = None if region_feature_source is None else dict(region_feature_source)
 
     @classmethod
     def get_attributes(cls) -> list[str]:
@@ -121,6 +128,10 @@ class GroundedProcessor(ProcessorMixin):
             Path(save_directory).mkdir(parents=True, exist_ok=True)
             custom_object_save(self.image_processor, save_directory, config=self.image_processor)
         return super().save_pretrained(save_directory, push_to_hub, **kwargs)
+
+    def foreign_features(self, source: Mapping[str, str] | None) -> str | None:
+        """One line where features of this source (see [`feature_source`]) are known to be others than training's."""
+        return foreign_features(source, self.region_feature_source)
 
     @auto_docstring
     def __call__(

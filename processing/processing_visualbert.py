@@ -31,6 +31,7 @@ from .text_tags import aligned_tokens
 # What the file above imports: transformers 5.4 copies only what is named here, beside this file, out of a checkpoint.
 from .batch_arguments import as_batch as as_batch  # isort: skip
 from .feature_pixels import load_feature_processor as load_feature_processor  # isort: skip
+from .feature_sources import feature_source as feature_source  # isort: skip
 from .float32_copy import copy_as_float32 as copy_as_float32  # isort: skip
 from .grounded_batch import GroundedBatch as GroundedBatch  # isort: skip
 from .image_processing_fast_rcnn import FastRCNNImageProcessor as FastRCNNImageProcessor  # isort: skip
@@ -64,6 +65,7 @@ class VisualBERTProcessor(GroundedProcessor):
         region_feature_size: int = 2048,
         iou_threshold: float = 0.5,
         spatial_features: bool = False,
+        region_feature_source: Mapping[str, str] | None = None,
     ) -> None:
         r"""
         max_regions (`int`, *optional*, defaults to 100):
@@ -77,9 +79,16 @@ class VisualBERTProcessor(GroundedProcessor):
         spatial_features (`bool`, *optional*, defaults to `False`):
             Append each region's box to its feature: x1, y1, x2, y2, width and height, divided by those of the image
             (public code, Flickr30K Entities). The model's `region_feature_size` is larger by 6 then.
+        region_feature_source (`dict[str, str]`, *optional*):
+            What computed the region features that the model was trained on: `name` and, where it is known, `weights`,
+            a hash of them. Training writes it; `None` is not known.
         """
         super().__init__(
-            tokenizer, max_regions=max_regions, region_feature_size=region_feature_size, iou_threshold=iou_threshold
+            tokenizer,
+            max_regions=max_regions,
+            region_feature_size=region_feature_size,
+            iou_threshold=iou_threshold,
+            region_feature_source=region_feature_source,
         )
         self.spatial_features = spatial_features
 

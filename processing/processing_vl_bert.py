@@ -29,6 +29,7 @@ from .text_tags import token_regions
 # What the file above imports: transformers 5.4 copies only what is named here, beside this file, out of a checkpoint.
 from .batch_arguments import as_batch as as_batch  # isort: skip
 from .feature_pixels import load_feature_processor as load_feature_processor  # isort: skip
+from .feature_sources import feature_source as feature_source  # isort: skip
 from .float32_copy import copy_as_float32 as copy_as_float32  # isort: skip
 from .grounded_batch import GroundedBatch as GroundedBatch  # isort: skip
 from .image_processing_fast_rcnn import FastRCNNImageProcessor as FastRCNNImageProcessor  # isort: skip

@@ -13,7 +13,7 @@
 # limitations under the License.
 """Region boxes and features of any image: a detector, the choice of its boxes, and a feature model in one object."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +42,7 @@ class DetectedRegions:
         class_probs: (n, C) float32 where the detector gives a distribution: "no object" is column 0, class c is
             column c + 1.
         label_names: the detector's label of each class; empty where there are none.
+        provenance: what found them and computed their features, see [`RegionExtractor`]; None where it is not known.
     """
 
     image_id: str | None
@@ -53,6 +54,7 @@ class DetectedRegions:
     features: np.ndarray | None
     class_probs: np.ndarray | None
     label_names: list[str]
+    provenance: Mapping[str, Any] | None = None
 
     def __len__(self) -> int:
         return len(self.boxes)
@@ -193,6 +195,7 @@ class RegionExtractor:
                 features=features[i],
                 class_probs=_to_numpy(detections[i].class_probs),
                 label_names=self.detector.label_names,
+                provenance=self.provenance,
             )
             for i, image in enumerate(images)
         ]

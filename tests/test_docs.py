@@ -76,6 +76,23 @@ def test_training_prints_its_results_as_json_alone(made):
     assert list(printed["methods"]) == ["direct"]
 
 
+def test_readme_asks_for_phrases_of_the_picture(made):
+    """Every phrase that the snippet prints a region for is named in the caption that it prints."""
+    code = next(code for name, code, _ in SNIPPETS if name.startswith("README.md"))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=made, env=environment, capture_output=True, text=True, timeout=300)
+    caption, *lines = done.stdout.splitlines()
+    sentences = made / "data" / "scenes" / "flickr30k_entities" / "Sentences"
+    said = " ".join(path.read_text() for path in sentences.iterdir())
+    plain = re.sub(r"\[/EN#\d+(?:/\w+)+ ([^]]*)\]", r"\1", said)
+    assert caption in plain.splitlines() or caption in plain
+    assert lines, done.stderr[-2000:]
+    for line in lines:
+        found = re.fullmatch(r"(.+): \d+% on what the detector calls (\w+ \w+)", line)
+        assert found and found[1] in caption
+
+
 UPLOAD = """
 import sys
 from huggingface_hub import HfApi

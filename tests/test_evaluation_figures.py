@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb, to_rgba
+from matplotlib.text import Text
 from PIL import Image
 
 from evaluation.attention_pictures import ATTENDED, GOLD, MARKED
@@ -158,9 +159,22 @@ def test_the_share_stays_inside_the_picture(image, tmp_path, box):
     ("gold", "verdict"), [((1,), "✓ hit, 60% on gold"), ((0, 2), "✗ miss, 30% on gold"), ((), "– no gold region")]
 )
 def test_the_verdict_says_whether_the_top_region_is_gold(image, tmp_path, gold, verdict):
-    figure = attention_figure(image, CAPTION, [attention("Two dogs", gold=gold)], tmp_path / "a.png")
+    words = [attention("Two dogs", gold=gold), attention("ball")]
+    figure = attention_figure(image, CAPTION, words, tmp_path / "a.png")
     assert verdict in [text.get_text() for text in figure.texts]
     assert [text.get_text() for text in figure.axes[0].texts] == ["60%"]
+
+
+def test_a_picture_without_any_gold_region_judges_nothing_and_shows_its_notes(image, tmp_path):
+    words = [attention("Two dogs", gold=())] * 3
+    plain = attention_figure(image, CAPTION, words, tmp_path / "a.png")
+    note = "the features are those of 'microsoft/resnet-50', but the model was trained on those of 'scenes' " * 2
+    noted = attention_figure(image, CAPTION, words, tmp_path / "b.png", notes=[note])
+    for figure in (plain, noted):
+        assert "gold" not in " ".join(text.get_text() for text in figure.findobj(Text))
+        assert_nothing_is_cut_or_overlaps(figure)
+    written = " ".join(text.get_text() for text in noted.texts)
+    assert f"warning: {note.strip()}" in written and noted.bbox.height > plain.bbox.height
 
 
 def test_small_images_are_enlarged_without_blur(tmp_path):
@@ -259,8 +273,8 @@ def test_heat_maps_share_a_scale_and_show_their_numbers(tmp_path):
     none, direct = heat_maps(figure)
     assert none.images[0].get_clim() == direct.images[0].get_clim() == (0, 1)
     numbers = {text.get_position(): text.get_text() for text in direct.texts}
-    expected = {(1, 1): "0.20", (2, 1): "0.30", (3, 1): "0.40", (1, 2): "0.50", (2, 2): "–", (3, 2): "0.99"}
-    assert numbers == expected, "x is the head, y the layer, counted from 1"
+    expected = {(0, 0): "0.20", (1, 0): "0.30", (2, 0): "0.40", (0, 1): "0.50", (1, 1): "–", (2, 1): "0.99"}
+    assert numbers == expected, "x is the head, y the layer, counted from 0"
     assert "chance 0.14" in figure.get_suptitle()
     assert direct.get_title() == "direct, best 0.99"
 
@@ -271,9 +285,9 @@ def test_heat_map_colours_lie_where_the_numbers_are(tmp_path):
     figure = heads_figure({"direct": accuracy}, 0.1, tmp_path / "a.png")
     (axes,) = heat_maps(figure)
     picture, height = pixels(tmp_path / "a.png"), round(figure.bbox.height)
-    x, y = axes.transData.transform((0.7, 2.3))
+    x, y = axes.transData.transform((-0.3, 1.3))
     assert picture[round(height - y), round(x)].min() < picture[round(height - y), round(x)].max() - 100, "yellow"
-    x, y = axes.transData.transform((1.7, 1.3))
+    x, y = axes.transData.transform((0.7, 0.3))
     assert picture[round(height - y), round(x)].sum() < 200, "dark"
 
 
@@ -288,10 +302,10 @@ def test_layer_curve_shows_mean_and_range(tmp_path):
     figure = layer_curve_figure(accuracy, 0.13, tmp_path / "a.png")
     (axes,) = figure.axes
     lines = {line.get_label(): line for line in axes.get_lines()}
-    np.testing.assert_allclose(lines["direct"].get_xydata(), [[1, 0.2], [2, 0.7], [3, 0.7]])
+    np.testing.assert_allclose(lines["direct"].get_xydata(), [[0, 0.2], [1, 0.7], [2, 0.7]])
     band = axes.collections[0].get_paths()[0].vertices
-    assert [band[band[:, 0] == layer, 1].min() for layer in (1, 2, 3)] == pytest.approx([0.1, 0.6, 0.7])
-    assert [band[band[:, 0] == layer, 1].max() for layer in (1, 2, 3)] == pytest.approx([0.3, 0.8, 0.7])
+    assert [band[band[:, 0] == layer, 1].min() for layer in (0, 1, 2)] == pytest.approx([0.1, 0.6, 0.7])
+    assert [band[band[:, 0] == layer, 1].max() for layer in (0, 1, 2)] == pytest.approx([0.3, 0.8, 0.7])
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["direct", "mine", "chance 0.13"]
 
 

@@ -2,6 +2,7 @@
 """`python -m evaluation.ground`: phrases of a caption, what they attend to, and the mistakes of users."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -43,6 +44,9 @@ def files(tmp_path_factory):
     (folder / "backbone").mkdir()
     save_backbone(folder / "backbone")
     BertConfig().save_pretrained(folder / "bert")
+    Image.fromarray(pixels).save(folder / "cat.png")  # which neither the table nor the boxes know
+    shutil.copytree(folder / "model", folder / "weights", ignore=shutil.ignore_patterns("*.safetensors"))
+    shutil.copytree(folder / "model", folder / "words", ignore=shutil.ignore_patterns("processor*", "tokenizer*"))
     return folder
 
 
@@ -110,6 +114,22 @@ def test_a_model_that_reads_pixels_takes_boxes_alone_from_a_table(files, tmp_pat
     "change, arguments, problem",
     [
         ({"image": "none.png"}, ["--regions", "table"], "none.png): no such file"),
+        ({"image": "."}, ["--regions", "table"], "a folder; give the path of an image"),
+        ({"image": "boxes.json"}, ["--regions", "table"], "boxes.json): not an image file"),
+        ({"image": "cat.png"}, ["--regions", "table"], "no regions for this image"),
+        ({"image": "cat.png"}, ["--boxes", "boxes.json", "--features", "backbone"], "no boxes of image 'cat'"),
+        ({"caption": ""}, ["--regions", "table"], "the caption is empty"),
+        ({"caption": ""}, ["--regions", "table", "--phrases", "dog"], "the caption is empty"),
+        ({}, ["--regions", "table", "--phrases", ""], "has no phrases (given)"),
+        ({"model": "weights"}, ["--regions", "table"], "weights"),
+        ({"model": "words"}, ["--regions", "table"], "words"),
+        ({"model": "narrow"}, ["--detector", "nowhere", "--features", "backbone"], "nowhere"),
+        ({}, ["--detector", "detector", "--features", "nowhere"], "nowhere"),
+        (
+            {},
+            ["--detector", "scenes", "--features", "scenes"],
+            "features of 2048 values, but the model was trained on 16",
+        ),
         ({"model": "bert"}, ["--regions", "table"], "a model of type bert, expected vl_bert or"),
         ({"model": "nowhere"}, ["--regions", "table"], "nowhere"),
         ({"caption": "it is on the"}, ["--regions", "table"], "has no phrases"),

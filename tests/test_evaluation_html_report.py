@@ -109,6 +109,12 @@ def test_tables_by_layer_and_head_are_grids():
     assert grid.name == "by_head" and grid.values == ((0.1, 0.2), (0.3, 0.4))
 
 
+def test_pages_count_layers_and_heads_from_0_as_options_do():
+    part = Measured("test", {"text_to_region_by_head": [[0.1, 0.2], [0.3, 0.4]]}, [])
+    named = re.findall(r"<th>((?:layer|head) \d+)</th>", build_report(Report("t", about=[], parts=[part])))
+    assert named == ["head 0", "head 1", "layer 0", "layer 1"]
+
+
 # Pictures
 
 

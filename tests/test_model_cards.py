@@ -53,3 +53,5 @@ def test_snippets_run_where_the_project_is_not(tmp_path):
     done = run_elsewhere(script, tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.count("xmin") == 2 * len(CARDS)
+    assert done.stdout.count("both captions describe the image: ") == 4  # each forward call says what came out
+    assert done.stdout.count("in the place of 'ball': ") == 2

@@ -16,8 +16,10 @@ from attention_supervision import SupervisionMethod
 from dataset_scripts.builders import BUILDERS
 from dataset_scripts.licences import SCENES, Licence, read_scenes
 from evaluation.figures import heads_figure
+from modeling.families import FAMILIES
 from tasks import TASKS
 
+from .card_forward import forward_lines, seen_lines
 from .card_place import EVAL_RESULTS, FIGURE, place_line
 from .card_results import eval_entries, eval_results, head_table, headline_figures, result_table
 from .checkpoint import CARD
@@ -198,7 +200,7 @@ def card_content(trained: Trained, data: Prepared) -> dict[str, Any]:
         "auto_class": type(trained.model)._auto_class,  # where config.auto_map has it
         "pixels": getattr(config, "vision_config", None) is not None,
         "feature_size": trained.processor.region_feature_size,
-        **_example(trained.processor.tokenizer),
+        **_use(trained),
         "results": result_table(trained.figures),
         "heads": heads,
         "figure": FIGURE,
@@ -328,6 +330,19 @@ def _citations(trained: Trained, data: Prepared) -> Iterator[str]:
         citation = data.pulled.record["citation"] if data.pulled else next(iter(data.splits.values())).info.citation
         if citation and citation != trained.method.citation:
             yield citation.strip()
+
+
+def _use(trained: Trained) -> dict[str, str]:
+    """The lines of the snippets that use the model."""
+    said, processor = _example(trained.processor.tokenizer), trained.processor
+    pixels, source = getattr(trained.model.config, "vision_config", None) is not None, processor.region_feature_source
+    head = FAMILIES[family_name(trained.recipe.model)].head_of(type(trained.model).__name__)
+    return {
+        **said,
+        "seen": seen_lines(pixels, processor.region_feature_size, source),
+        "forward": forward_lines(str(head), **said),
+        "features_said": f"those of {source['name']}, as in training" if source else "those of training",
+    }
 
 
 def _example(tokenizer: Any) -> dict[str, str]:

@@ -30,6 +30,7 @@ from .setup import (
     make_model,
     make_processor,
     prepare_data,
+    record_features,
     training_arguments,
 )
 from .side_by_side import LOG, run_side_by_side
@@ -63,6 +64,9 @@ def run(recipe: Recipe) -> Outcome:
     for line in TASKS[recipe.task].remarks(data.options, data.splits):
         say(line)
     processor = make_processor(recipe.model)
+    other = record_features(processor, data.regions) if data.images is None else None
+    if other is not None:
+        say(f"model.source {recipe.model.source}: {other.partition(':')[0]}; it is trained further on these")
     if recipe.start is not None:
         recipe = replace(recipe, model=_trained_start(recipe.start, processor, repos.get(START)))
     recipe, chosen = _choose_heads(recipe, data, processor)

@@ -24,6 +24,7 @@ from dataset_scripts.scenes.dataset import write_scenes
 from modeling.families import FAMILIES
 from modeling.pretraining_handover import check_shapes, describe_loading
 from processing import FastRCNNImageProcessor
+from processing.feature_sources import feature_source
 from tasks import TASKS, Task
 
 from .data import check_regions, limit_rows
@@ -266,6 +267,21 @@ def check_width(model: PreTrainedModel, processor: Any, table: str, found: int) 
                 f"{table} holds region features of width {found}, but model.{key}.region_feature_size is for {wanted}"
                 f"{beside}: give both the same, or the features the checkpoint was trained on"
             )
+
+
+def record_features(processor: Any, regions: RegionTable | JoinedRegions | None) -> str | None:
+    """The processor keeps what computed the features of these tables, where they say one thing.
+
+    Returns:
+        one line where a checkpoint's processor says that it was trained on others, else None.
+    """
+    tables = [] if regions is None else regions.tables if isinstance(regions, JoinedRegions) else [regions]
+    found = [feature_source(table.provenance) for table in tables]
+    if not found or found[0] is None or found.count(found[0]) < len(found):
+        return None
+    other = processor.foreign_features(found[0])
+    processor.region_feature_source = found[0]
+    return other
 
 
 def check_pixels(model: PreTrainedModel, images: str | None) -> None:

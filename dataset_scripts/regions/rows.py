@@ -3,7 +3,8 @@
 
 import hashlib
 import struct
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,7 @@ class Regions:
         attribute_scores: (n,) float32, the probability of that attribute.
         class_probs: (n, C) float16, all class probabilities in the source's order; where the source keeps a
             background column (1,601 columns of the Visual Genome detector) it is column 0.
+        provenance: Of a row read from a table: that of the table.
     """
 
     image_id: str
@@ -69,6 +71,7 @@ class Regions:
     attributes: npt.NDArray[np.int32] | None = None
     attribute_scores: npt.NDArray[np.float32] | None = None
     class_probs: npt.NDArray[np.float16] | None = None
+    provenance: Mapping[str, Any] | None = field(default=None, init=False)
 
     def __len__(self) -> int:
         return len(self.boxes)

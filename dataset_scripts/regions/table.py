@@ -114,7 +114,9 @@ class RegionTable:
         return image_id in self._rows
 
     def __getitem__(self, image_id: str) -> Regions:
-        return self._decoder.decode(self._message(image_id))
+        regions = self._decoder.decode(self._message(image_id))
+        regions.provenance = self.provenance
+        return regions
 
     def _message(self, image_id: str) -> pa.Buffer:
         shard, offset, length = self._place(image_id)

@@ -1,0 +1,52 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""What a card's snippet does with the model: it runs for every class with a head, and prints what the model says."""
+
+import contextlib
+import io
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from modeling import FAMILIES
+from processing import PROCESSORS
+from tests.hub_models import SIZES
+from tests.tiny_vgp import FEATURE_SIZE, tiny_processor
+from training.card_forward import forward_lines, seen_lines
+
+HEADS = [(family, head) for family in FAMILIES for head in FAMILIES[family].heads]
+CAPTION, PHRASE = "a b c d e", "d e"
+SAID = {
+    "multiple_choice": ("e: ", "d e: "),
+    "phrase_grounding": ("d e: box [",),
+    "pretraining": ("in the place of 'e': ",),
+    "referring_expressions": ("what the caption names: box [",),
+    "vgp": ("both captions describe the image: ", "the first alone", "the second alone"),
+    "visual_reasoning": ("the statement holds: ",),
+    "vqa": ("answer: ",),
+}
+
+
+@pytest.mark.parametrize("family, head", HEADS)
+def test_every_head_says_something(family, head):
+    torch.manual_seed(0)
+    options = {"answers": ["yes", "no"]} if head == "vqa" else {}
+    model = FAMILIES[family].heads[head](FAMILIES[family].config_class(**SIZES, **options)).eval()
+    processor = PROCESSORS[family](tiny_processor().tokenizer, region_feature_size=FEATURE_SIZE)
+    known = {"np": np, "torch": torch, "Image": Image, "model": model, "processor": processor}
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        lines = seen_lines(False, FEATURE_SIZE, None) + "\n" + forward_lines(head, CAPTION, PHRASE)
+        exec(lines, {**known, "caption": CAPTION, "phrase": PHRASE})
+    found = printed.getvalue().splitlines()
+    assert len(found) == len(SAID[head])
+    assert all(line.startswith(said) for line, said in zip(found, SAID[head], strict=True))
+    shares = [int(line.rpartition(" ")[2].strip("(%)")) for line in found if line.endswith(("%", "%)"))]
+    if head in ("vgp", "multiple_choice"):
+        assert abs(sum(shares) - 100) <= 1
+
+
+def test_the_lines_name_the_features_of_training():
+    assert "those of scenes, on which it was trained" in seen_lines(False, 8, {"name": "scenes"})
+    assert "features" not in seen_lines(True, 8, {"name": "scenes"})
