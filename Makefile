@@ -61,6 +61,7 @@ bench: $(INSTALLED)  ## side-by-side speed and memory ratios
 	$(BIN)/python -m benchmarks.audit
 	$(BIN)/python -m benchmarks.pretraining_step
 	$(BIN)/python -m benchmarks.region_table
+	$(BIN)/python -m benchmarks.waiting_threads
 
 clean:  ## remove the environment, runs and generated data
 	rm -rf .venv .venv-oldest .cache runs data

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from command_line import make_parser, run
+
 from training.errors import explain
 from training.recipe import load_recipe, read_recipe
 

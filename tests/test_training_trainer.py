@@ -8,7 +8,7 @@ import torch
 from transformers import TrainingArguments
 
 from attention_supervision import get_method
-from evaluation import AttentionGrounding
+from evaluation.attention_grounding import AttentionGrounding
 from tasks import TASKS
 from tests.tiny_vgp import tiny_model, tiny_processor, tiny_rows, tiny_table
 from training.data import Collator
