@@ -22,7 +22,8 @@ from .data import Collator
 from .hub import START, HubPush, HubRepo, prepare_repos
 from .measuring import TEXT_ONLY, measure_all, reported
 from .output import open_output, read_json, write_json
-from .recipe import Model, Preserve, Recipe, blame
+from .progress import named, plain_bars
+from .recipe import Model, Preserve, Recipe, blame, is_quiet
 from .setup import (
     Prepared,
     check_pixels,
@@ -52,10 +53,12 @@ def run(recipe: Recipe) -> Outcome:
         RecipeError: a recipe that can't run as written, an output directory of another recipe.
         HubError: a repository that can't be pushed to, found out before training, or a final push that failed.
     """
+    plain_bars(is_quiet(recipe))
     check(recipe)
     repos = prepare_repos(recipe)
     output = open_output(recipe)
-    say(f"data: {recipe.data.data_dir}")
+    drawn = recipe.data.scenes and f" ({recipe.data.scenes.images} scenes; drawn now where they are missing)"
+    say(f"data: {recipe.data.data_dir}{drawn or ''}")
     data = prepare_data(recipe)
     check_grounding(recipe, data)
     for name in [split for split in recipe.data.train_splits if split != "train"]:
@@ -80,18 +83,26 @@ class _Training:
     directory: Path
     parent: None = None
 
+    @property
+    def name(self) -> str:
+        return self.directory.name
+
 
 def _results(recipe: Recipe, data: Prepared, processor: Any, repos: Mapping[str, HubRepo]) -> dict[str, Any]:
     """The result of every method, trained one after the other or side by side."""
     names = _names(recipe)
     workers = min(recipe.workers, len(names))
     if workers == 1:
-        return {name: _result(recipe, name, data, processor, repos.get(name)) for name in names}
+        results = {}
+        for name in names:
+            results[name] = _result(recipe, name, data, processor, repos.get(name))
+            say(f"method: {name}: finished")
+        return results
     say(f"methods: {', '.join(names)}; {workers} at a time, each with a {LOG} in its folder")
     folders = {name: Path(recipe.output_dir) / name for name in names}
     missing = [_Training(folder) for name, folder in folders.items() if name in repos or _finished(folder) is None]
     work = partial(_train_apart, recipe=recipe, data=data, processor=processor, repos=repos)
-    for training in run_side_by_side(missing, workers, work):
+    for training in run_side_by_side(missing, workers, work, is_quiet(recipe)):
         say(f"method: {training.directory.name}: finished")
     return {name: _finished(folder) for name, folder in folders.items()}
 
@@ -100,7 +111,7 @@ def _train_apart(
     training: _Training, recipe: Recipe, data: Prepared, processor: Any, repos: Mapping[str, HubRepo]
 ) -> None:
     """Trains a method in a process of its own; rows and regions travel there as the names of their files."""
-    name = training.directory.name
+    name = training.name
     _result(recipe, name, data, processor, repos.get(name))
 
 
@@ -123,7 +134,8 @@ def _trained_start(recipe: Recipe, processor: Any, repo: HubRepo | None) -> Mode
         data = prepare_data(recipe)
         hub = _make_push(recipe, START, data, repo, directory)
         trainer = make_trainer(recipe, "none", data, processor, directory, hub)
-        spent = _fit(trainer, recipe.resume, directory)
+        with named(START):
+            spent = _fit(trainer, recipe.resume, directory)
         if trainer.is_world_process_zero():
             write_card(_described(recipe, START, trainer, processor, {}, spent), data, directory)
         _seal(trainer, directory)
@@ -143,7 +155,8 @@ def _choose_heads(recipe: Recipe, data: Prepared, processor: Any) -> tuple[Recip
     measured = read_json(path)
     if measured is None:
         plain = replace(recipe, preserve=Preserve())
-        measured = measure_heads(make_trainer(plain, "none", data, processor, path.parent), recipe.seed)
+        with named("heads of the start"):
+            measured = measure_heads(make_trainer(plain, "none", data, processor, path.parent), recipe.seed)
         if PartialState().is_main_process:
             write_json(path, measured)
     recipe, record = supervise_chosen(recipe, measured)
@@ -174,8 +187,9 @@ def _trained(recipe: Recipe, name: str, data: Prepared, processor: Any, hub: Hub
     if blind:  # what a model can do without seeing, whatever the others are held to
         data, recipe = data.text_alone(), replace(recipe, preserve=Preserve())
     trainer = make_trainer(recipe, "none" if blind else name, data, processor, directory, hub)
-    spent = _fit(trainer, recipe.resume, directory)
-    figures = measure_all(trainer, data, directory)
+    with named(name):
+        spent = _fit(trainer, recipe.resume, directory)
+        figures = measure_all(trainer, data, directory)
     result = {**_headline(figures), "figures": figures, "train_seconds": spent.seconds}
     if trainer.is_world_process_zero():
         write_json(directory / "results.json", result)

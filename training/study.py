@@ -18,7 +18,8 @@ from .checkpoint import seal
 from .checks import check
 from .experiment import run, say
 from .output import write_json
-from .recipe import Preserve, Recipe, RecipeError
+from .progress import named
+from .recipe import Preserve, Recipe, RecipeError, is_quiet
 from .side_by_side import run_side_by_side
 from .study_cells import FINISHED, MISSING, OTHER, RECORD, START, Cell, plan_cells
 from .study_recipe import Study
@@ -72,7 +73,8 @@ def _run_missing(
         if PartialState().num_processes > 1:
             raise RecipeError(f"{study.source}: workers={study.workers} is for one process: leave the launcher out")
         missing = [cell for cell in cells if states[cell.name] != FINISHED]
-        yield from run_side_by_side(missing, study.workers, partial(_run_cell, experiment=experiment))
+        quiet = all(is_quiet(cell.recipe) for cell in missing)
+        yield from run_side_by_side(missing, study.workers, partial(_run_cell, experiment=experiment), quiet)
         return
     for number, cell in enumerate(cells):
         if states[cell.name] != FINISHED:
@@ -161,7 +163,8 @@ def _run_cell(cell: Cell, experiment: Experiment) -> None:
         cell.directory.mkdir(parents=True, exist_ok=True)
         write_json(cell.directory / RECORD, record)
     begun = time.monotonic()
-    experiment(cell.recipe)
+    with named(cell.name):
+        experiment(cell.recipe)
     if main:
         if cell.zero_visual_scales:
             zero_visual_scales(cell.checkpoint)
