@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from accelerate import PartialState
@@ -15,13 +16,14 @@ from evaluation.attention_grounding import AttentionGrounding, summarise
 from tasks import TASKS
 
 from .card import Trained, progress_card, write_card
-from .checkpoint import is_complete, last_complete_checkpoint, seal, step_of
+from .checkpoint import MANIFEST, is_complete, last_complete_checkpoint, seal, step_of
 from .checks import check, check_grounding
 from .chosen_heads import measure_heads, supervise_chosen
 from .data import Collator
 from .hub import START, HubPush, HubRepo, prepare_repos
 from .measuring import TEXT_ONLY, measure_all, reported
-from .output import open_output, read_json, write_json
+from .output import check_output, open_output, read_json, write_json
+from .places import check_places
 from .progress import named, plain_bars
 from .recipe import Model, Preserve, Recipe, blame, is_quiet
 from .setup import (
@@ -54,9 +56,9 @@ def run(recipe: Recipe) -> Outcome:
         HubError: a repository that can't be pushed to, found out before training, or a final push that failed.
     """
     plain_bars(is_quiet(recipe))
+    check_places(recipe)
     check(recipe)
-    repos = prepare_repos(recipe)
-    output = open_output(recipe)
+    check_output(recipe)
     drawn = recipe.data.scenes and f" ({recipe.data.scenes.images} scenes; drawn now where they are missing)"
     say(f"data: {recipe.data.data_dir}{drawn or ''}")
     data = prepare_data(recipe)
@@ -66,6 +68,9 @@ def run(recipe: Recipe) -> Outcome:
     for line in TASKS[recipe.task].remarks(data.options, data.splits):
         say(line)
     processor = make_processor(recipe.model)
+    rehearse(recipe, data, processor)
+    repos = prepare_repos(recipe)
+    output = open_output(recipe)
     if recipe.start is not None:
         recipe = replace(recipe, model=_trained_start(recipe.start, processor, repos.get(START)))
     recipe, chosen = _choose_heads(recipe, data, processor)
@@ -74,6 +79,34 @@ def run(recipe: Recipe) -> Outcome:
     if PartialState().is_main_process:
         write_json(output / "results.json", gathered)
     return Outcome(gathered, data)
+
+
+def rehearse(recipe: Recipe, data: Prepared, processor: Any) -> None:
+    """Makes every training that is still to be run, one after another, and trains none.
+
+    What is wrong with a model, its checkpoint, the width of its regions, a method's or the task's options or the
+    training arguments comes out while nothing has been written. What the start has to tell is left out.
+
+    Raises:
+        RecipeError: as it would be raised in the middle of the run.
+    """
+    plain = replace(recipe, preserve=Preserve())
+    output = Path(recipe.output_dir)
+    runs = ([] if recipe.start is None else [(recipe.start, START)]) + [(plain, name) for name in _names(recipe)]
+    with TemporaryDirectory(prefix="rehearsal_") as folder:
+        for each, name in runs:
+            if recipe.overwrite or not (output / name / MANIFEST).is_file():
+                rows = prepare_data(each) if name == START else data
+                _rehearse(each, name, rows, processor, Path(folder))
+
+
+def _rehearse(recipe: Recipe, name: str, data: Prepared, processor: Any, folder: Path) -> None:
+    blind = name == TEXT_ONLY
+    method = name if name in recipe.methods and name != START else "none"
+    trainer = make_trainer(recipe, method, data.text_alone() if blind else data, processor, folder)
+    with blame("training"):
+        if not (trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled):
+            trainer.create_optimizer_and_scheduler(num_training_steps=1)
 
 
 @dataclass(frozen=True)
@@ -231,30 +264,32 @@ def make_trainer(
     grounded = data.regions is not None and "phrase_mask" in task.model_inputs
     train, validation = data.splits["train"], data.splits.get("validation")
     arguments = training_arguments(recipe, directory)
-    return GroundingTrainer(
-        model,
-        arguments,
-        data_collator=Collator(
-            task,
-            processor,
-            data.regions,
-            recipe.seed,
-            split=train,
-            texts=data.texts,
-            images=data.images,
-            options=options,
-            labels=recipe.supervision.labels,
-        ),
-        train_dataset=train,
-        eval_dataset=validation,
-        processing_class=processor,
-        task=task,
-        method=method,
-        metrics=lambda: task.metrics() + ([AttentionGrounding()] if grounded else []),
-        attention_weight=recipe.supervision.weight,
-        preservation=make_preservation(recipe, model, processor, arguments.device),
-        hub=hub,
-    )
+    preservation = make_preservation(recipe, model, processor, arguments.device)
+    with blame("training"):
+        return GroundingTrainer(
+            model,
+            arguments,
+            data_collator=Collator(
+                task,
+                processor,
+                data.regions,
+                recipe.seed,
+                split=train,
+                texts=data.texts,
+                images=data.images,
+                options=options,
+                labels=recipe.supervision.labels,
+            ),
+            train_dataset=train,
+            eval_dataset=validation,
+            processing_class=processor,
+            task=task,
+            method=method,
+            metrics=lambda: task.metrics() + ([AttentionGrounding()] if grounded else []),
+            attention_weight=recipe.supervision.weight,
+            preservation=preservation,
+            hub=hub,
+        )
 
 
 def _check_regions(model: PreTrainedModel, processor: Any, recipe: Recipe, data: Prepared) -> None:
