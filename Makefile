@@ -2,8 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-# Spelled out so that accelerate neither asks nor warns; it would give a process one thread otherwise.
-ONE_PROCESS = --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no \
+# Spelled out so that accelerate neither asks nor warns; it would give a process one thread otherwise. Quiet: an error
+# ends in our line and not in the launcher's traceback.
+ONE_PROCESS = --quiet --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no \
   --num_cpu_threads_per_process $(shell $(PYTHON) -c 'import os; print(os.cpu_count())')
 
 .DEFAULT_GOAL := help
@@ -21,6 +22,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 train: $(INSTALLED)  ## generate the scenes data, train the four supervision methods, show the comparison (minutes)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/scenes_vgp.yaml
+	@echo "next: look at runs/scenes_vgp/table.md, heads.png and pictures/; then"
+	@echo "  make audit                 where every head looks, before and after, as one page"
+	@echo "  . .venv/bin/activate && python -m evaluation.ground --help    what a model looks at in an image"
 
 RUN ?= runs/scenes_vgp
 .PHONY: audit
@@ -61,6 +65,7 @@ bench: $(INSTALLED)  ## side-by-side speed and memory ratios
 	$(BIN)/python -m benchmarks.audit
 	$(BIN)/python -m benchmarks.pretraining_step
 	$(BIN)/python -m benchmarks.region_table
+	$(BIN)/python -m benchmarks.waiting_threads
 
 clean:  ## remove the environment, runs and generated data
 	rm -rf .venv .venv-oldest .cache runs data

@@ -2,8 +2,8 @@
 """Trains the model a recipe describes, with its attention supervision methods, and evaluates it.
 
 examples:
-  accelerate launch train.py recipes/scenes_vgp.yaml
-  accelerate launch train.py recipes/vgp_direct.yaml data.data_dir=/data/vgp training.learning_rate=1e-5
+  accelerate launch --quiet train.py recipes/scenes_vgp.yaml
+  accelerate launch --quiet train.py recipes/vgp_direct.yaml data.data_dir=/data/vgp training.learning_rate=1e-5
   python train.py recipes/pretrain_scenes.yaml options.relationship=true output_dir=runs/related
   python train.py recipes/table1_scenes.yaml rows=all seeds=5 plan=true
   torchrun --nproc_per_node 2 train.py recipes/scenes_vgp.yaml methods=[direct] training.use_cpu=true
@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from command_line import make_parser, run
+
 from training.errors import explain
 from training.recipe import load_recipe, read_recipe
 

@@ -28,11 +28,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from command_line import make_parser, run
+
 import torch
 from tqdm.auto import tqdm
 
 from attention_supervision import get_method, supervised_implementation
-from command_line import make_parser, run
 from modeling import VLBertConfig, VLBertModel
 
 MODES = ("none", "direct", "semi_direct", "eager maps")

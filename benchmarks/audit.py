@@ -27,13 +27,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from command_line import make_parser, run
+
 import numpy as np
 import torch
 from transformers import BertTokenizer
 
 from attention_supervision import from_attention_maps
 from attention_supervision.attention import AttentionPair
-from command_line import make_parser, run
 from evaluation.audit.examples import AuditExample, AuditPhrase
 from evaluation.audit.items import Rules, ground, region_items, text_items
 from evaluation.audit.tally import Tally

@@ -19,12 +19,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from command_line import make_parser, run
+
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 from tqdm.auto import tqdm
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from command_line import make_parser, run
 from modeling import VLBertConfig, VLBertForPreTraining
 
 TOKENS, REGIONS = (8, 22), (10, 100)

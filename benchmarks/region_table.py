@@ -29,9 +29,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from command_line import make_parser, run
+
 import numpy as np
 
-from command_line import make_parser, run
 from dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
 from processing.float32_copy import copy_as_float32
 

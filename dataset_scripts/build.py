@@ -25,9 +25,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from command_line import make_parser, run
+
 import yaml
 
-from command_line import make_parser, run
 from dataset_scripts.builders import BUILDERS
 from dataset_scripts.errors import DataError
 from dataset_scripts.local_builder import LocalBuilder

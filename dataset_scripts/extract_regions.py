@@ -34,11 +34,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from command_line import make_parser, run
+
 import torch
 from accelerate import PartialState
 from transformers.utils import logging
 
-from command_line import make_parser, run
 from modeling.region_feature_models import load_region_features
 from processing.feature_pixels import load_feature_processor
 from processing.open_images import open_image

@@ -38,9 +38,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from command_line import make_parser, run
+
+from tqdm import tqdm
 
 from .errors import DataError
 from .regions.files import MANIFEST, read_json

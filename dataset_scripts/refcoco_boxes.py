@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from command_line import make_parser, run
+
 from dataset_scripts.box_files import write_boxes, write_image_list
 from dataset_scripts.coco_captions import IMAGE_ID_FORMATS
 from dataset_scripts.errors import DataError

@@ -18,9 +18,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from command_line import make_parser, run
+
 from tqdm import tqdm
 
-from command_line import make_parser, run
 from dataset_scripts.box_files import write_boxes, write_image_list
 from dataset_scripts.vcr import OPTIONS, VCRConfig, named_image, objects_of
 from dataset_scripts.vcr_files import read_objects, read_questions

@@ -67,7 +67,9 @@ def nearest_rows(vectors: np.ndarray) -> list[int]:
     vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     nearest: list[int] = []
     chunks = range(0, len(vectors), _CHUNK)
-    for start in tqdm(chunks, desc="Nearest images", unit_scale=_CHUNK, unit=" images", disable=len(chunks) < 2):
+    for start in tqdm(
+        chunks, desc="Nearest images", unit_scale=_CHUNK, unit=" images", disable=len(chunks) < 2 or None
+    ):
         cosines = vectors[start : start + _CHUNK] @ vectors.T
         np.round(cosines, _DIGITS, out=cosines)
         rows = np.arange(len(cosines))

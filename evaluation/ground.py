@@ -33,11 +33,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from command_line import make_parser, run
+
 import numpy as np
 from transformers import AutoConfig, AutoModel, AutoProcessor
 from transformers.utils import logging
 
-from command_line import make_parser, run
 from dataset_scripts.regions.boxes import read_boxes
 from dataset_scripts.regions.table import RegionTable
 from dataset_scripts.scenes.shape_regions import SOURCE, SceneFeatures, ShapeDetector

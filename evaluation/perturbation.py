@@ -20,9 +20,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from command_line import make_parser, run
+
 from transformers.utils import logging
 
-from command_line import make_parser, run
 from evaluation.command_settings import below, settings
 from evaluation.intervals import to_json
 from evaluation.perturbation_curves import STEPS, area_text

@@ -26,9 +26,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from command_line import make_parser, run
+
 from transformers.utils import logging
 
-from command_line import make_parser, run
 from dataset_scripts.vqa_v2 import read_predictions
 from evaluation.command_settings import below, settings
 from evaluation.html_report import Measured, Report, build_report, shown_images

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from command_line import make_parser, one_line, run
+
 from tasks.vcr import join_runs
 
 

@@ -26,6 +26,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from command_line import make_parser, run
+
 from tests.loopback_hub_routes import ROUTES, WRITES
 from tests.loopback_hub_state import LARGE, HubError, State, sibling, tree_entry
 

@@ -9,9 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import command_line
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("attention_supervision", "benchmarks", "dataset_scripts", "evaluation", "modeling", "processing", "tasks")

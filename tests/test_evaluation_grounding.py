@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from attention_supervision import supervised_implementation
-from evaluation import AttentionGrounding
-from evaluation.attention_grounding import phrase_attention, summarise
+from evaluation.attention_grounding import AttentionGrounding, phrase_attention, summarise
 from evaluation.classification import ClassificationAccuracy
 from tasks import TASKS
 from tests.tiny_vgp import tiny_model, tiny_processor, tiny_rows, tiny_table

@@ -19,7 +19,7 @@ from test_modeling_vl_bert_saving import run_elsewhere
 from transformers import pipeline
 
 from dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
-from evaluation import phrase_attention
+from evaluation.attention_grounding import phrase_attention
 from modeling import (
     FAMILIES,
     FastRCNNConfig,

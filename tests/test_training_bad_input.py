@@ -1,16 +1,23 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """What a user can get wrong ends `train.py` with one line that names it and exit code 2; nothing is left finished."""
 
+import http.server
 import json
+import os
 import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
 
 import pytest
+import torch
 import yaml
+from safetensors.torch import load_file
 from transformers import BertConfig, BertModel
 
 from dataset_scripts.regions.table import RegionTable, RegionTableWriter
 from tests.tiny_scenes import run_train, tiny_recipe, tiny_scenes
-from training.checkpoint import MANIFEST
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +36,7 @@ def refused(tmp_path, monkeypatch, capsys, scenes):
         lines = [line for line in printed.splitlines() if "error" in line.lower()]
         assert len(lines) == 1 and lines[0].startswith("error: "), printed
         assert "Traceback" not in printed
-        assert not [path for name in ("results.json", MANIFEST) for path in output.rglob(name)]
+        assert not output.exists(), "a refused recipe leaves nothing that is in the way of the mended one"
         return lines[0]
 
     return run
@@ -130,6 +137,97 @@ def test_a_checkpoint_of_another_family(refused, scenes, tmp_path):
 def test_a_checkpoint_that_is_not_there(refused, scenes, tmp_path):
     line = refused(model={"source": str(tmp_path / "absent"), "tokenizer": str(scenes / "vocab.txt")})
     assert str(tmp_path / "absent") in line
+
+
+def test_what_is_missing_is_told_data_first(refused, scenes, tmp_path):
+    absent = data_with(scenes, data_dir=str(tmp_path / "absent"))
+    model = {"source": "checkpoints/absent", "tokenizer": str(scenes / "vocab.txt")}
+    line = refused(data=absent, model=model)
+    assert "data.data_dir" in line and "docs/real_data.md" in line and "checkpoints" not in line
+    line = refused(model=model)
+    assert "model.source checkpoints/absent: no such folder" in line and "modeling.convert" in line
+
+
+@pytest.mark.parametrize("online", [False, True])
+def test_the_hub_is_asked_once_for_a_checkpoint(tmp_path, monkeypatch, online):
+    """A Hub that answers 404 to everything, and one that does not answer."""
+    asked = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_error(404)
+
+        do_HEAD = do_GET
+
+        def log_message(self, *arguments):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        if not online:
+            server.shutdown()
+            server.server_close()
+        code = (
+            "from training.places import check_checkpoints; from training.recipe import Model\n"
+            "check_checkpoints(Model(source='checkpoints/vl-bert-base'))"
+        )
+        environment = {**os.environ, "HF_ENDPOINT": address, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "0"}
+        environment["PYTHONPATH"] = str(Path(__file__).parents[1])
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+        if online:
+            server.shutdown()
+    last = done.stderr.splitlines()[-1]
+    assert "model.source checkpoints/vl-bert-base: no such folder" in last and "modeling.convert" in last
+    assert ("the Hub has no such model" if online else "the Hub can't be asked") in last
+    assert len([path for path in asked if "vl-bert-base" in path]) == online and "Retrying" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("training", "words"),
+    [
+        ({"use_cpu": False}, ["training.use_cpu is false", "no GPU"]),
+        ({"fp16": True}, ["training.fp16", "use_cpu is true", "bf16"]),
+        ({"bf16_full_eval": True}, ["training.bf16_full_eval"]),
+        ({"bf16": True, "use_cpu": None}, ["training.bf16", "use_cpu=true"]),
+        ({"warmup_steps": 1, "lr_scheduler_kwargs": {"no_such": 1}}, ["training", "no_such"]),
+        ({"learning_rate_mapping": {"no_such_weight": 1e-3}}, ["no_such_weight"]),
+        ({"report_to": "no_such_logger"}, ["no_such_logger"]),
+    ],
+)
+def test_training_arguments_that_cannot_be(refused, scenes, training, words, monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    whole = {**tiny_recipe(scenes, scenes)["training"], **training}
+    line = refused(training={name: value for name, value in whole.items() if value is not None})
+    for word in words:
+        assert word in line
+
+
+def test_a_start_that_cannot_be(refused, scenes):
+    training = {**tiny_recipe(scenes, scenes)["training"], "fp16": True}
+    assert "start.training.fp16" in refused(start={"task": "pretraining", "training": training})
+    wrong = {"task": "pretraining", "options": {"region_targets": "sft"}, "training": {"use_cpu": True}}
+    assert "sft" in refused(start=wrong)
+
+
+def test_a_mended_recipe_has_the_folder(tmp_path, monkeypatch, capsys, scenes):
+    recipe = tiny_recipe(scenes, tmp_path / "run", methods=["none"])
+    assert run_train(monkeypatch, tmp_path, recipe, "model.config.region_feature_size=64") == 2
+    assert run_train(monkeypatch, tmp_path, recipe) == 0
+    assert (tmp_path / "run" / "results.json").is_file()
+
+
+def test_bf16_on_a_cpu_acts(tmp_path, monkeypatch, scenes):
+    """Other weights than in float32, stored as float32."""
+    found = {}
+    for bf16 in (False, True):
+        recipe = tiny_recipe(scenes, tmp_path / str(bf16), methods=["none"])
+        recipe["training"]["bf16"] = bf16
+        assert run_train(monkeypatch, tmp_path, recipe) == 0
+        found[bf16] = load_file(tmp_path / str(bf16) / "none" / "model.safetensors")
+    assert any(not torch.equal(found[True][name], found[False][name]) for name in found[True])
+    assert {tensor.dtype for tensor in found[True].values()} == {torch.float32}
 
 
 def test_a_missing_tokenizer(refused, scenes, tmp_path):

@@ -5,21 +5,15 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
 
 from tasks import TASKS
+from tests.test_training_progress import Job
 from training.errors import explain
 from training.side_by_side import run_side_by_side
-
-
-@dataclass(frozen=True)
-class Job:
-    directory: Path
-    parent: "Job | None" = None
 
 
 def note_threads(job):

@@ -60,7 +60,9 @@ def content(output, **sections):
 def study(tmp_path):
     def load(*overrides, **sections):
         path = tmp_path / "study.yaml"
-        path.write_text(yaml.safe_dump(content(tmp_path / "run", **sections), sort_keys=False))
+        (tmp_path / "data" / "regions").mkdir(parents=True, exist_ok=True)
+        text = yaml.safe_dump(content(tmp_path / "run", **sections), sort_keys=False)
+        path.write_text(text.replace("absent", str(tmp_path / "data")))
         return load_study(path, overrides)
 
     return load
@@ -78,6 +80,7 @@ class Experiment:
 
     def __call__(self, recipe):
         name = recipe.output_dir.split("/run/")[1]
+        (Path(recipe.output_dir) / "recipe.json").write_text("{}")  # all checks have passed
         if name == self.fails_at:
             raise KeyboardInterrupt
         self.recipes.append(recipe)
@@ -419,3 +422,23 @@ def test_a_study_of_scenes_from_end_to_end(tmp_path, monkeypatch, capsys):
     out = capsys.readouterr().out
     assert "6 of 13 cells finished" in out and "cell 2 of 13: faulty/start" in out
     assert (tmp_path / "run" / "results.json").stat().st_mtime_ns > before
+
+
+def refuse(recipe):
+    raise RecipeError("a wrong value that only the data show")
+
+
+def test_a_cell_that_was_refused_before_it_began_is_missing(study):
+    found = study()
+    with pytest.raises(RecipeError, match="a wrong value"):
+        run_study(found, refuse)
+    assert {cell.state for cell in plan_cells(found)} == {"missing"}
+
+
+def test_a_study_without_its_data_says_so_and_plans_all_the_same(study, tmp_path, capsys):
+    gone = f"data.data_dir={tmp_path / 'gone'}"
+    with pytest.raises(RecipeError, match=r"study.yaml: original: data.data_dir .*gone: no such file or folder"):
+        run_study(study(gone), Experiment())
+    assert not (tmp_path / "run").exists()
+    run_study(study(gone, "plan=true"), Experiment())
+    assert "0 of" in capsys.readouterr().out

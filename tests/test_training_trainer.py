@@ -9,7 +9,7 @@ from transformers import TrainingArguments
 
 from attention_supervision import align, get_method
 from attention_supervision import method as method_file
-from evaluation import AttentionGrounding
+from evaluation.attention_grounding import AttentionGrounding
 from tasks import TASKS
 from tests.tiny_vgp import tiny_model, tiny_processor, tiny_rows, tiny_table
 from training.data import COUNTS, Collator

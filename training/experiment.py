@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from accelerate import PartialState
@@ -15,14 +16,16 @@ from evaluation.attention_grounding import AttentionGrounding, summarise
 from tasks import TASKS
 
 from .card import Trained, progress_card, write_card
-from .checkpoint import is_complete, last_complete_checkpoint, seal, step_of
+from .checkpoint import MANIFEST, is_complete, last_complete_checkpoint, seal, step_of
 from .checks import check, check_grounding
 from .chosen_heads import measure_heads, supervise_chosen
 from .data import Collator
 from .hub import START, HubPush, HubRepo, prepare_repos
 from .measuring import TEXT_ONLY, measure_all, reported
-from .output import open_output, read_json, write_json
-from .recipe import Model, Preserve, Recipe, blame
+from .output import check_output, open_output, read_json, write_json
+from .places import check_places
+from .progress import named, plain_bars
+from .recipe import Model, Preserve, Recipe, blame, is_quiet
 from .setup import (
     Prepared,
     check_pixels,
@@ -53,10 +56,12 @@ def run(recipe: Recipe) -> Outcome:
         RecipeError: a recipe that can't run as written, an output directory of another recipe.
         HubError: a repository that can't be pushed to, found out before training, or a final push that failed.
     """
+    plain_bars(is_quiet(recipe))
+    check_places(recipe)
     check(recipe)
-    repos = prepare_repos(recipe)
-    output = open_output(recipe)
-    say(f"data: {recipe.data.data_dir}")
+    check_output(recipe)
+    drawn = recipe.data.scenes and f" ({recipe.data.scenes.images} scenes; drawn now where they are missing)"
+    say(f"data: {recipe.data.data_dir}{drawn or ''}")
     data = prepare_data(recipe)
     check_grounding(recipe, data)
     for name in [split for split in recipe.data.train_splits if split != "train"]:
@@ -67,6 +72,9 @@ def run(recipe: Recipe) -> Outcome:
     other = record_features(processor, data.regions) if data.images is None else None
     if other is not None:
         say(f"model.source {recipe.model.source}: {other.partition(':')[0]}; it is trained further on these")
+    rehearse(recipe, data, processor)
+    repos = prepare_repos(recipe)
+    output = open_output(recipe)
     if recipe.start is not None:
         recipe = replace(recipe, model=_trained_start(recipe.start, processor, repos.get(START)))
     recipe, chosen = _choose_heads(recipe, data, processor)
@@ -77,6 +85,34 @@ def run(recipe: Recipe) -> Outcome:
     return Outcome(gathered, data)
 
 
+def rehearse(recipe: Recipe, data: Prepared, processor: Any) -> None:
+    """Makes every training that is still to be run, one after another, and trains none.
+
+    What is wrong with a model, its checkpoint, the width of its regions, a method's or the task's options or the
+    training arguments comes out while nothing has been written. What the start has to tell is left out.
+
+    Raises:
+        RecipeError: as it would be raised in the middle of the run.
+    """
+    plain = replace(recipe, preserve=Preserve())
+    output = Path(recipe.output_dir)
+    runs = ([] if recipe.start is None else [(recipe.start, START)]) + [(plain, name) for name in _names(recipe)]
+    with TemporaryDirectory(prefix="rehearsal_") as folder:
+        for each, name in runs:
+            if recipe.overwrite or not (output / name / MANIFEST).is_file():
+                rows = prepare_data(each) if name == START else data
+                _rehearse(each, name, rows, processor, Path(folder))
+
+
+def _rehearse(recipe: Recipe, name: str, data: Prepared, processor: Any, folder: Path) -> None:
+    blind = name == TEXT_ONLY
+    method = name if name in recipe.methods and name != START else "none"
+    trainer = make_trainer(recipe, method, data.text_alone() if blind else data, processor, folder)
+    with blame("training"):
+        if not (trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled):
+            trainer.create_optimizer_and_scheduler(num_training_steps=1)
+
+
 @dataclass(frozen=True)
 class _Training:
     """A method to be trained beside others."""
@@ -84,18 +120,26 @@ class _Training:
     directory: Path
     parent: None = None
 
+    @property
+    def name(self) -> str:
+        return self.directory.name
+
 
 def _results(recipe: Recipe, data: Prepared, processor: Any, repos: Mapping[str, HubRepo]) -> dict[str, Any]:
     """The result of every method, trained one after the other or side by side."""
     names = _names(recipe)
     workers = min(recipe.workers, len(names))
     if workers == 1:
-        return {name: _result(recipe, name, data, processor, repos.get(name)) for name in names}
+        results = {}
+        for name in names:
+            results[name] = _result(recipe, name, data, processor, repos.get(name))
+            say(f"method: {name}: finished")
+        return results
     say(f"methods: {', '.join(names)}; {workers} at a time, each with a {LOG} in its folder")
     folders = {name: Path(recipe.output_dir) / name for name in names}
     missing = [_Training(folder) for name, folder in folders.items() if name in repos or _finished(folder) is None]
     work = partial(_train_apart, recipe=recipe, data=data, processor=processor, repos=repos)
-    for training in run_side_by_side(missing, workers, work):
+    for training in run_side_by_side(missing, workers, work, is_quiet(recipe)):
         say(f"method: {training.directory.name}: finished")
     return {name: _finished(folder) for name, folder in folders.items()}
 
@@ -104,7 +148,7 @@ def _train_apart(
     training: _Training, recipe: Recipe, data: Prepared, processor: Any, repos: Mapping[str, HubRepo]
 ) -> None:
     """Trains a method in a process of its own; rows and regions travel there as the names of their files."""
-    name = training.directory.name
+    name = training.name
     _result(recipe, name, data, processor, repos.get(name))
 
 
@@ -127,7 +171,8 @@ def _trained_start(recipe: Recipe, processor: Any, repo: HubRepo | None) -> Mode
         data = prepare_data(recipe)
         hub = _make_push(recipe, START, data, repo, directory)
         trainer = make_trainer(recipe, "none", data, processor, directory, hub)
-        spent = _fit(trainer, recipe.resume, directory)
+        with named(START):
+            spent = _fit(trainer, recipe.resume, directory)
         if trainer.is_world_process_zero():
             write_card(_described(recipe, START, trainer, processor, {}, spent), data, directory)
         _seal(trainer, directory)
@@ -147,7 +192,8 @@ def _choose_heads(recipe: Recipe, data: Prepared, processor: Any) -> tuple[Recip
     measured = read_json(path)
     if measured is None:
         plain = replace(recipe, preserve=Preserve())
-        measured = measure_heads(make_trainer(plain, "none", data, processor, path.parent), recipe.seed)
+        with named("heads of the start"):
+            measured = measure_heads(make_trainer(plain, "none", data, processor, path.parent), recipe.seed)
         if PartialState().is_main_process:
             write_json(path, measured)
     recipe, record = supervise_chosen(recipe, measured)
@@ -178,8 +224,9 @@ def _trained(recipe: Recipe, name: str, data: Prepared, processor: Any, hub: Hub
     if blind:  # what a model can do without seeing, whatever the others are held to
         data, recipe = data.text_alone(), replace(recipe, preserve=Preserve())
     trainer = make_trainer(recipe, "none" if blind else name, data, processor, directory, hub)
-    spent = _fit(trainer, recipe.resume, directory)
-    figures = measure_all(trainer, data, directory)
+    with named(name):
+        spent = _fit(trainer, recipe.resume, directory)
+        figures = measure_all(trainer, data, directory)
     result = {**_headline(figures), "figures": figures, "train_seconds": spent.seconds}
     if trainer.is_world_process_zero():
         write_json(directory / "results.json", result)
@@ -221,31 +268,33 @@ def make_trainer(
     grounded = data.regions is not None and "phrase_mask" in task.model_inputs
     train, validation = data.splits["train"], data.splits.get("validation")
     arguments = training_arguments(recipe, directory)
-    return GroundingTrainer(
-        model,
-        arguments,
-        data_collator=Collator(
-            task,
-            processor,
-            data.regions,
-            recipe.seed,
-            split=train,
-            texts=data.texts,
-            images=data.images,
-            options=options,
-            labels=recipe.supervision.labels,
+    preservation = make_preservation(recipe, model, processor, arguments.device)
+    with blame("training"):
+        return GroundingTrainer(
+            model,
+            arguments,
+            data_collator=Collator(
+                task,
+                processor,
+                data.regions,
+                recipe.seed,
+                split=train,
+                texts=data.texts,
+                images=data.images,
+                options=options,
+                labels=recipe.supervision.labels,
+                method=method,
+            ),
+            train_dataset=train,
+            eval_dataset=validation,
+            processing_class=processor,
+            task=task,
             method=method,
-        ),
-        train_dataset=train,
-        eval_dataset=validation,
-        processing_class=processor,
-        task=task,
-        method=method,
-        metrics=lambda: task.metrics() + ([AttentionGrounding()] if grounded else []),
-        attention_weight=recipe.supervision.weight,
-        preservation=make_preservation(recipe, model, processor, arguments.device),
-        hub=hub,
-    )
+            metrics=lambda: task.metrics() + ([AttentionGrounding()] if grounded else []),
+            attention_weight=recipe.supervision.weight,
+            preservation=preservation,
+            hub=hub,
+        )
 
 
 def _check_regions(model: PreTrainedModel, processor: Any, recipe: Recipe, data: Prepared) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from tasks import Task
+
+from .progress import phase
 
 
 def estimate_fisher(
@@ -53,9 +54,11 @@ def _loss(model: nn.Module, task: Task, batch: Mapping[str, Any]) -> Tensor:
 
 
 def single_batches(rows: Any, collate: Callable[[list], Mapping[str, Any]], device: Any, quiet: bool) -> Iterable:
-    """Batches of one row each on a device, with a progress bar."""
-    for row in tqdm(rows, desc="Fisher information", leave=False, disable=quiet):
-        yield {k: v.to(device) if isinstance(v, Tensor) else v for k, v in collate([row]).items()}
+    """Batches of one row each on a device, with a line of progress."""
+    with phase("Fisher information", len(rows), quiet) as advance:
+        for row in rows:
+            yield {k: v.to(device) if isinstance(v, Tensor) else v for k, v in collate([row]).items()}
+            advance()
 
 
 def saved_fisher(path: Path, estimate: Callable[[], Mapping[str, Tensor]]) -> dict[str, Tensor]:

@@ -15,23 +15,34 @@ from .recipe import Recipe, RecipeError, without_hub
 ASIDE = ("resume", "overwrite", "output_dir", "pictures", "card", "workers")
 
 
-def open_output(recipe: Recipe) -> Path:
-    """The output directory, empty or holding an unfinished run of the same recipe.
+def check_output(recipe: Recipe) -> None:
+    """Looks whether the output directory is free for the recipe; writes nothing.
 
     Raises:
         RecipeError: it holds a run of another recipe, or of this one which is not to be resumed.
     """
-    output, state = Path(recipe.output_dir), PartialState()
-    wanted = json.loads(json.dumps(identity(recipe)))
+    output = Path(recipe.output_dir)
     found = read_json(output / "recipe.json")
     if found is not None and not recipe.overwrite:
-        _check_same(output, found, wanted, recipe.resume)
+        _check_same(output, found, _wanted(recipe), recipe.resume)
+
+
+def _wanted(recipe: Recipe) -> dict[str, Any]:
+    return json.loads(json.dumps(identity(recipe)))
+
+
+def open_output(recipe: Recipe) -> Path:
+    """The output directory, empty or holding an unfinished run of the same recipe, as `check_output` has found it.
+
+    From now on it belongs to this recipe: whatever a user can get wrong is to be checked before.
+    """
+    output, state = Path(recipe.output_dir), PartialState()
     state.wait_for_everyone()
     if state.is_main_process:
         if recipe.overwrite:
             shutil.rmtree(output, ignore_errors=True)
         output.mkdir(parents=True, exist_ok=True)
-        write_json(output / "recipe.json", wanted)
+        write_json(output / "recipe.json", _wanted(recipe))
     state.wait_for_everyone()
     return output
 

@@ -14,9 +14,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from command_line import make_parser, run
+
 from transformers import AutoConfig
 
-from command_line import make_parser, run
 from modeling.families import FAMILIES
 
 from .hub import HubRepo, prepare_repo, push_folder

@@ -165,6 +165,11 @@ def without_hub(training: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in training.items() if key != "push_to_hub" and not key.startswith("hub_")}
 
 
+def is_quiet(recipe: Recipe) -> bool:
+    """Whether the recipe wants no line that says how far the work is (`training.disable_tqdm`)."""
+    return bool(recipe.training.get("disable_tqdm"))
+
+
 # What a `start` may say; all else is as in the recipe around it. Of a recipe that it extends, it takes no places.
 START_KEYS = ("task", "options", "data", "training")
 PLACES = ("data_dir", "regions", "images", "scenes")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import torch
 import transformers
 from accelerate import PartialState
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedModel
@@ -337,9 +338,34 @@ def check_training(training: Mapping[str, Any], prefix: str) -> None:
         kinds = {hints[name]} if not isinstance(hints[name], types.UnionType) else {*typing.get_args(hints[name])}
         if kinds - {type(None)} in ({int}, {float}, {bool}):
             convert(hints[name], value, "", prefix + name)
+    check_device(training, prefix)
     check_mapping(training.get(MAPPING), prefix + MAPPING)
     if training.get(MAPPING) and training.get("deepspeed"):
         raise RecipeError(f"{prefix}{MAPPING}: DeepSpeed makes an optimizer of its own; leave one of the two out")
+
+
+def check_device(training: Mapping[str, Any], prefix: str) -> None:
+    """Refuses what the machine can't do, or what would do nothing.
+
+    Raises:
+        RecipeError: `use_cpu: false` without an accelerator, float16 on a CPU, weights cast for measuring alone.
+    """
+    found = torch.accelerator.is_available()
+    none = f"PyTorch {torch.__version__} finds no GPU or other accelerator"
+    if training.get("use_cpu") is False and not found:
+        raise RecipeError(f"{prefix}use_cpu is false, but {none}: give {prefix}use_cpu=true, or install what it lacks")
+    on_cpu = bool(training.get("use_cpu")) or not found
+    for name, other in (("fp16", "give bf16=true, which computes in bfloat16 there, or "), ("tf32", "")):
+        if training.get(name) and on_cpu:
+            why = f"{prefix}use_cpu is true" if training.get("use_cpu") else none
+            raise RecipeError(f"{prefix}{name} would do nothing on a CPU, and {why}: {other}leave it out")
+    if training.get("bf16") and not found and not training.get("use_cpu"):
+        raise RecipeError(f"{prefix}bf16: {none}: to compute in bfloat16 on the CPU give {prefix}use_cpu=true too")
+    for name in ("fp16_full_eval", "bf16_full_eval"):
+        if training.get(name):
+            raise RecipeError(
+                f"{prefix}{name} would do nothing: models are measured in the type they have; leave it out"
+            )
 
 
 def _fields(kind: Any) -> list[str]:

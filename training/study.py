@@ -4,6 +4,7 @@
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,9 @@ from .checkpoint import seal
 from .checks import check
 from .experiment import run, say
 from .output import write_json
-from .recipe import Preserve, Recipe, RecipeError
+from .places import check_checkpoints, check_data
+from .progress import named
+from .recipe import Model, Preserve, Recipe, RecipeError, is_quiet
 from .side_by_side import run_side_by_side
 from .study_cells import FINISHED, MISSING, OTHER, RECORD, START, Cell, plan_cells
 from .study_recipe import Study
@@ -43,6 +46,8 @@ def run_study(study: Study, experiment: Experiment = run) -> None:
         RecipeError: a cell's recipe that can't run as written, or a folder that holds a cell of another recipe.
     """
     cells = plan_cells(study)
+    if not study.plan:
+        check_study_places(study)
     check_cells(study, cells)
     states = {cell.name: cell.state for cell in cells}
     say(cell_list(study, cells, states))
@@ -72,13 +77,42 @@ def _run_missing(
         if PartialState().num_processes > 1:
             raise RecipeError(f"{study.source}: workers={study.workers} is for one process: leave the launcher out")
         missing = [cell for cell in cells if states[cell.name] != FINISHED]
-        yield from run_side_by_side(missing, study.workers, partial(_run_cell, experiment=experiment))
+        quiet = all(is_quiet(cell.recipe) for cell in missing)
+        yield from run_side_by_side(missing, study.workers, partial(_run_cell, experiment=experiment), quiet)
         return
     for number, cell in enumerate(cells):
         if states[cell.name] != FINISHED:
             say(f"cell {number + 1} of {len(cells)}: {cell.name}")
             _run_cell(cell, experiment)
             yield cell
+
+
+def check_study_places(study: Study) -> None:
+    """Refuses a study whose data or checkpoints are not there; data first.
+
+    Raises:
+        RecipeError: names the section.
+    """
+    rows = {name: study.known_rows[name] for name in study.rows}
+    recipes = {} if study.checkpoint else {"original": study.original}
+    recipes |= {f"known_rows.{name}.start": row.start for name, row in rows.items() if row.start}
+    recipes |= {f"known_rows.{name}": row.recipe for name, row in rows.items() if row.recipe}
+    recipes |= {f"downstream.{name}": recipe for name, recipe in study.downstream.items()}
+    models = {"original": Model(source=study.checkpoint)} if study.checkpoint else {}
+    for key, recipe in recipes.items():
+        with _naming(f"{study.source}: {key}"):
+            check_data(recipe.data, "data.")
+    for key, model in {**models, **{key: recipe.model for key, recipe in recipes.items()}}.items():
+        with _naming(f"{study.source}: {key}"):
+            check_checkpoints(model)
+
+
+@contextmanager
+def _naming(place: str) -> Iterator[None]:
+    try:
+        yield
+    except RecipeError as error:
+        raise RecipeError(f"{place}: {error}") from error
 
 
 def check_cells(study: Study, cells: Sequence[Cell]) -> None:
@@ -161,7 +195,13 @@ def _run_cell(cell: Cell, experiment: Experiment) -> None:
         cell.directory.mkdir(parents=True, exist_ok=True)
         write_json(cell.directory / RECORD, record)
     begun = time.monotonic()
-    experiment(cell.recipe)
+    try:
+        with named(cell.name):
+            experiment(cell.recipe)
+    except BaseException:
+        if main and not (cell.directory / "recipe.json").is_file():
+            (cell.directory / RECORD).unlink()  # refused before it began: the mended recipe may have the folder
+        raise
     if main:
         if cell.zero_visual_scales:
             zero_visual_scales(cell.checkpoint)

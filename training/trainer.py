@@ -9,9 +9,8 @@ import torch
 from accelerate.utils import gather_object
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler, Subset
-from tqdm.auto import tqdm
 from transformers import Trainer, TrainerCallback
-from transformers.trainer import TRAINING_ARGS_NAME
+from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINING_ARGS_NAME, PrinterCallback
 from transformers.trainer_utils import rotate_checkpoints
 
 from attention_supervision import SupervisionMethod
@@ -24,6 +23,7 @@ from .hub import HubPush
 from .learning_rates import MAPPING, map_learning_rates
 from .length_batches import LENGTH, LengthSampler
 from .preserve import Preservation
+from .progress import ProgressCallback, phase
 
 
 class GroundingTrainer(Trainer):
@@ -55,11 +55,23 @@ class GroundingTrainer(Trainer):
     ):
         kwargs.setdefault("callbacks", []).append(_EpochCallback(kwargs["data_collator"]))
         super().__init__(*args, **kwargs)
+        self.progress = ProgressCallback()
+        for callback in (DEFAULT_PROGRESS_CALLBACK, PrinterCallback):
+            self.remove_callback(callback)
+        if not self.args.disable_tqdm:
+            self.add_callback(self.progress)
         self.task, self.method, self.metrics = task, method, metrics
         self.attention_weight, self.preservation, self.hub = attention_weight, preservation, hub
         self.loss_is_scaled_for_ga = True
         self._logged: dict[str, Tensor] = {}
         self._logged_from: int | None = None
+
+    def train(self, *args, **kwargs):
+        """As transformers' own; the line that says how far it is ends with it, however it ends."""
+        try:
+            return super().train(*args, **kwargs)
+        finally:
+            self.progress.close()
 
     # Data
 
@@ -168,7 +180,7 @@ class GroundingTrainer(Trainer):
 
         Args:
             dataset: the rows.
-            description: what the progress bar says.
+            description: what the line of progress says.
             items: return the scores of single examples too, in the order of the data set, as one column a score
                 (`evaluation.item_scores`); empty where no metric keeps any.
             regions: a region table in the place of the one that is trained on.
@@ -181,13 +193,15 @@ class GroundingTrainer(Trainer):
             share, self.args.eval_batch_size, collate_fn=collator, num_workers=self.args.dataloader_num_workers
         )
         model.eval()
-        for batch in tqdm(loader, desc=description, leave=False, disable=rank > 0 or self.args.disable_tqdm):
-            batch = self._prepare_inputs(batch)
-            given = {name: batch[name] for name in self.task.model_inputs if name in batch}
-            asked = {key: value for metric in metrics for key, value in metric.forward_kwargs(batch).items()}
-            outputs = model(**given, **asked)
-            for metric in metrics:
-                metric.update(outputs, batch)
+        with phase(description, len(loader), rank > 0 or bool(self.args.disable_tqdm)) as advance:
+            for batch in loader:
+                batch = self._prepare_inputs(batch)
+                given = {name: batch[name] for name in self.task.model_inputs if name in batch}
+                asked = {key: value for metric in metrics for key, value in metric.forward_kwargs(batch).items()}
+                outputs = model(**given, **asked)
+                for metric in metrics:
+                    metric.update(outputs, batch)
+                advance()
         figures = {key: value for metric in metrics for key, value in metric.compute(_merged(metric)).items()}
         return (figures, _gathered_items(metrics)) if items else figures
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from command_line import make_parser, run
+
 from dataset_scripts.scenes.dataset import FEWEST_IMAGES, write_scenes
 
 

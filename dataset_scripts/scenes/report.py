@@ -15,9 +15,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from command_line import make_parser, run
+
 import numpy as np
 
-from command_line import make_parser, run
 from dataset_scripts.errors import DataError, MissingFileError
 from dataset_scripts.regions.table import Regions, RegionTable
 from dataset_scripts.scenes import shapes

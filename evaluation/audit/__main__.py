@@ -31,13 +31,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from command_line import make_parser, run
+
 import torch
 from accelerate import PartialState
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 from transformers.utils import logging
 
 import modeling  # noqa: F401 - registers the families with the Auto classes
-from command_line import make_parser, run
 from dataset_scripts.builders import BUILDERS
 from dataset_scripts.regions.table import RegionTable
 from evaluation.attention_explorer import explorer_page

@@ -22,13 +22,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from command_line import make_parser, run
+
 import torch
 from accelerate import PartialState
 from transformers import AutoModel
 from transformers.utils import logging
 
 import modeling  # noqa: F401 - registers the families with the Auto classes
-from command_line import make_parser, run
 from dataset_scripts.builders import BUILDERS
 from dataset_scripts.licences import read_scenes
 from evaluation.audit.card import CARD, PLACE, put_in_card

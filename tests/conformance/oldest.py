@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from command_line import make_parser
+
 from modeling.check_transformers import OLDEST_TRANSFORMERS
 
 HERE = Path(__file__).resolve().parent

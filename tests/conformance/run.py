@@ -14,10 +14,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from command_line import make_parser
+
 import pytest
 import transformers
-
-from command_line import make_parser
 
 from .report import ConformanceReport
 from .upstream import UpstreamError, fetch_source, unpack_tests

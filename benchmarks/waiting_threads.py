@@ -1,0 +1,162 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""How threads should wait for each other: training steps with sleeping and with spinning threads, side by side.
+
+OpenMP's threads spin while they wait, unless OMP_WAIT_POLICY=passive lets them sleep, as all commands here do. Beside
+busy neighbours a spinning thread burns the time in which the others could have got on. Two processes train the same
+small model (that of recipes/scenes_vgp.yaml) on CPU threads, one spinning and one sleeping, each in its turn while the
+other is stopped; first alone, then beside as many endless loops as there are threads. What counts is seconds on the
+clock. Printed is the median over the rounds, and the smallest and the largest:
+
+  spinning / passive   how many times as long the spinning threads took
+  beside / alone       how many times as long each took beside the loops
+
+examples:
+  python -m benchmarks.waiting_threads
+  python -m benchmarks.waiting_threads --threads 4 --rounds 9
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from command_line import make_parser, run
+
+import torch
+
+from modeling import VLBertConfig, VLBertModel
+
+# What libraries do by themselves, and what commands set.
+ENVIRONMENTS: dict[str, dict[str, str]] = {"spinning": {}, "passive": {"OMP_WAIT_POLICY": "passive"}}
+PLACES = ("alone", "beside")
+NAMES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_NUM_THREADS")
+BATCH, TEXT, REGIONS, FEATURES = 32, 24, 12, 2048
+
+# Name of an environment -> takes so many steps and returns the seconds they took.
+Trainers = Mapping[str, Callable[[int], float]]
+
+
+def make_step() -> Callable[[], None]:
+    """One training step of a model as small as that of the scenes recipe, on random input."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 128, "visual_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4}
+    model = VLBertModel(VLBertConfig(vocab_size=200, intermediate_size=256, max_position_embeddings=128, **sizes))
+    optimizer = torch.optim.AdamW(model.train().parameters())
+    corners = torch.rand(BATCH, REGIONS, 2) / 2
+    batch = {
+        "input_ids": torch.randint(5, 200, (BATCH, TEXT)),
+        "region_features": torch.randn(BATCH, REGIONS, FEATURES),
+        "region_boxes": torch.cat([corners, corners + 0.3], -1),
+    }
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(**batch).last_hidden_state.square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
+def train_on_demand(threads: int) -> None:
+    """Reads numbers of steps, one a line, and answers each with the seconds that they took."""
+    torch.set_num_threads(threads)
+    step = make_step()
+    for line in sys.stdin:
+        begun = time.perf_counter()
+        for _ in range(int(line)):
+            step()
+        print(time.perf_counter() - begun, flush=True)
+
+
+@contextmanager
+def start_trainer(environment: Mapping[str, str], threads: int) -> Iterator[Callable[[int], float]]:
+    """A process that trains when asked, its threads waiting as the environment says."""
+    others = {name: value for name, value in os.environ.items() if name not in NAMES}
+    # torch first: commands set what is compared here.
+    code = f"import torch; from benchmarks.waiting_threads import train_on_demand; train_on_demand({threads})"
+    command = [sys.executable, "-c", code]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env={**others, **environment}, **pipes) as process:
+
+        def train(steps: int) -> float:
+            process.stdin.write(f"{steps}\n")
+            process.stdin.flush()
+            return float(process.stdout.readline())
+
+        yield train
+        process.stdin.close()
+
+
+@contextmanager
+def busy_neighbours(count: int) -> Iterator[None]:
+    """So many processes that keep a core busy."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+def measure(trainers: Trainers, threads: int, steps: int, rounds: int) -> dict[str, dict[str, list[float]]]:
+    """Place -> environment -> seconds of each round; within a round every one has its turn."""
+    for train in trainers.values():
+        train(2)
+    times: dict[str, dict[str, list[float]]] = {place: {name: [] for name in trainers} for place in PLACES}
+    for turn in range(rounds):
+        names = list(trainers) if turn % 2 else list(trainers)[::-1]
+        for place in PLACES:
+            with busy_neighbours(threads if place == "beside" else 0):
+                for name in names:
+                    times[place][name].append(trainers[name](steps))
+    return times
+
+
+def ratios(times: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, dict[str, float]]:
+    """What was compared -> `median`, `smallest` and `largest` ratio of seconds over the rounds."""
+    pairs = {f"spinning / passive, {place}": (times[place]["spinning"], times[place]["passive"]) for place in PLACES}
+    pairs |= {f"beside / alone, {name}": (times["beside"][name], times["alone"][name]) for name in ENVIRONMENTS}
+    found = {}
+    for name, pair in pairs.items():
+        quotients = [upper / lower for upper, lower in zip(*pair, strict=True)]
+        middle = statistics.median(quotients)
+        found[name] = {"median": middle, "smallest": min(quotients), "largest": max(quotients)}
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    return run(_parser(), _work, arguments)
+
+
+def _work(options: argparse.Namespace) -> str:
+    with ExitStack() as stack:
+        trainers = {
+            name: stack.enter_context(start_trainer(environment, options.threads))
+            for name, environment in ENVIRONMENTS.items()
+        }
+        found = ratios(measure(trainers, options.threads, options.steps, options.rounds))
+    if options.json:
+        return json.dumps(found)
+    form = "{:<30}{median:>7.2f}  ({smallest:.2f} to {largest:.2f})".format
+    return "\n".join(form(name, **figures) for name, figures in found.items())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = make_parser("python -m benchmarks.waiting_threads", __doc__)
+    parser.add_argument("--threads", type=int, default=2, help="of a training, and endless loops beside it (2)")
+    parser.add_argument("--steps", type=int, default=5, help="that are timed at once (5)")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each way in each place (5)")
+    parser.add_argument("--json", action="store_true", help="print the ratios as JSON instead")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
