@@ -103,8 +103,7 @@ def ground(options: argparse.Namespace) -> str:
     phrases, way = find_phrases(options.caption, None if options.phrases is None else options.phrases.split(","))
     known = read_regions(options)
     pipe = load_pipeline(options)
-    size = pipe.model.config.num_hidden_layers, pipe.model.config.num_attention_heads
-    layers = choose_layers(*size, options.layer, options.head)
+    layers = choose_layers(pipe.model.config.grounding_calls, options.layer, options.head)
     spans = [(phrase.start, phrase.end) for phrase in phrases]
     asked = {"phrases": spans, "layer": options.layer, "head": options.head, "top_k": None}
     found = pipe(image, options.caption, **known, **asked)
