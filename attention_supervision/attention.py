@@ -10,7 +10,7 @@ columns, d head width.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -36,7 +36,8 @@ SUPERVISED_IMPLEMENTATIONS = {
 # Arguments by which a model bends its scores in ways this file does not repeat.
 _UNSUPPORTED_ARGUMENTS = ("softcap", "s_aux", "position_bias")
 
-AttentionQueries = tuple[tuple[Tensor, Tensor], ...]
+AttentionQuery = tuple[Tensor, Tensor]
+AttentionQueries = tuple[AttentionQuery | None, ...]
 AttentionPair = tuple[Tensor, Tensor | None]
 
 
@@ -48,12 +49,14 @@ class SupervisedAttention(NamedTuple):
             columns alone (equation 6), -1e9 at padded columns and at columns that the mask hides from the row; and
             `log_share` (B, H, Q) float32, the log of the probability that the row gives to those columns together, or
             None when it was not asked for. `exp(log_alpha + log_share)` is the ordinary attention. Values of padded
-            rows carry no meaning.
+            rows carry no meaning. None in the place of a pair that this call can't answer.
         mean: (B, N, M) float32, attention averaged over heads, or None when it was not asked for.
+        call: the `AttentionCall` that reports, as the model named it; None in models with one sequence that don't.
     """
 
-    pairs: tuple[AttentionPair, ...]
+    pairs: tuple[AttentionPair | None, ...]
     mean: Tensor | None
+    call: Any = None
 
 
 def supervised_implementation(model_or_config: Any) -> str:
@@ -78,7 +81,7 @@ def supervised_implementation(model_or_config: Any) -> str:
 
 
 def attend_rows(
-    query: Tensor, key: Tensor, queries: AttentionQueries, scaling: float, mask: Tensor | None, share: bool
+    query: Tensor, key: Tensor, queries: Sequence[AttentionQuery], scaling: float, mask: Tensor | None, share: bool
 ) -> tuple[AttentionPair, ...]:
     """Attention of chosen rows over chosen columns (equation 6), without an attention map.
 
@@ -186,7 +189,6 @@ def _mask_of_rows(mask: Any, rows: Tensor, key_length: int, causal: bool) -> Ten
 
 
 def _observe(
-    module: nn.Module,
     query: Tensor,
     key: Tensor,
     mask: Any,
@@ -195,18 +197,21 @@ def _observe(
     queries: AttentionQueries,
     share: bool,
     mean: bool | tuple[int, ...],
+    call: Any,
 ) -> SupervisedAttention:
-    pairs: tuple[AttentionPair, ...] = ()
-    if queries:
-        row_mask = _mask_of_rows(mask, torch.cat([rows for rows, _ in queries], dim=1), key.shape[2], causal)
-        pairs = attend_rows(query, key, queries, scaling, row_mask, share)
+    asked = [each for each in queries if each is not None]
+    found: Iterator[AttentionPair] = iter(())
+    if asked:
+        row_mask = _mask_of_rows(mask, torch.cat([rows for rows, _ in asked], dim=1), key.shape[2], causal)
+        found = iter(attend_rows(query, key, asked, scaling, row_mask, share))
+    pairs = tuple(None if each is None else next(found) for each in queries)
     averaged = None
     if mean:
         everything = torch.arange(query.shape[2], device=query.device)[None]
         row_mask = _mask_of_rows(mask, everything, key.shape[2], causal)
         heads = mean if isinstance(mean, tuple) else None
         averaged = head_mean(query, key, row_mask, scaling, heads, LOWEST_SCORE)
-    return SupervisedAttention(pairs, averaged)
+    return SupervisedAttention(pairs, averaged, call)
 
 
 def _is_causal(implementation: str, module: nn.Module, mask: Any, query_length: int, kwargs: dict[str, Any]) -> bool:
@@ -260,16 +265,19 @@ def _supervised(implementation: str) -> Callable:
         attention_share: bool = True,
         attention_mean: bool | tuple[int, ...] = False,
         attention_layers: tuple[int, ...] | None = None,
+        attention_call: Any = None,
         output_attentions: bool | None = None,  # swallowed: the back ends warn about it
         **kwargs: Any,
     ) -> tuple[Tensor, SupervisedAttention | None]:
         """Attention of shape (B, N, H, d), and `SupervisedAttention`, or None where nothing is asked for.
 
         Args:
-            attention_queries: (rows (B, Q), columns (B, K)) pairs of int64 sequence positions, -1 pads.
+            attention_queries: (rows (B, Q), columns (B, K)) pairs of int64 positions on the query and the key axis, -1
+                pads; None for a pair that this call can't answer.
             attention_share: whether to report `log_share`.
             attention_mean: whether to report the head-averaged map, or the heads to average.
             attention_layers: the layers (`module.layer_idx`) to report; None is all.
+            attention_call: what the report says of this call.
         """
         output = _run_back_end(
             implementation, module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
@@ -280,10 +288,8 @@ def _supervised(implementation: str) -> Callable:
         _refuse_bent_scores(implementation, kwargs)
         scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
         causal = _is_causal(implementation, module, attention_mask, query.shape[2], kwargs)
-        observed = _observe(
-            module, query, key, attention_mask, scaling, causal, attention_queries, attention_share, attention_mean
-        )
-        return output, observed
+        asked = (attention_queries, attention_share, attention_mean, attention_call)
+        return output, _observe(query, key, attention_mask, scaling, causal, *asked)
 
     return supervised_attention_forward
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .attention import SupervisedAttention
+from .attention import AttentionPair
 from .method import AttentionMethod, Batch, ask_for_rows, observed_layers
 
 
@@ -67,20 +67,20 @@ class DirectSupervision(AttentionMethod):
 
     def attention_losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         observed = observed_layers(outputs)
-        layers = [self._pairs(layer, heads) for layer, heads in zip(observed, self._heads(len(observed)), strict=True)]
-        return self.sum_losses(layers, self.targets(batch))
-
-    def _heads(self, layers: int) -> list[list[int] | None]:
-        """Of each supervised layer the supervised heads, None for all."""
-        if self.pairs is None:
-            return [None if self.heads is None else list(self.heads)] * layers
-        return [[head for at, head in self.pairs if at == layer] for layer in self.layers or ()]
-
-    def _pairs(self, layer: SupervisedAttention, heads: list[int] | None) -> dict[str, tuple[Tensor, Tensor | None]]:
-        pairs = dict(zip(self.directions, layer.pairs, strict=True))
-        if heads is None:
-            return pairs
-        return {
-            name: (alpha[:, heads], None if share is None else share[:, heads])
-            for name, (alpha, share) in pairs.items()
+        pairs = {
+            name: self._select_heads([layer.pairs[place] for layer in observed if layer.pairs[place] is not None])
+            for place, name in enumerate(self.directions)
         }
+        return self.sum_losses(pairs, self.targets(batch))
+
+    def _select_heads(self, pairs: list[Any]) -> list[AttentionPair]:
+        """The supervised heads of each supervised layer's pair."""
+        if self.pairs is None and self.heads is None:
+            return pairs
+        chosen: list[list[int]] = [list(self.heads or ())] * len(pairs)
+        if self.pairs is not None:
+            chosen = [[head for at, head in self.pairs if at == layer] for layer in self.layers or ()]
+        return [
+            (alpha[:, heads], None if share is None else share[:, heads])
+            for (alpha, share), heads in zip(pairs, chosen, strict=True)
+        ]

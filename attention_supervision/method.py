@@ -6,11 +6,13 @@ Shape letters: B batch, H heads, T text, R regions, P phrases, Q asked rows, K a
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_iter
+
+from modeling.attention_calls import DIRECTION_STREAMS, SEQUENCE, AttentionCall, layer_names
 
 from .alignment import DIRECTIONS, GroundingTargets, align, first_region, grounding_targets, sequence_pairs
 from .attention import AttentionPair, SupervisedAttention
@@ -99,7 +101,8 @@ class AttentionMethod(SupervisionMethod):
     Args:
         variant: "paper", or "released" for the VGP public code: one region a token, its epsilons, and binary
             cross-entropy on log-probabilities from regions to text.
-        layers: the layers to supervise; None is all.
+        layers: the layers to supervise, by number from 0 on, or by the names of `config.grounding_calls`, such as
+            "cross 3"; None is all.
         heads: the heads to supervise in each of them; None is all. Or (layer, head) pairs, in the place of `layers`:
             those heads alone, each with the same weight.
         directions: of "text_to_region" and "region_to_text".
@@ -124,7 +127,7 @@ class AttentionMethod(SupervisionMethod):
     def __init__(
         self,
         variant: str = "paper",
-        layers: Sequence[int] | None = None,
+        layers: Sequence[int | str] | None = None,
         heads: Sequence[int] | Sequence[Sequence[int]] | None = None,
         directions: Sequence[str] = DIRECTIONS,
         weights: Mapping[str, float] | None = None,
@@ -162,8 +165,8 @@ class AttentionMethod(SupervisionMethod):
                 f"heads={heads}: {self.name} averages heads and can't supervise some of a layer: give layers"
             )
         chosen = None if self.pairs is None else [layer for layer, _ in self.pairs]
-        self.layers = _check_indices("layers", layers if chosen is None else chosen)
-        self.heads = None if self.pairs is not None else _check_indices("heads", cast(Sequence[int] | None, heads))
+        self.layers: tuple[Any, ...] | None = _check_indices("layers", layers if chosen is None else chosen)
+        self.heads = None if self.pairs is not None else _check_indices("heads", heads)
         self.directions = tuple(direction for direction in DIRECTIONS if direction in directions)
         if not self.directions:
             raise ValueError(f"directions is empty; expected at least one of {', '.join(DIRECTIONS)}")
@@ -183,13 +186,25 @@ class AttentionMethod(SupervisionMethod):
         """
         if self.box_weight:
             self._check_box_head(model)
-        config = supervise(model).model.config
-        for option, size in (("layers", config.num_hidden_layers), ("heads", config.num_attention_heads)):
+        self._check_calls(supervise(model).calls, type(model).__name__)
+
+    def _check_calls(self, calls: Sequence[AttentionCall], model_name: str) -> None:
+        """Numbers the named layers; refuses layers, heads and directions that no call has."""
+        names = layer_names(calls)
+        unknown = [layer for layer in self.layers or () if isinstance(layer, str) and layer not in names]
+        if unknown:
+            raise ValueError(f"layers {unknown} are to be supervised, but {model_name} has {', '.join(names)}")
+        if self.layers is not None:
+            numbers = {names.index(layer) if isinstance(layer, str) else layer for layer in self.layers}
+            self.layers = tuple(sorted(numbers))
+        fewest = min((call.num_heads for call in calls), default=0)
+        for option, size in (("layers", len(names)), ("heads", fewest)):
             beyond = [index for index in self._indices(option) if index >= size]
             if beyond:
-                raise ValueError(
-                    f"{option} {beyond} are to be supervised, but {type(model).__name__} has {size} {option}"
-                )
+                raise ValueError(f"{option} {beyond} are to be supervised, but {model_name} has {size} {option}")
+        for direction in self.directions:
+            if not any(direction in call.directions for call in calls):
+                raise ValueError(f"{model_name} has no attention for the direction {direction!r}: give directions")
 
     def _check_box_head(self, model: Any) -> None:
         if not hasattr(model.config, "box_layer"):
@@ -276,31 +291,42 @@ class AttentionMethod(SupervisionMethod):
             return losses
         return (1 - self.label_smoothing) * losses + self.label_smoothing * spread_rows(pair, targets)
 
-    def maps_losses(self, maps: Sequence[Tensor], batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+    def maps_losses(
+        self, maps: Sequence[Tensor], batch: Batch, streams: Sequence[tuple[str, str]] | None = None
+    ) -> dict[str, tuple[Tensor, Tensor]]:
         """The attention losses from full maps, such as an eager model's.
 
         Args:
-            maps: one (B, H, N, N) tensor for each supervised layer, with the supervised heads, non-negative; 0 where
+            maps: one (B, H, S, K) tensor for each supervised call, with the supervised heads, non-negative; 0 where
                 the mask hides a column.
             batch: as for `losses`.
+            streams: of each map the stream of its queries and of its keys, see `AttentionCall`; one sequence of text
+                and regions when not given.
         """
         targets = self.targets(batch)
-        pairs = sequence_pairs(targets, batch)
-        layers = [{name: from_attention_maps(layer, *pair) for name, pair in pairs.items()} for layer in maps]
-        return self.sum_losses(layers, targets)
+        in_sequence = sequence_pairs(targets, batch)
+        pairs: dict[str, list[AttentionPair]] = {name: [] for name in targets}
+        for layer, (queries, keys) in zip(maps, streams or [(SEQUENCE, SEQUENCE)] * len(maps), strict=True):
+            for name, target in targets.items():
+                if queries == keys == SEQUENCE:
+                    pairs[name].append(from_attention_maps(layer, *in_sequence[name]))
+                elif DIRECTION_STREAMS[name] == (queries, keys):
+                    pairs[name].append(from_attention_maps(layer, target.rows, target.columns))
+        return self.sum_losses(pairs, targets)
 
     def sum_losses(
-        self, layers: Sequence[Mapping[str, AttentionPair]], targets: Mapping[str, GroundingTargets]
+        self, pairs: Mapping[str, Sequence[AttentionPair]], targets: Mapping[str, GroundingTargets]
     ) -> dict[str, tuple[Tensor, Tensor]]:
-        """Direction -> (sum over its rows of the mean over all heads, count of rows); one mapping of pairs a layer.
+        """Direction -> (sum over its rows of the mean over all heads, count of rows).
+
+        Args:
+            pairs: direction -> what each call that answers it reports.
+            targets: direction -> its rows, columns and gold columns.
 
         A gold column that the mask hides from a row takes no part. A layer that hides all of them takes no part in
         the row's mean, and a row that sees none in any layer is not counted: nothing can teach it.
         """
-        return {
-            direction: self._sum_rows([layer[direction] for layer in layers], target, direction)
-            for direction, target in targets.items()
-        }
+        return {name: self._sum_rows(pairs[name], target, name) for name, target in targets.items()}
 
     def _sum_rows(
         self, pairs: Sequence[AttentionPair], targets: GroundingTargets, direction: str
@@ -374,9 +400,11 @@ def _check_pairs(pairs: Any, layers: Any) -> tuple[tuple[int, int], ...]:
     return tuple(sorted({(layer, head) for layer, head in pairs}))
 
 
-def _check_indices(option: str, indices: Sequence[int] | None) -> tuple[int, ...] | None:
+def _check_indices(option: str, indices: Sequence[Any] | None) -> tuple[Any, ...] | None:
+    """Each index once, in order; names of layers, which a model gives numbers, behind them."""
     if indices is None:
         return None
-    if not indices or any(index < 0 for index in indices):
+    numbers, names = ([i for i in indices if isinstance(i, str) is named] for named in (False, True))
+    if not indices or any(index < 0 for index in numbers):
         raise ValueError(f"{option}={list(indices)}: expected indices from 0 on, at least one, or null for all")
-    return tuple(sorted(set(indices)))
+    return (*sorted(set(numbers)), *dict.fromkeys(names))

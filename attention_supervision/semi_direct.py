@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from .method import AttentionMethod, Batch, observed_layers
-from .rollout import attention_rollout
+from .rollout import roll_out
 
 
 class SemiDirectSupervision(AttentionMethod):
@@ -64,8 +64,9 @@ class SemiDirectSupervision(AttentionMethod):
         return asked
 
     def attention_losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
-        means = [layer.mean for layer in observed_layers(outputs) if layer.mean is not None]
-        rollouts = attention_rollout(means)
+        observed = [layer for layer in observed_layers(outputs) if layer.mean is not None]
+        rollouts = roll_out(observed)
         if self.layers is not None:
             rollouts = [rollouts[layer] for layer in self.layers]
-        return self.maps_losses([rollout[:, None] for rollout in rollouts], batch)
+        maps = [(pair, block[:, None]) for after in rollouts for pair, block in after.items()]
+        return self.maps_losses([block for _, block in maps], batch, [pair for pair, _ in maps])

@@ -7,6 +7,8 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
+from modeling.attention_calls import AttentionCall, one_stream_calls
+
 from .attention import supervised_implementation
 
 
@@ -22,6 +24,11 @@ class Supervision:
 
     def __init__(self, model: PreTrainedModel, before: str):
         self.model, self._before = model, before
+
+    @property
+    def calls(self) -> tuple[AttentionCall, ...]:
+        """The attention calls that can be supervised or observed, in order."""
+        return find_calls(self.model.config)
 
     def undo(self) -> None:
         """Sets the attention function that the model had before."""
@@ -97,6 +104,19 @@ def find_language_model(model: Any) -> PreTrainedModel:
         f"{type(model).__name__} has no part with its text configuration ({type(text_config).__name__}): give "
         "supervise() the language model itself"
     )
+
+
+def find_calls(config: Any) -> tuple[AttentionCall, ...]:
+    """The attention calls of a model in which words and regions meet, in order.
+
+    They are `config.grounding_calls` where the configuration has them, as those of this project do. Any other model is
+    taken to have one sequence: one call a layer of its text configuration.
+    """
+    own = getattr(config, "grounding_calls", None)
+    if own is not None:
+        return own
+    config = config.get_text_config()
+    return one_stream_calls(config.num_hidden_layers, config.num_attention_heads)
 
 
 def unwrap_model(model: Any) -> Any:

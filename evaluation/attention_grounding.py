@@ -13,7 +13,8 @@ from torch import Tensor
 
 from attention_supervision import GroundingTargets, align, grounding_targets, sequence_pairs, supervise
 from attention_supervision.method import ask_for_rows, observed_layers
-from attention_supervision.rollout import attention_rollout
+from attention_supervision.rollout import roll_out
+from modeling.attention_calls import REGIONS, SEQUENCE, TEXT
 
 DIRECTION = "text_to_region"
 TARGETS = "judged_targets"  # what `prepare_batch` adds to a batch
@@ -55,8 +56,9 @@ class AttentionGrounding:
         layers = observed_layers(outputs)
         targets = self._targets(batch)
         counted = targets.rows >= 0
-        log_alpha = torch.stack([layer.pairs[0][0] for layer in layers])
-        log_share = torch.stack([cast(Tensor, layer.pairs[0][1]) for layer in layers])
+        pairs = [layer.pairs[0] for layer in layers if layer.pairs and layer.pairs[0] is not None]
+        log_alpha = torch.stack([alpha for alpha, _ in pairs])
+        log_share = torch.stack([cast(Tensor, share) for _, share in pairs])
         candidates = (targets.columns >= 0).sum(-1, keepdim=True).clamp(min=1)
         self._add("tokens", counted.sum())
         self._add("chance", (targets.gold.sum(-1) / candidates)[counted].sum())
@@ -66,11 +68,16 @@ class AttentionGrounding:
             self._add("rollout", (self._rollout_hits(layers, targets, batch) * counted).sum((1, 2)))
 
     def _rollout_hits(self, layers: Any, targets: GroundingTargets, batch: Mapping[str, Tensor]) -> Tensor:
-        rows, columns = sequence_pairs({DIRECTION: targets}, batch)[DIRECTION]
-        rollouts = torch.stack(attention_rollout([layer.mean for layer in layers]))
-        asked = rollouts.gather(2, rows.clamp(min=0)[None, ..., None].expand(len(rollouts), -1, -1, rollouts.shape[3]))
-        index = columns.clamp(min=0)[None, :, None].expand(*asked.shape[:3], -1)
-        return _hits(asked.gather(3, index).masked_fill((columns < 0)[None, :, None], -1.0), targets.gold, heads=False)
+        in_sequence = sequence_pairs({DIRECTION: targets}, batch)[DIRECTION]
+        hits = []
+        for after in roll_out([layer for layer in layers if layer.mean is not None]):
+            one_stream = (SEQUENCE, SEQUENCE) in after
+            rows, columns = in_sequence if one_stream else (targets.rows, targets.columns)
+            block = after[SEQUENCE, SEQUENCE] if one_stream else after[TEXT, REGIONS]
+            asked = block.gather(1, rows.clamp(min=0)[..., None].expand(-1, -1, block.shape[2]))
+            asked = asked.gather(2, columns.clamp(min=0)[:, None].expand(-1, asked.shape[1], -1))
+            hits.append(_hits(asked.masked_fill((columns < 0)[:, None], -1.0)[None], targets.gold, heads=False)[0])
+        return torch.stack(hits)
 
     def _targets(self, batch: Mapping[str, Any]) -> GroundingTargets:
         return GroundingTargets(**(batch if TARGETS in batch else self.prepare_batch(batch))[TARGETS])

@@ -129,8 +129,7 @@ def ground(options: argparse.Namespace) -> str:
     known = read_regions(options)
     pipe = load_pipeline(options)
     pipeline_visual_grounding.logger.setLevel(logging.ERROR)  # its remarks are told here, and in the picture
-    size = pipe.model.config.num_hidden_layers, pipe.model.config.num_attention_heads
-    layers = choose_layers(*size, options.layer, options.head)
+    layers = choose_layers(pipe.model.config.grounding_calls, options.layer, options.head)
     spans = [(phrase.start, phrase.end) for phrase in phrases]
     asked = {"phrases": spans, "layer": options.layer, "head": options.head, "top_k": None}
     found = pipe(image, options.caption, **known, **asked)

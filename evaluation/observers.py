@@ -23,6 +23,7 @@ from attention_supervision import DIRECTIONS, from_attention_maps, supervise
 from attention_supervision.attention import AttentionPair
 from attention_supervision.method import observed_layers
 from attention_supervision.supervise import unwrap_model
+from modeling.attention_calls import layer_names
 
 from .feed_forward import feed_forward_in_parts
 
@@ -81,14 +82,14 @@ class InterfaceObserver(Observer):
         self.model = getattr(model, "base_model", model)
         try:
             with supervise(model) as supervision:
-                config = supervision.model.config
+                calls = supervision.calls
         except ValueError as error:
             raise ValueError(
                 f"{error}; it can't be audited either: no observer knows {type(model).__name__}. Known without the "
                 f"interface: {', '.join(_HOOKED)}"
             ) from error
-        self.layers = tuple(str(layer) for layer in range(config.num_hidden_layers))
-        self.heads = config.num_attention_heads
+        self.layers = tuple(name.removeprefix("layer ") for name in layer_names(calls))
+        self.heads = min((call.num_heads for call in calls), default=0)
 
     @torch.no_grad()
     def observe(self, batch: Batch, queries: Queries) -> dict[str, AttentionPair]:
@@ -97,7 +98,11 @@ class InterfaceObserver(Observer):
         with supervise(self.model):
             outputs = self.model(**self.inputs(batch), **asked, output_attentions=True)
         layers = observed_layers(outputs)
-        return {name: _stack([layer.pairs[i] for layer in layers]) for i, name in enumerate(directions)}
+        pairs = [[layer.pairs[i] for layer in layers] for i in range(len(directions))]
+        return {
+            name: _stack([pair for pair in found if pair is not None])
+            for name, found in zip(directions, pairs, strict=True)
+        }
 
     def ask(self, batch: Batch, queries: Queries) -> dict[str, Any]:
         """The keyword arguments that ask the model for these rows."""

@@ -22,6 +22,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.utils import auto_docstring
 
+from .attention_calls import AttentionCall, one_stream_calls
 from .pipeline_entry import PipelineEntry
 
 if TYPE_CHECKING:
@@ -200,6 +201,13 @@ class VisualBERTConfig(PipelineEntry, PreTrainedConfig):
     def max_text_length(self) -> int:
         """Text positions; regions have none of these."""
         return self.max_position_embeddings
+
+    @property
+    def grounding_calls(self) -> tuple[AttentionCall, ...]:
+        """The attention calls in which words and regions meet, in order; none with `bypass_transformer`."""
+        if self.bypass_transformer:
+            return ()
+        return one_stream_calls(self.num_hidden_layers, self.num_attention_heads)
 
     def validate_architecture(self):
         """Part of `@strict`-powered validation. Validates that the fields fit together."""

@@ -21,6 +21,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.utils import auto_docstring
 
+from .attention_calls import AttentionCall, one_stream_calls
 from .configuration_fast_rcnn import FastRCNNConfig
 from .pipeline_entry import PipelineEntry
 
@@ -259,6 +260,11 @@ class VLBertConfig(PipelineEntry, PreTrainedConfig):
     def max_text_length(self) -> int:
         """Text positions left after those of the regions (one, shared) and of END."""
         return self.max_position_embeddings - self.position_offset - 2
+
+    @property
+    def grounding_calls(self) -> tuple[AttentionCall, ...]:
+        """The attention calls in which words and regions meet, in order."""
+        return one_stream_calls(self.num_hidden_layers, self.num_attention_heads)
 
     def validate_architecture(self):
         """Part of `@strict`-powered validation. Validates that the fields fit together."""

@@ -33,6 +33,7 @@ from transformers.pipelines.pt_utils import PipelineDataset, PipelineIterator
 from transformers.utils import logging
 
 from .asked_rows import ASKED_ROWS
+from .attention_calls import AttentionCall, layer_names
 from .caption_phrases import BY_WORDS, find_phrases, unknown_words
 from .grounding_items import GroundingItem, image_size, normalise, of_each
 from .region_feature_models import load_region_features
@@ -53,15 +54,20 @@ _INPUTS = ("image", "caption", "boxes", "features", "scores", "labels", "regions
 SCENES_HINT = "feature_model=SceneFeatures() of dataset_scripts.scenes.shape_regions"
 
 
-def choose_layers(layers: int, heads: int, layer: int | None, head: int | None) -> list[int]:
+def choose_layers(calls: Sequence[AttentionCall], layer: int | None, head: int | None) -> list[int]:
     """
     The layers to look at, counted from 0: the one named, or the upper half.
 
     First layers cannot tell things of one name apart: their words have seen nothing yet of what stands around them.
 
+    Args:
+        calls: the model's `config.grounding_calls`.
+        layer, head: the numbers asked for, or `None`.
+
     Raises:
         ValueError: a layer or head that the model does not have.
     """
+    layers, heads = len(layer_names(calls)), min((call.num_heads for call in calls), default=0)
     for name, value, count in (("layer", layer, layers), ("head", head, heads)):
         if value is not None and not 0 <= value < count:
             raise ValueError(f"{name} {value}: the model has the {name}s 0 to {count - 1}")
@@ -321,8 +327,7 @@ class VisualGroundingPipeline(Pipeline):
     ) -> dict[str, Any]:
         """The attention of each item's phrases over its regions: `weights` (P, n) float32."""
         items = input_tensors["items"]
-        config = self.model.config
-        layers = choose_layers(config.num_hidden_layers, config.num_attention_heads, layer, head)
+        layers = choose_layers(self.model.config.grounding_calls, layer, head)
         self._find_regions(items)
         batch = self._encode(items)
         for item, tokens in zip(items, batch["phrase_mask"], strict=True):

@@ -12,11 +12,11 @@ ROOMS = ("training", "tasks", "modeling", "processing", "dataset_scripts", "atte
 ALLOWED = {
     "training": {"tasks", "modeling", "processing", "dataset_scripts", "attention_supervision", "evaluation"},
     "tasks": {"modeling", "processing", "dataset_scripts", "attention_supervision", "evaluation"},
-    "evaluation": {"attention_supervision"},
+    "evaluation": {"attention_supervision", "modeling"},
     "modeling": set(),
     "processing": set(),
     "dataset_scripts": set(),
-    "attention_supervision": set(),
+    "attention_supervision": {"modeling"},
 }
 SHIPPED = ("modeling", "processing")
 

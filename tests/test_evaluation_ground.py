@@ -13,6 +13,7 @@ from transformers import BertConfig
 from dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
 from evaluation.ground import main
 from modeling import FastRCNNConfig, VLBertModel, caption_phrases
+from modeling.attention_calls import one_stream_calls
 from modeling.caption_phrases import Phrase, content_words, find_phrases
 from modeling.pipeline_visual_grounding import choose_layers
 from processing import FastRCNNImageProcessor, VLBertProcessor
@@ -184,6 +185,6 @@ def test_without_spacy_each_content_word_is_a_phrase(monkeypatch):
 
 
 def test_the_upper_half_of_the_layers_is_the_default():
-    assert choose_layers(12, 12, None, None) == [6, 7, 8, 9, 10, 11]
-    assert choose_layers(3, 4, None, 3) == [1, 2]
-    assert choose_layers(3, 4, 0, None) == [0]
+    assert choose_layers(one_stream_calls(12, 12), None, None) == [6, 7, 8, 9, 10, 11]
+    assert choose_layers(one_stream_calls(3, 4), None, 3) == [1, 2]
+    assert choose_layers(one_stream_calls(3, 4), 0, None) == [0]

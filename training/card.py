@@ -13,9 +13,11 @@ from huggingface_hub import ModelCard, ModelCardData
 from transformers import PreTrainedModel
 
 from attention_supervision import SupervisionMethod
+from attention_supervision.supervise import find_calls
 from dataset_scripts.builders import BUILDERS
 from dataset_scripts.licences import SCENES, Licence, read_scenes
 from evaluation.figures import heads_figure
+from modeling.attention_calls import layer_names
 from modeling.families import FAMILIES
 from tasks import TASKS
 
@@ -238,7 +240,9 @@ def _about(trained: Trained, data: Prepared) -> list[tuple[str, str]]:
     config: Any = trained.model.config
     size = sum(parameter.numel() for parameter in trained.model.parameters()) / 1e6
     rows = ", ".join(f"{name} {len(split):,}" for name, split in data.splits.items())
-    layers = f"{config.num_hidden_layers} layers of {config.num_attention_heads} heads, width {config.hidden_size}"
+    calls = find_calls(config)
+    heads = " or ".join(str(count) for count in dict.fromkeys(call.num_heads for call in calls))
+    layers = f"{len(layer_names(calls))} layers of {heads} heads, width {config.hidden_size}"
     return [
         ("class", f"`{type(trained.model).__name__}`"),
         ("size", f"{size:.1f} million parameters, {layers}"),

@@ -12,7 +12,10 @@ import numpy as np
 from transformers import AutoConfig
 
 from attention_supervision import get_method
+from attention_supervision.supervise import find_calls
 from evaluation.attention_grounding import AttentionGrounding
+from modeling.attention_calls import layer_names
+from modeling.bert_start import read_bert_config
 from modeling.families import FAMILIES
 
 from .data import limit_rows
@@ -124,12 +127,13 @@ def model_sizes(model: Model) -> tuple[int, int]:
     """Layers and heads of the recipe's model, which is not loaded for it."""
     name = model.source or model.bert
     with blame(f"model.{'source' if model.source else 'bert'} {name}" if name else "model.config"):
-        made: Any = FAMILIES[family_name(model)].config_class
-        config = made(**model.config) if name is None else AutoConfig.from_pretrained(name)
-    layers, heads = (
-        model.config.get(field, getattr(config, field)) for field in ("num_hidden_layers", "num_attention_heads")
-    )
-    return layers, heads
+        if model.source:
+            config = AutoConfig.from_pretrained(model.source, **model.config)
+        else:
+            made: Any = FAMILIES[family_name(model)].config_class
+            config = made(**{**(read_bert_config(model.bert) if model.bert else {}), **model.config})
+    calls = find_calls(config)
+    return len(layer_names(calls)), min(call.num_heads for call in calls)
 
 
 def _check_sizes(choice: HeadChoice, layers: int, heads: int) -> None:
