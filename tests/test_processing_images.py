@@ -157,7 +157,7 @@ def test_damaged_and_foreign_files_are_named(tmp_path):
     text.write_text("no picture")
     empty.write_bytes(b"")
     expected = {cut: "cannot be read .*truncated", text: "not an image file", empty: "not an image file"}
-    expected |= {tmp_path / "none.jpg": "no such file", tmp_path: "no such file"}
+    expected |= {tmp_path / "none.jpg": "no such file", tmp_path: "a folder"}
     for path, message in expected.items():
         with pytest.raises(ValueError, match=rf"image 1 \({path}\): {message}"):
             small()([whole, path])
