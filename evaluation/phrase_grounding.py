@@ -8,7 +8,7 @@ import datasets
 import evaluate
 import numpy as np
 
-from .boxes import Boxes, box_iou, enclosing_box
+from boxes import Boxes, box_iou, enclosing_box
 
 RANKS = (1, 5, 10)
 THRESHOLD = 0.5

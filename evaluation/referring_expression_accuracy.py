@@ -8,7 +8,7 @@ from typing import Any
 import datasets
 import evaluate
 
-from .boxes import box_iou
+from boxes import box_iou
 
 
 @dataclass(frozen=True)

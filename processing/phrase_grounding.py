@@ -22,10 +22,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 
 from .grounded_batch import DroppedPhrase
 from .number_arrays import to_array
-from .region_boxes import find_bad_box, pairwise_iou
+from .region_boxes import box_iou, find_bad_box
 from .region_columns import RegionColumns
 from .sequence_layouts import EncodedTexts, TextColumns
 
@@ -232,7 +233,9 @@ def _match_boxes(
     problem = find_bad_box(gold, pixels_hint=False)
     if problem is not None:
         raise ValueError(f"{flat.name(phrase[problem[0]])}: gold {problem[1]} (gold boxes are always normalised).")
-    box, region = np.nonzero(pairwise_iou(gold, region_boxes[flat.example[phrase]]) >= threshold)
+    candidates = torch.from_numpy(region_boxes[flat.example[phrase]])
+    overlap = box_iou(torch.from_numpy(gold)[:, None], candidates)[:, 0].numpy()  # (boxes, G)
+    box, region = np.nonzero(overlap >= threshold)
     given[phrase[box], region] = True
 
 

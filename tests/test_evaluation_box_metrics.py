@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from evaluation.boxes import box_iou, enclosing_box
+from boxes import box_iou, enclosing_box
 from evaluation.phrase_grounding import RANKS, PhraseGrounding, first_hit, recall_at
 from evaluation.referring_expression_accuracy import ReferringExpressionAccuracy, get_convention, is_right
 
