@@ -123,7 +123,10 @@ def sequence_pairs(
     text, regions = _positions(batch)
     places = {"text_to_region": (text, regions), "region_to_text": (regions, text)}
     return {
-        direction: (_locate(target.rows, places[direction][0]), _locate(target.columns, places[direction][1]))
+        direction: (
+            locate_indices(target.rows, places[direction][0]),
+            locate_indices(target.columns, places[direction][1]),
+        )
         for direction, target in targets.items()
     }
 
@@ -137,5 +140,6 @@ def _positions(batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
     return everything[:, :text_length], everything[:, text_length:]
 
 
-def _locate(indices: Tensor, positions: Tensor) -> Tensor:
+def locate_indices(indices: Tensor, positions: Tensor) -> Tensor:
+    """Indices (B, X) of tokens or regions -> where those are in the sequence, by `positions` (B, N); -1 stays -1."""
     return positions.gather(1, indices.clamp(min=0)).masked_fill(indices < 0, -1)

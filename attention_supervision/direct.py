@@ -17,7 +17,7 @@ class DirectSupervision(AttentionMethod):
     regions), layers and heads.
 
     Args:
-        variant, layers, heads, directions, weights, target, label_smoothing, normalization, box_weight,
+        variant, layers, heads, directions, weights, target, normalization, box_weight,
             box_layer: see `AttentionMethod`.
 
     References:

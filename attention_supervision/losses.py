@@ -75,13 +75,6 @@ def any_rows(pair: AttentionPair, targets: VisibleTargets) -> Tensor:
     return -gold.logsumexp(-1).mean(1) * targets.rows
 
 
-def spread_rows(pair: AttentionPair, targets: VisibleTargets) -> Tensor:
-    """Cross-entropy with the uniform distribution over all of a row's columns: what label smoothing mixes in."""
-    columns = targets.columns
-    weights = columns / columns.sum(-1, keepdim=True).clamp(min=1) * targets.rows[..., None]
-    return -(pair[0].mean(1) * weights).sum(-1)
-
-
 def released_text_rows(pair: AttentionPair, targets: VisibleTargets, normalization: str) -> Tensor:
     """Negative log-likelihood of a token's region, as in the VGP public code."""
     logs = _released_logs(pair, targets, normalization)

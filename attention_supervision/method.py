@@ -23,7 +23,6 @@ from .losses import (
     from_attention_maps,
     released_region_rows,
     released_text_rows,
-    spread_rows,
     uniform_rows,
     visible_targets,
 )
@@ -109,8 +108,6 @@ class AttentionMethod(SupervisionMethod):
         weights: direction -> factor of its loss, 1 where not given.
         target: for tokens (or regions) with several gold columns: "uniform" over them (cross-entropy), or "any", -log
             of what they receive together. Only for the paper variant.
-        label_smoothing: in [0, 1), the part of each target that is spread over all columns (Szegedy et al., 2016).
-            Only for the paper variant.
         normalization: "linear" or "softmax", of the released variant.
         box_weight: factor of a further loss, 0 for none: the squared error of (center_x, center_y, width, height)
             between the box around a grounded word's regions and what its state after layer `box_layer` says of it
@@ -132,7 +129,6 @@ class AttentionMethod(SupervisionMethod):
         directions: Sequence[str] = DIRECTIONS,
         weights: Mapping[str, float] | None = None,
         target: str = "uniform",
-        label_smoothing: float = 0.0,
         normalization: str = "linear",
         box_weight: float = 0.0,
         box_layer: int = 0,
@@ -144,12 +140,6 @@ class AttentionMethod(SupervisionMethod):
             check_choice("direction", direction, DIRECTIONS)
         if variant == "released" and target != "uniform":
             raise ValueError("target='any' exists in the paper variant only: the released code has one region a token")
-        if type(label_smoothing) not in (int, float) or not 0 <= label_smoothing < 1:
-            raise ValueError(f"label_smoothing={label_smoothing!r}: expected a number in [0, 1)")
-        if variant == "released" and label_smoothing:
-            raise ValueError(
-                "label_smoothing exists in the paper variant only: the released losses have no targets to spread"
-            )
         if type(box_weight) not in (int, float) or not 0 <= box_weight < float("inf"):
             raise ValueError(f"box_weight={box_weight!r}: expected a number from 0 on")
         if type(box_layer) is not int or box_layer < 0:
@@ -158,7 +148,6 @@ class AttentionMethod(SupervisionMethod):
             raise ValueError(f"box_layer={box_layer} changes nothing while box_weight is 0: give both, or neither")
         self.variant, self.target, self.normalization = variant, target, normalization
         self.box_weight, self.box_layer = float(box_weight), box_layer
-        self.label_smoothing = float(label_smoothing)
         self.pairs = _check_pairs(heads, layers) if _are_pairs(heads) else None
         if self.pairs is not None and "heads" not in self.choosable:
             raise ValueError(
@@ -270,7 +259,6 @@ class AttentionMethod(SupervisionMethod):
             "directions": list(self.directions),
             "weights": dict(self.weights),
             "target": self.target,
-            "label_smoothing": self.label_smoothing,
             "normalization": self.normalization,
             "box_weight": self.box_weight,
             "box_layer": self.box_layer,
@@ -286,10 +274,7 @@ class AttentionMethod(SupervisionMethod):
         if self.variant == "released":
             rows_loss = released_text_rows if direction == "text_to_region" else released_region_rows
             return rows_loss(pair, targets, self.normalization)
-        losses = uniform_rows(pair, targets) if self.target == "uniform" else any_rows(pair, targets)
-        if not self.label_smoothing:
-            return losses
-        return (1 - self.label_smoothing) * losses + self.label_smoothing * spread_rows(pair, targets)
+        return uniform_rows(pair, targets) if self.target == "uniform" else any_rows(pair, targets)
 
     def maps_losses(
         self, maps: Sequence[Tensor], batch: Batch, streams: Sequence[tuple[str, str]] | None = None

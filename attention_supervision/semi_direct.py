@@ -16,7 +16,7 @@ class SemiDirectSupervision(AttentionMethod):
     together carry a word's region to it.
 
     Args:
-        variant, directions, weights, target, label_smoothing, normalization, box_weight,
+        variant, directions, weights, target, normalization, box_weight,
             box_layer: see `AttentionMethod`.
         layers: the layers whose rollout is supervised; the layers below take part in it. None is all.
         heads: the heads that are averaged. None is all.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dataset_scripts.errors import DataError
+from whole_files import write_text
 
 
 def write_boxes(path: str | os.PathLike[str], records: Mapping[str, Mapping[str, Any]]) -> None:
@@ -18,9 +19,9 @@ def write_boxes(path: str | os.PathLike[str], records: Mapping[str, Mapping[str,
     path = Path(path)
     if path.suffix == ".jsonl":
         lines = (json.dumps({"image_id": image_id, **record}) for image_id, record in records.items())
-        _write(path, "".join(f"{line}\n" for line in lines))
+        write_text(path, "".join(f"{line}\n" for line in lines))
     else:
-        _write(path, json.dumps(records))
+        write_text(path, json.dumps(records))
 
 
 def write_image_list(path: str | os.PathLike[str], files: Mapping[str, Path]) -> None:
@@ -35,10 +36,4 @@ def write_image_list(path: str | os.PathLike[str], files: Mapping[str, Path]) ->
     for line in lines:
         if line.count("\t") > 1 or "\n" in line or "\r" in line:
             raise DataError("a tab or line end in the name of an image", file=path, found=line)
-    _write(Path(path), "".join(f"{line}\n" for line in lines))
-
-
-def _write(path: Path, text: str) -> None:
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    write_text(Path(path), "".join(f"{line}\n" for line in lines))

@@ -16,6 +16,7 @@ from dataset_scripts.licences import ALLOWED, Licence
 from dataset_scripts.local_builder import LocalBuilder, LocalConfig, Report
 from dataset_scripts.records import Record
 from dataset_scripts.streaming import json_elements, text_lines
+from whole_files import write_text
 
 # Split on disk -> the names its file may have: the official one, and LXMERT's.
 FILES = {
@@ -218,9 +219,7 @@ def write_predictions(path: Path, answers: Mapping[str, bool]) -> None:
         path: The file; replaced at once when it is there.
         answers: Identifier -> whether the statement is taken to be true.
     """
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text("".join(f"{key},{bool(value)}\n" for key, value in answers.items()), encoding="utf-8")
-    partial.replace(path)
+    write_text(path, "".join(f"{key},{bool(value)}\n" for key, value in answers.items()))
 
 
 def read_predictions(path: Path) -> dict[str, bool]:

@@ -16,6 +16,7 @@ from dataset_scripts.licences import ALLOWED, Licence
 from dataset_scripts.local_builder import LocalBuilder, LocalConfig, Report
 from dataset_scripts.records import Record
 from dataset_scripts.streaming import json_elements
+from whole_files import write_text
 
 # Split on disk -> the images it asks about, and whether its answers are published.
 SOURCES = {
@@ -207,10 +208,8 @@ def write_predictions(path: Path, answers: Mapping[str, str]) -> None:
         path: The file; replaced at once when it is there.
         answers: Question id -> answer.
     """
-    partial = path.with_name(path.name + ".partial")
     rows = [{"question_id": int(question_id), "answer": answer} for question_id, answer in answers.items()]
-    partial.write_text(json.dumps(rows), encoding="utf-8")
-    partial.replace(path)
+    write_text(path, json.dumps(rows))
 
 
 def read_predictions(path: Path) -> dict[str, str]:

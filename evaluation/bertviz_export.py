@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from whole_files import write_text
+
 from .example_attention import ExampleAttention
 
 VIEWS = ("head", "model")
@@ -70,7 +72,7 @@ def write_bertviz(example: ExampleAttention, path: str | Path, view: str = "head
     path.parent.mkdir(parents=True, exist_ok=True)
     head = '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>bertviz</title>'
     require = '<script src="https://cdnjs.cloudflare.com/ajax/libs/require.js/2.3.6/require.min.js"></script>'
-    path.write_text(f"{head}{require}</head><body>\n{drawn.data}\n</body></html>\n", encoding="utf-8")
+    write_text(path, f"{head}{require}</head><body>\n{drawn.data}\n</body></html>\n")
     return path
 
 

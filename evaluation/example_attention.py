@@ -17,8 +17,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
+from boxes import box_iou
+
 from .attention_pictures import WordAttention, method_comparison_figure
-from .boxes import box_iou
 from .observers import reads_pixels
 
 WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")

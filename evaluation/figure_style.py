@@ -11,6 +11,8 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
+from whole_files import whole_file
+
 ORANGE, SKY, GREEN, YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"
 BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#666666"
 
@@ -36,6 +38,6 @@ def save(figure: Figure, path: str | Path) -> Figure:
     if kind not in _METADATA:
         raise ValueError(f"{path}: found the file type {kind!r}; figures are saved as one of {sorted(_METADATA)}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with matplotlib.rc_context({"svg.hashsalt": "grounded-attention"}):
-        figure.savefig(path, format=kind[1:], dpi=DPI, facecolor="white", metadata=_METADATA[kind])
+    with matplotlib.rc_context({"svg.hashsalt": "grounded-attention"}), whole_file(path) as draft:
+        figure.savefig(draft, format=kind[1:], dpi=DPI, facecolor="white", metadata=_METADATA[kind])
     return figure

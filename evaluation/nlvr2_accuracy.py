@@ -2,11 +2,9 @@
 """NLVR2: accuracy, and consistency over all image pairs of a statement, grouped as the official script groups them."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import datasets
-import evaluate
 import torch
 from torch import Tensor
 
@@ -53,35 +51,6 @@ def accuracy_and_consistency(right: Mapping[str, bool]) -> dict[str, float]:
 
 def _share(values: Any) -> float:
     return sum(map(bool, values)) / len(values)
-
-
-class NLVR2Accuracy(evaluate.Metric):
-    """
-    Accuracy and consistency of NLVR2 as an `evaluate` metric.
-
-    `compute(predictions=[0 or 1], references=[0 or 1], identifiers=["dev-850-0-1", ...])` returns `accuracy` and
-    `consistency`, each in [0, 1].
-    """
-
-    def _info(self) -> evaluate.MetricInfo:
-        truth = datasets.Value("int64")
-        return evaluate.MetricInfo(
-            description="Accuracy, and the share of statements that are right about every pair of images.",
-            citation="Suhr et al., 2019: A Corpus for Reasoning about Natural Language Grounded in Photographs",
-            inputs_description="predictions, references: 1 for true, 0 for false; identifiers: one an example",
-            features=datasets.Features({"predictions": truth, "references": truth}),
-        )
-
-    def _compute(
-        self, predictions: Sequence[int], references: Sequence[int], identifiers: Sequence[str]
-    ) -> dict[str, float]:
-        if len(identifiers) != len(predictions):
-            raise ValueError(f"{len(identifiers)} identifiers for {len(predictions)} predictions")
-        twice = len(identifiers) - len(set(identifiers))
-        if twice:
-            raise ValueError(f"{twice} identifiers are given twice: each example counts once")
-        pairs = zip(predictions, references, strict=True)
-        return accuracy_and_consistency({i: p == r for i, (p, r) in zip(identifiers, pairs, strict=True)})
 
 
 class StatementScores(ItemScores):

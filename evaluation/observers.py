@@ -20,18 +20,18 @@ import torch
 from torch import Tensor, nn
 
 from attention_supervision import DIRECTIONS, from_attention_maps, supervise
+from attention_supervision.alignment import locate_indices
 from attention_supervision.attention import AttentionPair
 from attention_supervision.method import observed_layers
 from attention_supervision.supervise import unwrap_model
 from modeling.attention_calls import layer_names
+from modeling.sequence_inputs import UNREAD_INPUTS, shift_indices
 
 from .feed_forward import feed_forward_in_parts
 
 Batch = Mapping[str, Any]
 Queries = Mapping[str, tuple[Tensor, Tensor]]
 
-# What processors add for supervision and audits, and models do not read.
-_NOT_INPUTS = ("region_candidate_mask", "phrase_mask", "phrase_regions", "phrase_pairs", "answer_positions")
 _POSITIONS = ("text_positions", "region_positions")
 
 
@@ -113,12 +113,12 @@ class InterfaceObserver(Observer):
                 "is in the model's sequence"
             )
         places = dict(zip(DIRECTIONS, ([batch[name] for name in order] for order in _ORDERS), strict=True))
-        located = [tuple(map(_locate, queries[name], places[name])) for name in queries]
+        located = [tuple(map(locate_indices, queries[name], places[name])) for name in queries]
         return {"attention_queries": tuple(located)}
 
     def inputs(self, batch: Batch) -> dict[str, Any]:
         """What the model reads of a batch."""
-        return {name: value for name, value in batch.items() if name not in (*_NOT_INPUTS, *_POSITIONS)}
+        return {name: value for name, value in batch.items() if name not in (*UNREAD_INPUTS, *_POSITIONS)}
 
 
 def reads_pixels(model: Any) -> bool:
@@ -127,10 +127,6 @@ def reads_pixels(model: Any) -> bool:
 
 
 _ORDERS = (_POSITIONS, _POSITIONS[::-1])
-
-
-def _locate(indices: Tensor, positions: Tensor) -> Tensor:
-    return positions.gather(1, indices.clamp(min=0)).masked_fill(indices < 0, -1)
 
 
 def _stack(pairs: Sequence[AttentionPair]) -> AttentionPair:
@@ -201,7 +197,7 @@ class VisualBertObserver(Observer):
     def observe(self, batch: Batch, queries: Queries) -> dict[str, AttentionPair]:
         text = batch["input_ids"].shape[1]
         starts = {"text_to_region": (0, text), "region_to_text": (text, 0)}
-        placed = {name: tuple(map(_shift, queries[name], starts[name])) for name in queries}
+        placed = {name: tuple(map(shift_indices, queries[name], starts[name])) for name in queries}
         read: dict[str, list[AttentionPair]] = {name: [] for name in queries}
 
         def take(call: int, maps: Tensor) -> None:
@@ -266,10 +262,6 @@ class LxmertObserver(Observer):
 
 def _text_inputs(batch: Batch) -> dict[str, Any]:
     return {name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids") if name in batch}
-
-
-def _shift(indices: Tensor, start: int) -> Tensor:
-    return torch.where(indices < 0, indices, indices + start)
 
 
 _HOOKED: dict[str, type[Observer]] = {"visual_bert": VisualBertObserver, "lxmert": LxmertObserver}

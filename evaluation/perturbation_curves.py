@@ -18,6 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from whole_files import write_text
+
 from .audit.statistics import DRAWS, LEVEL, ratio_intervals
 from .intervals import interval_text, to_json
 from .relevancy import MAPS, Reader, region_maps
@@ -113,8 +115,8 @@ class PerturbationCurves:
             "areas": self.summary(),
             "curves": curves,
         }
-        (folder / "perturbation.json").write_text(to_json(content, indent=1) + "\n", encoding="utf-8")
-        self.to_pandas().to_csv(folder / "perturbation.csv", index=False)
+        write_text(folder / "perturbation.json", to_json(content, indent=1) + "\n")
+        write_text(folder / "perturbation.csv", self.to_pandas().to_csv(index=False))
         return folder
 
 

@@ -1,14 +1,11 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Phrase grounding: recall at k of ranked boxes, by the three protocols in use, with their upper bounds."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import datasets
-import evaluate
 import numpy as np
 
-from .boxes import Boxes, box_iou, enclosing_box
+from boxes import Boxes, box_iou, enclosing_box
 
 RANKS = (1, 5, 10)
 THRESHOLD = 0.5
@@ -53,36 +50,3 @@ def recall_at(first_hits: Sequence[int | None], ranks: Sequence[int] = RANKS) ->
     found = np.array([np.inf if rank is None else rank for rank in first_hits])
     recalls = {f"recall@{k}": float((found <= k).mean()) for k in ranks}
     return recalls | {"upper_bound": float(np.isfinite(found).mean())}
-
-
-class PhraseGrounding(evaluate.Metric):
-    """
-    Recall at 1, 5 and 10 of phrases, as an `evaluate` metric.
-
-    `compute(predictions=[ranked boxes], references=[gold boxes], protocol="any_box")` returns what `recall_at` does;
-    with `types`, a list of type names a phrase, also `recall@k_<type>`: a phrase of two types counts for both.
-    """
-
-    def _info(self) -> evaluate.MetricInfo:
-        boxes = datasets.Sequence(datasets.Sequence(datasets.Value("float64")))
-        return evaluate.MetricInfo(
-            description="Recall at k: is one of the k best boxes a right one.",
-            citation="Plummer et al., 2015: Flickr30k Entities",
-            inputs_description="predictions: boxes of a phrase, best first; references: its gold boxes",
-            features=datasets.Features({"predictions": boxes, "references": boxes}),
-        )
-
-    def _compute(
-        self,
-        predictions: list[Any],
-        references: list[Any],
-        protocol: str = "any_box",
-        plus_one: bool = False,
-        types: Sequence[Sequence[str]] | None = None,
-    ) -> Mapping[str, float]:
-        hits = [first_hit(p, g, protocol, plus_one) for p, g in zip(predictions, references, strict=True)]
-        figures = recall_at(hits)
-        for kind in sorted({kind for listed in types or () for kind in listed}):
-            chosen = [hit for hit, listed in zip(hits, types or (), strict=True) if kind in listed]
-            figures |= {f"{name}_{kind}": value for name, value in recall_at(chosen).items()}
-        return figures

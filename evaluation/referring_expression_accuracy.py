@@ -1,14 +1,10 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Accuracy of referring expressions: how many sentences have the right box found for them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import datasets
-import evaluate
-
-from .boxes import box_iou
+from boxes import box_iou
 
 
 @dataclass(frozen=True)
@@ -66,27 +62,3 @@ def is_right(predicted: Sequence[float] | None, gold: Sequence[float], conventio
     if predicted is None or len(predicted) == 0:
         return False
     return rule.holds(float(box_iou([predicted], [gold], rule.plus_one)[0, 0]))
-
-
-class ReferringExpressionAccuracy(evaluate.Metric):
-    """
-    Share of sentences whose predicted box is right, as an `evaluate` metric.
-
-    `compute(predictions=[[x1, y1, x2, y2] or []], references=[[x1, y1, x2, y2]], convention="vl_bert")` returns
-    `accuracy`, in [0, 1], and `without_prediction`, the number of sentences for which there was no box: misses.
-    """
-
-    def _info(self) -> evaluate.MetricInfo:
-        box = datasets.Sequence(datasets.Value("float64"))
-        return evaluate.MetricInfo(
-            description="Accuracy over sentences: is the overlap of predicted and gold box at least one half.",
-            citation="Yu et al., 2016: Modeling Context in Referring Expressions",
-            inputs_description="predictions: a box in pixels, or an empty list; references: the gold box",
-            features=datasets.Features({"predictions": box, "references": box}),
-        )
-
-    def _compute(
-        self, predictions: list[list[float]], references: list[list[float]], convention: str = "vl_bert"
-    ) -> Mapping[str, Any]:
-        right = [is_right(p, g, convention) for p, g in zip(predictions, references, strict=True)]
-        return {"accuracy": sum(right) / len(right), "without_prediction": sum(not p for p in predictions)}

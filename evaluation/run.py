@@ -37,10 +37,10 @@ from evaluation.report_pictures import Picture, embed
 from processing.open_images import open_image
 from tasks import TASKS, Task
 from training.errors import explain
-from training.output import write_json
 from training.recipe import Data, Recipe
 from training.scoring import Scored, read_config, score_file, score_splits, tables
 from training.setup import Prepared, prepare_data
+from whole_files import write_json, write_text
 
 # Objectives that are no use to an evaluation: their figures are none.
 QUIET = {"vcr": {"region_classes": False}}
@@ -205,7 +205,7 @@ def write(parts: Sequence[Scored], data: Prepared, asked: argparse.Namespace) ->
     write_json(folder / "metrics.json", {**about, "limit": asked.limit, "splits": metrics(parts)})
     for part in parts:
         _write_predictions(part, TASKS[asked.task], folder / f"predictions_{part.name}")
-    _write_text(folder / "report.html", page)
+    write_text(folder / "report.html", page)
     return folder
 
 
@@ -214,13 +214,7 @@ def _write_predictions(part: Scored, task: Task, path: Path) -> None:
         task.export(part.items, path)
         return
     lines = "".join(json.dumps(one.to_dict(), ensure_ascii=False) + "\n" for one in part.judged)
-    _write_text(path.with_name(path.name + ".jsonl"), lines)
-
-
-def _write_text(path: Path, text: str) -> None:
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    write_text(path.with_name(path.name + ".jsonl"), lines)
 
 
 # The command

@@ -4,9 +4,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import datasets
-import evaluate
-
 
 def joint_accuracy(
     answers: Mapping[Any, int],
@@ -38,29 +35,3 @@ def joint_accuracy(
 
 def _share(right: Sequence[bool]) -> float:
     return sum(right) / len(right)
-
-
-class VCRAccuracy(evaluate.Metric):
-    """
-    The three accuracies of VCR as an `evaluate` metric.
-
-    `compute(predictions=[[answer, rationale]], references=[[answer, rationale]])` returns `q_to_a`, `qa_to_r` and
-    `q_to_ar`, each in [0, 1]; the rationale is the one chosen when the right answer is given.
-    """
-
-    def _info(self) -> evaluate.MetricInfo:
-        pair = datasets.Sequence(datasets.Value("int64"))
-        return evaluate.MetricInfo(
-            description="Accuracy of answers, of rationales given the answer, and of both.",
-            citation="Zellers et al., 2019: From Recognition to Cognition",
-            inputs_description="predictions, references: pairs of answer and rationale, from 0",
-            features=datasets.Features({"predictions": pair, "references": pair}),
-        )
-
-    def _compute(self, predictions: list[list[int]], references: list[list[int]]) -> dict[str, float]:
-        chosen = dict(enumerate(predictions))
-        return joint_accuracy(
-            {number: pair[0] for number, pair in chosen.items()},
-            {number: pair[1] for number, pair in chosen.items()},
-            {number: (pair[0], pair[1]) for number, pair in enumerate(references)},
-        )

@@ -1,11 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Scores of visually grounded paraphrases: precision, recall and F1, and the threshold tuned for F1."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-import datasets
-import evaluate
 import numpy as np
 import numpy.typing as npt
 
@@ -45,35 +40,3 @@ def best_threshold(scores: npt.ArrayLike, gold: npt.ArrayLike) -> float:
     # Equal scores fall on the same side: only the last of them can be the end of what is called a paraphrase.
     f1[:-1][scores[:-1] == scores[1:]] = -1
     return float(scores[f1.argmax()])
-
-
-class VGPScores(evaluate.Metric):
-    """
-    Scores of phrase pairs, as an `evaluate` metric.
-
-    `compute(predictions=[int], references=[int])` returns `accuracy` and, for each class of the references,
-    `precision_<class>`, `recall_<class>`, `f1_<class>`, with `f1_macro`, their mean. Classes are numbers, or take
-    their names from `names`.
-    """
-
-    def _info(self) -> evaluate.MetricInfo:
-        label = datasets.Value("int64")
-        return evaluate.MetricInfo(
-            description="Accuracy, and precision, recall and F1 of each class of phrase pairs.",
-            citation="Chu et al., 2018: iParaphrasing",
-            inputs_description="predictions, references: classes of the pairs",
-            features=datasets.Features({"predictions": label, "references": label}),
-        )
-
-    def _compute(
-        self, predictions: list[int], references: list[int], names: Sequence[str] | None = None
-    ) -> Mapping[str, Any]:
-        predicted, gold = np.asarray(predictions), np.asarray(references)
-        figures = {"accuracy": float((predicted == gold).mean())}
-        f1 = []
-        for label in np.unique(gold).tolist():
-            scores = precision_recall_f1(predicted == label, gold == label)
-            f1.append(scores["f1"])
-            name = names[label] if names else str(label)
-            figures |= {f"{figure}_{name}": value for figure, value in scores.items()}
-        return figures | {"f1_macro": float(np.mean(f1))}

@@ -45,6 +45,7 @@ from .bert_start import check_overrides, check_sizes, read_bert_config
 from .configuration_visualbert import VisualBERTConfig
 from .pretraining_handover import PretrainingHandover
 from .sequence_inputs import (
+    UNREAD_INPUTS,
     check_shape,
     flatten_choices,
     flatten_queries,
@@ -61,9 +62,6 @@ from .task_losses import (
     sum_grounding_divergence,
 )
 from .unpadding import UnpaddedEncoder, apply_packed, find_packing
-
-# What a processor returns and a model may not need; dropped so that `model(**processor(...))` works.
-_UNREAD_INPUTS = ("region_candidate_mask", "phrase_mask", "phrase_regions", "phrase_pairs", "answer_positions")
 
 _REGION_ARGS = """
         region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_embedding_dim)`, *optional*):
@@ -389,7 +387,7 @@ class VisualBERTModel(VisualBERTPreTrainedModel):
                 "grounding_queries are given, but with config.bypass_transformer the layers see text alone: there is "
                 "no attention to regions in them."
             )
-        attention_kwargs: dict[str, Any] = {k: v for k, v in kwargs.items() if k not in _UNREAD_INPUTS}
+        attention_kwargs: dict[str, Any] = {k: v for k, v in kwargs.items() if k not in UNREAD_INPUTS}
 
         if region_features is None:
             region_features = inputs_embeds.new_zeros(batch_size, 0, self.config.visual_embedding_dim)

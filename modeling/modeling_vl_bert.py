@@ -52,6 +52,7 @@ from .modeling_fast_rcnn import FastRCNNFeatures
 from .pretraining_handover import PretrainingHandover
 from .roi_align import roi_align as roi_align  # transformers 5.4 copies only what stands here
 from .sequence_inputs import (
+    UNREAD_INPUTS,
     check_shape,
     flatten_choices,
     flatten_queries,
@@ -68,9 +69,6 @@ from .task_losses import (
     mean_soft_cross_entropy,
 )
 from .unpadding import UnpaddedEncoder, apply_packed, find_packing
-
-# What a processor returns and a model may not need; dropped so that `model(**processor(...))` works.
-_UNREAD_INPUTS = ("region_candidate_mask", "phrase_mask", "phrase_regions", "phrase_pairs", "answer_positions")
 
 # Boxes arrive divided by the image size, so an edge on a pixel comes back a little off; this decides whose it is.
 _PIXEL_TOLERANCE = 1e-3
@@ -622,7 +620,7 @@ class VLBertModel(VLBertPreTrainedModel):
         self.check_regions(region_features, region_boxes, region_attention_mask, pixel_values, image_sizes, batch_size)
         if pixel_values is not None and image_sizes is not None and region_boxes is not None:
             region_features = self.get_region_features(pixel_values, image_sizes, region_boxes, region_attention_mask)
-        attention_kwargs: dict[str, Any] = {k: v for k, v in kwargs.items() if k not in _UNREAD_INPUTS}
+        attention_kwargs: dict[str, Any] = {k: v for k, v in kwargs.items() if k not in UNREAD_INPUTS}
 
         device = inputs_embeds.device
         if region_features is None:

@@ -18,6 +18,9 @@ Shape letters: B batch, C choices, T text, R regions, D hidden.
 
 import torch
 
+# What a processor returns and a model may not need; dropped so that `model(**processor(...))` works.
+UNREAD_INPUTS = ("region_candidate_mask", "phrase_mask", "phrase_regions", "phrase_pairs", "answer_positions")
+
 
 def check_shape(name: str, tensor: torch.Tensor | None, expected: tuple[int | str, ...], note: str = "") -> None:
     """Compares the shape of an input, where given; names in `expected` stand for any size."""
@@ -89,6 +92,7 @@ def flatten_queries(
 
 
 __all__ = [
+    "UNREAD_INPUTS",
     "check_shape",
     "flatten_choices",
     "flatten_queries",

@@ -33,7 +33,6 @@ FOUND = (
     "image_sizes",
     "image_features",
     "region_scores",
-    "region_entity_ids",
 )
 
 

@@ -22,10 +22,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 
 from .grounded_batch import DroppedPhrase
 from .number_arrays import to_array
-from .region_boxes import find_bad_box, pairwise_iou
+from .region_boxes import box_iou, find_bad_box
 from .region_columns import RegionColumns
 from .sequence_layouts import EncodedTexts, TextColumns
 
@@ -58,7 +59,7 @@ def flatten_phrases(
     phrases: Sequence[Sequence[Mapping[str, Any]] | None],
     texts: list[list[str]],
     kind: str = "phrase",
-    fields: str = "'boxes', 'entity_id' or 'regions'",
+    fields: str = "'boxes' or 'regions'",
 ) -> FlatPhrases:
     """Line the phrases of a batch up and check their spans against the S lists of B texts.
 
@@ -145,25 +146,18 @@ def phrase_tokens(
     return mask, truncated, empty
 
 
-def ground_phrases(
-    flat: FlatPhrases, regions: RegionColumns, entity_ids: Sequence[Any] | None, iou_threshold: float
-) -> tuple[np.ndarray, np.ndarray]:
+def ground_phrases(flat: FlatPhrases, regions: RegionColumns, iou_threshold: float) -> tuple[np.ndarray, np.ndarray]:
     """Region columns of each phrase, (F, R) bool, and (F,) bool for phrases all of whose regions were left out.
 
-    Of a phrase's `regions`, `entity_id` (when the batch has entity ids) and `boxes` the first that it has counts.
+    Of a phrase's `regions` and `boxes` the first that it has counts.
     """
     given = np.zeros((len(flat.records), regions.columns.shape[1]), dtype=bool)
     boxes: list[tuple[int, np.ndarray]] = []
-    columns_of = _columns_by_entity(entity_ids, regions.counts)
     for index, record in enumerate(flat.records):
         if record.get("regions") is not None:
             given[index, _checked_indices(flat, index, regions.counts)] = True
-        elif record.get("entity_id") is not None and columns_of is not None:
-            given[index, columns_of[flat.example[index]].get(record["entity_id"], [])] = True
         elif record.get("boxes") is not None:
             boxes += [(index, box) for box in _gold_boxes(flat, index)]
-        elif record.get("entity_id") is not None:
-            raise ValueError(f"{flat.name(index)}: has an entity_id, but region_entity_ids is not given.")
     if boxes:
         _match_boxes(flat, boxes, given, regions.given_boxes, iou_threshold)
     target = np.zeros((len(given), regions.arrays["region_boxes"].shape[1]), dtype=bool)
@@ -171,26 +165,6 @@ def ground_phrases(
     column = regions.columns[flat.example[phrase], region]
     target[phrase[column >= 0], column[column >= 0]] = True
     return target, np.logical_and(given.any(axis=1), ~target.any(axis=1))
-
-
-def _columns_by_entity(entity_ids: Sequence[Any] | None, counts: np.ndarray) -> list[dict[Any, list[int]]] | None:
-    """Per example: entity id -> indices of its regions. A region may have one id, several, or none (`None`)."""
-    if entity_ids is None:
-        return None
-    tables: list[dict[Any, list[int]]] = []
-    for example, ids in enumerate(entity_ids):
-        ids = [] if ids is None else list(ids)
-        if len(ids) != counts[example]:
-            raise ValueError(
-                f"Example {example}: {len(ids)} region_entity_ids for {counts[example]} regions; expected an id, "
-                "a list of ids or None for each."
-            )
-        table: dict[Any, list[int]] = {}
-        for region, entry in enumerate(ids):
-            for entity in entry if isinstance(entry, (list, tuple, set, frozenset)) else (entry,):
-                table.setdefault(entity, []).append(region)
-        tables.append(table)
-    return tables
 
 
 def _checked_indices(flat: FlatPhrases, index: int, counts: np.ndarray) -> np.ndarray:
@@ -232,7 +206,9 @@ def _match_boxes(
     problem = find_bad_box(gold, pixels_hint=False)
     if problem is not None:
         raise ValueError(f"{flat.name(phrase[problem[0]])}: gold {problem[1]} (gold boxes are always normalised).")
-    box, region = np.nonzero(pairwise_iou(gold, region_boxes[flat.example[phrase]]) >= threshold)
+    candidates = torch.from_numpy(region_boxes[flat.example[phrase]])
+    overlap = box_iou(torch.from_numpy(gold)[:, None], candidates)[:, 0].numpy()  # (boxes, G)
+    box, region = np.nonzero(overlap >= threshold)
     given[phrase[box], region] = True
 
 

@@ -146,7 +146,6 @@ class GroundedProcessor(ProcessorMixin):
         image_sizes: Any = None,
         image_features: Any = None,
         region_scores: Any = None,
-        region_entity_ids: Any = None,
         region_image_indices: Any = None,
         phrases: Any = None,
         phrase_pairs: Any = None,
@@ -185,17 +184,14 @@ class GroundedProcessor(ProcessorMixin):
             its region features, as in VL-BERT's public code's precomputed mode (zeros when it has no region).
         region_scores (list of B arrays `(n,)`, *optional*):
             When an image has more regions than fit, those with the best scores stay, in their given order.
-        region_entity_ids (list of B lists of n entries, *optional*):
-            Entity of each region: an id, a list of ids, or `None`.
         region_image_indices (list of B arrays `(n,)`, *optional*):
             Which image of the example each region is from, 0 or 1, for families that see two (VisualBERT). Each image
             keeps `max_regions`.
         phrases (list of B lists of dictionaries, *optional*):
             `{"text": 0 or 1, "start": int, "end": int}`, a character span in one of the texts, and at most one of
-            `"regions"` (indices into the given regions, from 0, without the whole image), `"entity_id"` (all regions
-            with this id in `region_entity_ids`) and `"boxes"` (normalised gold boxes; regions whose IoU with any
-            reaches `iou_threshold`). With several the first of them counts that can be used. Without one, or with no
-            box, a phrase is ungrounded. Other keys are ignored.
+            `"regions"` (indices into the given regions, from 0, without the whole image) and `"boxes"` (normalised
+            gold boxes; regions whose IoU with any reaches `iou_threshold`); with both the first counts. Without one,
+            or with no box, a phrase is ungrounded. Other keys are ignored.
         phrase_pairs (list of B arrays `(k, 2)`, *optional*):
             Pairs of indices into the example's phrases.
         tags (list of B lists of dictionaries, *optional*):
@@ -255,8 +251,7 @@ class GroundedProcessor(ProcessorMixin):
             ValueError: For regions that do not fit the arguments above (features of another width, another number of
                 boxes, NaN, no numbers, boxes inverted, outside the image, or in pixels without `image_sizes`), an
                 image that cannot be read, images without boxes or detector, a span outside its text, an index out of
-                range, an `entity_id` without `region_entity_ids`, or tags without regions. The message names the
-                example and the region, phrase, tag or file.
+                range, or tags without regions. The message names the example and the region, phrase, tag or file.
 
         Example:
 
@@ -291,7 +286,6 @@ class GroundedProcessor(ProcessorMixin):
             "image_sizes": image_sizes,
             "image_features": image_features,
             "region_scores": region_scores,
-            "region_entity_ids": region_entity_ids,
             "region_image_indices": region_image_indices,
             "phrases": phrases,
             "phrase_pairs": phrase_pairs,
@@ -426,7 +420,7 @@ class GroundedProcessor(ProcessorMixin):
         absent = truncated | empty
         data, flags = {"phrase_mask": mask}, {TRUNCATED: truncated, NO_TOKEN: empty}
         if regions is not None:
-            gold, lost = ground_phrases(flat, regions, given["region_entity_ids"], self.iou_threshold)
+            gold, lost = ground_phrases(flat, regions, self.iou_threshold)
             data["phrase_regions"] = np.zeros((*shape[:2], gold.shape[1]), dtype=bool)
             data["phrase_regions"][flat.example, flat.row] = gold & ~absent[:, None]
             flags[REGIONS_CUT] = lost & ~absent

@@ -40,7 +40,7 @@ from .load_extractor import load_extractor as load_extractor  # isort: skip
 from .number_arrays import to_array as to_array  # isort: skip
 from .open_images import open_images as open_images  # isort: skip
 from .phrase_grounding import ground_phrases as ground_phrases  # isort: skip
-from .region_boxes import pairwise_iou as pairwise_iou  # isort: skip
+from .region_boxes import box_iou as box_iou  # isort: skip
 from .region_detection import load_detector as load_detector  # isort: skip
 from .region_extraction import RegionExtractor as RegionExtractor  # isort: skip
 from .region_selection import select_regions as select_regions  # isort: skip

@@ -20,6 +20,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from .number_arrays import to_array
 
@@ -120,11 +122,17 @@ def find_bad_box(boxes: np.ndarray, pixels_hint: bool) -> tuple[int, str] | None
     return index, f"{shown} lies outside the image, expected coordinates in [0, 1]{hint}"
 
 
-def pairwise_iou(boxes: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-    """Intersection over union of boxes (n, 4) with their candidates (n, R, 4): (n, R), 0 where no box has an area."""
-    boxes = boxes[:, None]
-    overlap = np.minimum(boxes[..., 2:], candidates[..., 2:]) - np.maximum(boxes[..., :2], candidates[..., :2])
-    intersection = np.clip(overlap, 0.0, None).prod(axis=-1)
-    areas = [(array[..., 2:] - array[..., :2]).prod(axis=-1) for array in (boxes, candidates)]
-    union = areas[0] + areas[1] - intersection
-    return np.divide(intersection, union, out=np.zeros_like(union), where=union > 0)
+def box_iou(first: Tensor, second: Tensor) -> Tensor:
+    """Intersection over union of boxes (..., n, 4) with boxes (..., m, 4), x1 y1 x2 y2: (..., n, m) in [0, 1].
+
+    Boxes of no area overlap nothing.
+    """
+    first, second = first[..., :, None, :], second[..., None, :, :]
+    sides = torch.minimum(first[..., 2:], second[..., 2:]) - torch.maximum(first[..., :2], second[..., :2])
+    intersection = sides.clamp(min=0).prod(-1)
+    union = _area(first) + _area(second) - intersection
+    return torch.where(union > 0, intersection / union.clamp(min=torch.finfo(union.dtype).tiny), 0.0)
+
+
+def _area(boxes: Tensor) -> Tensor:
+    return (boxes[..., 2:] - boxes[..., :2]).clamp(min=0).prod(-1)

@@ -17,27 +17,13 @@ import torch
 from torch import Tensor
 from transformers.utils import is_torchvision_available
 
+from .region_boxes import box_iou
+
 if is_torchvision_available():
     from torchvision.ops import nms as torchvision_nms
 
 # A region needs at least one pixel to hold a feature.
 SMALLEST_SIDE = 1.0
-
-
-def box_iou(first: Tensor, second: Tensor) -> Tensor:
-    """Intersection over union of boxes (..., n, 4) with boxes (..., m, 4), x1 y1 x2 y2: (..., n, m) in [0, 1].
-
-    Boxes of no area overlap nothing.
-    """
-    first, second = first[..., :, None, :], second[..., None, :, :]
-    sides = torch.minimum(first[..., 2:], second[..., 2:]) - torch.maximum(first[..., :2], second[..., :2])
-    intersection = sides.clamp(min=0).prod(-1)
-    union = _area(first) + _area(second) - intersection
-    return torch.where(union > 0, intersection / union.clamp(min=torch.finfo(union.dtype).tiny), 0.0)
-
-
-def _area(boxes: Tensor) -> Tensor:
-    return (boxes[..., 2:] - boxes[..., :2]).clamp(min=0).prod(-1)
 
 
 def suppress(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:

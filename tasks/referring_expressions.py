@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from evaluation.boxes import box_iou
+from boxes import box_iou
 from evaluation.item_scores import ItemScores, Scored
 from evaluation.referring_expression_accuracy import get_convention, is_right
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from boxes import box_iou
 from dataset_scripts.scenes import shapes as scene_shapes
-from dataset_scripts.scenes.detector import CLASSES, detect, overlaps
+from dataset_scripts.scenes.detector import CLASSES, detect
 from dataset_scripts.scenes.features import FEATURE_SIZE, describe_crops, pixel_features
 from dataset_scripts.scenes.painter import paint
 from dataset_scripts.scenes.world import BETWEEN_SHAPES, SHAPES, SceneObject, draw_scene
@@ -39,7 +40,7 @@ def test_scenes_have_three_objects_or_more_inside_the_image_and_mostly_apart():
         assert 2 <= len(scene.objects) <= 6
         boxes = np.array([scene_shapes.box(item) for item in scene.objects])
         assert (boxes[:, :2] >= 0).all() and (boxes[:, 2:] <= [scene.width, scene.height]).all()
-        overlap = overlaps(boxes, boxes) - np.eye(len(boxes))
+        overlap = box_iou(boxes, boxes) - np.eye(len(boxes))
         assert overlap.max() < 0.3
     assert np.mean([len(scene.objects) >= 3 for scene in SCENES]) > 0.97
 
@@ -52,7 +53,7 @@ def test_many_scenes_hold_objects_alike():
 
 def test_overlaps_of_known_boxes():
     boxes = np.array([[0, 0, 10, 10], [0, 0, 10, 5], [20, 20, 30, 30]], dtype=np.float32)
-    np.testing.assert_allclose(overlaps(boxes, boxes), [[1, 0.5, 0], [0.5, 1, 0], [0, 0, 1]])
+    np.testing.assert_allclose(box_iou(boxes, boxes), [[1, 0.5, 0], [0.5, 1, 0], [0, 0, 1]])
 
 
 def test_detector_finds_most_objects_among_other_boxes():
@@ -64,7 +65,7 @@ def test_detector_finds_most_objects_among_other_boxes():
         assert (found.boxes[:, :2] >= 0).all() and (found.boxes[:, 2:] <= [scene.width, scene.height]).all()
         assert (found.boxes[:, 2:] - found.boxes[:, :2] >= 5.9).all()
         np.testing.assert_allclose(found.class_probs.astype(float).sum(axis=1), 1, atol=0.01)
-        overlap = overlaps(found.boxes, np.array([scene_shapes.box(item) for item in scene.objects]))
+        overlap = box_iou(found.boxes, np.array([scene_shapes.box(item) for item in scene.objects]))
         best += overlap.max(axis=0).tolist()
         surplus.append((overlap.max(axis=1) < 0.5).sum())
         for region in np.flatnonzero(overlap.max(axis=1) > 0.7):

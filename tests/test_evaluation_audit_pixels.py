@@ -6,9 +6,9 @@ import pytest
 import torch
 from PIL import Image
 
+from boxes import box_iou
 from evaluation.audit.examples import AuditExample, AuditPhrase
 from evaluation.audit.run import audit
-from evaluation.boxes import box_iou
 from evaluation.example_attention import capture_examples
 from evaluation.observers import get_observer, reads_pixels
 from processing import FastRCNNImageProcessor, VLBertProcessor

@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 from transformers import BertTokenizer
 
+from boxes import box_iou
 from evaluation.audit.examples import AuditExample, AuditPhrase
-from evaluation.boxes import box_iou
 from evaluation.example_attention import (
     ExampleAttention,
     best_heads,

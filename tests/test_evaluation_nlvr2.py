@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""NLVR2's accuracy and consistency, over batches and processes, and as an `evaluate` metric."""
+"""NLVR2's accuracy and consistency, over batches and processes."""
 
 import random
 from types import SimpleNamespace
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from evaluation.item_scores import Scored
-from evaluation.nlvr2_accuracy import NLVR2Accuracy, StatementScores, accuracy_and_consistency, statement_of
+from evaluation.nlvr2_accuracy import StatementScores, accuracy_and_consistency, statement_of
 
 
 def by_hand(right: dict[str, bool]) -> tuple[float, float]:
@@ -39,27 +39,15 @@ def test_figures_equal_the_official_grouping():
     assert 0 < found["consistency"] < found["accuracy"] < 1
 
 
-def test_metric_takes_predictions_and_references():
-    right = drawn()
-    references = [random.Random(identifier).randrange(2) for identifier in right]
-    predictions = [label if value else 1 - label for label, value in zip(references, right.values(), strict=True)]
-    found = NLVR2Accuracy().compute(predictions=predictions, references=references, identifiers=list(right))
-    assert (found["accuracy"], found["consistency"]) == pytest.approx(by_hand(right))
-
-
 @pytest.mark.parametrize("identifier", ["dev-850-0", "dev-850-0-0-0", "dev--0-0", ""])
 def test_bad_identifiers_are_named(identifier):
     with pytest.raises(ValueError, match=r"expected <split>-<set>-<pair>-<sentence>"):
         accuracy_and_consistency({identifier: True})
 
 
-def test_no_predictions_and_doubled_ones_are_errors():
+def test_no_predictions_are_an_error():
     with pytest.raises(ValueError, match="no predictions"):
         accuracy_and_consistency({})
-    with pytest.raises(ValueError, match="1 identifiers are given twice"):
-        NLVR2Accuracy().compute(predictions=[1, 1], references=[1, 1], identifiers=["dev-1-0-0"] * 2)
-    with pytest.raises(ValueError, match="1 identifiers for 2"):
-        NLVR2Accuracy().compute(predictions=[1, 1], references=[1, 1], identifiers=["dev-1-0-0"])
 
 
 def scores() -> StatementScores:

@@ -10,9 +10,10 @@ from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPi
 
 from modeling.region_feature_models import load_region_features
 from processing.feature_pixels import BackbonePixels, load_feature_processor
+from processing.region_boxes import box_iou
 from processing.region_detection import Detections, GivenBoxes, load_detector
 from processing.region_extraction import RegionExtractor
-from processing.region_selection import box_iou, clip_boxes, greedy_suppression, select_regions, suppress
+from processing.region_selection import clip_boxes, greedy_suppression, select_regions, suppress
 from tests.tiny_detectors import BUILDERS, ZERO_SHOT, save_detector
 
 QUERIES = ["a cat", "dog", "red ball"]

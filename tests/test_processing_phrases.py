@@ -102,26 +102,18 @@ def test_whole_image_is_never_gold():
     assert inputs["phrase_regions"].tolist() == [[[False, False, False, False, True]]]
 
 
-def test_entities_indices_and_no_grounding():
+def test_indices_and_no_grounding():
     phrases = [
-        span(TEXT, "man", entity_id="7"),
-        span(TEXT, "red", entity_id="8"),
-        span(TEXT, "shirt", entity_id="none of them"),
+        span(TEXT, "man", entity_id="7"),  # a builder's own key, which says nothing of regions
         span(TEXT, "A", regions=[3, 0]),
         span(TEXT, "in"),
         span(TEXT, "in", boxes=[]),
-        span(TEXT, "in", boxes=[[0, 0, 1, 1]], entity_id="8", regions=[0]),
+        span(TEXT, "in", boxes=[[0, 0, 1, 1]], regions=[0]),
     ]
-    inputs = make_processor()(TEXT, **REGIONS, region_entity_ids=["7", ["8", "7"], None, "8"], phrases=phrases)
+    inputs = make_processor()(TEXT, **REGIONS, phrases=phrases)
     found = [row.nonzero().flatten().tolist() for row in inputs["phrase_regions"][0]]
-    assert found == [[1, 2], [2, 4], [], [1, 4], [], [], [1]]
+    assert found == [[], [1, 4], [], [], [1]]
     assert inputs["phrase_mask"].any(dim=2).all() and inputs.dropped_phrases == [[]]
-
-
-def test_boxes_serve_where_regions_have_no_entities():
-    phrase = span(TEXT, "man", entity_id="7", boxes=[[0.5, 0.5, 1.0, 1.0]])
-    inputs = make_processor()(TEXT, **REGIONS, phrases=[phrase])
-    assert inputs["phrase_regions"][0, 0].nonzero().flatten().tolist() == [3]
 
 
 def test_truncation_reports_and_keeps_every_place():
@@ -188,7 +180,6 @@ def test_ragged_and_empty_batches_of_phrases():
         ({"text": 0, "start": 0}, "Example 1, phrase 1: no 'end'"),
         ({"text": 0, "start": 0, "end": 3, "regions": [4]}, r"regions \[4\], but the example has 4 regions"),
         ({"text": 0, "start": 0, "end": 3, "regions": [-1]}, r"regions \[-1\]"),
-        ({"text": 0, "start": 0, "end": 3, "entity_id": "1"}, "region_entity_ids is not given"),
         ({"text": 0, "start": 0, "end": 3, "boxes": [[0, 0, 30, 30]]}, "gold box .* outside .* always normalised"),
         ({"text": 0, "start": 0, "end": 3, "boxes": [[0.5, 0, 0.1, 1]]}, "gold box .* is inverted"),
         ({"text": 0, "start": 0, "end": 3, "boxes": [[0, 0, 1, 1], [0]]}, "phrase 1, boxes: .* rows of one length"),
@@ -204,12 +195,10 @@ def test_bad_phrases_are_named(phrase, message):
         make_processor()([TEXT, TEXT], **batch, phrases=[[], [span(TEXT, "man"), phrase]])
 
 
-def test_bad_pairs_and_entity_lists_are_named():
+def test_bad_pairs_are_named():
     batch = {**REGIONS, "phrases": [span(TEXT, "man")]}
     with pytest.raises(ValueError, match=r"Example 0: phrase_pairs \[\[0, 1\]\], but it has 1 phrases"):
         make_processor()(TEXT, **batch, phrase_pairs=[[0, 1]])
-    with pytest.raises(ValueError, match="Example 0: 1 region_entity_ids for 4 regions"):
-        make_processor()(TEXT, **batch, region_entity_ids=["7"])
 
 
 def test_report_survives_moving_copying_and_pickling():
@@ -221,6 +210,9 @@ def test_report_survives_moving_copying_and_pickling():
         assert torch.equal(other["input_ids"], inputs["input_ids"])
 
 
+REGIONS_OF = {"EN#549": [0], "EN#547": [1, 2]}
+
+
 def test_real_flickr30k_sentence(shared):
     """The first sentence of image 1016887272 in Flickr30K Entities, with BERT's vocabulary."""
     vocabulary = read_vocabulary(shared / "real/vocab/bert-base-uncased-vocab.txt")
@@ -230,11 +222,10 @@ def test_real_flickr30k_sentence(shared):
     for part in line.replace("]", "[").split("["):
         tag, _, words = part.partition(" ") if part.startswith("/EN#") else ("", "", part)
         if tag:
-            phrases.append({"text": 0, "start": len(text), "end": len(text + words), "entity_id": tag.split("/")[1]})
+            regions = REGIONS_OF.get(tag.split("/")[1], [])
+            phrases.append({"text": 0, "start": len(text), "end": len(text + words), "regions": regions})
         text += words
-    inputs = VLBertProcessor(tokenizer, region_feature_size=FEATURE_SIZE)(
-        text, **REGIONS, region_entity_ids=["EN#549", "EN#547", "EN#547", None], phrases=phrases
-    )
+    inputs = VLBertProcessor(tokenizer, region_feature_size=FEATURE_SIZE)(text, **REGIONS, phrases=phrases)
     spelled = [tokenizer.decode(inputs["input_ids"][0][mask]) for mask in inputs["phrase_mask"][0]]
     assert spelled == ["several climbers", "the rock", "the man", "red", "the line"]
     assert inputs["phrase_regions"][0].int().tolist()[:3] == [[0, 0, 1, 1, 0], [0] * 5, [0, 1, 0, 0, 0]]

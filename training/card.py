@@ -20,6 +20,7 @@ from evaluation.figures import heads_figure
 from modeling.attention_calls import layer_names
 from modeling.families import FAMILIES
 from tasks import TASKS
+from whole_files import whole_file, write_text
 
 from .card_forward import forward_lines, seen_lines
 from .card_place import EVAL_RESULTS, FIGURE, place_line
@@ -107,12 +108,13 @@ def write_card(trained: Trained, data: Prepared, directory: Path) -> Path:
         place=place_line(str(directory)),
         **card_content(trained, data),
     )
-    card.save(directory / CARD)
+    with whole_file(directory / CARD) as draft:
+        card.save(draft)
     entries = eval_entries(trained.figures, *_measured_on(trained.recipe, data))
     if entries:
         path = directory / EVAL_RESULTS
         path.parent.mkdir(exist_ok=True)
-        path.write_text(yaml.safe_dump(entries, sort_keys=False), encoding="utf-8")
+        write_text(path, yaml.safe_dump(entries, sort_keys=False))
     return directory / CARD
 
 

@@ -8,6 +8,8 @@ import re
 import shutil
 from pathlib import Path
 
+from whole_files import DRAFT, write_text
+
 MANIFEST = "checkpoint_manifest.json"
 # Text for people, who may edit it, as python -m evaluation.audit --card does: the checkpoint is as complete as before.
 CARD = "README.md"
@@ -17,11 +19,7 @@ def seal(directory: str | Path) -> None:
     """Declares a checkpoint complete: writes the size and SHA-256 of each of its files but the card, durably."""
     directory = Path(directory)
     files = {str(p.relative_to(directory)): _describe(p) for p in _files(directory)}
-    partial = directory / (MANIFEST + ".partial")
-    partial.write_text(json.dumps(files, indent=1, sort_keys=True))
-    _sync(partial)
-    os.replace(partial, directory / MANIFEST)
-    _sync(directory)
+    write_text(directory / MANIFEST, json.dumps(files, indent=1, sort_keys=True), durable=True)
 
 
 def is_complete(directory: str | Path) -> bool:
@@ -67,8 +65,9 @@ def _link(source: str, target: str) -> None:
 
 
 def _files(directory: Path) -> list[Path]:
-    """All but the card, the manifest and the checkpoints below, which carry their own."""
+    """All but the card, the manifest, drafts that a killed process left, and the checkpoints below with their own."""
     found = (p for p in directory.rglob("*") if p.is_file() and not p.name.startswith((MANIFEST, CARD)))
+    found = (p for p in found if p.suffix != DRAFT)
     return sorted(p for p in found if not p.relative_to(directory).parts[0].startswith("checkpoint-"))
 
 
@@ -77,11 +76,3 @@ def _describe(path: Path) -> dict[str, int | str]:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         os.fsync(file.fileno())
     return {"size": path.stat().st_size, "sha256": digest}
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

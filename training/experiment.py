@@ -14,6 +14,7 @@ from transformers import PreTrainedModel, set_seed
 from attention_supervision import get_method, supervise
 from evaluation.attention_grounding import AttentionGrounding, summarise
 from tasks import TASKS
+from whole_files import write_json
 
 from .card import Trained, progress_card, write_card
 from .checkpoint import MANIFEST, is_complete, last_complete_checkpoint, seal, step_of
@@ -22,7 +23,7 @@ from .chosen_heads import measure_heads, supervise_chosen
 from .data import Collator
 from .hub import START, HubPush, HubRepo, prepare_repos
 from .measuring import TEXT_ONLY, measure_all, reported
-from .output import check_output, open_output, read_json, write_json
+from .output import check_output, open_output, read_json
 from .places import check_places
 from .progress import named, plain_bars
 from .recipe import Model, Preserve, Recipe, blame, is_quiet

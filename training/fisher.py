@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from tasks import Task
+from whole_files import whole_file
 
 from .progress import phase
 
@@ -64,9 +65,8 @@ def single_batches(rows: Any, collate: Callable[[list], Mapping[str, Any]], devi
 def saved_fisher(path: Path, estimate: Callable[[], Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """The content of the file, which is estimated and written first where there is none; never half written."""
     if not path.is_file():
-        partial = path.with_name(path.name + ".partial")
         found = {name: value.cpu().contiguous() for name, value in estimate().items()}
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(found, partial)
-        partial.replace(path)
+        with whole_file(path) as draft:
+            save_file(found, draft)
     return load_file(path)

@@ -24,6 +24,7 @@ from huggingface_hub.utils import disable_progress_bars, enable_progress_bars, v
 from transformers.trainer_utils import HubStrategy
 
 from dataset_scripts.hub_errors import LOST, HubError, explain_failure, status_of
+from whole_files import DRAFT
 
 from .card_place import EVAL_RESULTS, FIGURE, move_card
 from .checkpoint import CARD, MANIFEST, snapshot, step_of
@@ -37,7 +38,7 @@ LAST_CHECKPOINT = "last-checkpoint"
 WAITS = (1.0, 5.0)
 # The Trainer's own files, and single examples' scores: no part of a model.
 TRAINER_SUFFIXES, TRAINER_FILES = (".pt", ".pth", ".bin"), ("trainer_state.json", MANIFEST)
-LEFT_OUT = (MANIFEST, "checkpoint-*/*", f"{SNAPSHOTS}/*", "*.bin", "*.partial", "items_*.json", "predictions_*.json")
+LEFT_OUT = (MANIFEST, "checkpoint-*/*", f"{SNAPSHOTS}/*", "*.bin", f"*{DRAFT}", "items_*.json", "predictions_*.json")
 # What an earlier commit may hold and this one not: weights that would load as part of this model, and what was
 # measured on others.
 STALE = ("*.safetensors", "*.safetensors.index.json", "results.json", "history.json", FIGURE, EVAL_RESULTS)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from evaluation.item_scores import ID_COLUMNS
+from whole_files import write_json
 
-from .output import write_json
 from .setup import Prepared
 from .trainer import GroundingTrainer
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The folder of a run: whose run it holds, and files in it that are never half written."""
+"""The folder of a run: whose run it holds."""
 
 import json
 import shutil
@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
+
+from whole_files import write_json
 
 from .recipe import Recipe, RecipeError, without_hub
 
@@ -67,13 +69,6 @@ def _without_aside(content: dict[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in content.items() if key not in ASIDE}
     kept["training"] = without_hub(kept["training"])
     return kept | {"start": _without_aside(kept["start"])} if kept["start"] else kept
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Writes a JSON file that is either the old one or the new one, never half of it."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
-    partial.replace(path)
 
 
 def read_json(path: Path) -> Any:

@@ -21,6 +21,8 @@ import huggingface_hub
 import transformers
 from transformers import TrainerCallback
 
+from whole_files import write_text
+
 REDRAWN, PRINTED, WRITTEN = 0.1, 30.0, 0.3  # seconds between two lines: terminal, pipe or log file, a job's file
 
 
@@ -111,10 +113,8 @@ class ProgressFile:
         if progress.phase == self._phase and now - self._last < WRITTEN:
             return
         self._phase, self._last = progress.phase, now
-        partial = self.path.with_name(self.path.name + ".partial")
         with suppress(OSError):  # a full disk for temporary files is no reason to end a training
-            partial.write_text(json.dumps(asdict(progress)), encoding="utf-8")
-            partial.replace(self.path)
+            write_text(self.path, json.dumps(asdict(progress)))
 
     def clear(self) -> None:
         """Leaves the file as it is: what comes next replaces it."""

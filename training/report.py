@@ -11,6 +11,7 @@ from accelerate import PartialState
 from evaluation.classification import accuracy_table
 from evaluation.figures import heads_figure, layer_curve_figure, loss_curves_figure
 from evaluation.tables import comparison_table, print_table
+from whole_files import write_text
 
 from .experiment import Outcome
 from .measuring import reported, scored_splits
@@ -23,7 +24,7 @@ def report(outcome: Outcome, recipe: Recipe) -> None:
     if not PartialState().is_main_process:
         return
     results, output = outcome.results, Path(recipe.output_dir)
-    (output / "table.md").write_text(_table(results) + "\n", encoding="utf-8")
+    write_text(output / "table.md", _table(results) + "\n")
     _curves(results, output)
     _heads(results, output)
     if recipe.pictures and outcome.data.regions is not None:

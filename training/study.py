@@ -14,11 +14,11 @@ from accelerate import PartialState
 from safetensors.torch import load_file, save_file
 
 from evaluation.study_figures import differences_figure, study_table
+from whole_files import whole_file, write_json, write_text
 
 from .checkpoint import seal
 from .checks import check
 from .experiment import run, say
-from .output import write_json
 from .places import check_checkpoints, check_data
 from .progress import named
 from .recipe import Model, Preserve, Recipe, RecipeError, is_quiet
@@ -222,9 +222,8 @@ def zero_visual_scales(checkpoint: Path) -> None:
         raise ValueError(f"{path}: none of its weights is the scale of a visual normalisation ({VISUAL_NORMS[0]})")
     for name in scales:
         weights[name].zero_()
-    partial = path.with_name(path.name + ".partial")
-    save_file(weights, partial, metadata={"format": "pt"})
-    partial.replace(path)
+    with whole_file(path) as draft:
+        save_file(weights, draft, metadata={"format": "pt"})
     seal(checkpoint)
 
 
@@ -250,7 +249,7 @@ def write_report(study: Study, cells: Sequence[Cell], states: Mapping[str, str])
     results = study_results(study, cells, states)
     write_json(output / "results.json", results)
     table = study_table(results)
-    (output / f"{study.name}.md").write_text(table, encoding="utf-8")
+    write_text(output / f"{study.name}.md", table)
     differences_figure(results, output / f"{study.name}.png")
     say(f"written: {output}/ (results.json, {study.name}.md, {study.name}.png)")
     return table

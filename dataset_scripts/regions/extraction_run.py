@@ -27,9 +27,11 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 from tqdm import tqdm
 
+from whole_files import synchronise_folder
+
 from ..errors import DataError
 from ..image_files import ImageFile
-from .files import MANIFEST, PARTIAL, SHARDS, read_json, shard_name, synchronise_folder
+from .files import MANIFEST, PARTIAL, SHARDS, read_json, shard_name
 from .table import Regions, RegionTableWriter
 
 PARTS = "parts"

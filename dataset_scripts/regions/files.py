@@ -8,6 +8,8 @@ from typing import IO, Any
 
 import pyarrow as pa
 
+from whole_files import write_text
+
 from ..errors import DataError, MissingFileError
 
 MANIFEST = "regions.json"
@@ -54,29 +56,14 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Puts a manifest in place in one step: after a crash there is the whole file or none."""
-    draft = path.with_name(path.name + ".tmp")
-    with open(draft, "w", encoding="utf-8") as file:
-        json.dump({"format": FORMAT, "version": VERSION, **content}, file, indent=2)
-        file.write("\n")
-        synchronise(file)
-    os.replace(draft, path)
-    synchronise_folder(path.parent)
+    text = json.dumps({"format": FORMAT, "version": VERSION, **content}, indent=2)
+    write_text(path, text + "\n", durable=True)
 
 
 def synchronise(file: IO[Any]) -> None:
     """Returns when what was written to `file` is on the disk."""
     file.flush()
     os.fsync(file.fileno())
-
-
-def synchronise_folder(folder: Path) -> None:
-    """Returns when renames in `folder` are on the disk, where the system can say so."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def map_file(path: Path, size: int) -> pa.Buffer:

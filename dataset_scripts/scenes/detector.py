@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from boxes import box_iou
 from dataset_scripts.scenes import shapes
 from dataset_scripts.scenes.world import COLOURS, SHAPES, Scene, SceneObject
 
@@ -56,15 +57,6 @@ def detect(scene: Scene, rng: np.random.Generator) -> Detections:
     )
 
 
-def overlaps(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Intersection over union of every box (n, 4) with every other (m, 4): (n, m)."""
-    low = np.maximum(boxes[:, None, :2], others[None, :, :2])
-    high = np.minimum(boxes[:, None, 2:], others[None, :, 2:])
-    shared = np.clip(high - low, 0, None).prod(axis=2)
-    areas = [(group[:, 2:] - group[:, :2]).prod(axis=1) for group in (boxes, others)]
-    return shared / (areas[0][:, None] + areas[1][None, :] - shared)
-
-
 def _jittered(scene: Scene, item: SceneObject, low: float, high: float, rng: np.random.Generator) -> np.ndarray:
     """The object's box with its edges moved until the overlap with the true one is between `low` and `high`."""
     true = np.array(shapes.box(item), dtype=np.float32)
@@ -72,7 +64,7 @@ def _jittered(scene: Scene, item: SceneObject, low: float, high: float, rng: np.
     # Of a few moves of growing strength the first that fits; the last fits nearly always.
     strengths = np.repeat(rng.permutation(np.linspace(0.02, 0.14, 6)), 4)[:, None]
     moved = _inside(scene, true + rng.normal(size=(len(strengths), 4)) * strengths * extent)
-    overlap = overlaps(moved, true[None])[:, 0]
+    overlap = box_iou(moved, true[None], dtype=np.float32)[:, 0]
     fitting = np.flatnonzero((overlap >= low) & (overlap <= high))
     return moved[fitting[0] if len(fitting) else int(np.abs(overlap - (low + high) / 2).argmin())]
 

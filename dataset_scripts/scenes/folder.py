@@ -2,12 +2,12 @@
 """The folder of drawn scenes: whose scenes it holds, and files that are never taken for finished too early."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 from dataset_scripts.errors import DataError
+from whole_files import write_text
 
 MANIFEST, PARTIAL = "scenes.json", "scenes.partial.json"
 FOLDERS = (
@@ -54,7 +54,7 @@ def finished(root: Path, identity: dict[str, int], force: bool) -> dict[str, Any
 def begin(root: Path, identity: dict[str, int]) -> None:
     """Marks the folder as half-written and removes what an earlier run left in it."""
     root.mkdir(parents=True, exist_ok=True)
-    (root / PARTIAL).write_text(json.dumps(identity) + "\n", encoding="utf-8")
+    write_text(root / PARTIAL, json.dumps(identity) + "\n")
     (root / MANIFEST).unlink(missing_ok=True)
     for name in FOLDERS:
         if (root / name).exists():
@@ -65,12 +65,5 @@ def begin(root: Path, identity: dict[str, int]) -> None:
 
 def finish(root: Path, manifest: dict[str, Any]) -> None:
     """Marks the folder as whole."""
-    _put(root / MANIFEST, json.dumps(manifest, indent=2) + "\n")
+    write_text(root / MANIFEST, json.dumps(manifest, indent=2) + "\n")
     (root / PARTIAL).unlink(missing_ok=True)
-
-
-def _put(path: Path, text: str) -> None:
-    """Puts a file in place in one step: whoever reads it meanwhile finds the whole file or none."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)

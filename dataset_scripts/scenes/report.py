@@ -19,12 +19,12 @@ from command_line import make_parser, run
 
 import numpy as np
 
+from boxes import box_iou
 from dataset_scripts.errors import DataError, MissingFileError
 from dataset_scripts.regions.table import Regions, RegionTable
 from dataset_scripts.scenes import shapes
 from dataset_scripts.scenes.captions import Mention, caption_holds, needs_context
 from dataset_scripts.scenes.dataset import VERSION, scene_record, split_numbers
-from dataset_scripts.scenes.detector import overlaps
 from dataset_scripts.scenes.folder import MANIFEST
 from dataset_scripts.scenes.world import COLOURS, SHAPES, SIZES, TEXTURES, Scene, SceneObject
 from dataset_scripts.scenes.writers import SceneRecord, phrase_pairs
@@ -179,7 +179,7 @@ def _decoded(
 def _object_overlaps(scene: Scene, regions: Regions) -> np.ndarray:
     """Intersection over union of regions and objects: (regions, objects)."""
     size = np.array([regions.width, regions.height] * 2, dtype=np.float32)
-    return overlaps(regions.boxes * size, np.array([shapes.box(item) for item in scene.objects]))
+    return box_iou(regions.boxes * size, np.array([shapes.box(item) for item in scene.objects]))
 
 
 def _mentions(record: SceneRecord) -> list[Mention]:

@@ -60,6 +60,7 @@ from processing.open_images import open_image
 from training.checkpoint import MANIFEST, is_complete
 from training.data import check_regions
 from training.errors import explain
+from whole_files import write_text
 
 SPACY = "spacy"
 VALIDATION, TEST = "validation", "test"
@@ -262,24 +263,18 @@ def write(result: AuditResult, changes: Changes | None, page: str | None, asked:
     """Writes the folder --output; returns it."""
     folder = Path(asked.output or Path("runs", "audit", f"{_short(asked.model).replace('/', '_')}_{asked.split}"))
     result.save(folder)
-    result.to_pandas().to_csv(folder / "heads.csv", index=False)
+    write_text(folder / "heads.csv", result.to_pandas().to_csv(index=False))
     text = result.to_card_section()
     if changes is not None:
         changes.before.save(folder / "against")
-        _write_text(folder / "changes.json", json.dumps(changes.to_dict(), indent=1) + "\n")
+        write_text(folder / "changes.json", json.dumps(changes.to_dict(), indent=1) + "\n")
         text += "\n" + changes.to_markdown()
         changes.plot(folder)
-    _write_text(folder / "audit.md", text)
+    write_text(folder / "audit.md", text)
     result.plot(folder)
     if page is not None:
-        _write_text(folder / "explorer.html", page)
+        write_text(folder / "explorer.html", page)
     return folder
-
-
-def _write_text(path: Path, text: str) -> None:
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
 
 
 def work(asked: argparse.Namespace) -> str | None:

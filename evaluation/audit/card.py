@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from whole_files import write_text
+
 from ..head_counts import ACTIVE_SHARE
 from ..intervals import interval_text
 from .choice import SAME_SPLIT, BestHead
@@ -139,7 +141,5 @@ def put_in_card(result: "AuditResult", path: str | Path) -> Path:
     card = find_card(path)
     section = f"{PLACE}\n\n{result.to_card_section()}\n{_END}"
     text = _PLACED.sub(lambda _: section, card.read_text(encoding="utf-8"), count=1)
-    partial = card.with_name(card.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(card)
+    write_text(card, text)
     return card

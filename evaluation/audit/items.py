@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..boxes import box_iou, enclosing_box
+from boxes import box_iou, enclosing_box
+
 from .examples import AuditExample
 
 # Which of a phrase's tokens are asked, as indices into them. The paper (Li et al., 2020) says "word" and leaves open

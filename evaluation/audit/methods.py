@@ -49,11 +49,12 @@ from evaluation.perturbation_figure import NAMES, perturbation_figure
 from processing.open_images import open_image
 from tasks import TASKS
 from training.errors import explain
-from training.output import read_json, write_json
+from training.output import read_json
 from training.perturbing import EXPLAINED, measure_perturbation
 from training.recipe import Data, Model, Recipe
 from training.scoring import read_config
 from training.setup import Prepared, check_width, make_processor, open_regions, prepare_data
+from whole_files import write_json, write_text
 
 BUILDER = "flickr30k_entities"
 SPLITS = {"validation": "val", "test": "test"}  # and what the files of parses are called
@@ -249,15 +250,13 @@ def write(run: Run, found: Mapping[str, Audited], folder: Path, relations: str) 
     limits = NOT_SHOWN + (SCENES if read_scenes(Path(run.data.data_dir)) else "")
     extra = [*_maps(found, folder), ExtraSection("What this does not show", limits)]
     page = audit_page(results, "What the methods do to the heads", about=about, examples=shown, extra=extra)
-    partial = folder / f"{PAGE}.partial"
-    partial.write_text(page, encoding="utf-8")
-    partial.replace(folder / PAGE)
+    write_text(folder / PAGE, page)
     return [said for name in found if (said := _put_card(found[name].result, run.folder / name)) is not None]
 
 
 def _write_method(audited: Audited, folder: Path) -> None:
     audited.result.save(folder)
-    audited.result.to_pandas().to_csv(folder / "heads.csv", index=False)
+    write_text(folder / "heads.csv", audited.result.to_pandas().to_csv(index=False))
     audited.result.plot(folder)
     if audited.changes is not None:
         write_json(folder / "changes.json", audited.changes.to_dict())

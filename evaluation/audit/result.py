@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from whole_files import write_bytes
+
 from ..head_counts import HeadCounts
 from .choice import SAME_SPLIT, BestHead, BestLayer, Choice, choose, report_heads, report_layers
 from .statistics import DRAWS, LEVEL, bootstrap_intervals
@@ -152,7 +154,7 @@ class AuditResult:
         content = _to_bytes(arrays)
         digest = hashlib.sha256(content).hexdigest()
         counts = folder / f"audit_counts_{digest[:16]}.npz"
-        _write(counts, content)
+        write_bytes(counts, content)
         manifest = {
             "format": FORMAT,
             "about": self.about,
@@ -161,7 +163,7 @@ class AuditResult:
             "chosen": None if self.chosen is None else self.chosen.to_dict(),
             "counts": {"file": counts.name, "sha256": digest, "index": index},
         }
-        _write(folder / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
+        write_bytes(folder / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
         for other in folder.glob("audit_counts_*.npz"):
             if other != counts:
                 other.unlink()
@@ -221,9 +223,3 @@ def _to_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
     return buffer.getvalue()
-
-
-def _write(path: Path, content: bytes) -> None:
-    partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(content)
-    partial.replace(path)
