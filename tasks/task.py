@@ -97,7 +97,7 @@ class Task:
         name: key in the registry and in recipes.
         builder: name of the data builder (`dataset_scripts.build`) that a recipe need not name.
         columns: what every row has, after `to_rows`.
-        head: what a model needs for it, a key of `heads` of the families (`modeling.families`).
+        head: what a model needs for it, a key of `families.HEADS`.
         model_inputs: names of the batch entries handed to the model.
         losses: the task's own loss terms; attention supervision adds its own.
         metrics: makes fresh metrics for one evaluation.

@@ -9,8 +9,8 @@ from transformers import set_seed
 
 from evaluation.perturbation import main
 from evaluation.run import main as run_main
+from families import FAMILIES
 from modeling import VLBertConfig
-from modeling.families import FAMILIES
 from tasks import TASKS
 from tests.tiny_scenes import tiny_scenes
 from training.recipe import Model

@@ -9,8 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from modeling import FAMILIES
-from processing import PROCESSORS
+from families import FAMILIES
 from tests.hub_models import SIZES
 from tests.tiny_vgp import FEATURE_SIZE, tiny_processor
 from training.card_forward import forward_lines, seen_lines
@@ -33,7 +32,7 @@ def test_every_head_says_something(family, head):
     torch.manual_seed(0)
     options = {"answers": ["yes", "no"]} if head == "vqa" else {}
     model = FAMILIES[family].heads[head](FAMILIES[family].config_class(**SIZES, **options)).eval()
-    processor = PROCESSORS[family](tiny_processor().tokenizer, region_feature_size=FEATURE_SIZE)
+    processor = FAMILIES[family].processor_class(tiny_processor().tokenizer, region_feature_size=FEATURE_SIZE)
     known = {"np": np, "torch": torch, "Image": Image, "model": model, "processor": processor}
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):

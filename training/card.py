@@ -17,8 +17,8 @@ from attention_supervision.supervise import find_calls
 from dataset_scripts.builders import BUILDERS
 from dataset_scripts.licences import SCENES, Licence, read_scenes
 from evaluation.figures import heads_figure
+from families import FAMILIES
 from modeling.attention_calls import layer_names
-from modeling.families import FAMILIES
 from tasks import TASKS
 
 from .card_forward import forward_lines, seen_lines
@@ -227,7 +227,7 @@ def _title(recipe: Recipe, name: str, model_class: str) -> str:
 
 
 def _summary(recipe: Recipe, name: str) -> str:
-    family = {"vl_bert": "VL-BERT", "visualbert": "VisualBERT"}[family_name(recipe.model)]
+    family = FAMILIES[family_name(recipe.model)].title
     said = f"A {family} that reads words and image regions, trained on {TASK_NAMES[recipe.task]}"
     if name == TEXT_ONLY:
         return f"A {family} that was trained on {TASK_NAMES[recipe.task]} without seeing a region: a baseline."
@@ -326,8 +326,9 @@ def _data_licence(recipe: Recipe, data: Prepared) -> Licence:
 
 
 def _citations(trained: Trained, data: Prepared) -> Iterator[str]:
-    papers = yaml.safe_load((TEMPLATES / "papers.yaml").read_text(encoding="utf-8"))
-    yield papers[family_name(trained.recipe.model)]
+    paper = FAMILIES[family_name(trained.recipe.model)].citation
+    if paper is not None:
+        yield paper
     if trained.recipe.task == "vgp" or trained.method.name != "none":
         yield trained.method.citation
     if drawn_scenes(trained.recipe, data) is None:

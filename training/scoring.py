@@ -16,7 +16,7 @@ from evaluation.attention_grounding import AttentionGrounding
 from evaluation.failures import Judged
 from evaluation.judges import JUDGES, Judge, JudgeContext, judge_answer, with_scores
 from evaluation.vqa_accuracy import VQAAccuracy, score_questions
-from modeling.families import FAMILIES, find_family
+from families import FAMILIES, find_family
 from tasks import TASKS, Task
 
 from .checkpoint import MANIFEST, is_complete
