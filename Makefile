@@ -50,7 +50,7 @@ browser:  ## install Chromium for the tests of pages, where it is missing (Debia
 quality: $(INSTALLED)  ## format check, lint, types, Hugging Face model conventions
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy modeling processing dataset_scripts attention_supervision evaluation tasks training train.py boxes.py command_line.py whole_files.py
+	$(BIN)/mypy modeling processing families dataset_scripts attention_supervision evaluation tasks training train.py boxes.py command_line.py whole_files.py
 	$(BIN)/mlinter modeling processing
 
 conformance: $(INSTALLED)  ## run transformers' own common model tests on every class here

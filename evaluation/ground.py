@@ -42,9 +42,9 @@ from transformers.utils import logging
 from dataset_scripts.regions.boxes import read_boxes
 from dataset_scripts.regions.table import RegionTable
 from dataset_scripts.scenes.shape_regions import SOURCE, SceneFeatures, ShapeDetector
+from families import FAMILIES, find_family
 from modeling import pipeline_visual_grounding
 from modeling.caption_phrases import find_phrases
-from modeling.families import FAMILIES, find_family
 from modeling.pipeline_visual_grounding import VisualGroundingPipeline, choose_layers
 from processing.open_images import open_image
 from processing.region_detection import first_line

@@ -13,6 +13,8 @@ from .phrase_recall import rank_boxes
 from .vqa_accuracy import soft_targets, vqa_accuracy
 
 Rows = Sequence[Mapping[str, Any]]
+# (outputs, batch, rows, context) -> predictions, see the functions `judge_...` below.
+JudgeTask = Callable[[Any, Mapping[str, Any], Rows, "JudgeContext"], Iterator[Judged]]
 NO_BOX = "no region in this image"
 
 
@@ -278,28 +280,16 @@ def judge_phrases(outputs: Any, batch: Mapping[str, Any], rows: Rows, context: J
             )
 
 
-JUDGES: dict[str, Callable[[Any, Mapping[str, Any], Rows, JudgeContext], Iterator[Judged]]] = {
-    "vgp": judge_vgp,
-    "pretraining": judge_pretraining,
-    "caption_match_pretraining": judge_pretraining,
-    "visual_reasoning": judge_statements,
-    "phrase_grounding": judge_phrases,
-    "vqa": judge_vqa,
-    "referring_expressions": judge_expressions,
-    "vcr": judge_vcr,
-}
-
-
 class Judge:
     """Collects every prediction while a split is measured: a metric without figures.
 
     Args:
-        judge: of the task, see `JUDGES`.
+        judge: of the task.
         rows: of the split, measured in their order in one process.
         context: what words are made from.
     """
 
-    def __init__(self, judge: Callable[..., Iterator[Judged]], rows: Any, context: JudgeContext):
+    def __init__(self, judge: JudgeTask, rows: Any, context: JudgeContext):
         self.judge, self.rows, self.context = judge, rows, context
         self.judged: list[Judged] = []
         self._seen = 0

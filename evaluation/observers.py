@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""How the attention of each kind of model is read: one table, `OBSERVERS`, and everything else asks an observer.
+"""How the attention of each kind of model is read: everything else asks an observer.
 
 Models on transformers' attention interface report the asked rows through the attention function, under any back end.
 transformers' VisualBERT and LXMERT compute maps of their own: hooks take the asked rows out of one layer's map and let
@@ -264,9 +264,8 @@ def _text_inputs(batch: Batch) -> dict[str, Any]:
     return {name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids") if name in batch}
 
 
-_HOOKED: dict[str, type[Observer]] = {"visual_bert": VisualBertObserver, "lxmert": LxmertObserver}
-# The model type of a configuration -> how it is read; any other is taken for one on the attention interface.
-OBSERVERS: dict[str, type[Observer]] = {"vl_bert": FamilyObserver, "visualbert": FamilyObserver, **_HOOKED}
+# The model type of a configuration -> how a model is read that is not on the attention interface.
+_HOOKED: dict[str, Callable[[Any], Observer]] = {"visual_bert": VisualBertObserver, "lxmert": LxmertObserver}
 
 
 def get_observer(model: Any) -> Observer:
@@ -278,4 +277,6 @@ def get_observer(model: Any) -> Observer:
     kind = getattr(getattr(model, "config", None), "model_type", None)
     if kind is None:
         raise ValueError(f"{type(model).__name__} is no model of transformers: its attention cannot be audited")
-    return OBSERVERS.get(kind, InterfaceObserver)(model)  # type: ignore[call-arg]
+    # The contract of a family: it lists its attention calls, and its models take `grounding_queries`.
+    known = FamilyObserver if hasattr(model.config, "grounding_calls") else InterfaceObserver
+    return _HOOKED.get(kind, known)(model)

@@ -31,7 +31,7 @@ from evaluation.perturbation_figure import perturbation_figure
 from evaluation.relevancy import MAPS
 from tasks import TASKS
 from training.errors import explain
-from training.perturbing import EXPLAINED, measure_perturbation
+from training.perturbing import explainable, measure_perturbation
 from training.recipe import Data, Recipe
 from training.scoring import read_config
 from training.setup import prepare_data
@@ -45,8 +45,8 @@ def check_asked(asked: argparse.Namespace) -> None:
     Raises:
         ValueError: names the argument.
     """
-    if asked.task not in EXPLAINED:
-        raise ValueError(f"--task {asked.task}: no decision to explain is known; known: {', '.join(EXPLAINED)}")
+    if asked.task not in explainable():
+        raise ValueError(f"--task {asked.task}: no decision to explain is known; known: {', '.join(explainable())}")
     for name in ("limit", "batch_size", "steps"):
         value = getattr(asked, name)
         if value is not None and value < 1:
@@ -56,7 +56,7 @@ def check_asked(asked: argparse.Namespace) -> None:
 def to_recipe(asked: argparse.Namespace, config: Any) -> Recipe:
     """The recipe of the data and options."""
     given = settings(asked.set)
-    options = {"answers": list(config.answers)} if asked.task == "vqa" else {}
+    options = TASKS[asked.task].trained_options(config, True)
     data = Data(
         data_dir=asked.data_dir,
         builder=given.get("data.builder"),
@@ -122,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = make_parser("python -m evaluation.perturbation", __doc__)
     add = parser.add_argument
     add("checkpoint", metavar="CHECKPOINT", help="folder of a trained model, or a name on the Hub")
-    add("--task", required=True, metavar="NAME", help=f"one of {', '.join(EXPLAINED)}")
+    add("--task", required=True, metavar="NAME", help=f"one of {', '.join(explainable())}")
     add("--data-dir", required=True, metavar="DIR", help="folder of the data set, see docs/data.md")
     add("--regions", required=True, metavar="TABLE", help="region table")
     add("--split", default="validation", metavar="NAME", help="split (default: validation)")

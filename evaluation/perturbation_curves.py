@@ -29,6 +29,14 @@ STEPS = 10
 Scores = Callable[[Any, Mapping[str, Any]], Sequence[float | None]]
 
 
+@dataclass(frozen=True)
+class Explained:
+    """A task's decision: what of it is explained, and `options -> scores`."""
+
+    read_out: Reader
+    scores: Callable[[Any], Scores]
+
+
 @dataclass(frozen=True, eq=False)
 class PerturbationCurves:
     """Accuracy while regions are taken away.

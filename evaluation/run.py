@@ -42,10 +42,6 @@ from training.scoring import Scored, read_config, score_file, score_splits, tabl
 from training.setup import Prepared, prepare_data
 from whole_files import write_json, write_text
 
-# Objectives that are no use to an evaluation: their figures are none.
-QUIET = {"vcr": {"region_classes": False}}
-
-
 # What is asked
 
 
@@ -86,12 +82,10 @@ def to_recipe(asked: argparse.Namespace, config: Any) -> Recipe:
 
 
 def task_options(asked: argparse.Namespace, config: Any, grounded: bool) -> dict[str, Any]:
-    """The options that follow from the checkpoint."""
-    if asked.task == "pretraining" and config is not None:
-        return {"relationship": config.relationship_head, "regions": grounded}
-    if asked.task == "vqa":
-        return {"answers": _given_answers(Path(asked.predictions)) if config is None else list(config.answers)}
-    return QUIET.get(asked.task, {})
+    """The options that follow from the checkpoint, or from the file of answers."""
+    if config is None:  # official answers of VQA v2
+        return {"answers": _given_answers(Path(asked.predictions))}
+    return TASKS[asked.task].trained_options(config, grounded)
 
 
 def _given_answers(path: Path) -> list[str]:

@@ -15,20 +15,13 @@
 
 from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForMultipleChoice,
-    AutoModelForPreTraining,
-    AutoModelForVisualQuestionAnswering,
-)
+from transformers import AutoModel
 from transformers.pipelines import PIPELINE_REGISTRY
 
 from .configuration_backbone_regions import BackboneRegionsConfig
 from .configuration_fast_rcnn import FastRCNNConfig
 from .configuration_visualbert import VisualBERTConfig
 from .configuration_vl_bert import VLBertConfig
-from .families import FAMILIES, Family, find_family
 from .modeling_backbone_regions import BackboneRegionFeatures
 from .modeling_fast_rcnn import FastRCNNFeatures
 from .modeling_visualbert import (
@@ -54,32 +47,18 @@ from .modeling_vl_bert import (
 from .pipeline_entry import CUSTOM_PIPELINES
 from .pipeline_visual_grounding import VisualGroundingPipeline
 from .region_feature_models import load_region_features
+from .registration import register_models
 
-AutoConfig.register("backbone_regions", BackboneRegionsConfig, exist_ok=True)
-AutoModel.register(BackboneRegionsConfig, BackboneRegionFeatures, exist_ok=True)
-AutoConfig.register("fast_rcnn", FastRCNNConfig, exist_ok=True)
-AutoModel.register(FastRCNNConfig, FastRCNNFeatures, exist_ok=True)
-AutoConfig.register("vl_bert", VLBertConfig, exist_ok=True)
-AutoModel.register(VLBertConfig, VLBertModel, exist_ok=True)
-AutoModelForMultipleChoice.register(VLBertConfig, VLBertForMultipleChoice, exist_ok=True)
-AutoModelForPreTraining.register(VLBertConfig, VLBertForPreTraining, exist_ok=True)
-AutoModelForVisualQuestionAnswering.register(VLBertConfig, VLBertForVisualQuestionAnswering, exist_ok=True)
-AutoConfig.register("visualbert", VisualBERTConfig, exist_ok=True)
-AutoModel.register(VisualBERTConfig, VisualBERTModel, exist_ok=True)
-AutoModelForMultipleChoice.register(VisualBERTConfig, VisualBERTForMultipleChoice, exist_ok=True)
-AutoModelForPreTraining.register(VisualBERTConfig, VisualBERTForPreTraining, exist_ok=True)
-AutoModelForVisualQuestionAnswering.register(VisualBERTConfig, VisualBERTForVisualQuestionAnswering, exist_ok=True)
+register_models()
 
 for task, entry in CUSTOM_PIPELINES.items():
     if task not in PIPELINE_REGISTRY.supported_tasks:  # again, it would warn
         PIPELINE_REGISTRY.register_pipeline(task, VisualGroundingPipeline, pt_model=AutoModel, type=entry["type"])
 
 __all__ = [
-    "FAMILIES",
     "OLDEST_TRANSFORMERS",
     "BackboneRegionFeatures",
     "BackboneRegionsConfig",
-    "Family",
     "FastRCNNConfig",
     "FastRCNNFeatures",
     "VLBertConfig",
@@ -101,6 +80,5 @@ __all__ = [
     "VisualBERTModel",
     "VisualBERTPreTrainedModel",
     "VisualGroundingPipeline",
-    "find_family",
     "load_region_features",
 ]

@@ -23,6 +23,7 @@ from transformers import PreTrainedConfig
 from transformers.utils import auto_docstring
 
 from .attention_calls import AttentionCall, one_stream_calls
+from .auto_classes import make_auto_map
 from .pipeline_entry import PipelineEntry
 
 if TYPE_CHECKING:
@@ -42,18 +43,19 @@ if TYPE_CHECKING:
 # transformers' own class, whose checkpoints these models read.
 _THEIR_MODEL_TYPE = "visual_bert"
 
-# Every class that travels with a checkpoint. A task class goes by its own name: `AutoModel` is always the base model.
-_AUTO_MAP = {
-    "AutoConfig": "configuration_visualbert.VisualBERTConfig",
-    "AutoModel": "modeling_visualbert.VisualBERTModel",
-    "AutoModelForMultipleChoice": "modeling_visualbert.VisualBERTForMultipleChoice",
-    "AutoModelForPreTraining": "modeling_visualbert.VisualBERTForPreTraining",
-    "AutoModelForVisualQuestionAnswering": "modeling_visualbert.VisualBERTForVisualQuestionAnswering",
-    "VisualBERTForPhraseGrounding": "modeling_visualbert.VisualBERTForPhraseGrounding",
-    "VisualBERTForReferringExpression": "modeling_visualbert.VisualBERTForReferringExpression",
-    "VisualBERTForVGP": "modeling_visualbert.VisualBERTForVGP",
-    "VisualBERTForVisualReasoning": "modeling_visualbert.VisualBERTForVisualReasoning",
-}
+# Every class that travels with a checkpoint.
+AUTO_MAP = make_auto_map(
+    "visualbert",
+    "VisualBERTConfig",
+    "VisualBERTModel",
+    "VisualBERTForMultipleChoice",
+    "VisualBERTForPreTraining",
+    "VisualBERTForVisualQuestionAnswering",
+    "VisualBERTForPhraseGrounding",
+    "VisualBERTForReferringExpression",
+    "VisualBERTForVGP",
+    "VisualBERTForVisualReasoning",
+)
 
 
 @auto_docstring(
@@ -168,7 +170,7 @@ class VisualBERTConfig(PipelineEntry, PreTrainedConfig):
         if answers is not None:
             self.answers = answers
         # Bare file names, whatever repository a loaded config came from: a saved directory then reads its own code.
-        kwargs["auto_map"] = {**(kwargs.get("auto_map") or {}), **_AUTO_MAP}
+        kwargs["auto_map"] = {**(kwargs.get("auto_map") or {}), **AUTO_MAP}
         super().__post_init__(**kwargs)
 
     @classmethod

@@ -22,6 +22,7 @@ from transformers import PreTrainedConfig
 from transformers.utils import auto_docstring
 
 from .attention_calls import AttentionCall, one_stream_calls
+from .auto_classes import make_auto_map
 from .configuration_fast_rcnn import FastRCNNConfig
 from .pipeline_entry import PipelineEntry
 
@@ -38,16 +39,17 @@ if TYPE_CHECKING:
     from .region_feature_models import load_region_features as load_region_features
     from .roi_align import roi_align as roi_align
 
-# Every class that travels with a checkpoint. A task class goes by its own name: `AutoModel` is always the base model.
-_AUTO_MAP = {
-    "AutoConfig": "configuration_vl_bert.VLBertConfig",
-    "AutoModel": "modeling_vl_bert.VLBertModel",
-    "AutoModelForMultipleChoice": "modeling_vl_bert.VLBertForMultipleChoice",
-    "AutoModelForPreTraining": "modeling_vl_bert.VLBertForPreTraining",
-    "AutoModelForVisualQuestionAnswering": "modeling_vl_bert.VLBertForVisualQuestionAnswering",
-    "VLBertForReferringExpression": "modeling_vl_bert.VLBertForReferringExpression",
-    "VLBertForVGP": "modeling_vl_bert.VLBertForVGP",
-}
+# Every class that travels with a checkpoint.
+AUTO_MAP = make_auto_map(
+    "vl_bert",
+    "VLBertConfig",
+    "VLBertModel",
+    "VLBertForMultipleChoice",
+    "VLBertForPreTraining",
+    "VLBertForVisualQuestionAnswering",
+    "VLBertForReferringExpression",
+    "VLBertForVGP",
+)
 
 # Token type of regions and of the END element.
 _REGION_TOKEN_TYPE = 2
@@ -219,7 +221,7 @@ class VLBertConfig(PipelineEntry, PreTrainedConfig):
         if answers is not None:
             self.answers = answers
         # Bare file names, whatever repository a loaded config came from: a saved directory then reads its own code.
-        kwargs["auto_map"] = {**(kwargs.get("auto_map") or {}), **_AUTO_MAP}
+        kwargs["auto_map"] = {**(kwargs.get("auto_map") or {}), **AUTO_MAP}
         super().__post_init__(**kwargs)
 
     @classmethod

@@ -32,15 +32,18 @@ from pathlib import Path
 
 from command_line import make_parser, run
 
+from families import FAMILIES
+
 from .conversion_errors import CheckpointError, OverrideError
 from .conversion_fast_rcnn import FAST_RCNN
 from .conversion_file import read_checkpoint, read_overrides
 from .conversion_output import check_output, format_summary, make_record, write_model
-from .conversion_visualbert import VISUALBERT
-from .conversion_vl_bert import VL_BERT
 
-# Name of the family on the command line -> what its keys mean.
-FAMILIES = {"fast_rcnn": FAST_RCNN, "visualbert": VISUALBERT, "vl_bert": VL_BERT}
+# What is converted -> what its keys mean.
+CONVERTERS = {
+    "fast_rcnn": FAST_RCNN,
+    **{name: family.load_converter() for name, family in FAMILIES.items() if family.converter},
+}
 
 
 def convert_checkpoint(
@@ -50,7 +53,7 @@ def convert_checkpoint(
     Converts an original checkpoint file; nothing in the file is executed.
 
     Args:
-        family (`str`): a key of `FAMILIES`.
+        family (`str`): a key of `CONVERTERS`.
         checkpoint (`Path`): file of the original code, such as `vl-bert-base-prec.model`.
         output (`Path`): directory to write: safetensors, config, modeling code and conversion.json.
         config (`Path`, *optional*): JSON file of configuration fields that the shapes do not tell.
@@ -67,7 +70,7 @@ def convert_checkpoint(
     given = read_overrides(config)
     file = read_checkpoint(checkpoint)
     try:
-        model, conversion = FAMILIES[family].convert_file(file, given)
+        model, conversion = CONVERTERS[family].convert_file(file, given)
     except OverrideError as error:
         raise OverrideError(f"{checkpoint} with --config {config}: {error}") from error
     except CheckpointError as error:
@@ -79,7 +82,7 @@ def convert_checkpoint(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; returns 0, or 2 after one line on what is wrong."""
     parser = make_parser("python -m modeling.convert", __doc__)
-    parser.add_argument("family", choices=sorted(FAMILIES), help="model family of the checkpoint")
+    parser.add_argument("family", choices=sorted(CONVERTERS), help="model family of the checkpoint")
     parser.add_argument("--checkpoint", type=Path, required=True, help="original file (.model, .th)")
     parser.add_argument("--output", type=Path, required=True, help="directory to write")
     parser.add_argument("--config", type=Path, help="JSON file of configuration fields the shapes cannot tell")

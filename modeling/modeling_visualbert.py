@@ -41,8 +41,9 @@ from transformers.utils import ModelOutput, TransformersKwargs, auto_docstring
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
+from .auto_classes import set_auto_classes
 from .bert_start import check_overrides, check_sizes, read_bert_config
-from .configuration_visualbert import VisualBERTConfig
+from .configuration_visualbert import AUTO_MAP, VisualBERTConfig
 from .pretraining_handover import PretrainingHandover
 from .sequence_inputs import (
     UNREAD_INPUTS,
@@ -1070,15 +1071,7 @@ class VisualBERTForPhraseGrounding(VisualBERTPreTrainedModel):
         return logits.masked_fill(~region_mask[:, None], NO_CANDIDATE)
 
 
-VisualBERTModel.register_for_auto_class("AutoModel")
-VisualBERTForMultipleChoice.register_for_auto_class("AutoModelForMultipleChoice")
-VisualBERTForPreTraining.register_for_auto_class("AutoModelForPreTraining")
-VisualBERTForVisualQuestionAnswering.register_for_auto_class("AutoModelForVisualQuestionAnswering")
-# A task class without an Auto class; under its own name its code is saved and config.auto_map finds it.
-VisualBERTForPhraseGrounding._auto_class = "VisualBERTForPhraseGrounding"
-VisualBERTForReferringExpression._auto_class = "VisualBERTForReferringExpression"
-VisualBERTForVGP._auto_class = "VisualBERTForVGP"
-VisualBERTForVisualReasoning._auto_class = "VisualBERTForVisualReasoning"
+set_auto_classes(AUTO_MAP, globals())
 
 __all__ = [
     "OLDEST_TRANSFORMERS",

@@ -46,8 +46,9 @@ from transformers.utils import ModelOutput, TransformersKwargs, auto_docstring
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
+from .auto_classes import set_auto_classes
 from .bert_start import check_overrides, check_sizes, read_bert_config
-from .configuration_vl_bert import _REGION_TOKEN_TYPE, VLBertConfig
+from .configuration_vl_bert import _REGION_TOKEN_TYPE, AUTO_MAP, VLBertConfig
 from .modeling_fast_rcnn import FastRCNNFeatures
 from .pretraining_handover import PretrainingHandover
 from .roi_align import roi_align as roi_align  # transformers 5.4 copies only what stands here
@@ -1451,13 +1452,7 @@ class VLBertForMultipleChoice(VLBertPreTrainedModel):
         return self.vl_bert.get_region_features(pixel_values, image_sizes, region_boxes, region_attention_mask)
 
 
-VLBertModel.register_for_auto_class("AutoModel")
-VLBertForMultipleChoice.register_for_auto_class("AutoModelForMultipleChoice")
-VLBertForPreTraining.register_for_auto_class("AutoModelForPreTraining")
-VLBertForVisualQuestionAnswering.register_for_auto_class("AutoModelForVisualQuestionAnswering")
-# A task class without an Auto class; under its own name its code is saved and config.auto_map finds it.
-VLBertForReferringExpression._auto_class = "VLBertForReferringExpression"
-VLBertForVGP._auto_class = "VLBertForVGP"
+set_auto_classes(AUTO_MAP, globals())
 
 __all__ = [
     "OLDEST_TRANSFORMERS",

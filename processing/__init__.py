@@ -6,7 +6,6 @@ Importing this package makes `AutoProcessor` find the processors without `trust_
 
 from .check_processor_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
-from transformers import AutoProcessor
 from transformers.models.auto.image_processing_auto import AutoImageProcessor  # at top 5.4 wants torchvision for it
 
 from .grounded_batch import DroppedPhrase, GroundedBatch
@@ -16,23 +15,16 @@ from .open_images import open_image, open_images
 from .processing_grounded import GroundedProcessor
 from .processing_visualbert import VisualBERTProcessor
 from .processing_vl_bert import VLBertProcessor
+from .processor_registration import register_processors
 from .sequence_layouts import SEQUENCE_LAYOUTS, SequenceLayout
 
-# The `model_type` of a family -> its processor.
-PROCESSORS: dict[str, type[GroundedProcessor]] = {"vl_bert": VLBertProcessor, "visualbert": VisualBERTProcessor}
-
-for _family, _processor in PROCESSORS.items():
-    # A checkpoint names its processor class, so the key is not looked up; rooms do not import one another.
-    AutoProcessor.register(_family, _processor, exist_ok=True)
-    # Makes `save_pretrained` write these files and their `auto_map` entry beside the weights.
-    _processor.register_for_auto_class("AutoProcessor")
+register_processors()
 # One class with PIL for both backends, so that transformers does not look for a torchvision one.
 AutoImageProcessor.register("fast_rcnn", image_processor_classes={"pil": FastRCNNImageProcessor}, exist_ok=True)
 FastRCNNImageProcessor.register_for_auto_class("AutoImageProcessor")
 
 __all__ = [
     "OLDEST_TRANSFORMERS",
-    "PROCESSORS",
     "SEQUENCE_LAYOUTS",
     "DroppedPhrase",
     "FastRCNNImageProcessor",

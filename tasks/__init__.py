@@ -1,28 +1,22 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Tasks by name. A new task is a new file with a `TASK` and one line here."""
 
-from . import (
-    caption_match_pretraining,
-    phrase_grounding,
-    pretraining,
-    referring_expressions,
-    vcr,
-    vgp,
-    visual_reasoning,
-    vqa,
-)
+from importlib import import_module
+
 from .task import LossComponent, Metric, Task
 
-_MODULES = (
-    caption_match_pretraining,
-    phrase_grounding,
-    pretraining,
-    referring_expressions,
-    vcr,
-    vgp,
-    visual_reasoning,
-    vqa,
+# In the order in which commands list them.
+_FILES = (
+    "caption_match_pretraining",
+    "phrase_grounding",
+    "pretraining",
+    "referring_expressions",
+    "vcr",
+    "vgp",
+    "visual_reasoning",
+    "vqa",
 )
-TASKS: dict[str, Task] = {module.TASK.name: module.TASK for module in _MODULES}
+_FOUND: list[Task] = [import_module(f".{file}", __name__).TASK for file in _FILES]
+TASKS: dict[str, Task] = {task.name: task for task in _FOUND}
 
 __all__ = ["TASKS", "LossComponent", "Metric", "Task"]

@@ -16,10 +16,11 @@ import numpy as np
 import torch
 
 from evaluation.classification import ClassificationAccuracy
+from evaluation.judges import judge_pretraining
 
 from . import caption_rows
 from .masking import WORD_PROBABILITY
-from .pretraining import draw_other_caption, mask_words, word_masker
+from .pretraining import HIDDEN_WORD, draw_other_caption, mask_words, word_masker
 from .pretraining_losses import count, relationship_labels, relationship_loss, word_labels, word_loss
 from .task import TEXT_AND_REGIONS, Examples, LossComponent, Task, joined_arguments, region_arguments
 from .vcr import tag_records
@@ -143,6 +144,7 @@ def _second(
 
 TASK = Task(
     name="caption_match_pretraining",
+    title="pre-training",
     builder="coco_captions",
     columns=("image_id", "caption_id", "text"),
     head="pretraining",
@@ -159,4 +161,6 @@ TASK = Task(
     options=CaptionMatchOptions,
     model_config=lambda options: {"relationship_head": True},
     to_rows=to_rows,
+    judge=judge_pretraining,
+    example=HIDDEN_WORD,
 )

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from evaluation.judges import judge_phrases
 from evaluation.phrase_grounding import PROTOCOLS
 from evaluation.phrase_recall import PhraseRecall
 
@@ -115,8 +116,16 @@ def configure(task: Task, options: PhraseGroundingOptions, config: Any) -> Task:
     return replace(task, metrics=lambda: [PhraseRecall(options.protocol)])
 
 
+# What a card does with the model: see `Task.example`.
+EXAMPLE = """start = caption.index(phrase)
+inputs = processor(caption, phrases=[{{"text": 0, "start": start, "end": start + len(phrase)}}], **seen)
+with torch.no_grad():
+    scores = model(**inputs).logits[0, 0][inputs["region_candidate_mask"][0]]
+print(f"{{phrase}}: box {{boxes[scores.argmax()]}}")"""
+
 TASK = Task(
     name="phrase_grounding",
+    title="phrase grounding",
     builder="flickr30k_entities",
     columns=("example_id", "image_id", "text", "phrases"),
     head="phrase_grounding",
@@ -129,4 +138,6 @@ TASK = Task(
     to_rows=to_rows,
     configure=configure,
     needs_regions=True,
+    judge=judge_phrases,
+    example=EXAMPLE,
 )

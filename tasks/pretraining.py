@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from evaluation.classification import ClassificationAccuracy
+from evaluation.judges import judge_pretraining
 
 from .caption_rows import to_rows
 from .flipping import flip_some
@@ -265,8 +266,16 @@ def _without_regions(examples: Examples, processor: Any, options: PretrainingOpt
     return collate(examples, processor, replace(options, regions=False))
 
 
+# What a card does with the model: see `Task.example`.
+HIDDEN_WORD = """inputs = processor(caption.replace("{word}", processor.tokenizer.mask_token, 1), **seen)
+place = inputs["input_ids"][0].tolist().index(processor.tokenizer.mask_token_id)
+with torch.no_grad():
+    best = model(**inputs).mlm_logits[0, place].softmax(-1).max(-1)
+print(f"in the place of '{word}': {{processor.tokenizer.decode([best.indices])}} ({{best.values:.0%}})")"""
+
 TASK = Task(
     name="pretraining",
+    title="pre-training",
     builder="flickr30k_entities",
     columns=("image_id", "caption_id", "text"),
     head="pretraining",
@@ -288,4 +297,7 @@ TASK = Task(
     model_config=lambda options: {"relationship_head": True} if options.relationship else {},
     to_rows=to_rows,
     configure=configure,
+    judge=judge_pretraining,
+    example=HIDDEN_WORD,
+    trained_options=lambda config, grounded: {"relationship": config.relationship_head, "regions": grounded},
 )

@@ -11,7 +11,10 @@ from torch.nn import functional as F
 
 from boxes import box_iou
 from evaluation.item_scores import ItemScores, Scored
+from evaluation.judges import judge_expressions
+from evaluation.perturbation_curves import Explained, Scores
 from evaluation.referring_expression_accuracy import get_convention, is_right
+from evaluation.relevancy import ReadOut
 
 from .flipping import flip_some
 from .task import TEXT_AND_REGIONS, Batch, Examples, LossComponent, Task, identify, seen_arguments
@@ -154,8 +157,26 @@ def configure(task: Task, options: ReferringExpressionOptions, config: Any) -> T
     return replace(task, metrics=metrics)
 
 
+def read_expression(outputs: Any, inputs: Batch) -> ReadOut:
+    """The region that was chosen; it is read from its own state."""
+    best = outputs.logits.max(-1)
+    return ReadOut(best.values, inputs["input_ids"].shape[1] + best.indices)
+
+
+def expression_scores(options: ReferringExpressionOptions) -> Scores:
+    """1 where the region that was chosen overlaps the named object enough."""
+    return lambda outputs, batch: score(outputs, batch, options.convention).scores["expressions_accuracy"]
+
+
+# What a card does with the model: see `Task.example`.
+EXAMPLE = """inputs = processor(caption, **seen)
+with torch.no_grad():
+    scores = model(**inputs).logits[0][inputs["region_candidate_mask"][0]]
+print(f"what the caption names: box {{boxes[scores.argmax()]}}")"""
+
 TASK = Task(
     name="referring_expressions",
+    title="referring expressions",
     builder="refcoco",
     columns=("example_id", "image_id", "text", "width", "height", "box"),
     head="referring_expressions",
@@ -167,4 +188,7 @@ TASK = Task(
     configure=configure,
     needs_regions=True,
     empty_images=True,
+    judge=judge_expressions,
+    example=EXAMPLE,
+    explained=Explained(read_expression, expression_scores),
 )

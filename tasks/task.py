@@ -10,6 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from evaluation.judges import JudgeTask
+from evaluation.perturbation_curves import Explained
+
 # What every single-stream model reads.
 TEXT_AND_REGIONS = (
     "input_ids",
@@ -95,13 +98,18 @@ class Task:
 
     Args:
         name: key in the registry and in recipes.
+        title: what a model card calls it.
         builder: name of the data builder (`dataset_scripts.build`) that a recipe need not name.
         columns: what every row has, after `to_rows`.
-        head: what a model needs for it, a key of `heads` of the families (`modeling.families`).
+        head: what a model needs for it, a key of `families.HEADS`.
         model_inputs: names of the batch entries handed to the model.
         losses: the task's own loss terms; attention supervision adds its own.
         metrics: makes fresh metrics for one evaluation.
         collate: `(examples, processor, options) -> batch`.
+        judge: from outputs to predictions in words and boxes, for the report of errors; see `evaluation.judges`.
+        example: the lines of a model card's snippet that use the model, for `str.format`: `{word}` is a word of the
+            caption, `{other}` a phrase of it. The snippet has `processor`, `model`, `caption`, `phrase`, `boxes` and
+            `seen` (regions as the processor takes them) by then.
         options: frozen dataclass of the task's options; its values are checked when one is made (ValueError).
         model_config: options -> configuration fields that a model needs for them.
         to_rows: turns the builder's split into the rows the task trains on (identity by default).
@@ -112,11 +120,17 @@ class Task:
         initialise: (model, processor, options) -> None, before training and only then.
         export: (items of a measured split, path without suffix) -> None writes what the task's evaluation server
             takes; items as `evaluation.item_scores` has them.
+        explained: the decision that the perturbation test explains; None where there is not one decision.
+        trained_options: (configuration of a trained model, whether there are regions) -> the options with which that
+            model is evaluated.
+        hub_task: what the Hub calls the task, for the results of a model card.
+        citation: BibTeX of the task's paper, for model cards.
         needs_regions: whether there is no task without regions.
         empty_images: whether an image that the region table lacks is one without detections, instead of an error.
     """
 
     name: str
+    title: str
     builder: str
     columns: tuple[str, ...]
     head: str
@@ -124,6 +138,8 @@ class Task:
     losses: tuple[LossComponent, ...]
     metrics: Callable[[], list[Metric]]
     collate: Callable[[Examples, Any, Any], dict[str, Any]]
+    judge: JudgeTask
+    example: str
     options: type = NoOptions
     model_config: Callable[[Any], dict[str, Any]] = field(default=lambda options: {})
     to_rows: Callable[[Any], Any] = field(default=lambda split: split)
@@ -132,6 +148,10 @@ class Task:
     configure: Callable[["Task", Any, Any], "Task"] = field(default=lambda task, options, config: task)
     initialise: Callable[[Any, Any, Any], None] = field(default=lambda model, processor, options: None)
     export: Callable[[Mapping[str, list], Path], None] | None = None
+    explained: Explained | None = None
+    trained_options: Callable[[Any, bool], dict[str, Any]] = field(default=lambda config, grounded: {})
+    hub_task: str = "visual-grounding"
+    citation: str | None = None
     needs_regions: bool = False
     empty_images: bool = False
 

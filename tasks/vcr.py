@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from evaluation.item_scores import ItemScores, Scored
+from evaluation.judges import judge_vcr
 from evaluation.vcr_accuracy import joint_accuracy
 
 from .coco_categories import CLASSES
@@ -219,8 +220,19 @@ def join_runs(answers: Mapping[str, list], rationales: Mapping[str, list]) -> di
     return joint_accuracy(chosen[0], chosen[1], both)
 
 
+# What a card does with the model: see `Task.example`.
+EXAMPLE = """answers = ["{word}", "{other}"]
+inputs = processor([caption] * 2, answers, **{{name: [value] * 2 for name, value in seen.items()}})
+texts = {{name: inputs[name][None] for name in ("input_ids", "attention_mask", "token_type_ids")}}
+regions = {{name: inputs[name][:1] for name in inputs if name.startswith(("region", "pixel", "image_sizes"))}}
+with torch.no_grad():
+    shares = model(**texts, **regions).logits[0].softmax(-1).tolist()
+for answer, share in zip(answers, shares):
+    print(f"{{answer}}: {{share:.0%}}")"""
+
 TASK = Task(
     name="vcr",
+    title="visual commonsense reasoning",
     builder="vcr",
     columns=("example_id", "image_id", "objects", "boxes", "question", "choices", "label"),
     head="multiple_choice",
@@ -230,4 +242,9 @@ TASK = Task(
     collate=collate,
     options=VCROptions,
     configure=configure,
+    judge=judge_vcr,
+    example=EXAMPLE,
+    hub_task="multiple-choice",
+    # Predicting the categories of objects is no use to an evaluation.
+    trained_options=lambda config, grounded: {"region_classes": False},
 )

@@ -8,7 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from attention_supervision.method import VGP_CITATION
 from evaluation.classification import ClassificationAccuracy
+from evaluation.judges import judge_vgp
+from evaluation.perturbation_curves import Explained, Scores
+from evaluation.relevancy import ReadOut
 
 from .task import (
     TEXT_AND_REGIONS,
@@ -58,8 +62,28 @@ def vgp_loss(outputs: Any, batch: Batch) -> Tensor:
     return F.cross_entropy(outputs.vgp_logits.flatten(0, 1), batch["vgp_labels"].flatten(), reduction="sum")
 
 
+def read_identification(outputs: Any, inputs: Batch) -> ReadOut:
+    """The caption that was chosen; it is read from the first word, [CLS]."""
+    return ReadOut(outputs.identification_logits.max(-1).values, inputs["attention_mask"].argmax(1))
+
+
+def identification_scores(options: NoOptions) -> Scores:
+    """1 where the right caption was chosen."""
+    return lambda outputs, batch: (
+        (outputs.identification_logits.argmax(-1) == batch["identification_labels"]).double().tolist()
+    )
+
+
+# What a card does with the model: see `Task.example`.
+EXAMPLE = """inputs = processor(caption, "{other}", **seen)
+with torch.no_grad():
+    shares = model(**inputs).identification_logits.softmax(-1)[0].tolist()
+for which, share in zip(("both captions describe", "the first alone describes", "the second alone describes"), shares):
+    print(f"{{which}} the image: {{share:.0%}}")"""
+
 TASK = Task(
     name="vgp",
+    title="visually grounded paraphrases",
     builder="vgp",
     columns=("image_id", "caption1", "caption2", "phrases", "phrase_pairs", "identification_label"),
     head="vgp",
@@ -75,4 +99,8 @@ TASK = Task(
         ClassificationAccuracy("vgp", "vgp_logits", "vgp_labels"),
     ],
     collate=collate,
+    judge=judge_vgp,
+    example=EXAMPLE,
+    explained=Explained(read_identification, identification_scores),
+    citation=VGP_CITATION,
 )

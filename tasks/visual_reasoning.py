@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from dataset_scripts.nlvr2 import write_predictions
 from evaluation.item_scores import Scored
+from evaluation.judges import judge_statements
 from evaluation.nlvr2_accuracy import StatementScores
 
 from .task import TEXT_AND_REGIONS, Batch, Examples, LossComponent, NoOptions, Task, identify, joined_arguments
@@ -50,8 +51,15 @@ def export(items: Mapping[str, list], path: Path) -> None:
     write_predictions(path.with_name(path.name + ".csv"), dict(zip(items["example_id"], items["judged"], strict=True)))
 
 
+# What a card does with the model: see `Task.example`.
+EXAMPLE = """inputs = processor(caption, region_image_indices=[0, 1], **seen)  # each box of another image
+with torch.no_grad():
+    shares = model(**inputs).logits[0].softmax(-1).tolist()
+print(f"the statement holds: {{shares[1]:.0%}}")"""
+
 TASK = Task(
     name="visual_reasoning",
+    title="reasoning over two images",
     builder="nlvr2",
     columns=("example_id", "image_id", "image_ids", "sentence", "label"),
     head="visual_reasoning",
@@ -60,4 +68,6 @@ TASK = Task(
     metrics=lambda: [StatementScores(GROUP, score, f"{GROUP}_accuracy")],
     collate=collate,
     export=export,
+    judge=judge_statements,
+    example=EXAMPLE,
 )

@@ -2,7 +2,7 @@
 """Visual question answering (VL-BERT, section 4.2.2): which answer of a list stands in the place of [MASK]."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,9 @@ from torch.nn import functional as F
 
 from dataset_scripts.vqa_v2 import write_predictions
 from evaluation.item_scores import ItemScores, Scored
+from evaluation.judges import judge_vqa
+from evaluation.perturbation_curves import Explained, Scores
+from evaluation.relevancy import ReadOut
 from evaluation.vqa_accuracy import soft_targets, vqa_accuracy
 
 from .answer_lists import FEWEST, check_answers, outside, read_answers
@@ -199,8 +202,30 @@ def export(items: Mapping[str, list], path: Path) -> None:
     )
 
 
+def read_answer(outputs: Any, inputs: Batch) -> ReadOut:
+    """The answer that was chosen; it is read from [MASK]."""
+    return ReadOut(outputs.logits.max(-1).values, inputs["answer_positions"])
+
+
+def answer_scores(options: VQAOptions) -> Scores:
+    """The official accuracy of VQA v2; none where the split has no human answers."""
+
+    def scores(outputs: Any, batch: Batch) -> Sequence[float | None]:
+        found = score(outputs, batch, options).scores.get("vqa_accuracy")
+        return [None] * len(batch["answers"]) if found is None else found
+
+    return scores
+
+
+# What a card does with the model: see `Task.example`.
+EXAMPLE = """inputs = processor(caption, layout=processor.answer_layout, **seen)
+with torch.no_grad():
+    best = model(**inputs).logits[0].argmax().item()
+print(f"answer: {{model.config.id2label[best]}}")"""
+
 TASK = Task(
     name="vqa",
+    title="visual question answering",
     builder="vqa_v2",
     columns=("example_id", "image_id", "question", "answers"),
     head="vqa",
@@ -215,4 +240,9 @@ TASK = Task(
     configure=configure,
     initialise=initialise,
     export=export,
+    judge=judge_vqa,
+    example=EXAMPLE,
+    explained=Explained(read_answer, answer_scores),
+    hub_task="visual-question-answering",
+    trained_options=lambda config, grounded: {"answers": list(config.answers)},
 )

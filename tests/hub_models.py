@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from transformers import BertTokenizer, PreTrainedModel, ResNetConfig, ResNetModel
 
+from families import FAMILIES
 from modeling import BackboneRegionFeatures, FastRCNNConfig, FastRCNNFeatures
-from modeling.families import FAMILIES
-from processing import PROCESSORS, FastRCNNImageProcessor
+from processing import FastRCNNImageProcessor
 from tests.tiny_vgp import FEATURE_SIZE, WORDS
 
 # Auto classes for the heads that one fits; the others are found under their own name.
@@ -48,7 +48,7 @@ def _make_family(family: str, cls: type[PreTrainedModel]) -> Callable[[Path], Pr
 
 def _make_processor(family: str) -> Callable[[], Any]:
     tokenizer = BertTokenizer(vocab={word: index for index, word in enumerate(WORDS)})
-    return lambda: PROCESSORS[family](tokenizer, region_feature_size=FEATURE_SIZE)
+    return lambda: FAMILIES[family].processor_class(tokenizer, region_feature_size=FEATURE_SIZE)
 
 
 def _family_models(family: str) -> list[HubModel]:

@@ -8,9 +8,27 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ("training", "tasks", "modeling", "processing", "dataset_scripts", "attention_supervision", "evaluation")
+ROOMS = (
+    "training",
+    "tasks",
+    "families",
+    "modeling",
+    "processing",
+    "dataset_scripts",
+    "attention_supervision",
+    "evaluation",
+)
 ALLOWED = {
-    "training": {"tasks", "modeling", "processing", "dataset_scripts", "attention_supervision", "evaluation"},
+    "training": {
+        "tasks",
+        "families",
+        "modeling",
+        "processing",
+        "dataset_scripts",
+        "attention_supervision",
+        "evaluation",
+    },
+    "families": {"modeling", "processing"},
     "tasks": {"modeling", "processing", "dataset_scripts", "attention_supervision", "evaluation"},
     "evaluation": {"attention_supervision", "modeling"},
     "modeling": set(),

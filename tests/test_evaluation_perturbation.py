@@ -15,7 +15,7 @@ from evaluation.perturbation_curves import LEAST, MOST, RANDOM, perturb
 from evaluation.perturbation_figure import perturbation_figure
 from evaluation.relevancy import MAPS, ReadOut, _one_stream, attention_relevancy, region_maps
 from evaluation.relevancy_two_streams import TwoStreamModel
-from modeling.families import FAMILIES
+from families import FAMILIES
 from tests.tiny_vgp import FEATURE_SIZE, tiny_model
 
 T, R = 4, 6

@@ -9,8 +9,8 @@ from transformers import set_seed
 
 from evaluation.perturbation import main
 from evaluation.run import main as run_main
+from families import FAMILIES
 from modeling import VLBertConfig
-from modeling.families import FAMILIES
 from tasks import TASKS
 from tests.tiny_scenes import tiny_scenes
 from training.recipe import Model
@@ -72,7 +72,11 @@ def test_chosen_maps_and_a_table(files, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("task", "more", "problem"),
     [
-        ("vgp", ("--task", "vcr"), "--task vcr: no decision to explain is known; known: vgp, vqa"),
+        (
+            "vgp",
+            ("--task", "vcr"),
+            "--task vcr: no decision to explain is known; known: referring_expressions, vgp, vqa",
+        ),
         ("vgp", ("--task", "vqa"), "holds VLBertForVGP, but the task vqa needs VLBertForVisualQuestionAnswering"),
         ("vgp", ("--steps", "0"), "--steps 0: expected 1 or more"),
         ("vgp", ("--split", "minival"), "minival"),

@@ -12,8 +12,8 @@ from transformers import BertConfig, set_seed
 from attention_supervision import get_method
 from dataset_scripts.regions.table import RegionTable, RegionTableWriter
 from evaluation.run import find_picture, main, named_tables, settings
+from families import FAMILIES
 from modeling import VLBertConfig, VLBertForVGP
-from modeling.families import FAMILIES
 from processing import VLBertProcessor
 from tasks import TASKS
 from tests.tiny_scenes import tiny_scenes

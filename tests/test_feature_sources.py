@@ -13,8 +13,8 @@ from dataset_scripts.scenes.painter import paint
 from dataset_scripts.scenes.shape_regions import SceneFeatures, ShapeDetector
 from dataset_scripts.scenes.world import Scene, SceneObject
 from evaluation.ground import main
+from families import FAMILIES
 from modeling.caption_phrases import unknown_words
-from processing import PROCESSORS
 from processing.feature_sources import feature_source, foreign_features
 from processing.load_extractor import load_extractor
 from tests.test_pipeline_visual_grounding import BOXES, PHRASES, example, features, load
@@ -71,11 +71,11 @@ def test_only_features_that_are_known_to_be_others_are_foreign():
     assert "those of 'microsoft/resnet-50', but the model was trained on those of 'scenes'" in line
 
 
-@pytest.mark.parametrize("family", PROCESSORS)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_processor_keeps_it_and_older_ones_do_not_know(family, tmp_path):
     tokenizer = tiny_processor().tokenizer
     for name, given in (("known", {"region_feature_source": OTHER}), ("old", {})):
-        PROCESSORS[family](tokenizer, **given).save_pretrained(tmp_path / name)
+        FAMILIES[family].processor_class(tokenizer, **given).save_pretrained(tmp_path / name)
     settings = json.loads((tmp_path / "old" / "processor_config.json").read_text())
     settings.pop("region_feature_source")  # as checkpoints of before have it
     (tmp_path / "old" / "processor_config.json").write_text(json.dumps(settings))

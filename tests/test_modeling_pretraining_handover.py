@@ -14,7 +14,8 @@ from transformers import AutoModel, BertForPreTraining, VisualBertForMultipleCho
 from transformers import VisualBertConfig as TheirConfig
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
-from modeling import FAMILIES, VLBertForMultipleChoice, VLBertForPreTraining, VLBertForVisualQuestionAnswering
+from families import FAMILIES
+from modeling import VLBertForMultipleChoice, VLBertForPreTraining, VLBertForVisualQuestionAnswering
 
 MAKE = {"vl_bert": make_vl_bert, "visualbert": make_visualbert}
 PREFIX = {"vl_bert": "vl_bert.", "visualbert": "visual_bert."}

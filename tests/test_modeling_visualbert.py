@@ -8,8 +8,8 @@ from transformers import BertConfig, BertForPreTraining, VisualBertForPreTrainin
 from transformers import VisualBertConfig as TheirConfig
 
 from attention_supervision import get_method
+from families import FAMILIES, find_family
 from modeling import (
-    FAMILIES,
     VisualBERTConfig,
     VisualBERTForMultipleChoice,
     VisualBERTForPhraseGrounding,
@@ -19,7 +19,6 @@ from modeling import (
     VisualBERTForVisualQuestionAnswering,
     VisualBERTForVisualReasoning,
     VisualBERTModel,
-    find_family,
 )
 
 B, T, R, P, K, F, D, H, A = 3, 7, 4, 2, 2, 10, 24, 2, 2

@@ -8,7 +8,7 @@ import pytest
 import torch
 from test_modeling_convert import RunsCode
 
-from modeling import FAMILIES
+from families import FAMILIES
 from modeling.convert import main
 
 HEADS = 4

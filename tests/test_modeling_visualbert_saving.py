@@ -9,14 +9,13 @@ from test_modeling_visualbert import ANSWERS, make_grounding, make_inputs, make_
 from test_modeling_vl_bert_saving import run_elsewhere
 from transformers import AutoConfig, AutoModel, AutoModelForPreTraining, AutoModelForVisualQuestionAnswering
 
+from families import FAMILIES
 from modeling import (
-    FAMILIES,
     VisualBERTConfig,
     VisualBERTForPreTraining,
     VisualBERTModel,
     VisualGroundingPipeline,
 )
-from processing import PROCESSORS
 from tests.hub_models import SIZES
 from tests.tiny_vgp import FEATURE_SIZE, tiny_processor
 
@@ -108,7 +107,7 @@ def test_the_pipeline_runs_from_the_saved_files(tmp_path, family):
     torch.manual_seed(0)
     sizes = {**SIZES, "region_feature_size": FEATURE_SIZE}
     model = FAMILIES[family].heads["vgp"](FAMILIES[family].config_class(**sizes)).eval()
-    processor = PROCESSORS[family](tiny_processor().tokenizer, region_feature_size=FEATURE_SIZE)
+    processor = FAMILIES[family].processor_class(tiny_processor().tokenizer, region_feature_size=FEATURE_SIZE)
     for part in (model, processor):
         part.save_pretrained(tmp_path / "model")
     features = torch.rand(3, FEATURE_SIZE).tolist()

@@ -20,15 +20,15 @@ from transformers import pipeline
 
 from dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
 from evaluation.attention_grounding import phrase_attention
+from families import FAMILIES
 from modeling import (
-    FAMILIES,
     FastRCNNConfig,
     VisualGroundingPipeline,
     VLBertForVGP,
     VLBertModel,
     caption_phrases,
 )
-from processing import PROCESSORS, FastRCNNImageProcessor, VLBertProcessor
+from processing import FastRCNNImageProcessor, VLBertProcessor
 from processing.region_detection import load_detector
 from processing.region_extraction import RegionExtractor
 from tests.hub_models import SIZES
@@ -106,7 +106,7 @@ def test_scores_are_those_of_phrase_attention(files, layer, head):
 def test_every_family_grounds_in_batches(family, tmp_path):
     """Each class with a head, in a batch that is padded: what phrase_attention gives its base model for each alone."""
     tokenizer = tiny_processor().tokenizer
-    processor = PROCESSORS[family](tokenizer, region_feature_size=FEATURE_SIZE)
+    processor = FAMILIES[family].processor_class(tokenizer, region_feature_size=FEATURE_SIZE)
     torch.manual_seed(0)
     for cls in FAMILIES[family].heads.values():
         model = cls(FAMILIES[family].config_class(**{**SIZES, "num_hidden_layers": 2})).eval()

@@ -12,7 +12,8 @@ import pytest
 import torch
 from transformers import AutoProcessor
 
-from processing import PROCESSORS, VisualBERTProcessor, VLBertProcessor
+from families import FAMILIES
+from processing import VisualBERTProcessor, VLBertProcessor
 from tests.processing_helpers import FEATURE_SIZE, make_tokenizer, span
 from tests.test_processing_save import needed_files
 
@@ -208,7 +209,7 @@ def test_saves_and_loads_with_the_project(tmp_path):
     assert config["auto_map"] == {"AutoProcessor": "processing_visualbert.VisualBERTProcessor"}
     assert {path.name for path in tmp_path.glob("*.py")} == needed_files("processing_visualbert.py")
     processor = AutoProcessor.from_pretrained(tmp_path)
-    assert type(processor) is VisualBERTProcessor is PROCESSORS["visualbert"]
+    assert type(processor) is VisualBERTProcessor is FAMILIES["visualbert"].processor_class
     assert {name: getattr(processor, name) for name in settings} == settings
     assert processor.region_feature_size == FEATURE_SIZE
 

@@ -16,7 +16,8 @@ from dataset_scripts.nlvr2 import read_predictions
 from dataset_scripts.regions.table import Regions
 from evaluation.phrase_grounding import first_hit, recall_at
 from evaluation.phrase_recall import PhraseRecall
-from modeling import FAMILIES, VisualBERTConfig, VLBertConfig
+from families import FAMILIES
+from modeling import VisualBERTConfig, VLBertConfig
 from processing import VisualBERTProcessor
 from tasks import TASKS
 from tasks.caption_match_pretraining import to_rows as caption_rows

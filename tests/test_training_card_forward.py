@@ -9,13 +9,13 @@ import pytest
 import torch
 from PIL import Image
 
-from modeling import FAMILIES
-from processing import PROCESSORS
+from families import FAMILIES
+from tasks import TASKS
 from tests.hub_models import SIZES
 from tests.tiny_vgp import FEATURE_SIZE, tiny_processor
 from training.card_forward import forward_lines, seen_lines
 
-HEADS = [(family, head) for family in FAMILIES for head in FAMILIES[family].heads]
+USES = [(family, task) for task in TASKS for family in FAMILIES if TASKS[task].head in FAMILIES[family].heads]
 CAPTION, PHRASE = "a b c d e", "d e"
 SAID = {
     "multiple_choice": ("e: ", "d e: "),
@@ -28,16 +28,17 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize("family, head", HEADS)
-def test_every_head_says_something(family, head):
+@pytest.mark.parametrize("family, task", USES)
+def test_every_task_says_something(family, task):
     torch.manual_seed(0)
+    head = TASKS[task].head
     options = {"answers": ["yes", "no"]} if head == "vqa" else {}
     model = FAMILIES[family].heads[head](FAMILIES[family].config_class(**SIZES, **options)).eval()
-    processor = PROCESSORS[family](tiny_processor().tokenizer, region_feature_size=FEATURE_SIZE)
+    processor = FAMILIES[family].processor_class(tiny_processor().tokenizer, region_feature_size=FEATURE_SIZE)
     known = {"np": np, "torch": torch, "Image": Image, "model": model, "processor": processor}
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        lines = seen_lines(False, FEATURE_SIZE, None) + "\n" + forward_lines(head, CAPTION, PHRASE)
+        lines = seen_lines(False, FEATURE_SIZE, None) + "\n" + forward_lines(TASKS[task].example, CAPTION, PHRASE)
         exec(lines, {**known, "caption": CAPTION, "phrase": PHRASE})
     found = printed.getvalue().splitlines()
     assert len(found) == len(SAID[head])

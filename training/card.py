@@ -17,8 +17,8 @@ from attention_supervision.supervise import find_calls
 from dataset_scripts.builders import BUILDERS
 from dataset_scripts.licences import SCENES, Licence, read_scenes
 from evaluation.figures import heads_figure
+from families import FAMILIES
 from modeling.attention_calls import layer_names
-from modeling.families import FAMILIES
 from tasks import TASKS
 from whole_files import whole_file, write_text
 
@@ -35,16 +35,6 @@ from .setup import Prepared
 
 TEMPLATES = Path(__file__).parents[1] / "model_cards"
 PACKAGES = ("torch", "transformers", "datasets", "accelerate")
-TASK_NAMES = {
-    "caption_match_pretraining": "pre-training",
-    "phrase_grounding": "phrase grounding",
-    "pretraining": "pre-training",
-    "referring_expressions": "referring expressions",
-    "vcr": "visual commonsense reasoning",
-    "vgp": "visually grounded paraphrases",
-    "visual_reasoning": "reasoning over two images",
-    "vqa": "visual question answering",
-}
 LIMITS = (
     "A region that the detector missed cannot be attended to, and features of another detector than that of training "
     "mean nothing to the model.",
@@ -142,7 +132,7 @@ def card_metadata(trained: Trained, data: Prepared) -> ModelCardData:
     return ModelCardData(
         **_metadata(recipe, trained.name, data),
         model_name=recipe.card.name or _title(recipe, trained.name, type(trained.model).__name__),
-        eval_results=eval_results(trained.figures, recipe.task, hub or builder, builder),
+        eval_results=eval_results(trained.figures, TASKS[recipe.task], hub or builder, builder),
     )
 
 
@@ -225,14 +215,14 @@ def _as_given(recipe: Recipe) -> Recipe:
 def _title(recipe: Recipe, name: str, model_class: str) -> str:
     supervised = "" if _unsupervised(name) else f", {name.replace('_', '-')} attention supervision"
     blind = ", from the text alone" if name == TEXT_ONLY else ""
-    return f"{model_class}: {TASK_NAMES[recipe.task]}{supervised}{blind}"
+    return f"{model_class}: {TASKS[recipe.task].title}{supervised}{blind}"
 
 
 def _summary(recipe: Recipe, name: str) -> str:
-    family = {"vl_bert": "VL-BERT", "visualbert": "VisualBERT"}[family_name(recipe.model)]
-    said = f"A {family} that reads words and image regions, trained on {TASK_NAMES[recipe.task]}"
+    family = FAMILIES[family_name(recipe.model)].title
+    said = f"A {family} that reads words and image regions, trained on {TASKS[recipe.task].title}"
     if name == TEXT_ONLY:
-        return f"A {family} that was trained on {TASK_NAMES[recipe.task]} without seeing a region: a baseline."
+        return f"A {family} that was trained on {TASKS[recipe.task].title} without seeing a region: a baseline."
     if _unsupervised(name):
         return f"{said}, its attention left to itself."
     return f"{said}; phrases whose regions are known taught its attention where to look (`{name}` supervision)."
@@ -328,25 +318,30 @@ def _data_licence(recipe: Recipe, data: Prepared) -> Licence:
 
 
 def _citations(trained: Trained, data: Prepared) -> Iterator[str]:
-    papers = yaml.safe_load((TEMPLATES / "papers.yaml").read_text(encoding="utf-8"))
-    yield papers[family_name(trained.recipe.model)]
-    if trained.recipe.task == "vgp" or trained.method.name != "none":
-        yield trained.method.citation
+    paper = FAMILIES[family_name(trained.recipe.model)].citation
+    if paper is not None:
+        yield paper
+    yield from _own_citations(trained)
     if drawn_scenes(trained.recipe, data) is None:
         citation = data.pulled.record["citation"] if data.pulled else next(iter(data.splits.values())).info.citation
-        if citation and citation != trained.method.citation:
+        if citation and citation not in _own_citations(trained):
             yield citation.strip()
+
+
+def _own_citations(trained: Trained) -> list[str]:
+    """Of the task and of the method, each once."""
+    found = [TASKS[trained.recipe.task].citation, trained.method.citation if trained.method.name != "none" else None]
+    return list(dict.fromkeys(citation for citation in found if citation is not None))
 
 
 def _use(trained: Trained) -> dict[str, str]:
     """The lines of the snippets that use the model."""
     said, processor = _example(trained.processor.tokenizer), trained.processor
     pixels, source = getattr(trained.model.config, "vision_config", None) is not None, processor.region_feature_source
-    head = FAMILIES[family_name(trained.recipe.model)].head_of(type(trained.model).__name__)
     return {
         **said,
         "seen": seen_lines(pixels, processor.region_feature_size, source),
-        "forward": forward_lines(str(head), **said),
+        "forward": forward_lines(TASKS[trained.recipe.task].example, **said),
         "features_said": f"those of {source['name']}, as in training" if source else "those of training",
     }
 

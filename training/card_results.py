@@ -8,12 +8,10 @@ import numpy as np
 from huggingface_hub import EvalResult, EvalResultEntry, eval_result_entries_to_yaml
 
 from evaluation.attention_grounding import summarise
+from tasks import Task
 
 from .measuring import scored_splits
 
-# What the Hub calls what a task asks for; it has no word for most of them.
-TASK_TYPES = {"vqa": "visual-question-answering", "vcr": "multiple-choice"}
-OTHER_TASK = "visual-grounding"
 ACCURACY, HEADS = "_accuracy", "text_to_region"
 HEAD_FIGURES = {
     "all_heads": "mean over all heads",
@@ -98,11 +96,12 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in (head, rule, *rows))
 
 
-def eval_results(figures: Figures, task: str, dataset: str, dataset_name: str) -> list[EvalResult] | None:
+def eval_results(figures: Figures, task: Task, dataset: str, dataset_name: str) -> list[EvalResult] | None:
     """The figures for `model-index`; None where there are none."""
-    kind = TASK_TYPES.get(task, OTHER_TASK)
     found = [
-        EvalResult(kind, dataset, dataset_name, name, round(value, 4), task_name=task, dataset_split=split)
+        EvalResult(
+            task.hub_task, dataset, dataset_name, name, round(value, 4), task_name=task.name, dataset_split=split
+        )
         for split, name, value in headline_figures(figures)
     ]
     return found or None

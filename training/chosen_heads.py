@@ -14,9 +14,9 @@ from transformers import AutoConfig
 from attention_supervision import get_method
 from attention_supervision.supervise import find_calls
 from evaluation.attention_grounding import AttentionGrounding
+from families import FAMILIES
 from modeling.attention_calls import layer_names
 from modeling.bert_start import read_bert_config
-from modeling.families import FAMILIES
 
 from .data import limit_rows
 from .families import family_name

@@ -6,10 +6,10 @@ from typing import Any
 
 from transformers import AutoConfig, PreTrainedModel
 
-from modeling.families import FAMILIES, find_family
-from processing import PROCESSORS
+import modeling  # noqa: F401 - registers the families with the Auto classes
+from families import DEFAULT_FAMILY, FAMILIES, find_family
 
-from .recipe import DEFAULT_FAMILY, Model, RecipeError, blame, check_names
+from .recipe import Model, RecipeError, blame, check_names
 
 
 def family_name(model: Model) -> str:
@@ -76,4 +76,4 @@ def check_family_config(model: Model) -> None:
 
 def processor_class(model: Model) -> Any:
     """The processor class of the model's family."""
-    return PROCESSORS[family_name(model)]
+    return FAMILIES[family_name(model)].processor_class

@@ -18,7 +18,8 @@ from command_line import make_parser, run
 
 from transformers import AutoConfig
 
-from modeling.families import FAMILIES
+import modeling  # noqa: F401 - registers the families with the Auto classes
+from families import FAMILIES
 
 from .hub import HubRepo, prepare_repo, push_folder
 from .recipe import Model

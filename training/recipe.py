@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from huggingface_hub.errors import StrictDataclassError
 
-DEFAULT_FAMILY = "vl_bert"
+from families import DEFAULT_FAMILY
 
 
 class RecipeError(ValueError):
@@ -63,7 +63,7 @@ class Model:
 
     Beside a source, `bert` gives what that lacks, such as VL-BERT's pooler.
 
-    `family` is a key of `modeling.families`, by default that of the source, or `vl_bert` without one. `config`
+    `family` is a key of `families.FAMILIES`, by default that of the source, or `DEFAULT_FAMILY` without one. `config`
     overrides configuration fields. `family_config` has those of one family alone, by its name: without a source, which
     has its own, they join `config`, and what stands there wins. `tokenizer` is a directory, a Hub id or a WordPiece
     `vocab.txt`, by default the source's own; `processor` holds the processor's arguments.

@@ -14,9 +14,9 @@ from attention_supervision import get_method, supervise
 from dataset_scripts.vqa_v2 import read_predictions
 from evaluation.attention_grounding import AttentionGrounding
 from evaluation.failures import Judged
-from evaluation.judges import JUDGES, Judge, JudgeContext, judge_answer, with_scores
+from evaluation.judges import Judge, JudgeContext, judge_answer, with_scores
 from evaluation.vqa_accuracy import VQAAccuracy, score_questions
-from modeling.families import FAMILIES, find_family
+from families import FAMILIES, find_family
 from tasks import TASKS, Task
 
 from .checkpoint import MANIFEST, is_complete
@@ -119,7 +119,7 @@ def score_splits(checkpoint: str, recipe: Recipe, data: Prepared) -> Iterator[Sc
 
 def _score(trainer: Any, split: str, track: str, rows: Any, regions: Any) -> Scored:
     task = trainer.task
-    judge = Judge(JUDGES[task.name], rows, _context(trainer, rows, regions))
+    judge = Judge(task.judge, rows, _context(trainer, rows, regions))
     grounded = regions is not None and "phrase_mask" in task.model_inputs
     trainer.metrics = lambda: [*task.metrics(), *([AttentionGrounding()] if grounded else []), judge]
     said = f"evaluate {split}" + (f", {track}" if track else "")

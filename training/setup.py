@@ -22,7 +22,7 @@ from dataset_scripts.pull_rows import Pulled, find_rows, pull_rows
 from dataset_scripts.regions.hub import is_on_hub
 from dataset_scripts.regions.table import RegionTable
 from dataset_scripts.scenes.dataset import write_scenes
-from modeling.families import FAMILIES
+from families import FAMILIES
 from modeling.pretraining_handover import check_shapes, describe_loading
 from processing import FastRCNNImageProcessor
 from processing.feature_sources import feature_source

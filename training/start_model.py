@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import AutoConfig, PreTrainedModel
 
 from dataset_scripts.builders import BUILDERS
-from modeling.families import FAMILIES
+from families import FAMILIES
 from tasks import TASKS
 
 from .data import Collator, limit_rows

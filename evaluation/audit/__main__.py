@@ -55,7 +55,8 @@ from evaluation.dependency_parses import Parse, read_conllu, spacy_parses
 from evaluation.example_attention import capture_examples
 from evaluation.intervals import interval_text, to_json
 from evaluation.observers import get_observer, reads_pixels
-from processing import PROCESSORS, VisualBERTProcessor
+from families import FAMILIES
+from processing import VisualBERTProcessor
 from processing.open_images import open_image
 from training.checkpoint import MANIFEST, is_complete
 from training.data import check_regions
@@ -94,8 +95,8 @@ def load(path: str, tokenizer: str | None, regions: RegionTable) -> Loaded:
         raise ValueError(f"--model {path}: the checkpoint is incomplete or was changed: copy or train it again")
     try:
         config = AutoConfig.from_pretrained(path)
-        if config.model_type not in (*PROCESSORS, *FEATURE_SIZE):
-            known = ", ".join([*PROCESSORS, *FEATURE_SIZE])
+        if config.model_type not in (*FAMILIES, *FEATURE_SIZE):
+            known = ", ".join([*FAMILIES, *FEATURE_SIZE])
             raise ValueError(
                 f"a model of type {config.model_type}, expected {known}; other models on transformers' attention "
                 "interface are audited in Python, see docs/audit.md"
@@ -113,8 +114,8 @@ def load(path: str, tokenizer: str | None, regions: RegionTable) -> Loaded:
 def _processor(path: str, config: Any, tokenizer: str | None, regions: RegionTable) -> Any:
     """The checkpoint's processor, or the one that lays out texts and regions as transformers' two models read them."""
     found = regions.feature_size
-    if config.model_type in PROCESSORS:
-        processor = PROCESSORS[config.model_type].from_pretrained(path)
+    if config.model_type in FAMILIES:
+        processor = FAMILIES[config.model_type].processor_class.from_pretrained(path)
         wanted = processor.region_feature_size
         if found != wanted and getattr(config, "vision_config", None) is None:
             raise ValueError(f"reads region features of {wanted} values, but --regions {regions.path} holds {found}")

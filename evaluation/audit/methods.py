@@ -50,7 +50,7 @@ from processing.open_images import open_image
 from tasks import TASKS
 from training.errors import explain
 from training.output import read_json
-from training.perturbing import EXPLAINED, measure_perturbation
+from training.perturbing import explainable, measure_perturbation
 from training.recipe import Data, Model, Recipe
 from training.scoring import read_config
 from training.setup import Prepared, check_width, make_processor, open_regions, prepare_data
@@ -188,7 +188,7 @@ def to_explore(rows: Any, data: Data, count: int) -> list[Any]:
 
 def perturbation_rows(run: Run, count: int, cpu: bool) -> tuple[Recipe, Prepared] | None:
     """The rows on which maps are compared; None where they are not."""
-    if not count or run.task not in EXPLAINED:
+    if not count or run.task not in explainable():
         return None
     data = Data(
         data_dir=run.data.data_dir,

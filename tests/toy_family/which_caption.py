@@ -1,0 +1,57 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""A toy task, which caption describes the image; `tests/test_toy_family.py` puts it into a copy of `tasks/`."""
+
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from evaluation.classification import ClassificationAccuracy
+from evaluation.failures import Judged
+
+from .task import TEXT_AND_REGIONS, Examples, LossComponent, NoOptions, Task, seen_arguments
+
+NAMES = ("both", "the first", "the second")
+
+
+def collate(examples: Examples, processor: Any, options: NoOptions) -> dict[str, Any]:
+    rows = examples.rows
+    inputs = processor(
+        text=[row["caption1"] for row in rows],
+        text_pair=[row["caption2"] for row in rows],
+        phrases=[
+            [{"text": p["caption"], "start": p["start"], "end": p["end"], "boxes": p["boxes"]} for p in row["phrases"]]
+            for row in rows
+        ],
+        return_tensors="pt",
+        **seen_arguments(examples.images, examples.regions),
+    )
+    return {**inputs, "identification_labels": torch.tensor([row["identification_label"] for row in rows])}
+
+
+def choice_loss(outputs: Any, batch: Any) -> torch.Tensor:
+    return F.cross_entropy(outputs.identification_logits, batch["identification_labels"], reduction="sum")
+
+
+def judge(outputs: Any, batch: Any, rows: Any, context: Any) -> Any:
+    for row, logits in zip(rows, outputs.identification_logits.softmax(-1), strict=True):
+        best, gold = int(logits.argmax()), row["identification_label"]
+        names = (NAMES[gold], NAMES[best])
+        yield Judged(row["example_id"], row["image_id"], "choice", float(best == gold), logits[best].item(), *names)
+
+
+TASK = Task(
+    name="which_caption",
+    title="choosing captions",
+    builder="vgp",
+    columns=("image_id", "caption1", "caption2", "phrases", "identification_label"),
+    head="vgp",
+    model_inputs=(*TEXT_AND_REGIONS, "phrase_mask"),
+    losses=(LossComponent("choice", choice_loss, lambda batch: torch.tensor(len(batch["input_ids"]))),),
+    metrics=lambda: [ClassificationAccuracy("choice", "identification_logits", "identification_labels")],
+    collate=collate,
+    judge=judge,
+    example="""with torch.no_grad():
+    best = model(**processor(caption, "{other}", **seen)).identification_logits[0].argmax().item()
+print("the caption chosen:", ("both", "the first", "the second")[best])""",
+)
