@@ -17,7 +17,7 @@ from transformers import TrainingArguments, set_seed
 from attention_supervision import get_method
 from modeling import VLBertForPreTraining, VLBertForVGP
 from tasks import TASKS
-from tests.test_training_trainer import logged, weights
+from tests.tiny_trainer import logged, weights
 from tests.tiny_vgp import tiny_model, tiny_processor, tiny_rows, tiny_table
 from training.data import Collator
 from training.preserve import Preservation

@@ -142,3 +142,13 @@ def test_what_an_auto_class_loads_names_every_file_it_needs(room, name, beside):
     direct, every = inner_imports(room, name)
     configured = inner_imports(room, beside)[1] if beside else set()
     assert every - direct - configured == set()
+
+
+def test_test_modules_import_no_test_module():
+    """What two of them need is a helper's: a file whose name does not begin with test_."""
+    tests = {path.stem for path in (ROOT / "tests").glob("test_*.py")}
+    assert Path(__file__).stem in tests
+    for path in (ROOT / "tests").rglob("*.py"):
+        for module, _, names in imports(path):
+            found = tests & {module.rpartition(".")[2], *(names if module == "tests" else ())}
+            assert not found, f"{path.relative_to(ROOT)} imports {', '.join(found)}"

@@ -7,23 +7,13 @@ import importlib
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import command_line
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("attention_supervision", "benchmarks", "dataset_scripts", "evaluation", "modeling", "processing", "tasks")
-FILES = [*ROOT.glob("*.py"), *(path for folder in (*FOLDERS, "training") for path in (ROOT / folder).rglob("*.py"))]
-# As they are called -> the module: a package that is a command has `__main__`.
-MODULES = {
-    module.removesuffix(".__main__"): module
-    for path in FILES
-    for module in [".".join(path.relative_to(ROOT).with_suffix("").parts)]
-    if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
-}
-COMMANDS = sorted(MODULES)
+from tests.commands import COMMANDS, FOLDERS, MODULES, ROOT
+
 BENCHMARKS = [name for name in COMMANDS if name.startswith("benchmarks.")]
 
 # For those who work on the project; the first two hand their options to pytest.

@@ -21,7 +21,7 @@ from dataset_scripts.regions.boxes import read_boxes
 from dataset_scripts.regions.extraction_run import PARTS
 from dataset_scripts.regions.table import RegionTable
 from tests.stub_extractor import Extractor, extract
-from tests.test_processing_extraction import save_backbone
+from tests.tiny_backbone import save_backbone
 from tests.tiny_detectors import save_detector
 
 ROOT = Path(__file__).resolve().parents[1]

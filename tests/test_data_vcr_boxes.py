@@ -7,7 +7,7 @@ import pytest
 from dataset_scripts.image_files import list_images
 from dataset_scripts.regions.boxes import read_boxes
 from dataset_scripts.vcr_boxes import main
-from tests.test_data_vcr import question, write, write_image
+from tests.vcr_files import question, write, write_image
 
 OTHER = "film/film_00.02@0"
 

@@ -1,8 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The audit's counts against plain loops over full eager attention maps, on every kind of model; options, errors."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 import torch
@@ -23,58 +21,21 @@ from evaluation.audit.examples import AuditExample, AuditPhrase, entity_examples
 from evaluation.audit.run import CONFIDENT, FIRST, audit
 from evaluation.observers import get_observer
 from modeling import VisualBERTConfig, VisualBERTForVGP, VisualBERTModel
-from processing import VisualBERTProcessor, VLBertProcessor
-from tests.processing_helpers import make_tokenizer
 from tests.supervision_models import forbid_maps
-from tests.tiny_vgp import tiny_model
+from tests.tiny_audit import (
+    FEATURES,
+    HEADS,
+    LAYERS,
+    VOCABULARY,
+    Record,
+    make_examples,
+    make_regions,
+    processor_of,
+    vl_bert,
+)
 
-FEATURES, LAYERS, HEADS = 16, 3, 2
-VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnop", *(f"##{x}" for x in "abcdefgh")]
 SIZES = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": HEADS, "initializer_range": 0.6}
 SIZES |= {"vocab_size": len(VOCABULARY), "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-
-
-@dataclass
-class Record:
-    boxes: np.ndarray
-    features: np.ndarray
-    scores: np.ndarray | None
-
-
-def make_regions(scores: bool = True) -> dict[str, Record]:
-    rng, table = np.random.default_rng(3), {}
-    for image in range(7):
-        count = int(rng.integers(2, 9))
-        corner = rng.uniform(0, 0.5, (count, 2))
-        boxes = np.concatenate([corner, corner + rng.uniform(0.2, 0.5, (count, 2))], axis=1).astype(np.float32)
-        confidence = rng.random(count).astype(np.float32) if scores else None
-        table[f"image{image}"] = Record(boxes, rng.standard_normal((count, FEATURES)).astype(np.float32), confidence)
-    return table
-
-
-def make_examples(regions) -> list[AuditExample]:
-    """Two captions an image of words of one to three pieces; phrases with one box, two boxes, an odd box and none."""
-    rng, examples = np.random.default_rng(4), []
-    for image, record in regions.items():
-        for _ in range(2):
-            words = ["".join(rng.choice(list("abcdefgh"), int(rng.integers(1, 4)))) for _ in range(8)]
-            caption, phrases, start = " ".join(words), [], 0
-            for pair in range(4):
-                end = start + len(" ".join(words[2 * pair : 2 * pair + 2]))
-                far = np.array([[0, 0, 0.01, 0.01]], np.float32)  # no region reaches it
-                nothing = np.zeros((0, 4), np.float32)
-                boxes = [record.boxes[:1], record.boxes[rng.integers(0, len(record.boxes), 2)], far, nothing][pair]
-                phrases.append(AuditPhrase(start, end, boxes, [("x",), ("x", "y"), ("y",), ("z",)][pair]))
-                start = end + 1
-            examples.append(AuditExample(image, caption, tuple(phrases)))
-    return examples
-
-
-def vl_bert(back_end="sdpa"):
-    config = {"num_hidden_layers": LAYERS, "vocab_size": len(VOCABULARY), "initializer_range": 0.6}
-    model = tiny_model(seed=5, **config).eval()
-    model.set_attn_implementation(back_end)
-    return model
 
 
 def visualbert(cls=VisualBERTForVGP):
@@ -93,11 +54,6 @@ def lxmert(cls=LxmertModel):
     torch.manual_seed(0)
     layers = {"l_layers": 1, "r_layers": 1, "x_layers": LAYERS}
     return cls(LxmertConfig(**SIZES, **layers, visual_feat_dim=FEATURES)).eval()
-
-
-def processor_of(model):
-    processor = VLBertProcessor if model.config.model_type == "vl_bert" else VisualBERTProcessor
-    return processor(make_tokenizer(VOCABULARY), region_feature_size=FEATURES)
 
 
 MODELS = {

@@ -11,7 +11,7 @@ import pytest
 
 from evaluation.audit.result import AuditResult
 from evaluation.audit.run import audit
-from tests.test_evaluation_audit import make_examples, make_regions, processor_of, vl_bert
+from tests.tiny_audit import make_examples, make_regions, processor_of, vl_bert
 
 ROOT = Path(__file__).resolve().parents[1]
 # With the largest batch one process has nothing to do.

@@ -17,7 +17,7 @@ from modeling.attention_calls import one_stream_calls
 from modeling.caption_phrases import Phrase, content_words, find_phrases
 from modeling.pipeline_visual_grounding import choose_layers
 from processing import FastRCNNImageProcessor, VLBertProcessor
-from tests.test_processing_extraction import save_backbone
+from tests.tiny_backbone import save_backbone
 from tests.tiny_detectors import save_detector
 from tests.tiny_vgp import FEATURE_SIZE, tiny_model, tiny_processor
 

@@ -17,8 +17,8 @@ from families import FAMILIES
 from modeling.caption_phrases import unknown_words
 from processing.feature_sources import feature_source, foreign_features
 from processing.load_extractor import load_extractor
-from tests.test_pipeline_visual_grounding import BOXES, PHRASES, example, features, load
-from tests.test_processing_extraction import save_backbone
+from tests.tiny_backbone import save_backbone
+from tests.tiny_pipeline import BOXES, PHRASES, example, features, load
 from tests.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 from tests.tiny_vgp import FEATURE_SIZE, tiny_model, tiny_processor
 from training.joined_regions import JoinedRegions

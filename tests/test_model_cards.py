@@ -10,7 +10,7 @@ from transformers import BertTokenizer
 
 from modeling import VLBertConfig, VLBertForPreTraining, VLBertForVGP
 from processing import VLBertProcessor
-from tests.test_modeling_vl_bert_saving import run_elsewhere
+from tests.run_elsewhere import run_elsewhere
 
 ROOT = Path(__file__).parents[1]
 CARDS = sorted(path for path in (ROOT / "model_cards").glob("*.md") if path.stem not in ("trained", "in_progress"))

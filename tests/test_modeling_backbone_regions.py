@@ -7,7 +7,6 @@ import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors.torch import load_file, save_file
-from test_modeling_vl_bert_saving import run_elsewhere
 from transformers import (
     BertConfig,
     BertModel,
@@ -33,6 +32,7 @@ from transformers import (
 
 from modeling import BackboneRegionFeatures, BackboneRegionsConfig, FastRCNNConfig, FastRCNNFeatures
 from modeling.region_feature_models import load_region_features
+from tests.run_elsewhere import run_elsewhere
 
 LAYERS = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 20}
 VIT = {**LAYERS, "image_size": 64, "patch_size": 16}

@@ -10,16 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from test_modeling_convert import (
-    KEY_LISTS,
-    TINY,
-    image_checkpoint,
-    pixel_checkpoint,
-    pretraining_checkpoint,
-    vgp_checkpoint,
-    without,
-)
-from test_modeling_fast_rcnn_convert import make_resnet_checkpoint
 from vl_bert_reference import list_shapes, list_task_shapes
 
 from modeling import VisualBERTConfig, VisualBERTForPreTraining, VisualBERTForVisualQuestionAnswering, VLBertForVGP
@@ -28,6 +18,16 @@ from modeling.conversion_fast_rcnn import FAST_RCNN
 from modeling.conversion_visualbert import VISUALBERT
 from modeling.conversion_vl_bert import VL_BERT
 from modeling.convert import main
+from tests.resnet_checkpoints import make_resnet_checkpoint
+from tests.vl_bert_checkpoints import (
+    KEY_LISTS,
+    TINY,
+    image_checkpoint,
+    pixel_checkpoint,
+    pretraining_checkpoint,
+    vgp_checkpoint,
+    without,
+)
 
 HEADS = {"num_attention_heads": 4}
 # Our names of VisualBERT -> those of the public code; the first that fits.

@@ -4,13 +4,13 @@
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from test_modeling_vl_bert_saving import run_elsewhere
 from torch import nn
 from transformers import AutoConfig, AutoModel, ResNetConfig, ResNetModel
 
 import modeling.modeling_fast_rcnn as module
 from modeling import FastRCNNConfig, FastRCNNFeatures
 from modeling.modeling_fast_rcnn import FastRCNNFrozenBatchNorm
+from tests.run_elsewhere import run_elsewhere
 
 SIZES = {"embedding_size": 8, "hidden_sizes": [8, 12, 16, 20], "depths": [1, 2, 1, 2]}
 

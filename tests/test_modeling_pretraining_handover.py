@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_modeling_visualbert import make_model as make_visualbert
-from test_modeling_vl_bert import make_bert
-from test_modeling_vl_bert import make_model as make_vl_bert
 from transformers import AutoModel, BertForPreTraining, VisualBertForMultipleChoice, VisualBertForPreTraining
 from transformers import VisualBertConfig as TheirConfig
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 from families import FAMILIES
 from modeling import VLBertForMultipleChoice, VLBertForPreTraining, VLBertForVisualQuestionAnswering
+from tests.tiny_visualbert import make_model as make_visualbert
+from tests.tiny_vl_bert import make_bert
+from tests.tiny_vl_bert import make_model as make_vl_bert
 
 MAKE = {"vl_bert": make_vl_bert, "visualbert": make_visualbert}
 PREFIX = {"vl_bert": "vl_bert.", "visualbert": "visual_bert."}

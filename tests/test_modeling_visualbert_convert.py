@@ -6,10 +6,10 @@ import json
 
 import pytest
 import torch
-from test_modeling_convert import RunsCode
 
 from families import FAMILIES
 from modeling.convert import main
+from tests.vl_bert_checkpoints import RunsCode
 
 HEADS = 4
 CLASSES = {

@@ -5,8 +5,6 @@ import json
 
 import pytest
 import torch
-from test_modeling_visualbert import ANSWERS, make_grounding, make_inputs, make_model
-from test_modeling_vl_bert_saving import run_elsewhere
 from transformers import AutoConfig, AutoModel, AutoModelForPreTraining, AutoModelForVisualQuestionAnswering
 
 from families import FAMILIES
@@ -17,7 +15,9 @@ from modeling import (
     VisualGroundingPipeline,
 )
 from tests.hub_models import SIZES
+from tests.run_elsewhere import run_elsewhere
 from tests.tiny_vgp import FEATURE_SIZE, tiny_processor
+from tests.tiny_visualbert import ANSWERS, make_grounding, make_inputs, make_model
 
 CODE = {
     "bert_start.py",

@@ -2,14 +2,10 @@
 """A checkpoint directory carries its code: it loads in a fresh process where the project is not importable."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-from test_modeling_vl_bert import make_inputs, make_model
 from transformers import AutoConfig, AutoModel, AutoModelForPreTraining
 
 from modeling import (
@@ -22,6 +18,8 @@ from modeling import (
     VLBertForVisualQuestionAnswering,
     VLBertModel,
 )
+from tests.run_elsewhere import run_elsewhere
+from tests.tiny_vl_bert import make_inputs, make_model
 
 CODE = [
     "check_transformers.py",
@@ -85,22 +83,6 @@ def make_class_inputs(cls) -> dict[str, torch.Tensor]:
         for name in ("input_ids", "attention_mask", "token_type_ids"):
             inputs[name] = torch.stack([inputs[name], inputs[name].flip(0)], dim=1)
     return inputs
-
-
-def run_elsewhere(script: str, tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess:
-    """Runs a script where neither the checkout nor an installation of it is on the path."""
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir(exist_ok=True)
-    (elsewhere / "script.py").write_text(script)
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": str(tmp_path / "modules")}
-    root = Path(__file__).resolve().parents[1]
-    paths = [
-        path for path in environment.pop("PYTHONPATH", "").split(os.pathsep) if path and Path(path).resolve() != root
-    ]
-    if paths:  # another transformers under test, say
-        environment["PYTHONPATH"] = os.pathsep.join(paths)
-    command = [sys.executable, "script.py", *arguments]
-    return subprocess.run(command, cwd=elsewhere, env=environment, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,6 @@
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from test_modeling_vl_bert import CLOSE, B, D, F, R, T, make_bert, make_inputs, make_model
-from test_modeling_vl_bert_pixels import as_features, make_pixel_model
-from test_modeling_vl_bert_pixels import make_inputs as make_pixel_inputs
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from transformers import AutoModel, AutoModelForMultipleChoice, AutoModelForVisualQuestionAnswering, BertForPreTraining
@@ -20,6 +17,9 @@ from modeling import (
     VLBertModel,
 )
 from modeling.modeling_vl_bert import mean_answer_loss, mean_choice_loss, mean_region_loss
+from tests.tiny_vl_bert import CLOSE, B, D, F, R, T, make_bert, make_inputs, make_model
+from tests.tiny_vl_bert_pixels import as_features, make_pixel_model
+from tests.tiny_vl_bert_pixels import make_inputs as make_pixel_inputs
 
 C = 3
 ANSWERS = ["yes", "two dogs", "no"]

@@ -15,8 +15,6 @@ import pytest
 import torch
 from datasets import Dataset
 from PIL import Image
-from test_modeling_vl_bert_saving import run_elsewhere
-from transformers import pipeline
 
 from dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
 from evaluation.attention_grounding import phrase_attention
@@ -32,12 +30,12 @@ from processing import FastRCNNImageProcessor, VLBertProcessor
 from processing.region_detection import load_detector
 from processing.region_extraction import RegionExtractor
 from tests.hub_models import SIZES
-from tests.test_processing_extraction import save_backbone
+from tests.run_elsewhere import run_elsewhere
+from tests.tiny_backbone import save_backbone
 from tests.tiny_detectors import save_detector
+from tests.tiny_pipeline import BOXES, CAPTION, PHRASES, example, features, load
 from tests.tiny_vgp import FEATURE_SIZE, tiny_model, tiny_processor
 
-CAPTION, PHRASES = "a b sits on c", ["a b", "c"]
-BOXES = [[0, 0, 40, 30], [20, 15, 80, 60], [40, 0, 80, 30], [5, 5, 9, 50]]
 VISION = {"embedding_size": 4, "hidden_sizes": [4, 4, 4, 8], "depths": [1, 1, 1, 1], "roi_size": 2}
 
 
@@ -59,19 +57,6 @@ def files(tmp_path_factory):
     (folder / "backbone").mkdir()
     save_backbone(folder / "backbone")
     return folder
-
-
-def load(folder, **options) -> VisualGroundingPipeline:
-    return pipeline("visual-grounding", model=str(folder), device="cpu", **options)
-
-
-def features(count=4, seed=1):
-    return np.random.default_rng(seed).random((count, FEATURE_SIZE)).astype(np.float32)
-
-
-def example(caption=CAPTION, phrases=PHRASES, count=4, seed=1, **changes):
-    known = {"boxes": BOXES[:count], "features": features(count, seed), "image_size": (80, 60)}
-    return {"caption": caption, "phrases": phrases, **known, **changes}
 
 
 EXAMPLES = [example(), example("c d", ["d"], 2, seed=2), example("a b c d e f g", [(0, 1), "e f"], 3, seed=3)]

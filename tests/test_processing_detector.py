@@ -10,8 +10,8 @@ from processing import FastRCNNImageProcessor
 from processing.region_detection import load_detector
 from processing.region_extraction import RegionExtractor
 from tests.processing_helpers import make_processor
-from tests.test_processing_pixels import picture
 from tests.tiny_detectors import save_detector
+from tests.tiny_pictures import picture
 
 SIZE = {"shortest_edge": 48, "longest_edge": 64}
 WIDTH = 8

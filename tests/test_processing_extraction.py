@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from transformers import AutoImageProcessor, ResNetConfig, ResNetModel
-from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
+from transformers import AutoImageProcessor, ResNetConfig
 
 from modeling.region_feature_models import load_region_features
 from processing.feature_pixels import BackbonePixels, load_feature_processor
@@ -14,6 +13,7 @@ from processing.region_boxes import box_iou
 from processing.region_detection import Detections, GivenBoxes, load_detector
 from processing.region_extraction import RegionExtractor
 from processing.region_selection import clip_boxes, greedy_suppression, select_regions, suppress
+from tests.tiny_backbone import save_backbone
 from tests.tiny_detectors import BUILDERS, ZERO_SHOT, save_detector
 
 QUERIES = ["a cat", "dog", "red ball"]
@@ -255,13 +255,6 @@ def test_images_that_cannot_be_read_and_missing_ids_are_refused(tmp_path):
 
 
 # Features
-
-
-def save_backbone(folder):
-    config = ResNetConfig(embedding_size=8, hidden_sizes=[8, 8, 8, 12], depths=[1, 1, 1, 1], layer_type="basic")
-    ResNetModel(config).eval().save_pretrained(folder)
-    ViTImageProcessorPil(size={"height": 64, "width": 64}).save_pretrained(folder)
-    return str(folder)
 
 
 def test_features_are_those_of_each_image_and_box_alone(tmp_path):

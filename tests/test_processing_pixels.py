@@ -6,17 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from processing import FastRCNNImageProcessor
 from tests.processing_helpers import FEATURE_SIZE, make_processor, span
+from tests.tiny_pictures import picture
 
 BOXES = np.array([[0.0, 0.0, 0.5, 0.5], [0.25, 0.5, 1.0, 1.0], [0.1, 0.2, 0.3, 0.4]], dtype=np.float32)
 SIZE = {"shortest_edge": 24, "longest_edge": 40}
-
-
-def picture(width: int, height: int, seed: int = 0) -> Image.Image:
-    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
 def pixel_processor(**options):

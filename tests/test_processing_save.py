@@ -13,8 +13,8 @@ from transformers import AutoProcessor
 import modeling
 from processing import OLDEST_TRANSFORMERS, FastRCNNImageProcessor, VLBertProcessor
 from tests.processing_helpers import FEATURE_SIZE, make_processor, span
+from tests.shipped_files import ROOT, needed_files
 
-ROOT = Path(__file__).resolve().parents[1]
 TEXT = "a man in a red shirt"
 SETTINGS = {"max_regions": 7, "region_feature_size": FEATURE_SIZE, "iou_threshold": 0.25}
 IMAGE_SIZE = {"shortest_edge": 24, "longest_edge": 40}
@@ -43,12 +43,6 @@ def saved(tmp_path) -> Path:
     images = FastRCNNImageProcessor(size=IMAGE_SIZE, fixed_padding=True)
     make_processor(**SETTINGS, image_processor=images).save_pretrained(tmp_path / "checkpoint")
     return tmp_path / "checkpoint"
-
-
-def needed_files(name: str) -> set[str]:
-    """The file and whatever it imports from its folder, and so on."""
-    imported = re.findall(r"^from \.(\w+) import", (ROOT / "processing" / name).read_text(), flags=re.MULTILINE)
-    return {name}.union(*(needed_files(f"{module}.py") for module in imported))
 
 
 def test_settings_and_code_are_written(saved):

@@ -15,7 +15,7 @@ from transformers import AutoProcessor
 from families import FAMILIES
 from processing import VisualBERTProcessor, VLBertProcessor
 from tests.processing_helpers import FEATURE_SIZE, make_tokenizer, span
-from tests.test_processing_save import needed_files
+from tests.shipped_files import needed_files
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT, PAIR = "a man and a dog", "the umbrella, the ball"

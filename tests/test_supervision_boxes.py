@@ -6,16 +6,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from test_modeling_visualbert import make_inputs as visualbert_inputs
-from test_modeling_visualbert import make_model as visualbert_model
-from test_modeling_vl_bert import make_inputs as vl_bert_inputs
-from test_modeling_vl_bert import make_model as vl_bert_model
 
 from attention_supervision import align, first_region, get_method
 from attention_supervision.boxes import box_loss, word_boxes
 from modeling import VisualBERTForVGP, VLBertForVGP
-from tests.test_training_trainer import logged, make_trainer
+from tests.tiny_trainer import logged, make_trainer
 from tests.tiny_vgp import losses_of, run_supervised, tiny_batch, tiny_model, tiny_processor
+from tests.tiny_visualbert import make_inputs as visualbert_inputs
+from tests.tiny_visualbert import make_model as visualbert_model
+from tests.tiny_vl_bert import make_inputs as vl_bert_inputs
+from tests.tiny_vl_bert import make_model as vl_bert_model
 from training.checks import check
 from training.recipe import Data, Model, Recipe, RecipeError, Supervision
 from training.setup import make_model

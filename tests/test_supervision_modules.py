@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
-from test_modeling_vl_bert_parity import CLOSE, GivenVisual, check_vgp, vgp_inputs
 from vl_bert_reference import FIXTURES, as_checkpoint, load_fixture, load_weights, make_config
 
 from attention_supervision import get_method
 from modeling import VLBertForVGP
+from tests.vl_bert_parity import CLOSE, GivenVisual, check_vgp, vgp_inputs
 
 METHODS = {"direct": "direct", "semi-direct": "semi_direct", "indirect": "indirect"}
 RECORDED = {"direct": ["attention_loss_1", "attention_loss_2"], "indirect": ["vg_loss"]}

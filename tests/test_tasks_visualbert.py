@@ -22,7 +22,7 @@ from processing import VisualBERTProcessor
 from tasks import TASKS
 from tasks.caption_match_pretraining import to_rows as caption_rows
 from tasks.phrase_grounding import to_rows as phrase_rows
-from tests import test_tasks_vcr
+from tests import vcr_rows
 from tests.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 from tests.tiny_vgp import FEATURE_SIZE, WORDS
 from training.data import Collator, check_regions
@@ -152,12 +152,10 @@ def test_a_statement_matches_where_it_is_true():
 
 
 def test_a_question_of_vcr_stands_with_its_right_choice_and_its_tags():
-    row = test_tasks_vcr.row
+    row = vcr_rows.row
     rows = caption_rows(Dataset.from_list([row(0, label=1), row(1, label=-1)]))
     assert len(rows) == 1 and (rows[0]["text"], rows[0]["second"]) == ("a b c", "f a")
-    batch = collated(
-        "caption_match_pretraining", rows, test_tasks_vcr.regions(), second_caption=False, word_probability=0.0
-    )
+    batch = collated("caption_match_pretraining", rows, vcr_rows.regions(), second_caption=False, word_probability=0.0)
     # [CLS] a b c [SEP] f a [SEP]: b is object 0, c is 1 and 0, the choice's a is 1
     assert batch["image_text_alignment"].tolist() == [[[2, 3], [3, 6]]]
 
@@ -384,7 +382,7 @@ def test_answers_cannot_start_as_words_here():
 
 
 def test_choices_of_vcr_get_the_positions_of_their_words():
-    batch = collated("vcr", [test_tasks_vcr.row()], test_tasks_vcr.regions(), region_classes=False)
+    batch = collated("vcr", [vcr_rows.row()], vcr_rows.regions(), region_classes=False)
     # [CLS] a b c [SEP] d e [SEP]: b is object 0, c is objects 1 and 0; in the second choice "a" is object 1.
     assert batch["image_text_alignment"].tolist()[0][0] == [[2, 3], [3, -1]]
     assert batch["image_text_alignment"].tolist()[0][1] == [[2, 3], [3, 6]]

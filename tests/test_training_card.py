@@ -10,7 +10,7 @@ import yaml
 from huggingface_hub import ModelCard, parse_eval_result_entries
 
 from dataset_scripts.pull_rows import Pulled
-from tests.test_modeling_vl_bert_saving import run_elsewhere
+from tests.run_elsewhere import run_elsewhere
 from tests.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 from training.card import progress_card
 from training.card_place import move_card

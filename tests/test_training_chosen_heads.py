@@ -9,8 +9,8 @@ import torch
 
 from attention_supervision import get_method
 from tasks import TASKS
-from tests.test_training_trainer import make_trainer
 from tests.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+from tests.tiny_trainer import make_trainer
 from tests.tiny_vgp import losses_of, tiny_batch, tiny_model, tiny_processor, tiny_rows, tiny_table
 from training.chosen_heads import HeadChoice, check_heads, measure_heads, read_choice, supervise_chosen
 from training.data import Collator

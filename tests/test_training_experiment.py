@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from dataset_scripts.regions.table import RegionTable
 from modeling import VLBertForVGP
 from processing import VLBertProcessor
-from tests.test_modeling_vl_bert_saving import run_elsewhere
+from tests.run_elsewhere import run_elsewhere
 from tests.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 from training.trainer import GroundingTrainer
 

@@ -12,8 +12,8 @@ from transformers import BertConfig, BertForPreTraining
 
 from dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
 from modeling import VLBertConfig, VLBertForPreTraining
-from tests.test_data_vcr import CLIP, question, write, write_image
 from tests.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+from tests.vcr_files import CLIP, question, write, write_image
 from training.trainer import GroundingTrainer
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.test_training_trainer import logged, make_trainer, weights
+from tests.tiny_trainer import logged, make_trainer, weights
 from tests.tiny_vgp import tiny_model
 from training.checks import check
 from training.learning_rates import GroundingTrainingArguments, map_learning_rates

@@ -16,16 +16,9 @@ from torch.nn import functional as F
 
 from modeling import VLBertForPreTraining
 from tasks import TASKS
-from tests.preserve_steps import (
-    SECTIONS,
-    load_start,
-    preservation_of,
-    preserving_trainer,
-    run_case,
-    save_start,
-)
-from tests.test_training_trainer import assert_same, logged, weights
+from tests.preserve_steps import SECTIONS, load_start, preservation_of, preserving_trainer, run_case, save_start
 from tests.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+from tests.tiny_trainer import assert_same, logged, weights
 from tests.tiny_vgp import tiny_model, tiny_processor, tiny_rows, tiny_table
 from training.data import Collator
 from training.fisher import estimate_fisher, saved_fisher

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.test_training_trainer import METHODS, assert_same
+from tests.tiny_trainer import METHODS, assert_same
 from tests.tiny_vgp import tiny_rows, tiny_table
 from tests.train_steps import run_case
 

@@ -5,11 +5,11 @@ import os
 import pty
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.progress_jobs import Job
 from tests.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 from training import progress
 from training.errors import explain
@@ -34,16 +34,6 @@ if __name__ == "__main__":
         advance()
     print("the end")
 """
-
-
-@dataclass(frozen=True)
-class Job:
-    directory: Path
-    parent: "Job | None" = None
-
-    @property
-    def name(self):
-        return self.directory.name
 
 
 def count_to_four(job):

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tasks import TASKS
-from tests.test_training_progress import Job
+from tests.progress_jobs import Job
 from training.errors import explain
 from training.side_by_side import run_side_by_side
 

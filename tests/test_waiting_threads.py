@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from benchmarks import waiting_threads as benchmark
-from tests.test_command_line import COMMANDS, MODULES, ROOT
+from tests.commands import COMMANDS, MODULES, ROOT
 
 
 @pytest.mark.parametrize("given, found", [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "active"}, "ACTIVE")])

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from tests.test_training_trainer import logged, make_trainer, weights
+from tests.tiny_trainer import logged, make_trainer, weights
 from tests.tiny_vgp import tiny_rows, tiny_table
 from training.learning_rates import GroundingTrainingArguments
 from training.length_batches import add_lengths
