@@ -103,7 +103,7 @@ def test_a_terminal_has_one_line_for_all_jobs_and_nothing_of_it_stays(command):
 
 def test_a_pipe_gets_whole_lines(command):
     arguments, environment = command
-    done = subprocess.run(arguments, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True)
     assert "\r" not in done.stdout and "\x1b" not in done.stdout
     lines = done.stdout.splitlines()
     assert any(line.startswith("0 of 2 finished | first: step") and "second: step" in line for line in lines)

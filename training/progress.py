@@ -64,30 +64,30 @@ class Sink(Protocol):
 
 
 class ProgressLine:
-    """The line that the user sees, on standard output."""
+    """The line that the user sees, on standard error: what a command prints for other programs stays whole."""
 
     def __init__(self) -> None:
         self._drawn, self._last = 0, time.monotonic()
 
     def show(self, *jobs: Progress, head: str = "") -> None:
         """Says how far the jobs are, unless it was said just before."""
-        terminal, now = sys.stdout.isatty(), time.monotonic()
+        terminal, now = sys.stderr.isatty(), time.monotonic()
         if now - self._last < (REDRAWN if terminal else PRINTED):
             return
         self._last = now
         if not terminal:
-            print(_joined(jobs, head), flush=True)
+            print(_joined(jobs, head), file=sys.stderr, flush=True)
             return
         text = _fitting(jobs, head, shutil.get_terminal_size().columns - 1)
-        sys.stdout.write("\r" + text.ljust(self._drawn))
-        sys.stdout.flush()
+        sys.stderr.write("\r" + text.ljust(self._drawn))
+        sys.stderr.flush()
         self._drawn = len(text)
 
     def clear(self) -> None:
         """Takes the line away, so that what is printed next stands by itself."""
         if self._drawn:
-            sys.stdout.write("\r" + " " * self._drawn + "\r")
-            sys.stdout.flush()
+            sys.stderr.write("\r" + " " * self._drawn + "\r")
+            sys.stderr.flush()
         self._drawn = 0
 
 
