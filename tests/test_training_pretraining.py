@@ -144,7 +144,7 @@ def test_a_table_without_classes_is_one_line(scenes, tmp_path, monkeypatch, caps
         ("options.words=false", ["data.text_corpus"]),
         ("data.builder=coco", ["data.builder", "'coco'", "coco_captions"]),
         ("data.builder=text_corpus", ["data.builder", "text_corpus"]),
-        ("data.images=somewhere", ["data.images", "vision_config"]),
+        ("data.images=.", ["data.images", "vision_config"]),
         ("pictures=2", ["pictures", "pretraining"]),
     ],
 )
