@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """What every fixture-hungry test shares: an offline Hub and, where present, the folder of real excerpts."""
 
+import logging
 import os
 import tempfile
 from collections.abc import Iterator
@@ -17,6 +18,15 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 # Checkpoints' code, apart from the user's and from that of tests in another process.
 _MODULES = tempfile.TemporaryDirectory(prefix="checkpoint_code_")
 os.environ["HF_MODULES_CACHE"] = _MODULES.name
+
+
+@pytest.fixture(autouse=True)
+def plain_logging() -> None:
+    """Loggers as a new process has them: a command that a test runs in this process may have made them quiet."""
+    from transformers.utils import logging as transformers_logging  # it reads the environment set above
+
+    transformers_logging.set_verbosity_warning()
+    logging.getLogger("modeling.pipeline_visual_grounding").setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")

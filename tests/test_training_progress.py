@@ -103,7 +103,9 @@ def test_a_terminal_has_one_line_for_all_jobs_and_nothing_of_it_stays(command):
 
 def test_a_pipe_gets_whole_lines(command):
     arguments, environment = command
-    done = subprocess.run(arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True)
+    done = subprocess.run(
+        arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
+    )
     assert "\r" not in done.stdout and "\x1b" not in done.stdout
     lines = done.stdout.splitlines()
     assert any(line.startswith("0 of 2 finished | first: step") and "second: step" in line for line in lines)
@@ -117,7 +119,7 @@ def test_a_pipe_gets_a_line_now_and_then(capsys, monkeypatch):
     for second in range(100):
         clock[0] = float(second)
         line.show(progress.Progress("direct", "step", second, 100))
-    assert capsys.readouterr().out.splitlines() == [f"direct: step {n} of 100" for n in (30, 60, 90)]
+    assert capsys.readouterr().err.splitlines() == [f"direct: step {n} of 100" for n in (30, 60, 90)]
 
 
 def test_time_left_does_not_count_what_was_done_before(monkeypatch):
@@ -153,7 +155,8 @@ def test_a_run_has_one_line_and_disable_tqdm_takes_it_away(tmp_path, monkeypatch
     recipe["training"] |= {"disable_tqdm": quiet, "max_steps": 2}
     assert run_train(monkeypatch, tmp_path, recipe) == 0
     printed = capsys.readouterr()
-    said = [line for line in printed.out.splitlines() if line.startswith("none: ")]
+    said = [line for line in printed.err.splitlines() if line.startswith("none: ")]
+    assert "none: step" not in printed.out
     assert "\r" not in printed.out + printed.err and "it/s" not in printed.err
     if quiet:
         assert said == []
