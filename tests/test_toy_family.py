@@ -84,8 +84,8 @@ def project(tmp_path_factory):
     copy = tmp_path_factory.mktemp("project")
     for room in COPIED:
         shutil.copytree(ROOT / room, copy / room, ignore=shutil.ignore_patterns("__pycache__"))
-    for file in ("train.py", "command_line.py"):
-        shutil.copy(ROOT / file, copy)
+    for file in ROOT.glob("*.py"):
+        shutil.copy(file, copy)
     shutil.copy(TOY / "configuration_toy.py", copy / "modeling")
     shutil.copy(TOY / "modeling_toy.py", copy / "modeling")
     add_line(copy / "families" / "__init__.py", "_FAMILIES = (\n", FAMILY_LINE)
