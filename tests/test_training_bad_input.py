@@ -170,8 +170,8 @@ def test_the_hub_is_asked_once_for_a_checkpoint(tmp_path, monkeypatch, online):
             server.shutdown()
             server.server_close()
         code = (
-            "from training.places import check_checkpoints; from training.recipe import Model\n"
-            "check_checkpoints(Model(source='checkpoints/vl-bert-base'))"
+            "from training.places import check_checkpoints; from training.recipe import Data, Model\n"
+            "check_checkpoints(Model(source='checkpoints/vl-bert-base'), Data())"
         )
         environment = {**os.environ, "HF_ENDPOINT": address, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "0"}
         environment["PYTHONPATH"] = str(Path(__file__).parents[1])

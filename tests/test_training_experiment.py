@@ -4,12 +4,15 @@
 import json
 import math
 import shutil
+import sys
 from pathlib import Path
 
+import datasets
 import pytest
 import torch
 from safetensors.torch import load_file
 
+import train
 from dataset_scripts.regions.table import RegionTable
 from modeling import VLBertForVGP
 from processing import VLBertProcessor
@@ -226,3 +229,16 @@ def test_another_recipe_is_refused_and_overwrite_starts_again(scenes, tmp_path, 
     assert trained == [("none", None)] * 2
     assert not (tmp_path / "run" / "old").exists()
     assert results(tmp_path / "run")["recipe"]["seed"] == 7
+
+
+def test_the_recipe_of_make_train_runs_in_an_empty_folder(tmp_path, monkeypatch, capsys):
+    """As on a fresh machine: data, vocabulary and start model are all made by the run itself."""
+    recipe = Path(__file__).parents[1] / "recipes" / "scenes_vgp.yaml"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    small = ["data.scenes.images=24", "data.limit={train: 16, validation: 8, test: 8}", "pictures=1", "workers=1"]
+    small += ["training.max_steps=1", "start.training.max_steps=1", "training.warmup_steps=0"]
+    monkeypatch.setattr(sys, "argv", ["train.py", str(recipe), *small])
+    assert train.main() == 0, capsys.readouterr().err
+    assert (tmp_path / "data" / "scenes" / "vocab.txt").exists()
+    assert (tmp_path / "runs" / "scenes_vgp" / "table.md").read_text().count("direct") >= 2

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from training.checks import check
+from training.places import check_places
 from training.recipe import RecipeError, load_recipe, read_recipe
 
 FILES = sorted(Path(__file__).parent.parent.glob("recipes/*.yaml"))
@@ -22,6 +23,21 @@ def write(tmp_path, text):
 def test_shipped_recipes_load(path):
     recipe = load_recipe(path)
     assert recipe.methods and recipe.output_dir and recipe.data.data_dir
+
+
+# A recipe with a `source` goes on from what another recipe trained.
+DRAWN = [path for path in RECIPES if load_recipe(path).data.scenes and not load_recipe(path).model.source]
+
+
+@pytest.mark.parametrize("path", DRAWN, ids=lambda p: p.name)
+def test_recipes_on_scenes_start_in_an_empty_folder(path, tmp_path, monkeypatch):
+    """Nothing is on disk on a fresh machine: what the scenes bring, a vocabulary among it, is written by the run."""
+    recipe = load_recipe(path)
+    monkeypatch.chdir(tmp_path)
+    check_places(recipe)
+    recipe.data.scenes = None
+    with pytest.raises(RecipeError, match="data_dir"):
+        check_places(recipe)
 
 
 def test_overrides_replace_nested_values_and_keep_the_rest(tmp_path):

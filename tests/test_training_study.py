@@ -14,12 +14,21 @@ from tests.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 from training.checkpoint import is_complete, seal
 from training.recipe import RecipeError
 from training.side_by_side import run_side_by_side
-from training.study import check_cells, run_study, time_left, zero_visual_scales
+from training.study import check_cells, check_study_places, run_study, time_left, zero_visual_scales
 from training.study_cells import plan_cells
 from training.study_recipe import load_study
 
 STUDIES = sorted(Path(__file__).parent.parent.glob("recipes/table1*.yaml"))
 GAIN = {"direct": 0.2, "none": 0.0, "original": 0.0, "continued": 0.05}
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in STUDIES if load_study(path).original.data.scenes], ids=lambda p: p.name
+)
+def test_studies_on_scenes_start_in_an_empty_folder(path, tmp_path, monkeypatch):
+    study = load_study(path)
+    monkeypatch.chdir(tmp_path)
+    check_study_places(study)
 
 
 def content(output, **sections):

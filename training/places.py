@@ -38,18 +38,21 @@ def check_places(recipe: Recipe) -> None:
     check_data(recipe.data, "data.")
     if recipe.start is not None:
         check_data(recipe.start.data, "start.data.")
-    check_checkpoints(recipe.model)
+    check_checkpoints(recipe.model, recipe.data)
 
 
 def check_data(data: Data, prefix: str) -> None:
     """Refuses places of data that are not there; what is drawn (`scenes`) may still come."""
-    drawn = Path(data.data_dir).resolve() if data.scenes is not None else None
     for name, place in _places(data):
-        path = Path(place)
-        if is_on_hub(place) or path.exists() or (drawn and path.resolve().is_relative_to(drawn)):
+        if is_on_hub(place) or Path(place).exists() or _is_drawn(place, data):
             continue
         hint = HINTS.get(name, TABLE_HINT).format(key=prefix + name)
         raise RecipeError(f"{prefix}{name} {place}: no such file or folder; {hint}")
+
+
+def _is_drawn(place: str, data: Data) -> bool:
+    """Whether a place lies in the folder that the scenes are drawn into."""
+    return data.scenes is not None and Path(place).resolve().is_relative_to(Path(data.data_dir).resolve())
 
 
 def _places(data: Data) -> Iterator[tuple[str, str]]:
@@ -63,11 +66,17 @@ def _places(data: Data) -> Iterator[tuple[str, str]]:
                 yield name, str(place)
 
 
-def check_checkpoints(model: Model) -> None:
-    """Refuses names that are no folder and not on the Hub either; it is asked once, and not about what is cached."""
+def check_checkpoints(model: Model, data: Data) -> None:
+    """
+    Refuses names that are no folder and not on the Hub either; the Hub is queried once, and not about what is cached.
+
+    Args:
+        model: whose `source`, `bert` and `tokenizer` are looked up.
+        data: the data beside it; the scenes bring a tokenizer, which may not have been written yet.
+    """
     for name in CHECKPOINT_HINTS:
         wanted = getattr(model, name)
-        if not wanted or Path(wanted).exists():
+        if not wanted or Path(wanted).exists() or _is_drawn(wanted, data):
             continue
         missing = _missing(wanted)
         if missing:

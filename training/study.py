@@ -21,7 +21,7 @@ from .checks import check
 from .experiment import run, say
 from .places import check_checkpoints, check_data
 from .progress import named
-from .recipe import Model, Preserve, Recipe, RecipeError, is_quiet
+from .recipe import Data, Model, Preserve, Recipe, RecipeError, is_quiet
 from .side_by_side import run_side_by_side
 from .study_cells import FINISHED, MISSING, OTHER, RECORD, START, Cell, plan_cells
 from .study_recipe import Study
@@ -98,13 +98,14 @@ def check_study_places(study: Study) -> None:
     recipes |= {f"known_rows.{name}.start": row.start for name, row in rows.items() if row.start}
     recipes |= {f"known_rows.{name}": row.recipe for name, row in rows.items() if row.recipe}
     recipes |= {f"downstream.{name}": recipe for name, recipe in study.downstream.items()}
-    models = {"original": Model(source=study.checkpoint)} if study.checkpoint else {}
+    models = {"original": (Model(source=study.checkpoint), Data())} if study.checkpoint else {}
     for key, recipe in recipes.items():
         with _naming(f"{study.source}: {key}"):
             check_data(recipe.data, "data.")
-    for key, model in {**models, **{key: recipe.model for key, recipe in recipes.items()}}.items():
+    models |= {key: (recipe.model, recipe.data) for key, recipe in recipes.items()}
+    for key, (model, data) in models.items():
         with _naming(f"{study.source}: {key}"):
-            check_checkpoints(model)
+            check_checkpoints(model, data)
 
 
 @contextmanager
