@@ -24,12 +24,12 @@ train: $(INSTALLED)  ## generate the scenes data, train the four supervision met
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/scenes_vgp.yaml
 	@echo "next: look at runs/scenes_vgp/table.md, heads.png and pictures/; then"
 	@echo "  make audit                 where every head looks, before and after, as one page"
-	@echo "  . .venv/bin/activate && python -m evaluation.ground --help    what a model looks at in an image"
+	@echo "  . .venv/bin/activate && grounded-attention ground --help    what a model looks at in an image"
 
 RUN ?= runs/scenes_vgp
 .PHONY: audit
 audit: $(INSTALLED)  ## where the heads of those four models look, before and after, as one page; trains nothing (minutes)
-	$(BIN)/python -m evaluation.audit.methods $(RUN)
+	grounded-attention audit-run $(RUN)
 
 table1: $(INSTALLED)  ## the paper's Table 1 on scenes: what each fine-tuning does to VQA and RefCOCO+ (an hour)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/table1_scenes.yaml
@@ -50,7 +50,7 @@ browser:  ## install Chromium for the tests of pages, where it is missing (Debia
 quality: $(INSTALLED)  ## format check, lint, types, Hugging Face model conventions
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy modeling processing families dataset_scripts attention_supervision evaluation tasks training train.py boxes.py command_line.py whole_files.py
+	$(BIN)/mypy grounded_attention train.py
 	$(BIN)/mlinter modeling processing
 
 conformance: $(INSTALLED)  ## run transformers' own common model tests on every class here

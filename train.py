@@ -17,10 +17,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from command_line import make_parser, run
+from grounded_attention.commands.command_line import make_parser, run
 
-from training.errors import explain
-from training.recipe import load_recipe, read_recipe
+from grounded_attention.commands.user_errors import explain
+from grounded_attention.training.recipes.recipe import load_recipe, read_recipe
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,18 +47,16 @@ def _work(options: argparse.Namespace) -> str | None:
 
 def _run_recipe(path: str, overrides: list[str]) -> Path:
     recipe = load_recipe(path, overrides)
-    from training.experiment import (
-        run as run_experiment,  # after the recipe is known to be sound: it imports for seconds
-    )
-    from training.report import report
+    from grounded_attention.training.experiments.experiment import run as run_experiment
+    from grounded_attention.training.experiments.report import report
 
     report(run_experiment(recipe), recipe)
     return Path(recipe.output_dir)
 
 
 def _run_study(path: str, overrides: list[str]) -> Path | None:
-    from training.study import run_study
-    from training.study_recipe import load_study
+    from grounded_attention.training.studies.study import run_study
+    from grounded_attention.training.studies.study_recipe import load_study
 
     study = load_study(path, overrides)
     run_study(study)

@@ -28,13 +28,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from command_line import make_parser, run
+from grounded_attention.commands.command_line import make_parser, run
 
 import torch
 from tqdm.auto import tqdm
 
-from attention_supervision import get_method, supervised_implementation
-from modeling import VLBertConfig, VLBertModel
+from grounded_attention.modeling import VLBertConfig, VLBertModel
+from grounded_attention.supervision import get_method, supervised_implementation
 
 MODES = ("none", "direct", "semi_direct", "eager maps")
 BESIDE = {"none": "none", "eager": "eager maps"}

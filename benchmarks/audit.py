@@ -27,20 +27,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from command_line import make_parser, run
+from grounded_attention.commands.command_line import make_parser, run
 
 import numpy as np
 import torch
 from transformers import BertTokenizer
 
-from attention_supervision import from_attention_maps
-from attention_supervision.attention import AttentionPair
-from evaluation.audit.examples import AuditExample, AuditPhrase
-from evaluation.audit.items import Rules, ground, region_items, text_items
-from evaluation.audit.tally import Tally
-from evaluation.observers import Batch, Observer, Queries, get_observer
-from modeling import VLBertConfig, VLBertModel
-from processing import VLBertProcessor
+from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase
+from grounded_attention.analysis.audit.items import Rules, ground, region_items, text_items
+from grounded_attention.analysis.audit.tally import Tally
+from grounded_attention.analysis.observers import Batch, Observer, Queries, get_observer
+from grounded_attention.modeling import VLBertConfig, VLBertModel
+from grounded_attention.processing import VLBertProcessor
+from grounded_attention.supervision import from_attention_maps
+from grounded_attention.supervision.attention_function import AttentionPair
 
 WAYS = ("audit", "plain")
 WORDS, PHRASES, FEATURES = 32, 4, 2048

@@ -19,14 +19,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from command_line import make_parser, run
+from grounded_attention.commands.command_line import make_parser, run
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 from tqdm.auto import tqdm
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from modeling import VLBertConfig, VLBertForPreTraining
+from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining
 
 TOKENS, REGIONS = (8, 22), (10, 100)
 MASKED = 0.15

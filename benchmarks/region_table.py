@@ -29,12 +29,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from command_line import make_parser, run
+from grounded_attention.commands.command_line import make_parser, run
 
 import numpy as np
 
-from dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
-from processing.float32_copy import copy_as_float32
+from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
+from grounded_attention.processing.float32_copy import copy_as_float32
 
 REGIONS = (10, 100)
 FEATURE_SIZE = 2048

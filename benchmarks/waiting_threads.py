@@ -26,11 +26,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from command_line import make_parser, run
+from grounded_attention.commands.command_line import make_parser, run
 
 import torch
 
-from modeling import VLBertConfig, VLBertModel
+from grounded_attention.modeling import VLBertConfig, VLBertModel
 
 # What libraries do by themselves, and what commands set.
 ENVIRONMENTS: dict[str, dict[str, str]] = {"spinning": {}, "passive": {"OMP_WAIT_POLICY": "passive"}}

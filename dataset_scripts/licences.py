@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError
 
 ALLOWED, FORBIDDEN, UNCLEAR = "allowed", "forbidden", "unclear"
 SCENES_MANIFEST = "scenes.json"

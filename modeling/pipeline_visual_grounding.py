@@ -51,7 +51,7 @@ _INPUTS = ("image", "caption", "boxes", "features", "scores", "labels", "regions
 
 
 # Where the features of drawn scenes are: they are no model of transformers.
-SCENES_HINT = "feature_model=SceneFeatures() of dataset_scripts.scenes.shape_regions"
+SCENES_HINT = "feature_model=SceneFeatures() of grounded_attention.dataset_scripts.scenes.shape_regions"
 
 
 def choose_layers(calls: Sequence[AttentionCall], layer: int | None, head: int | None) -> list[int]:

@@ -142,7 +142,7 @@ class PretrainingHandover:
         if not {key for key in model.state_dict() if model._is_of_base(key)} - _find_new(info):
             raise ValueError(
                 f"{name}: holds no weight of {cls.base_model_prefix}, but names such as "
-                f"{min(info['unexpected_keys'], default='none')!r}; convert it (python -m modeling.convert)."
+                f"{min(info['unexpected_keys'], default='none')!r}; convert it (grounded-attention convert)."
             )
         return model, info
 

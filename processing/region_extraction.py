@@ -92,7 +92,7 @@ class RegionExtractor:
     Example:
 
     ```python
-    >>> from processing.region_detection import load_detector  # doctest: +SKIP
+    >>> from grounded_attention.processing.region_detection import load_detector  # doctest: +SKIP
     >>> extractor = RegionExtractor(load_detector("PekingU/rtdetr_r50vd"), features, processor)  # doctest: +SKIP
     >>> regions = extractor.extract([Image.open("dog.jpg")])[0]  # doctest: +SKIP
     >>> regions.boxes.shape, regions.features.shape  # doctest: +SKIP

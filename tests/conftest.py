@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.loopback_hub import LoopbackHub
+from tests.helpers.loopback_hub import LoopbackHub
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 # Tiny models: a second thread would only wait, here and in the processes that tests start. torch reads it at import.
@@ -26,7 +26,7 @@ def plain_logging() -> None:
     from transformers.utils import logging as transformers_logging  # it reads the environment set above
 
     transformers_logging.set_verbosity_warning()
-    logging.getLogger("modeling.pipeline_visual_grounding").setLevel(logging.NOTSET)
+    logging.getLogger("grounded_attention.modeling.pipeline_visual_grounding").setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")

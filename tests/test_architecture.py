@@ -79,7 +79,7 @@ def test_what_all_share_imports_no_room(name):
 
 
 # The scenes' files stand under a marker that says that they are unfinished; a converted model is moved as a folder.
-WRITES_ITSELF = {"dataset_scripts/scenes/dataset.py", "modeling/conversion_output.py"}
+WRITES_ITSELF = {"dataset_scripts/scenes/dataset.py", "grounded_attention/conversion/output.py"}
 
 
 def test_files_are_written_whole():

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from transformers import BertConfig, BertForPreTraining
 
-from tests.loopback_hub import LoopbackHub
-from tests.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+from tests.helpers.loopback_hub import LoopbackHub
+from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

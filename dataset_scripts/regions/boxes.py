@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError, MissingFileError
-from ..streaming import text_lines
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.streaming import text_lines
 
 _EXPECTED = (
     'an object {"image id": boxes, ...}, or a line {"image_id": ..., "boxes": boxes} for each image; boxes are lists '

@@ -9,8 +9,9 @@ from typing import Any
 from datasets.utils.metadata import MetadataConfigs
 from huggingface_hub import DatasetCard, DatasetCardData
 
-from ..dataset_card import licence_metadata, licence_text, size_category, table
-from ..licences import Licence
+from grounded_attention.dataset_scripts.hub.dataset_card import licence_metadata, licence_text, size_category, table
+from grounded_attention.dataset_scripts.licences import Licence
+
 from .files import SHARDS
 
 _COLUMNS = {
@@ -103,7 +104,7 @@ def _snippet(repository: str, example: str) -> str:
     return f"""From a clone of grounded-attention:
 
 ```python
-from dataset_scripts.regions.table import RegionTable
+from grounded_attention.dataset_scripts.regions.table import RegionTable
 
 regions = RegionTable.open("hub://{repository}")  # downloads, checks and maps it
 print(regions["{example}"].features.shape)

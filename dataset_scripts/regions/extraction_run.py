@@ -27,10 +27,10 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 from tqdm import tqdm
 
-from whole_files import synchronise_folder
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.image_files import ImageFile
+from grounded_attention.utils.whole_files import synchronise_folder
 
-from ..errors import DataError
-from ..image_files import ImageFile
 from .files import MANIFEST, PARTIAL, SHARDS, read_json, shard_name
 from .table import Regions, RegionTableWriter
 
@@ -44,7 +44,7 @@ LISTED = 1000
 
 
 class Extractor(Protocol):
-    """What finds the regions, for example `processing.region_extraction.RegionExtractor`."""
+    """What finds the regions, for example `grounded_attention.processing.region_extraction.RegionExtractor`."""
 
     provenance: dict[str, Any]
     batch_size: int

@@ -8,9 +8,8 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from whole_files import write_text
-
-from ..errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.utils.whole_files import write_text
 
 MANIFEST = "regions.json"
 PARTIAL = "regions.partial.json"
@@ -18,7 +17,7 @@ INDEX = "regions.index.arrow"
 SHARDS = "regions-*.arrow"
 FORMAT = "grounded-attention region table"
 VERSION = 1
-_BUILD_HINT = "build one with `python -m dataset_scripts.import_regions`"
+_BUILD_HINT = "build one with `grounded-attention regions import`"
 
 
 def shard_name(number: int) -> str:

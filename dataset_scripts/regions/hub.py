@@ -13,8 +13,9 @@ from typing import Any
 import pyarrow as pa
 from huggingface_hub import HfApi, HfFileSystem, constants, hf_hub_download, snapshot_download
 
-from ..errors import DataError, MissingFileError
-from ..hub_errors import hub_errors
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.hub.hub_errors import hub_errors
+
 from .files import INDEX, MANIFEST, SHARDS
 from .table import RegionTable
 
@@ -57,7 +58,7 @@ def local_folder(place: str | os.PathLike[str]) -> Path:
             snapshot_download(name, repo_type="dataset", revision=revision, allow_patterns=[MANIFEST, INDEX, SHARDS])
         )
     if not (folder / MANIFEST).is_file():
-        hint = "push one with `python -m dataset_scripts.push_regions`"
+        hint = "push one with `grounded-attention regions push`"
         raise MissingFileError("no region table in this repository", where=name, expected=MANIFEST, hint=hint)
     _verify_once(folder, name)
     return folder

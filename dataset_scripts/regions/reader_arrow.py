@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError
+
 from .reader_records import FEATURE_SIZE, SourceRecord, whole_number
 from .rows import EDGE_TOLERANCE, Regions, normalise_boxes
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError, MissingFileError
-from ..safe_pickle import load_pickle
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.safe_pickle import load_pickle
+
 from .reader_records import FEATURE_SIZE, SourceRecord, library, regions_of, whole_number
 from .rows import Regions, normalise_boxes
 

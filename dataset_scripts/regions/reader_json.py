@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from ..errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError
+
 from .reader_records import FEATURE_SIZE, LONGEST_RECORD, SourceRecord, regions_of
 from .rows import Regions
 

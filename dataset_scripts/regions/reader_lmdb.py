@@ -6,8 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError
-from ..safe_pickle import loads
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.safe_pickle import loads
+
 from .reader_records import FEATURE_SIZE, LONGEST_RECORD, SourceRecord, library, regions_of
 from .rows import Regions
 

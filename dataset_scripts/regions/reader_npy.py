@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError, MissingFileError
-from ..safe_pickle import load_npy
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.safe_pickle import load_npy
+
 from .reader_records import FEATURE_SIZE, SourceRecord, regions_of
 from .rows import Regions
 

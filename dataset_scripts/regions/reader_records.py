@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError
+
 from .rows import Regions, checked, normalise_boxes
 
 FEATURE_SIZE = 2048

@@ -8,8 +8,16 @@ from typing import BinaryIO
 
 import numpy as np
 
-from ..errors import DataError
-from .reader_records import FEATURE_SIZE, LONGEST_RECORD, SourceRecord, decoded_base64, likeliest, whole_number
+from grounded_attention.dataset_scripts.files.errors import DataError
+
+from .reader_records import (
+    FEATURE_SIZE,
+    LONGEST_RECORD,
+    SourceRecord,
+    decoded_base64,
+    likeliest,
+    whole_number,
+)
 from .rows import Regions, normalise_boxes
 
 BUTD_FIELDS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")

@@ -9,7 +9,8 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ..errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+
 from .reader_arrow import read_frcnn_vg
 from .reader_h5 import read_h5
 from .reader_json import read_vl_bert_zip, split_zip_path

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError
 
 # Detectors that count pixels from 0 to w (not w - 1) put box edges up to one pixel over the image's.
 EDGE_TOLERANCE = 1.0

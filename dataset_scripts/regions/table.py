@@ -22,7 +22,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError
+
 from .files import INDEX, MANIFEST, add_digest, digest_text, map_file, read_manifest
 from .rows import Regions, RowDecoder, normalise_boxes, read_schema, row_schema
 from .writer import RegionTableWriter

@@ -12,7 +12,8 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 
-from ..errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError
+
 from .files import (
     INDEX,
     MANIFEST,

@@ -5,10 +5,10 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dataset_scripts.scenes.captions import Caption, Entity, Fact, Mention, fact_holds, needs_context, readings
-from dataset_scripts.scenes.language import FUNCTION_WORDS, LEXICON, chance
-from dataset_scripts.scenes.phrases import Habit, draw_habit, object_phrase
-from dataset_scripts.scenes.world import COLOURS, RELATIONS, SHAPES, Scene
+from .captions import Caption, Entity, Fact, Mention, fact_holds, needs_context, readings
+from .language import FUNCTION_WORDS, LEXICON, chance
+from .phrases import Habit, draw_habit, object_phrase
+from .world import COLOURS, RELATIONS, SHAPES, Scene
 
 CAPTIONS_PER_SCENE = 5
 # A caption that more random scenes than this would fit (by `caption_chance`) is thrown away.

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations, product
 
-from dataset_scripts.scenes.language import Meaning, meaning_of, referents
-from dataset_scripts.scenes.world import Scene, relation_holds
+from .language import Meaning, meaning_of, referents
+from .world import Scene, relation_holds
 
 
 @dataclass(frozen=True)

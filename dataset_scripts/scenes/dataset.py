@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The embedded data: drawn scenes with captions, paraphrases and simulated region features, in official file layouts.
 
-`write_scenes` (on the command line `python -m dataset_scripts.scenes`) writes
+`write_scenes` (on the command line `grounded-attention data scenes`) writes
 
     DIR/flickr30k-images/<id>.jpg     the images
     DIR/flickr30k_entities/           Sentences, Annotations, train.txt, val.txt, test.txt, UNRELATED_CAPTIONS
@@ -39,9 +39,10 @@ from PIL import Image
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
-from dataset_scripts.errors import DataError
-from dataset_scripts.regions.table import Regions, RegionTableWriter, normalise_boxes
-from dataset_scripts.scenes import (
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.regions.table import Regions, RegionTableWriter, normalise_boxes
+
+from . import (
     annotators,
     detector,
     expressions,
@@ -55,14 +56,14 @@ from dataset_scripts.scenes import (
     writers_refcoco,
     writers_vqa,
 )
-from dataset_scripts.scenes.captions import Caption, caption_holds
-from dataset_scripts.scenes.folder import begin, finish, finished
-from dataset_scripts.scenes.painter import paint
-from dataset_scripts.scenes.world import Scene, draw_scene
-from dataset_scripts.scenes.writers import SceneRecord
-from dataset_scripts.scenes.writers_coco import CaptionedImage, caption_text
-from dataset_scripts.scenes.writers_refcoco import ReferredImage
-from dataset_scripts.scenes.writers_vqa import QuestionedImage
+from .captions import Caption, caption_holds
+from .folder import begin, finish, finished
+from .painter import paint
+from .world import Scene, draw_scene
+from .writers import SceneRecord
+from .writers_coco import CaptionedImage, caption_text
+from .writers_refcoco import ReferredImage
+from .writers_vqa import QuestionedImage
 
 # Raise when the same seed gives other files than before.
 VERSION = 4

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from boxes import box_iou
-from dataset_scripts.scenes import shapes
-from dataset_scripts.scenes.world import COLOURS, SHAPES, Scene, SceneObject
+from grounded_attention.utils.boxes import box_iou
+
+from . import shapes
+from .world import COLOURS, SHAPES, Scene, SceneObject
 
 CLASSES = tuple(f"{colour} {shape}" for colour in COLOURS for shape in SHAPES)
 

@@ -7,11 +7,11 @@ RefCOCO+ nobody says where in the image an object is, so left and right do not o
 
 import random
 
-from dataset_scripts.scenes.annotators import RELATION_WORDS
-from dataset_scripts.scenes.captions import Caption, Entity, Fact, Mention, readings
-from dataset_scripts.scenes.language import meaning_of, referents
-from dataset_scripts.scenes.phrases import draw_habit, object_phrase
-from dataset_scripts.scenes.world import Scene, relation_holds
+from .annotators import RELATION_WORDS
+from .captions import Caption, Entity, Fact, Mention, readings
+from .language import meaning_of, referents
+from .phrases import draw_habit, object_phrase
+from .world import Scene, relation_holds
 
 RELATIONS = ("next_to", "above", "below")
 PER_OBJECT = 3

@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from dataset_scripts.errors import DataError
-from whole_files import write_text
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.utils.whole_files import write_text
 
 MANIFEST, PARTIAL = "scenes.json", "scenes.partial.json"
 FOLDERS = (

@@ -9,7 +9,7 @@ are true of it, which is how two true phrases ("a red ball", "an orange ball") c
 
 from dataclasses import dataclass, fields
 
-from dataset_scripts.scenes.world import COLOURS, GROUNDS, LIGHTS, SHAPES, SIZES, TEXTURES, Scene, SceneObject
+from .world import COLOURS, GROUNDS, LIGHTS, SHAPES, SIZES, TEXTURES, Scene, SceneObject
 
 SOLIDS = ("ball", "cube", "cone", "cylinder")
 FIGURES = ("star", "cross", "ring", "heart")

@@ -4,8 +4,8 @@
 import numpy as np
 from PIL import Image, ImageDraw
 
-from dataset_scripts.scenes import shapes
-from dataset_scripts.scenes.world import Scene, SceneObject
+from . import shapes
+from .world import Scene, SceneObject
 
 PAINTS = {
     "red": (205, 38, 38),

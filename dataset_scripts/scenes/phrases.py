@@ -5,15 +5,8 @@ import random
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from dataset_scripts.scenes.language import (
-    COLOUR_WORDS,
-    NOUNS,
-    PLURALS,
-    SHAPE_ADJECTIVES,
-    SIZE_WORDS,
-    TEXTURE_WORDS,
-)
-from dataset_scripts.scenes.world import SceneObject
+from .language import COLOUR_WORDS, NOUNS, PLURALS, SHAPE_ADJECTIVES, SIZE_WORDS, TEXTURE_WORDS
+from .world import SceneObject
 
 # Whether an attribute is usually said of an entity. The five annotators follow an entity's habit most of the time, so
 # that the phrases about it differ in words only, or in what they say.

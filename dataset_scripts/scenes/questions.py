@@ -9,15 +9,10 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dataset_scripts.scenes.annotators import RELATION_WORDS
-from dataset_scripts.scenes.language import (
-    PLURALS,
-    fits,
-    meaning_of,
-    referents,
-)
-from dataset_scripts.scenes.phrases import draw_habit, object_phrase
-from dataset_scripts.scenes.world import COLOURS, GROUNDS, SHAPES, SIZES, TEXTURES, Scene, relation_holds
+from .annotators import RELATION_WORDS
+from .language import PLURALS, fits, meaning_of, referents
+from .phrases import draw_habit, object_phrase
+from .world import COLOURS, GROUNDS, SHAPES, SIZES, TEXTURES, Scene, relation_holds
 
 HUMANS = 10
 PER_SCENE = 4

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from dataset_scripts.scenes.painter import PAINTS
+from .painter import PAINTS
 
 # Longest sides of drawn scenes, in pixels; features depend on how many pixels a box has.
 SHORTEST_SIDE, LONGEST_SIDE = 184, 216

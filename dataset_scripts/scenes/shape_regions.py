@@ -18,9 +18,9 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from dataset_scripts.scenes.features import FEATURE_SIZE, pixel_features
-from dataset_scripts.scenes.painter import PAINTS
-from dataset_scripts.scenes.shape_finder import find_shapes, scene_size
+from .features import FEATURE_SIZE, pixel_features
+from .painter import PAINTS
+from .shape_finder import find_shapes, scene_size
 
 SOURCE = "scenes"
 

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 from functools import cache
 
-from dataset_scripts.scenes.world import SceneObject
+from .world import SceneObject
 
 Point = tuple[float, float]
 # Corners in units of the object's half extent (y points down) and the face's lightness; 0 cuts a hole.

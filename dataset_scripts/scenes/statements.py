@@ -10,9 +10,9 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dataset_scripts.scenes.annotators import RELATION_WORDS
-from dataset_scripts.scenes.language import PLURALS, Meaning, fits, meaning_of
-from dataset_scripts.scenes.world import Scene, SceneObject, relation_holds
+from .annotators import RELATION_WORDS
+from .language import PLURALS, Meaning, fits, meaning_of
+from .world import Scene, SceneObject, relation_holds
 
 PAIRS = 4
 # Below so many scenes there are hardly four pairs: one true and one false will do.

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from dataset_scripts.scenes import shapes
-from dataset_scripts.scenes.captions import Caption, Entity, Mention
-from dataset_scripts.scenes.language import (
+from . import shapes
+from .captions import Caption, Entity, Mention
+from .language import (
     ALTERNATION,
     EQUIVALENCE,
     FORWARD_ENTAILMENT,
@@ -21,7 +21,7 @@ from dataset_scripts.scenes.language import (
     REVERSE_ENTAILMENT,
     relation_between,
 )
-from dataset_scripts.scenes.world import Scene
+from .world import Scene
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 UNRELATED_HEADER = "# format: <imageID> <sentence number>"

@@ -9,8 +9,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dataset_scripts.scenes.captions import Caption
-from dataset_scripts.scenes.writers import SceneRecord, capital
+from .captions import Caption
+from .writers import SceneRecord, capital
 
 CAPTION_IDS_PER_IMAGE = 8
 IMAGE_FOLDER = "flickr30k-images"

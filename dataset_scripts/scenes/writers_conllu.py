@@ -12,9 +12,9 @@ counts, `<image id>#<caption, from 0>`. `text` is the caption as that builder gi
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from dataset_scripts.scenes.annotators import RELATION_WORDS, VERBS
-from dataset_scripts.scenes.captions import Caption
-from dataset_scripts.scenes.writers import SceneRecord, capital
+from .annotators import RELATION_WORDS, VERBS
+from .captions import Caption
+from .writers import SceneRecord, capital
 
 # The tree of each clause, an item "head:relation" (heads count from 1, 0 is the root). N is a nominal, P a place, I a
 # place in the picture itself, V is or are, S sits, lies, ...; a place under a noun becomes `nmod`, else `obl`.

@@ -4,7 +4,7 @@
 import json
 from collections.abc import Iterable, Mapping
 
-from dataset_scripts.scenes.statements import Statement
+from .statements import Statement
 
 # The names of NLVR2's splits.
 NAMES = {"train": "train", "val": "dev", "test": "test1"}

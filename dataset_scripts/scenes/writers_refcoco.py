@@ -10,9 +10,9 @@ import pickle
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from dataset_scripts.scenes import shapes
-from dataset_scripts.scenes.language import SOLIDS
-from dataset_scripts.scenes.world import SHAPES, Scene
+from . import shapes
+from .language import SOLIDS
+from .world import SHAPES, Scene
 
 NAME, SPLIT_BY = "refcoco+", "unc"
 REFS_FILE = f"refs({SPLIT_BY}).p"

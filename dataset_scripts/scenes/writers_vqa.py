@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from dataset_scripts.scenes.questions import Question
+from .questions import Question
 
 YEARS = {"train": "train2014", "val": "val2014", "test": "test2015"}
 QUESTIONS_PER_IMAGE = 1000

@@ -14,7 +14,7 @@ from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 from transformers_tests.test_configuration_common import ConfigTester
 from transformers_tests.test_modeling_common import ModelTesterMixin
 
-from modeling import (
+from grounded_attention.modeling import (
     FastRCNNConfig,
     VisualBERTConfig,
     VisualBERTForMultipleChoice,

@@ -9,7 +9,7 @@ import numpy as np
 from transformers import BertTokenizer
 from transformers_tests.test_processing_common import ProcessorTesterMixin
 
-from processing import VisualBERTProcessor, VLBertProcessor
+from grounded_attention.processing import VisualBERTProcessor, VLBertProcessor
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] lower newer upper older longer string a b c ? ##s".split()
 

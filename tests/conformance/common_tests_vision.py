@@ -10,7 +10,7 @@ from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 from transformers_tests.test_configuration_common import ConfigTester
 from transformers_tests.test_modeling_common import ModelTesterMixin
 
-from modeling import BackboneRegionFeatures, BackboneRegionsConfig, FastRCNNConfig, FastRCNNFeatures
+from grounded_attention.modeling import BackboneRegionFeatures, BackboneRegionsConfig, FastRCNNConfig, FastRCNNFeatures
 
 NO_STATES = "its output is features of regions, without states or attention maps of layers"
 NO_WORDS = "it reads no words"

@@ -6,7 +6,7 @@ Options are pytest's, and replace the list of tests.
 
 examples:
   python -m tests.conformance.oldest
-  python -m tests.conformance.oldest tests/test_processing_save.py -x
+  python -m tests.conformance.oldest tests/processing/test_save.py -x
 """
 
 import re
@@ -16,26 +16,26 @@ import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
-from command_line import make_parser
+from grounded_attention.commands.command_line import make_parser
 
-from modeling.check_transformers import OLDEST_TRANSFORMERS
+from grounded_attention.modeling.check_transformers import OLDEST_TRANSFORMERS
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 OWN_CONSTRAINTS = HERE / "constraints-oldest.txt"
 TESTS = (
-    "tests/test_modeling_backbone_regions.py",
-    "tests/test_modeling_fast_rcnn.py",
-    "tests/test_modeling_pretraining_handover.py",
-    "tests/test_modeling_visualbert_parity.py",
-    "tests/test_modeling_visualbert_saving.py",
-    "tests/test_modeling_vl_bert_parity.py",
-    "tests/test_modeling_vl_bert_saving.py",
-    "tests/test_processing_save.py",
-    "tests/test_processing_visualbert.py",
-    "tests/test_supervision_boxes.py",
-    "tests/test_supervision_modules.py",
-    "tests/test_supervision_parity.py",
+    "tests/modeling/test_backbone_regions.py",
+    "tests/modeling/test_fast_rcnn.py",
+    "tests/modeling/test_pretraining_handover.py",
+    "tests/modeling/test_visualbert_parity.py",
+    "tests/modeling/test_visualbert_saving.py",
+    "tests/modeling/test_vl_bert_parity.py",
+    "tests/modeling/test_vl_bert_saving.py",
+    "tests/processing/test_save.py",
+    "tests/processing/test_visualbert.py",
+    "tests/supervision/test_boxes.py",
+    "tests/supervision/test_modules.py",
+    "tests/supervision/test_parity.py",
 )
 
 

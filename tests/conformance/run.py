@@ -14,13 +14,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from command_line import make_parser
+from grounded_attention.commands.command_line import make_parser
 
 import pytest
 import transformers
 
-from .report import ConformanceReport
-from .upstream import UpstreamError, fetch_source, unpack_tests
+from tests.conformance.report import ConformanceReport
+from tests.conformance.upstream import UpstreamError, fetch_source, unpack_tests
 
 HERE = Path(__file__).resolve().parent
 CACHE = HERE.parents[1] / ".cache" / "conformance"

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""A toy family's configuration; `tests/test_toy_family.py` puts it into a copy of `modeling/`."""
+"""A toy family's configuration; `tests/families/test_toy_family.py` puts it into a copy of `modeling/`."""
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig

@@ -1,13 +1,13 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""A toy task, which caption describes the image; `tests/test_toy_family.py` puts it into a copy of `tasks/`."""
+"""A toy task, which caption describes the image; `tests/families/test_toy_family.py` puts it into a copy of `tasks/`."""
 
 from typing import Any
 
 import torch
 from torch.nn import functional as F
 
-from evaluation.classification import ClassificationAccuracy
-from evaluation.failures import Judged
+from grounded_attention.metrics.classification import ClassificationAccuracy
+from grounded_attention.reports.failures import Judged
 
 from .task import TEXT_AND_REGIONS, Examples, LossComponent, NoOptions, Task, seen_arguments
 

@@ -1,0 +1,27 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The builders by name. A new data set is a new file and one line here."""
+
+from .coco_captions import CocoCaptions
+from .conceptual_captions import ConceptualCaptions
+from .flickr30k_entities import Flickr30kEntities
+from .local_builder import LocalBuilder
+from .nlvr2 import NLVR2
+from .refcoco import RefCOCO
+from .text_corpus import TextCorpus
+from .vcr import VCR
+from .vgp import VGP
+from .visual_genome_regions import VisualGenomeRegions
+from .vqa_v2 import VQAv2
+
+BUILDERS: dict[str, type[LocalBuilder]] = {
+    "coco_captions": CocoCaptions,
+    "conceptual_captions": ConceptualCaptions,
+    "flickr30k_entities": Flickr30kEntities,
+    "nlvr2": NLVR2,
+    "refcoco": RefCOCO,
+    "text_corpus": TextCorpus,
+    "vcr": VCR,
+    "vgp": VGP,
+    "visual_genome_regions": VisualGenomeRegions,
+    "vqa_v2": VQAv2,
+}

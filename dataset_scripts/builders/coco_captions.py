@@ -1,0 +1,271 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""COCO captions, by the official annotation files or by the Karpathy splits.
+
+The official files (https://cocodataset.org/#download) are `annotations/captions_{train,val}2014.json`, or of another
+year. Karpathy's `dataset_coco.json` divides the images of 2014 anew: train (82,783), restval (30,504), val and test
+(5,000 each). restval is usually trained on.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar
+
+import datasets
+from datasets import List, Value
+
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.records import Record
+from grounded_attention.dataset_scripts.files.streaming import json_elements
+from grounded_attention.dataset_scripts.licences import ALLOWED, UNCLEAR, Licence
+
+from .local_builder import SPLITS, LocalBuilder, LocalConfig, Report
+
+OFFICIAL, KARPATHY = "official", "karpathy"
+IMAGE_ID_FORMATS = ("number", "file_stem")
+HOMEPAGE = "https://cocodataset.org"
+WHERE_TO_GET = {
+    OFFICIAL: "get annotations_trainval2014.zip, or that of your year, from https://cocodataset.org/#download and "
+    "unpack it in the data folder",
+    KARPATHY: "get https://cs.stanford.edu/people/karpathy/deepimagesent/caption_datasets.zip and unpack it in the "
+    "data folder",
+}
+LICENCE = Licence(
+    "cc-by-4.0",
+    ALLOWED,
+    "The annotations are CC BY 4.0 of the COCO Consortium; the images have the terms of Flickr and are not here.",
+    "https://cocodataset.org/#termsofuse",
+)
+KARPATHY_LICENCE = Licence(
+    "unknown",
+    UNCLEAR,
+    "The captions are CC BY 4.0 of the COCO Consortium; the division of the images names no licence: ask its authors.",
+    "https://cs.stanford.edu/people/karpathy/deepimagesent/",
+)
+CITATION = """Xinlei Chen, Hao Fang, Tsung-Yi Lin, Ramakrishna Vedantam, Saurabh Gupta, Piotr Dollár, C. Lawrence
+Zitnick. Microsoft COCO Captions: Data Collection and Evaluation Server. arXiv:1504.00325, 2015. The Karpathy splits:
+Andrej Karpathy, Li Fei-Fei. Deep Visual-Semantic Alignments for Generating Image Descriptions. CVPR 2015."""
+FEATURES = {
+    "image_id": Value("string"),
+    "width": Value("int32"),
+    "height": Value("int32"),
+    "file_name": Value("string"),
+    "captions": List({"caption_id": Value("string"), "text": Value("string")}),
+}
+Row = dict[str, Any]
+
+
+@dataclass
+class CocoCaptionsConfig(LocalConfig):
+    """Options of [`CocoCaptions`].
+
+    Args:
+        name: `"official"` or `"karpathy"`.
+        year: Year of the official files, as in `captions_train<year>.json`.
+        image_id_format: `"number"` (`132417`), or `"file_stem"` (`COCO_train2014_000000132417`); feature files have
+            either.
+        merge_restval: Karpathy splits: train on `restval` too, as is usual; otherwise its images are left out.
+    """
+
+    LICENCE: ClassVar[Licence] = LICENCE
+
+    CHOICES: ClassVar[Mapping[str, Sequence[str]]] = {"image_id_format": IMAGE_ID_FORMATS}
+
+    year: str = "2014"
+    image_id_format: str = "number"
+    merge_restval: bool = True
+
+    def sources(self) -> list[Path]:
+        return [self.path(split) for split in self.existing()] if self.data_dir else []
+
+    def licence(self) -> Licence:
+        return KARPATHY_LICENCE if self.name == KARPATHY else LICENCE
+
+    def existing(self) -> tuple[str, ...]:
+        """The splits that have captions."""
+        return tuple(SPLITS) if self.name == KARPATHY else ("train", "val")
+
+    def path(self, split: str) -> Path:
+        """The file of a split: in the data folder, in its `annotations`, or in `coco` of it."""
+        folder = Path(self.data_dir or ".")
+        places = [folder, folder / "coco"]
+        if self.name == KARPATHY:
+            candidates = [place / "dataset_coco.json" for place in places]
+        else:
+            name = f"captions_{split}{self.year}.json"
+            candidates = [place / inner / name for place in places for inner in ("annotations", "")]
+        return next((path for path in candidates if path.is_file()), candidates[0])
+
+    def where_to_get(self) -> str:
+        return WHERE_TO_GET[self.name]
+
+    def needed_files(self, split: str) -> list[Path]:
+        return [self.path(split)]
+
+    def check(self) -> None:
+        """Checks the options before anything is read.
+
+        Raises:
+            DataError: No folder was given, or an option has an impossible value.
+            MissingFileError: The folder does not exist.
+        """
+        super().check()
+        if not Path(str(self.data_dir)).is_dir():
+            raise MissingFileError("the data folder does not exist", file=self.data_dir, hint=self.where_to_get())
+        if self.name == KARPATHY and str(self.year) != "2014":
+            raise DataError("the Karpathy splits are of 2014", found=f"year={self.year}")
+        if self.name == OFFICIAL and not self.merge_restval:
+            raise DataError("merge_restval is an option of the Karpathy splits", hint="build with --config karpathy")
+
+
+class CocoCaptions(LocalBuilder):
+    """One row an image: `{image_id, width, height, file_name, captions: [{caption_id, text}]}`.
+
+    `data_dir` holds `annotations/captions_{train,val}2014.json` (no captions of the test images are published), or
+    `dataset_coco.json` for the Karpathy splits, or holds either in a folder `coco`. Runs of white space in captions,
+    line ends among them, become one space; captions without words and images without captions are left out and
+    counted in `builder.report`. The Karpathy file does not know the images' sizes: `width` and `height` are None.
+
+    Example:
+
+    ```python
+    builder = CocoCaptions(data_dir="data/coco", config_name="karpathy")
+    builder.download_and_prepare()
+    train = builder.as_dataset("train")
+    ```
+
+    Raises:
+        DataError: A file, record or option is wrong; the message names it.
+        MissingFileError: A file is missing; the message names it and where to get it.
+    """
+
+    config: CocoCaptionsConfig
+    BUILDER_CONFIG_CLASS = CocoCaptionsConfig
+    BUILDER_CONFIGS = [CocoCaptionsConfig(name=name) for name in (OFFICIAL, KARPATHY)]
+    DEFAULT_CONFIG_NAME = OFFICIAL
+
+    def _info(self) -> datasets.DatasetInfo:
+        return datasets.DatasetInfo(
+            description="Images with five captions or so each.",
+            features=datasets.Features(FEATURES),
+            homepage=HOMEPAGE,
+            citation=CITATION,
+        )
+
+    def _generate_examples(self, split: str) -> Iterator[tuple[str, Row]]:
+        path, report = self.config.path(split), Report()
+        by_stem = self.config.image_id_format == "file_stem"
+        if self.config.name == KARPATHY:
+            splits = (split, "restval") if split == "train" and self.config.merge_restval else (split,)
+            rows = karpathy_rows(path, splits, by_stem, report)
+        else:
+            rows = official_rows(path, by_stem, report)
+        seen: set[str] = set()
+        for row in rows:
+            if row["image_id"] in seen:
+                raise DataError("two images of one name", file=path, found=row["image_id"])
+            seen.add(row["image_id"])
+            if not row["captions"]:
+                report.add("images_without_captions", row["image_id"])
+                continue
+            report.add("images")
+            report.add("captions", count=len(row["captions"]))
+            yield row["image_id"], row
+        self.report[str(SPLITS[split])] = report.as_dict()
+
+
+def official_rows(path: Path, by_stem: bool, report: Report) -> Iterator[Row]:
+    """The rows of an official annotation file, in the order of its images.
+
+    Args:
+        path: The file.
+        by_stem: Whether images are named by their file's stem.
+        report: Counts captions without words.
+
+    Raises:
+        DataError: The file is damaged or not of this format, or a caption's image is not in it.
+    """
+    hint = "is it captions_*.json? instances and keypoints have no captions"
+    images: dict[int, Row] = {}
+    captions: dict[int, list[dict[str, str]]] = defaultdict(list)
+    seen: set[int] = set()
+    for member, index, element in json_elements(path, WHERE_TO_GET[OFFICIAL]):
+        record = Record(element, path, f"{member}, element {index + 1}", hint)
+        if member == "images":
+            _add_image(images, record, by_stem)
+        elif member == "annotations":
+            caption_id, text = _new_id(record, "id", seen), record.text("caption")
+            _add_caption(captions[record.whole("image_id")], caption_id, text, report)
+    if not images:
+        raise DataError("no images", file=path, expected="an object with the lists images and annotations", hint=hint)
+    if foreign := [image_id for image_id in captions if image_id not in images]:
+        problem = f"captions of images that are not in the file's list of images ({len(foreign)} images)"
+        raise DataError(problem, file=path, found=foreign[0], hint=WHERE_TO_GET[OFFICIAL])
+    for image_id, row in images.items():
+        yield {**row, "captions": captions.pop(image_id, [])}
+
+
+def karpathy_rows(path: Path, splits: Sequence[str], by_stem: bool, report: Report) -> Iterator[Row]:
+    """The rows of some splits of Karpathy's `dataset_coco.json`, in its order; the whole file is checked.
+
+    Args:
+        path: The file.
+        splits: Of `train`, `restval`, `val` and `test`.
+        by_stem: Whether images are named by their file's stem.
+        report: Counts captions without words, and the images of `restval` where they are left out.
+
+    Raises:
+        DataError: The file is damaged or not of this format.
+    """
+    images: set[int] = set()
+    seen: set[int] = set()
+    for member, index, element in json_elements(path, WHERE_TO_GET[KARPATHY]):
+        if member != "images":
+            continue
+        record = Record(element, path, f"images, element {index + 1}", WHERE_TO_GET[KARPATHY])
+        number, name, split = _new_id(record, "cocoid", images), record.name("filename"), record.text("split")
+        if split not in (*SPLITS, "restval"):
+            raise record.error("unknown split", found=split, expected="train, restval, val or test")
+        captions: list[dict[str, str]] = []
+        ignored = Report()
+        for place, sentence in enumerate(record.items("sentences")):
+            said = Record(sentence, path, f"{record.where}, sentence {place + 1}", record.hint)
+            counted = report if split in splits else ignored
+            _add_caption(captions, _new_id(said, "sentid", seen), said.text("raw"), counted)
+        if split in splits:
+            yield {**_image_row(number, name, by_stem), "captions": captions}
+        elif split == "restval" and "train" in splits:
+            report.add("restval_images_left_out")
+    if not images:
+        expected = "an object with the list images"
+        raise DataError("no images", file=path, expected=expected, hint=WHERE_TO_GET[KARPATHY])
+
+
+def _add_image(images: dict[int, Row], record: Record, by_stem: bool) -> None:
+    number, name = record.whole("id"), record.name("file_name")
+    if number in images:
+        raise record.error("an image twice", found=number)
+    size = {"width": record.whole("width", least=1), "height": record.whole("height", least=1)}
+    images[number] = {**_image_row(number, name, by_stem), **size}
+
+
+def _image_row(number: int, file_name: str, by_stem: bool) -> Row:
+    image_id = PurePosixPath(file_name).stem if by_stem else str(number)
+    return {"image_id": image_id, "width": None, "height": None, "file_name": file_name}
+
+
+def _add_caption(captions: list[dict[str, str]], caption_id: int, text: str, report: Report) -> None:
+    words = " ".join(text.split())
+    if words:
+        captions.append({"caption_id": str(caption_id), "text": words})
+    else:
+        report.add("captions_without_words", str(caption_id))
+
+
+def _new_id(record: Record, name: str, seen: set[int]) -> int:
+    number = record.whole(name)
+    if number in seen:
+        raise record.error(f"{name} twice", found=number, expected="an id of its own for each")
+    seen.add(number)
+    return number

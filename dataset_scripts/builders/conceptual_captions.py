@@ -1,0 +1,288 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Conceptual Captions: captions and addresses of images on the web, read a row at a time.
+
+The files are those of https://ai.google.com/research/ConceptualCaptions/download, or the lists of VL-BERT's public
+code. Many images are gone by now; `regions` or `image_list` say which are there.
+
+Images are named by whoever downloads them. VL-BERT's code takes the row number in the file, from 0, in eight digits;
+ViLBERT and VOLTA take the CRC-32 of the address, in decimals. By the latter some 1,300 pairs among 3.3 million images
+share a name; such rows are counted and kept, since nothing tells whose image is there.
+"""
+
+import json
+import logging
+import zlib
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar
+
+import datasets
+import numpy as np
+from datasets import List, Value
+
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.image_lists import read_ids
+from grounded_attention.dataset_scripts.files.records import Record
+from grounded_attention.dataset_scripts.files.streaming import text_lines
+from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
+from grounded_attention.dataset_scripts.regions.hub import local_folder
+from grounded_attention.dataset_scripts.regions.table import RegionTable
+
+from .local_builder import SPLITS, LocalBuilder, LocalConfig, Report, logger
+
+HOMEPAGE = "https://ai.google.com/research/ConceptualCaptions"
+WHERE_TO_GET = f"get Conceptual Captions from {HOMEPAGE}/download"
+LICENCE = Licence(
+    "other",
+    ALLOWED,
+    "Google lets the data be used freely for any purpose, as they are, and asks to be named as their source; the "
+    "images belong to the sites they are from and are not here.",
+    HOMEPAGE,
+)
+CITATION = """Piyush Sharma, Nan Ding, Sebastian Goodman, Radu Soricut. Conceptual Captions: A Cleaned, Hypernymed,
+Image Alt-text Dataset For Automatic Image Captioning. ACL 2018."""
+TSV, LABELLED, JSON_LINES = "tsv", "labelled", "json_lines"
+FILES: dict[str, dict[str, tuple[str, ...]]] = {
+    TSV: {
+        "train": ("Train_GCC-training.tsv", "Train-GCC-training.tsv", "GCC-training.tsv"),
+        "val": (
+            "Validation_GCC-1.1.0-Validation.tsv",
+            "Validation-GCC-1.1.0-Validation.tsv",
+            "GCC-1.1.0-Validation.tsv",
+        ),
+    },
+    LABELLED: {"train": ("Image_Labels_Subset_Train_GCC-Labels-training.tsv", "GCC-Labels-training.tsv")},
+    JSON_LINES: {"train": ("train_frcnn.json",), "val": ("val_frcnn.json",)},
+}
+COLUMNS = {TSV: ("caption", "url"), LABELLED: ("caption", "url", "labels", "MIDs", "confidences")}
+LABEL = {"name": Value("string"), "mid": Value("string"), "confidence": Value("float32")}
+EXTRA_FEATURES = {
+    TSV: {"url": Value("string")},
+    LABELLED: {"url": Value("string"), "labels": List(LABEL)},
+    JSON_LINES: {"image": Value("string"), "frcnn": Value("string")},
+}
+Row = dict[str, Any]
+
+
+@dataclass
+class ConceptualCaptionsConfig(LocalConfig):
+    """Options of [`ConceptualCaptions`].
+
+    Args:
+        name: `"tsv"`, `"labelled"` (the part of the training images that has machine labels), or `"json_lines"` (the
+            lists `{train,val}_frcnn.json` of VL-BERT's code).
+        image_id_format: `"row"` (`00000012`), or `"crc32"` of the address (`3207358453`). Default: `crc32` for
+            `labelled`, whose rows are numbered otherwise than the images; `row` for `tsv`. `json_lines` names images.
+        regions: Folder of a region table; rows whose image it lacks are left out.
+        image_list: File of image ids, one a line; rows of other images are left out.
+    """
+
+    LICENCE: ClassVar[Licence] = LICENCE
+
+    image_id_format: str | None = None
+    regions: str | None = None
+    image_list: str | None = None
+
+    def sources(self) -> list[Path]:
+        files = [self.path(split) for split in FILES[self.name]] if self.data_dir else []
+        return [*files, *(local_folder(path) for path in (self.regions, self.image_list) if path)]
+
+    def path(self, split: str) -> Path:
+        """The file of a split, under the first of its names that is there."""
+        paths = [Path(self.data_dir or ".") / name for name in FILES[self.name][split]]
+        return next((path for path in paths if path.is_file()), paths[0])
+
+    def id_format(self) -> str:
+        """How images are named: `row`, `crc32`, or `file` by the paths of `json_lines`.
+
+        Raises:
+            DataError: The option does not go with the files.
+        """
+        possible = {TSV: ("row", "crc32"), LABELLED: ("crc32",), JSON_LINES: ("file",)}[self.name]
+        asked = self.image_id_format or possible[0]
+        if asked not in possible:
+            expected = " or ".join(possible)
+            problem = f"image_id_format does not go with the {self.name} files"
+            raise DataError(problem, found=asked, expected=expected)
+        return asked
+
+    def existing(self) -> Sequence[str]:
+        return tuple(FILES[self.name])
+
+    def where_to_get(self) -> str:
+        return WHERE_TO_GET
+
+    def needed_files(self, split: str) -> list[Path]:
+        return [self.path(split)]
+
+    def check(self) -> None:
+        """Checks the options, and that the folder is there.
+
+        Raises:
+            DataError: No folder was given, or an option has an impossible value.
+            MissingFileError: The folder does not exist.
+        """
+        self.id_format()
+        super().check()
+        if not Path(str(self.data_dir)).is_dir():
+            raise MissingFileError("the data folder does not exist", file=self.data_dir, hint=WHERE_TO_GET)
+
+
+class ConceptualCaptions(LocalBuilder):
+    """One row a caption: `{image_id, caption_id, text}` and what else the files say.
+
+    `data_dir` holds `Train_GCC-training.tsv` and `Validation_GCC-1.1.0-Validation.tsv`, or
+    `Image_Labels_Subset_Train_GCC-Labels-training.tsv`, or VL-BERT's `{train,val}_frcnn.json`. There are no test
+    captions. `caption_id` is `<split>-<row number from 0>` in the file. Rows of `tsv` have the `url` too, those of
+    `labelled` also `labels: [{name, mid, confidence}]`, those of `json_lines` the paths `image` and `frcnn` as they
+    stand there; their `image_id` is the stem of `image`. Captions are not changed but for white space at their ends
+    (`json_lines`: tokens joined by a space); those without words are left out. `builder.report` counts what was left
+    out. No more than a row is in memory, besides 4 bytes a row for `crc32`.
+
+    Example:
+
+    ```python
+    builder = ConceptualCaptions(data_dir="data/cc", image_id_format="crc32", regions="data/cc/regions")
+    builder.download_and_prepare()
+    train = builder.as_dataset("train")
+    ```
+
+    Raises:
+        DataError: A file, row or option is wrong; the message names it.
+        MissingFileError: A file is missing; the message names it and where to get it.
+    """
+
+    config: ConceptualCaptionsConfig
+    BUILDER_CONFIG_CLASS = ConceptualCaptionsConfig
+    BUILDER_CONFIGS = [ConceptualCaptionsConfig(name=name) for name in FILES]
+    DEFAULT_CONFIG_NAME = TSV
+
+    def _info(self) -> datasets.DatasetInfo:
+        common = {name: Value("string") for name in ("image_id", "caption_id", "text")}
+        return datasets.DatasetInfo(
+            description="Images of the web with cleaned alternative texts as captions.",
+            features=datasets.Features({**common, **EXTRA_FEATURES[self.config.name]}),
+            homepage=HOMEPAGE,
+            citation=CITATION,
+        )
+
+    def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
+        generators = super()._split_generators(dl_manager)
+        kept = _KeptImages(self.config)
+        for each in generators:
+            each.gen_kwargs["kept"] = kept
+        return generators
+
+    def _generate_examples(self, split: str, kept: "_KeptImages") -> Iterator[tuple[str, Row]]:
+        path, report = self.config.path(split), Report()
+        addresses = array("I")
+        for number, row in caption_rows(path, self.config.name, self.config.id_format()):
+            report.add("rows")
+            if not row["text"]:
+                report.add("rows_without_words", f"line {number + 1}")
+            elif not kept(row["image_id"]):
+                report.add("rows_without_image")
+            else:
+                if self.config.id_format() == "crc32":
+                    addresses.append(int(row["image_id"]))
+                caption_id = f"{split}-{number}"
+                yield caption_id, {"caption_id": caption_id, **row}
+        self._finish(split, path, report, addresses)
+
+    def _finish(self, split: str, path: Path, report: Report, addresses: "array[int]") -> None:
+        """Keeps the report of a split that was read to its end."""
+        if not report.counts["rows"]:
+            raise DataError("the file is empty", file=path, hint=WHERE_TO_GET)
+        _, times = np.unique(np.array(addresses), return_counts=True)
+        if shared := int(times[times > 1].sum()):
+            report.add("rows_that_share_an_image_id", count=shared)
+        if left_out := report.counts["rows_without_image"]:
+            level = logging.WARNING if left_out == report.counts["rows"] else logging.INFO
+            logger.log(level, "%s: %d of %d rows left out", path, left_out, report.counts["rows"])
+        self.report[str(SPLITS[split])] = report.as_dict()
+
+
+class _KeptImages:
+    """Whether an image is wanted, by the options `regions` and `image_list`."""
+
+    def __init__(self, config: ConceptualCaptionsConfig) -> None:
+        self.listed = read_ids(config.image_list) if config.image_list else None
+        self.table = RegionTable.open(config.regions) if config.regions else None
+
+    def __call__(self, image_id: str) -> bool:
+        return all(ids is None or image_id in ids for ids in (self.listed, self.table))
+
+
+def caption_rows(path: Path, kind: str, id_format: str) -> Iterator[tuple[int, Row]]:
+    """The rows of a file of Conceptual Captions with their numbers from 0, one in memory at a time.
+
+    Args:
+        path: The file.
+        kind: `"tsv"`, `"labelled"` or `"json_lines"`.
+        id_format: `"row"`, `"crc32"` or, for `json_lines`, `"file"`.
+
+    Raises:
+        DataError: A row is not of the format; the message names its line.
+    """
+    parse = _parse_json if kind == JSON_LINES else _parse_labelled if kind == LABELLED else _parse_tsv
+    for number, line in text_lines(path, WHERE_TO_GET):
+        row = parse(line, path, f"line {number}")
+        if id_format == "row":
+            row["image_id"] = f"{number - 1:08d}"
+        elif id_format == "crc32":
+            row["image_id"] = str(zlib.crc32(row["url"].encode("utf-8")))
+        yield number - 1, row
+
+
+def _parse_tsv(line: str, path: Path, where: str) -> Row:
+    text, url = _columns(line, path, where, TSV)
+    return {"text": text.strip(), "url": url}
+
+
+def _parse_labelled(line: str, path: Path, where: str) -> Row:
+    text, url, *lists = _columns(line, path, where, LABELLED)
+    names, mids, confidences = (column.split(",") if column else [] for column in lists)
+    try:
+        labels = [
+            {"name": name, "mid": mid, "confidence": _probability(confidence)}
+            for name, mid, confidence in zip(names, mids, confidences, strict=True)
+        ]
+    except ValueError as error:
+        problem = f"labels, MIDs and confidences do not go together ({error})"
+        expected = "as many of each, confidences from 0 to 1"
+        raise DataError(problem, file=path, where=where, found=lists, expected=expected) from None
+    return {"text": text.strip(), "url": url, "labels": labels}
+
+
+def _probability(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise ValueError(f"confidence {text}")
+    return value
+
+
+def _columns(line: str, path: Path, where: str, kind: str) -> list[str]:
+    # Quotes are literal in these files, so no reader of CSV.
+    columns = line.split("\t")
+    names = COLUMNS[kind]
+    if len(columns) != len(names) or not columns[1].strip():
+        expected = f"{len(names)} columns between tabs: {', '.join(names)}"
+        found = f"{len(columns)} columns: {line}"
+        raise DataError("wrong columns", file=path, where=where, found=found, expected=expected, hint=WHERE_TO_GET)
+    return columns
+
+
+def _parse_json(line: str, path: Path, where: str) -> Row:
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"not JSON ({error})", file=path, where=where, found=line, hint="one record a line") from None
+    record = Record(values, path, where)
+    tokens = record.items("caption")
+    if not all(isinstance(token, str) for token in tokens):
+        raise record.error("bad caption", found=tokens, expected="a list of words")
+    image = record.name("image")
+    text = Record({"caption": " ".join(tokens)}, path, where).text("caption").strip()
+    return {"image_id": PurePosixPath(image).stem, "text": text, "image": image, "frcnn": record.name("frcnn")}

@@ -1,0 +1,265 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Flickr30K Entities: captions whose phrases name coreference chains, and boxes of those chains.
+
+Reads the official download (https://github.com/BryanPlummer/flickr30k_entities with `annotations.zip` unpacked):
+`Sentences/<id>.txt`, `Annotations/<id>.xml`, `train.txt`, `val.txt`, `test.txt`, `UNRELATED_CAPTIONS`. The code of the
+VGP paper keeps the sentences in `{train,val,test}_captions/` instead; that layout is read too.
+
+How tags and boxes are read is told in `flickr30k_parsing`.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import datasets
+from datasets import List, Value
+
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
+
+from .flickr30k_parsing import (
+    HOMEPAGE,
+    WHERE_TO_GET,
+    parse_annotation,
+    parse_sentence,
+    parse_unrelated,
+    read_text,
+)
+from .local_builder import SPLITS, LocalBuilder, LocalConfig, logger
+
+LICENCE = Licence(
+    "unknown",
+    UNCLEAR,
+    "The annotations come without a licence; ask their authors. The images may be used for research only, have to be "
+    "requested, and may not be passed on; they are not here.",
+    HOMEPAGE,
+)
+CITATION = """Bryan A. Plummer, Liwei Wang, Chris M. Cervantes, Juan C. Caicedo, Julia Hockenmaier, Svetlana Lazebnik.
+Flickr30k Entities: Collecting Region-to-Phrase Correspondences for Richer Image-to-Sentence Models. ICCV 2015. Peter
+Young, Alice Lai, Micah Hodosh, Julia Hockenmaier. From image descriptions to visual denotations. TACL 2014."""
+FEATURES = {
+    "image_id": Value("string"),
+    "width": Value("int32"),
+    "height": Value("int32"),
+    "captions": List(
+        {
+            "caption_id": Value("string"),
+            "text": Value("string"),
+            "related": Value("bool"),
+            "phrases": List(
+                {
+                    "text": Value("string"),
+                    "start": Value("int32"),
+                    "end": Value("int32"),
+                    "entity_id": Value("string"),
+                    "types": List(Value("string")),
+                }
+            ),
+        }
+    ),
+    "entities": List(
+        {
+            "entity_id": Value("string"),
+            "boxes": List(List(Value("float32"))),
+            "scene": Value("bool"),
+            "nobox": Value("bool"),
+        }
+    ),
+}
+
+
+@dataclass
+class Flickr30kEntitiesConfig(LocalConfig):
+    """Options of [`Flickr30kEntities`].
+
+    Args:
+        captions_per_image: Captions a sentence file must have; another number is taken for a truncated file. 0
+            allows any number but none at all.
+    """
+
+    LICENCE: ClassVar[Licence] = LICENCE
+
+    captions_per_image: int = 5
+
+    def sources(self) -> list[Path]:
+        return EntitiesFiles.locate(self.data_dir).sources() if self.data_dir else []
+
+
+class Flickr30kEntities(LocalBuilder):
+    """One row an image: its five captions with tagged phrases, and the boxes of the named entities.
+
+    `data_dir` is the official folder, or one that holds it as `flickr30k_entities`. A row is
+    `{image_id, width, height, captions, entities}`. `caption_id` is `<image_id>#<k>` with k counted from 0 in file
+    order; `related` is False for the captions listed in UNRELATED_CAPTIONS; `start` and `end` are character offsets
+    into the caption's `text`. `boxes` are (x1, y1, x2, y2) in [0, 1]. A phrase's `entity_id` may be missing in
+    `entities` (nothing is annotated) and is `"0"` for phrases that name nothing visible.
+
+    Example:
+
+    ```python
+    builder = Flickr30kEntities(data_dir="data")
+    builder.download_and_prepare()
+    train = builder.as_dataset("train")
+    ```
+
+    Raises:
+        DataError: A file or record is not as the format promises; the message names it.
+        MissingFileError: A file is missing; the message names the first one and where to get it.
+    """
+
+    config: Flickr30kEntitiesConfig
+    BUILDER_CONFIG_CLASS = Flickr30kEntitiesConfig
+    BUILDER_CONFIGS = [Flickr30kEntitiesConfig(name="default")]
+
+    def _info(self) -> datasets.DatasetInfo:
+        return datasets.DatasetInfo(
+            description="Phrases of image captions linked to each other and to boxes in the image.",
+            features=datasets.Features(FEATURES),
+            homepage=HOMEPAGE,
+            citation=CITATION,
+        )
+
+    def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
+        files = EntitiesFiles.locate(self.config.data_dir)
+        files.unrelated()
+        splits = {name: files.image_ids(name) for name in self.config.wanted_splits()}
+        for name, image_ids in splits.items():
+            files.check(name, image_ids)
+        return [
+            datasets.SplitGenerator(name=SPLITS[name], gen_kwargs={"image_ids": image_ids, "split": name})
+            for name, image_ids in splits.items()
+        ]
+
+    def _generate_examples(self, image_ids: list[str], split: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        files = EntitiesFiles.locate(self.config.data_dir)
+        unrelated = files.unrelated()
+        for image_id in image_ids:
+            width, height, entities = parse_annotation(files.annotation(image_id))
+            captions = files.captions(split, image_id, unrelated, self.config.captions_per_image)
+            yield (
+                image_id,
+                {
+                    "image_id": image_id,
+                    "width": width,
+                    "height": height,
+                    "captions": captions,
+                    "entities": entities,
+                },
+            )
+
+
+@dataclass(frozen=True)
+class EntitiesFiles:
+    """Where the files of Flickr30K Entities are.
+
+    Args:
+        root: The folder that holds everything.
+        split_folders: True for the layout of the VGP paper's code, in which `{train,val,test}_captions` folders take
+            the place of `Sentences` and of the split lists.
+    """
+
+    root: Path
+    split_folders: bool = False
+
+    @classmethod
+    def locate(cls, data_dir: str | os.PathLike[str] | None) -> "EntitiesFiles":
+        """Finds the files in `data_dir` or in its `flickr30k_entities` folder.
+
+        Raises:
+            DataError: No folder was given.
+            MissingFileError: The folder does not exist.
+        """
+        if data_dir is None:
+            raise DataError("no data_dir was given", hint=f"pass the folder as data_dir; {WHERE_TO_GET}")
+        folder = Path(data_dir)
+        if not folder.is_dir():
+            raise MissingFileError("the data folder does not exist", file=folder, hint=WHERE_TO_GET)
+        candidates = [folder / "flickr30k_entities", folder]
+        for root in candidates:
+            if (root / "Sentences").is_dir() or any((root / f"{split}.txt").is_file() for split in SPLITS):
+                return cls(root)
+        if any((folder / f"{split}_captions").is_dir() for split in SPLITS):
+            return cls(folder, split_folders=True)
+        return cls(next(root for root in candidates if root.is_dir()))
+
+    def sources(self) -> list[Path]:
+        """All files and folders that are read."""
+        names = [f"{split}_captions" if self.split_folders else f"{split}.txt" for split in SPLITS]
+        return [self.root / name for name in [*names, "Sentences", "Annotations", "UNRELATED_CAPTIONS"]]
+
+    def sentences(self, split: str, image_id: str) -> Path:
+        """The sentence file of an image."""
+        return self.root / (f"{split}_captions" if self.split_folders else "Sentences") / f"{image_id}.txt"
+
+    def annotation(self, image_id: str) -> Path:
+        """The annotation file of an image."""
+        return self.root / "Annotations" / f"{image_id}.xml"
+
+    def image_ids(self, split: str) -> list[str]:
+        """The image ids of a split, in the order of its list (sorted as text where there is only a folder).
+
+        Raises:
+            MissingFileError: There is no such list or folder.
+        """
+        if self.split_folders:
+            folder = self.sentences(split, "").parent
+            if not folder.is_dir():
+                raise MissingFileError("the folder is missing", file=folder, hint=WHERE_TO_GET)
+            return sorted(path.stem for path in folder.glob("*.txt"))
+        lines = read_text(self.root / f"{split}.txt").split("\n")
+        return list(dict.fromkeys(line.strip() for line in lines if line.strip()))
+
+    def check(self, split: str, image_ids: Sequence[str]) -> None:
+        """Looks for the files of all images at once, so that a missing one is known before any work is done.
+
+        Raises:
+            MissingFileError: Names the first missing file.
+        """
+        for path_of in (lambda image_id: self.sentences(split, image_id), self.annotation):
+            folder = path_of("").parent
+            present = set(os.listdir(folder)) if folder.is_dir() else set()
+            missing = [path for path in map(path_of, image_ids) if path.name not in present]
+            if missing:
+                raise MissingFileError(
+                    f"the file is missing ({len(missing)} of the {len(image_ids)} like it for {split})",
+                    file=missing[0],
+                    hint=WHERE_TO_GET,
+                )
+
+    def unrelated(self) -> set[tuple[str, int]]:
+        """The captions that do not belong to their image, as (image id, caption index counted from 0)."""
+        path = self.root / "UNRELATED_CAPTIONS"
+        if self.split_folders and not path.is_file():
+            logger.warning("%s is missing: captions unrelated to their image are not recognised", path)
+            return set()
+        return parse_unrelated(path)
+
+    def captions(
+        self, split: str, image_id: str, unrelated: set[tuple[str, int]], expected: int
+    ) -> list[dict[str, Any]]:
+        """The captions of an image, as in a row of [`Flickr30kEntities`].
+
+        Raises:
+            DataError: A caption is malformed, or there are not `expected` of them (0: any number but none).
+        """
+        path = self.sentences(split, image_id)
+        lines = [(number, line) for number, line in enumerate(read_text(path).split("\n"), 1) if line.strip()]
+        if not lines or expected not in (0, len(lines)):
+            raise DataError(
+                "the sentence file looks truncated",
+                file=path,
+                found=f"{len(lines)} captions",
+                expected=f"{expected or 'at least 1'}",
+                hint="get the file again, or pass captions_per_image=0 if your copy really differs",
+            )
+        captions = []
+        for index, (number, line) in enumerate(lines):
+            text, phrases = parse_sentence(line, file=path, line_number=number)
+            related = (image_id, index) not in unrelated
+            captions.append(
+                {"caption_id": f"{image_id}#{index}", "text": text, "related": related, "phrases": phrases}
+            )
+        return captions

@@ -1,0 +1,215 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Parsers of the files of Flickr30K Entities: tagged captions, annotations in XML, unrelated captions.
+
+Boxes: the XML counts pixels from 1 and includes the last one. As the official utilities do, 1 is subtracted from all
+four numbers; they are then divided by the image's width and height. Some tools write such boxes from 0 or with an
+exclusive end: an overshoot of one pixel is clipped to [0, 1], a larger one is an error. A box one pixel wide is valid.
+"""
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import Element, ParseError
+
+from defusedxml import DefusedXmlException
+from defusedxml.ElementTree import parse as parse_xml
+
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+
+HOMEPAGE = "https://github.com/BryanPlummer/flickr30k_entities"
+WHERE_TO_GET = f"get Flickr30K Entities from {HOMEPAGE} and unpack its annotations.zip beside the split lists"
+NOT_GROUNDED = "0"  # the chain of phrases that name nothing visible
+
+
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file.
+
+    Raises:
+        MissingFileError: There is no such file.
+        DataError: It is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise MissingFileError("the file is missing", file=path, hint=WHERE_TO_GET) from None
+    except UnicodeDecodeError as error:
+        raise DataError(
+            "not valid UTF-8 (a truncated or damaged file)",
+            file=path,
+            where=f"byte {error.start}",
+            found=error.object[error.start : error.end],
+            hint="get the file again",
+        ) from None
+
+
+def parse_unrelated(path: Path) -> set[tuple[str, int]]:
+    """Reads UNRELATED_CAPTIONS: a header, then `<image id> <sentence number counted from 1>` a line.
+
+    Returns:
+        (image id, caption index counted from 0) of every listed caption.
+
+    Raises:
+        DataError: A line is not of that form.
+    """
+    listed = set()
+    for number, line in enumerate(read_text(path).split("\n"), 1):
+        fields = line.split()
+        if not fields or line.startswith("#"):
+            continue
+        if len(fields) != 2 or not fields[1].isdecimal() or int(fields[1]) < 1:
+            raise DataError(
+                "not an unrelated caption",
+                file=path,
+                where=f"line {number}",
+                found=line,
+                expected="an image id and a sentence number from 1",
+            )
+        listed.add((fields[0], int(fields[1]) - 1))
+    return listed
+
+
+def parse_sentence(
+    line: str, *, file: str | os.PathLike[str] | None = None, line_number: int | None = None
+) -> tuple[str, list[dict[str, Any]]]:
+    """Splits a tagged caption, `[/EN#<chain>/<type>... words]`, into plain text and phrases.
+
+    Args:
+        line: One line of a sentence file. Tags never nest; types may be several or none.
+        file: Named in errors.
+        line_number: Named in errors.
+
+    Returns:
+        The text, its tokens joined by one space, and for each phrase `{text, start, end, entity_id, types}` with
+        character offsets into the text.
+
+    Raises:
+        DataError: A bracket is not closed, closes nothing, nests, lacks its chain, or holds no words.
+    """
+
+    def malformed(problem: str, found: str) -> DataError:
+        where = None if line_number is None else f"line {line_number}"
+        return DataError(problem, file=file, where=where, found=found, expected="[/EN#<chain>/<type> words]")
+
+    words: list[str] = []
+    phrases: list[dict[str, Any]] = []
+    tag: tuple[str, list[str], int] | None = None  # chain, types, index of the first word
+    for token in line.split():
+        if token.startswith("["):
+            if tag is not None:
+                raise malformed("a bracket opens inside a phrase", line)
+            tag = (*_parse_tag(token, malformed), len(words))
+            continue
+        closes = token.endswith("]")
+        if closes and tag is None:
+            raise malformed("a bracket closes where none is open", token)
+        token = token[:-1] if closes else token
+        words += [token] if token else []
+        if closes and tag is not None:
+            if len(words) == tag[2]:
+                raise malformed("a phrase without words", line)
+            phrases.append(_phrase(words, *tag))
+            tag = None
+    if tag is not None:
+        raise malformed("a bracket is not closed", line)
+    return " ".join(words), phrases
+
+
+def _parse_tag(token: str, malformed: Any) -> tuple[str, list[str]]:
+    head, *rest = token[1:].split("/")
+    chain = rest[0].removeprefix("EN#") if rest else ""
+    if head or not rest or not rest[0].startswith("EN#") or not chain or "]" in token:
+        raise malformed("not a phrase tag", token)
+    return chain, [kind for kind in rest[1:] if kind]
+
+
+def _phrase(words: list[str], chain: str, types: list[str], first: int) -> dict[str, Any]:
+    text = " ".join(words[first:])
+    start = len(" ".join(words[:first])) + (first > 0)
+    return {"text": text, "start": start, "end": start + len(text), "entity_id": chain, "types": types}
+
+
+def parse_annotation(path: str | os.PathLike[str]) -> tuple[int, int, list[dict[str, Any]]]:
+    """Reads the boxes of an image.
+
+    An object may carry several names (its boxes then belong to every named chain), a chain may have several objects.
+
+    Returns:
+        Width and height in pixels, and for each chain, in the order of first appearance,
+        `{entity_id, boxes, scene, nobox}` with boxes (x1, y1, x2, y2) in [0, 1] (see the module's docstring). Chain 0,
+        which is never grounded, is left out.
+
+    Raises:
+        MissingFileError: There is no such file.
+        DataError: The XML is broken, declares entities or a document type, or a number or box is impossible.
+    """
+    path = Path(path)
+    root = _parse_xml(path)
+    width, height = (_number(root.find(f"size/{side}"), side, path, "size") for side in ("width", "height"))
+    if width < 1 or height < 1 or width % 1 or height % 1:
+        raise DataError("impossible image size", file=path, found=(width, height), expected="whole numbers from 1")
+    entities: dict[str, dict[str, Any]] = {}
+    for index, item in enumerate(root.iterfind("object"), 1):
+        names = list(dict.fromkeys((name.text or "").strip() for name in item.iterfind("name")))
+        where = f"object {index} (name {', '.join(names)})"
+        if not names or "" in names:
+            raise DataError("an object without a name", file=path, where=where)
+        boxes = [_parse_box(box, width, height, path, where) for box in item.iterfind("bndbox")]
+        for name in names:
+            entity = entities.setdefault(name, {"entity_id": name, "boxes": [], "scene": False, "nobox": False})
+            entity["boxes"] += boxes
+            entity["scene"] |= _flag(item, "scene")
+            entity["nobox"] |= _flag(item, "nobndbox")
+    entities.pop(NOT_GROUNDED, None)
+    return int(width), int(height), list(entities.values())
+
+
+def _parse_xml(path: Path) -> Element:
+    try:
+        return parse_xml(path, forbid_dtd=True).getroot()
+    except FileNotFoundError:
+        raise MissingFileError("the file is missing", file=path, hint=WHERE_TO_GET) from None
+    except DefusedXmlException as error:
+        raise DataError(
+            "XML that declares a document type or entities is refused",
+            file=path,
+            found=str(error),
+            hint="annotations of Flickr30K Entities have neither: get the file again from a source you trust",
+        ) from None
+    except (ParseError, UnicodeDecodeError, LookupError) as error:
+        raise DataError(
+            f"not well-formed XML (a truncated or damaged file): {error}", file=path, hint="get the file again"
+        ) from None
+
+
+def _flag(item: Element, name: str) -> bool:
+    return item.findtext(name, "0").strip() == "1"
+
+
+def _number(element: Element | None, name: str, path: Path, where: str) -> float:
+    text = "" if element is None else (element.text or "").strip()
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise DataError(f"{name} is no finite number", file=path, where=where, found=text, expected="a number")
+    return number
+
+
+def _parse_box(box: Element, width: float, height: float, path: Path, where: str) -> list[float]:
+    sides = ("xmin", "ymin", "xmax", "ymax")
+    pixels = [_number(box.find(side), side, path, where) for side in sides]
+    x1, y1, x2, y2 = pixels
+    if x2 < x1 or y2 < y1:
+        raise DataError("an inverted box", file=path, where=where, found=pixels, expected="xmin <= xmax, ymin <= ymax")
+    if min(x1, y1) < 0 or x2 > width + 1 or y2 > height + 1:
+        raise DataError(
+            "a box outside the image",
+            file=path,
+            where=where,
+            found=pixels,
+            expected=f"1 to {width:g} across and 1 to {height:g} down, at most 1 pixel beyond",
+        )
+    scaled = [(pixel - 1) / size for pixel, size in zip(pixels, (width, height) * 2, strict=True)]
+    return [min(max(value, 0.0), 1.0) for value in scaled]

@@ -1,0 +1,245 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""NLVR2: statements about two images that are true or false, and the official file of predictions."""
+
+import csv
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar
+
+import datasets
+from datasets import List, Value
+
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.records import Record
+from grounded_attention.dataset_scripts.files.streaming import json_elements, text_lines
+from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
+from grounded_attention.utils.whole_files import write_text
+
+from .local_builder import LocalBuilder, LocalConfig, Report
+
+# Split on disk -> the names its file may have: the official one, and LXMERT's.
+FILES = {
+    "train": ("train.json",),
+    "val": ("dev.json", "valid.json"),
+    "test": ("test1.json", "test.json"),
+    "test2": ("test2.json",),
+}
+FOLDERS = ("", "nlvr2/data", "nlvr2", "data")
+HOMEPAGE = "https://lil.nlp.cornell.edu/nlvr/"
+HINT = "get train.json, dev.json, test1.json (and test2.json) from https://github.com/lil-lab/nlvr, nlvr2/data"
+LICENCE = Licence(
+    "cc-by-4.0",
+    ALLOWED,
+    "The statements are CC BY 4.0; the images belong to others, are given out by form and are not here.",
+    HOMEPAGE,
+)
+CITATION = """Alane Suhr, Stephanie Zhou, Ally Zhang, Iris Zhang, Huajun Bai, Yoav Artzi. A Corpus for Reasoning about
+Natural Language Grounded in Photographs. ACL 2019."""
+FEATURES = {
+    "example_id": Value("string"),
+    "image_id": Value("string"),
+    "image_ids": List(Value("string"), length=2),
+    "sentence": Value("string"),
+    "label": Value("int32"),
+}
+IMAGE_ID_FORMATS = ("identifier", "url_stem")
+LABELS = {"true": 1, "false": 0}
+PARTS = 4
+Row = dict[str, Any]
+
+
+@dataclass
+class NLVR2Config(LocalConfig):
+    """Options of [`NLVR2`].
+
+    Args:
+        image_id_format: `"identifier"`, images are called after the example, `<split>-<set>-<pair>-img0` and `-img1`,
+            as their files are; or `"url_stem"`, after the files that `left_url` and `right_url` name, without suffix.
+    """
+
+    LICENCE: ClassVar[Licence] = LICENCE
+    SPLIT_NAMES: ClassVar[dict[str, Any]] = {
+        "train": datasets.Split.TRAIN,
+        "val": datasets.Split.VALIDATION,
+        "test": datasets.Split.TEST,
+        "test2": datasets.NamedSplit("test2"),
+    }
+
+    CHOICES: ClassVar[Mapping[str, Sequence[str]]] = {"image_id_format": IMAGE_ID_FORMATS}
+
+    image_id_format: str = "identifier"
+
+    def sources(self) -> list[Path]:
+        return [self.file(split) for split in FILES] if self.data_dir else []
+
+    def file(self, split: str) -> Path:
+        """The file of a split, the first of its names that is there."""
+        folder = Path(self.data_dir or ".")
+        places = [folder / inner / name for inner in FOLDERS for name in FILES[split]]
+        return next((place for place in places if place.is_file()), places[0])
+
+    def existing(self) -> tuple[str, ...]:
+        """train, val, and whichever of the others lie in the folder."""
+        return tuple(split for split in FILES if split in ("train", "val") or self.file(split).is_file())
+
+    def where_to_get(self) -> str:
+        return HINT
+
+    def needed_files(self, split: str) -> list[Path]:
+        return [self.file(split)]
+
+
+class NLVR2(LocalBuilder):
+    """One row a statement about two images: `{example_id, image_id, image_ids, sentence, label}`.
+
+    `example_id` is the official identifier `<split>-<set>-<pair>-<sentence>`; `image_ids` are those of the left and
+    the right image, `<split>-<set>-<pair>-img0` and `-img1` (the files' names without `.png`), and `image_id` what
+    they have in common. `label` is 1 for true, 0 for false, -1 where it is not published. Splits are train, validation
+    (dev), and test (test1) and test2 where their files are there; each the official JSON lines, or LXMERT's JSON list.
+
+    Example:
+
+    ```python
+    builder = NLVR2(data_dir="data/nlvr2")
+    builder.download_and_prepare()
+    validation = builder.as_dataset("validation")
+    ```
+
+    Raises:
+        DataError: A file, record or option is wrong; the message names the line.
+        MissingFileError: A file is missing; the message names it and where to get it.
+    """
+
+    config: NLVR2Config
+    BUILDER_CONFIG_CLASS = NLVR2Config
+    BUILDER_CONFIGS = [NLVR2Config(name="default")]
+
+    def _info(self) -> datasets.DatasetInfo:
+        return datasets.DatasetInfo(
+            description="Statements about two images that are true or false.",
+            citation=CITATION,
+            features=datasets.Features(FEATURES),
+            homepage=HOMEPAGE,
+        )
+
+    def _generate_examples(self, split: str) -> Iterator[tuple[str, Row]]:
+        report, path = Report(), self.config.file(split)
+        for row in read_statements(path, self.config.image_id_format):
+            report.add("statements")
+            report.add({1: "true", 0: "false", -1: "without label"}[row["label"]])
+            yield row["example_id"], row
+        self.report[str(self.config.SPLIT_NAMES[split])] = report.as_dict()
+
+
+def read_statements(path: Path, image_id_format: str = "identifier") -> Iterator[Row]:
+    """The rows of a file of statements: the official JSON lines, or LXMERT's list.
+
+    Args:
+        path: The file.
+        image_id_format: See [`NLVR2Config`].
+
+    Raises:
+        DataError: The file is damaged, a statement occurs twice, an identifier or a label is none.
+    """
+    seen: set[str] = set()
+    for record, listed in _records(path):
+        row = _lxmert_row(record) if listed else _official_row(record)
+        if image_id_format == "url_stem":
+            row["image_ids"] = [PurePosixPath(record.name(f"{side}_url")).stem for side in ("left", "right")]
+        if row["example_id"] in seen:
+            raise record.error("an example twice", found=row["example_id"], expected="an identifier of its own each")
+        seen.add(row["example_id"])
+        yield row
+    if not seen:
+        raise DataError("no statements", file=path, expected="a JSON object a line", hint=HINT)
+
+
+def _records(path: Path) -> Iterator[tuple[Record, bool]]:
+    """Each record, and whether it stands in a list, as LXMERT's do."""
+    with path.open("rb") as file:
+        listed = file.read(64).decode("utf-8-sig", "replace").lstrip().startswith("[")
+    if listed:
+        for _, index, element in json_elements(path, HINT):
+            yield Record(element, path, f"element {index + 1}", HINT), True
+        return
+    for number, line in text_lines(path, HINT):
+        if not line.strip():
+            continue
+        try:
+            values = json.loads(line)
+        except ValueError as error:
+            where = f"line {number}"
+            raise DataError("not JSON", file=path, where=where, found=line, expected=str(error), hint=HINT) from None
+        yield Record(values, path, f"line {number}", HINT), False
+
+
+def _official_row(record: Record) -> Row:
+    identifier, pair = _identified(record)
+    label = record.text("label") if "label" in record.values else None
+    if label is not None and label.lower() not in LABELS:
+        raise record.error(f"bad label of {identifier}", found=label, expected="True or False")
+    return {
+        "example_id": identifier,
+        "image_id": pair,
+        "image_ids": [f"{pair}-img0", f"{pair}-img1"],
+        "sentence": record.name("sentence"),
+        "label": -1 if label is None else LABELS[label.lower()],
+    }
+
+
+def _lxmert_row(record: Record) -> Row:
+    identifier, pair = _identified(record)
+    label = record.whole("label") if "label" in record.values else -1
+    if "label" in record.values and label not in LABELS.values():
+        raise record.error(f"bad label of {identifier}", found=label, expected="0 or 1")
+    return {
+        "example_id": identifier,
+        "image_id": pair,
+        "image_ids": [record.name("img0"), record.name("img1")],
+        "sentence": record.name("sent"),
+        "label": label,
+    }
+
+
+def _identified(record: Record) -> tuple[str, str]:
+    """An example's identifier and that of its pair of images."""
+    identifier = record.name("identifier")
+    parts = identifier.split("-")
+    if len(parts) != PARTS or not parts[0] or not all(part.isdecimal() for part in parts[1:]):
+        expected = "<split>-<set>-<pair>-<sentence>, such as dev-850-0-1"
+        raise record.error("bad identifier", found=identifier, expected=expected)
+    return identifier, "-".join(parts[:-1])
+
+
+def write_predictions(path: Path, answers: Mapping[str, bool]) -> None:
+    """Writes predictions in the official format, a line `<identifier>,True` or `<identifier>,False` each.
+
+    Args:
+        path: The file; replaced at once when it is there.
+        answers: Identifier -> whether the statement is taken to be true.
+    """
+    write_text(path, "".join(f"{key},{bool(value)}\n" for key, value in answers.items()))
+
+
+def read_predictions(path: Path) -> dict[str, bool]:
+    """Identifier -> prediction, from a file in the official format.
+
+    Raises:
+        MissingFileError: There is no such file.
+        DataError: A line is no prediction, or an identifier is there twice.
+    """
+    answers: dict[str, bool] = {}
+    expected = "<identifier>,True or <identifier>,False"
+    for number, line in text_lines(path, f"predictions are lines {expected}"):
+        values = next(csv.reader([line]), [])
+        if not values:
+            continue
+        where = f"line {number}"
+        if len(values) != 2 or values[1].strip().lower() not in LABELS:
+            raise DataError("no prediction", file=path, where=where, found=line, expected=expected)
+        if values[0] in answers:
+            raise DataError("an example is predicted twice", file=path, where=where, found=values[0])
+        answers[values[0]] = bool(LABELS[values[1].strip().lower()])
+    return answers

@@ -1,0 +1,275 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""RefCOCO, RefCOCO+ and RefCOCOg: sentences that single out one object of an image.
+
+A data set is a folder with `instances.json` (COCO's instances of its images) and `refs(<split_by>).p`, a pickle of
+Python 2, which is read by an allow-list and never executed; the same list as `refs(<split_by>).json` is read too.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar
+
+import datasets
+from datasets import List, Value
+
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.records import Record
+from grounded_attention.dataset_scripts.files.safe_pickle import load_pickle
+from grounded_attention.dataset_scripts.files.streaming import json_elements
+from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
+
+from .coco_captions import IMAGE_ID_FORMATS
+from .local_builder import LocalBuilder, LocalConfig, Report
+
+# Who divided the images, for each data set; the first is the usual one.
+SPLITS_BY = {"refcoco": ("unc", "google"), "refcoco+": ("unc",), "refcocog": ("umd", "google")}
+TEST_SPLITS = {"unc": ("testA", "testB"), "umd": ("test",), "google": ("test",)}
+HOMEPAGE = "https://github.com/lichengunc/refer"
+HINT = "get the annotations by the links of https://github.com/lichengunc/refer (or its issue 14, where they are dead)"
+LICENCE = Licence(
+    "unknown",
+    UNCLEAR,
+    "The code beside the expressions is Apache-2.0, the expressions name no licence: ask their authors. The boxes are "
+    "COCO's, CC BY 4.0; the images have the terms of Flickr and are not here.",
+    HOMEPAGE,
+)
+CITATION = """Sahar Kazemzadeh, Vicente Ordonez, Mark Matten, Tamara L. Berg. ReferItGame: Referring to Objects in
+Photographs of Natural Scenes. EMNLP 2014. Licheng Yu, Patrick Poirson, Shan Yang, Alexander C. Berg, Tamara L. Berg.
+Modeling Context in Referring Expressions. ECCV 2016. RefCOCOg: Junhua Mao, Jonathan Huang, Alexander Toshev, Oana
+Camburu, Alan Yuille, Kevin Murphy. Generation and Comprehension of Unambiguous Object Descriptions. CVPR 2016."""
+FEATURES = {
+    "example_id": Value("string"),
+    "ref_id": Value("string"),
+    "ann_id": Value("string"),
+    "image_id": Value("string"),
+    "text": Value("string"),
+    "width": Value("int32"),
+    "height": Value("int32"),
+    "box": List(Value("float32"), length=4),
+}
+Row = dict[str, Any]
+
+
+@dataclass
+class RefCOCOConfig(LocalConfig):
+    """Options of [`RefCOCO`].
+
+    Args:
+        name: `"refcoco"`, `"refcoco+"` or `"refcocog"`.
+        split_by: Who divided the images: `"unc"`, `"umd"` or `"google"`; the usual one by default.
+        image_id_format: `"number"` (`132417`), or `"file_stem"` (`COCO_train2014_000000132417`).
+    """
+
+    LICENCE: ClassVar[Licence] = LICENCE
+    SPLIT_NAMES: ClassVar[dict[str, Any]] = {
+        "train": datasets.Split.TRAIN,
+        "val": datasets.Split.VALIDATION,
+        "testA": datasets.NamedSplit("testA"),
+        "testB": datasets.NamedSplit("testB"),
+        "test": datasets.Split.TEST,
+    }
+
+    CHOICES: ClassVar[Mapping[str, Sequence[str]]] = {"image_id_format": IMAGE_ID_FORMATS}
+
+    split_by: str | None = None
+    image_id_format: str = "number"
+
+    @property
+    def divided_by(self) -> str:
+        """`split_by`, or the usual one."""
+        return self.split_by or SPLITS_BY[self.name][0]
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the data set: the data folder or the one of its name there."""
+        root = Path(self.data_dir or ".")
+        return root / self.name if (root / self.name).is_dir() else root
+
+    @property
+    def refs_file(self) -> Path:
+        """The file of references, a pickle or JSON."""
+        pickled = self.folder / f"refs({self.divided_by}).p"
+        return pickled if pickled.is_file() else pickled.with_suffix(".json")
+
+    @property
+    def instances_file(self) -> Path:
+        """The file of annotated objects."""
+        return self.folder / "instances.json"
+
+    def sources(self) -> list[Path]:
+        return [self.refs_file, self.instances_file] if self.data_dir else []
+
+    def existing(self) -> tuple[str, ...]:
+        """The splits of this data set."""
+        return ("train", "val", *TEST_SPLITS[self.divided_by])
+
+    def where_to_get(self) -> str:
+        return HINT
+
+    def needed_files(self, split: str) -> list[Path]:
+        return [self.refs_file, self.instances_file]
+
+    def check(self) -> None:
+        """Checks the options and that the files are there.
+
+        Raises:
+            DataError: No folder was given, or an option has an impossible value.
+            MissingFileError: A file does not exist.
+        """
+        super().check()
+        if self.divided_by not in SPLITS_BY[self.name]:
+            expected = " or ".join(SPLITS_BY[self.name])
+            raise DataError(f"unknown option split_by of {self.name}", found=self.divided_by, expected=expected)
+        if not self.refs_file.is_file():
+            expected = f"refs({self.divided_by}).p or refs({self.divided_by}).json"
+            raise MissingFileError("the file is missing", file=self.refs_file, expected=expected, hint=HINT)
+
+
+class RefCOCO(LocalBuilder):
+    """One row a sentence: `{example_id, ref_id, ann_id, image_id, text, width, height, box}`.
+
+    `text` joins the tokens of the official files by spaces, and `box` is x1, y1, x2, y2 divided by the image's size,
+    clipped to it (clipped boxes are counted in `builder.report`). Splits are train, validation, and testA and testB
+    (divided by `unc`) or test. `example_id` is the sentence's id.
+
+    Example:
+
+    ```python
+    builder = RefCOCO(data_dir="data/refer", config_name="refcoco+")
+    builder.download_and_prepare()
+    validation = builder.as_dataset("validation")
+    ```
+
+    Raises:
+        DataError: A file, record or option is wrong, or a reference's object is not in `instances.json`.
+        MissingFileError: A file is missing; the message names it and where to get it.
+    """
+
+    config: RefCOCOConfig
+    BUILDER_CONFIG_CLASS = RefCOCOConfig
+    BUILDER_CONFIGS = [RefCOCOConfig(name=name) for name in SPLITS_BY]
+    DEFAULT_CONFIG_NAME = "refcoco+"
+
+    def _info(self) -> datasets.DatasetInfo:
+        return datasets.DatasetInfo(
+            description="Sentences that single out one object of an image.",
+            features=datasets.Features(FEATURES),
+            homepage=HOMEPAGE,
+            citation=CITATION,
+        )
+
+    # Read once for all splits: for RefCOCO that takes seconds.
+    @cached_property
+    def _refs(self) -> list[Record]:
+        return list(read_refs(self.config.refs_file))
+
+    @cached_property
+    def _objects(self) -> dict[int, Row]:
+        return read_instances(self.config.instances_file, self.config.image_id_format == "file_stem")
+
+    def _generate_examples(self, split: str) -> Iterator[tuple[str, Row]]:
+        report, seen = Report(), set()
+        for ref in self._refs:
+            for row in _rows(ref, self._objects, self.config.instances_file, report if _of(ref, split) else Report()):
+                if row["example_id"] in seen:
+                    raise ref.error("a sentence twice", found=row["example_id"], expected="an id of its own for each")
+                seen.add(row["example_id"])
+                if _of(ref, split):
+                    report.add("sentences")
+                    yield row["example_id"], row
+        self.report[str(self.config.SPLIT_NAMES[split])] = report.as_dict()
+
+
+def read_refs(path: Path) -> Iterator[Record]:
+    """The references of a file, one object of an image each.
+
+    Raises:
+        DataError: The file is damaged, holds more than plain data, or is no list.
+    """
+    refs = _read_json(path) if path.suffix == ".json" else load_pickle(path)
+    if not isinstance(refs, list):
+        raise DataError("not a list of references", file=path, found=type(refs).__name__, expected="list", hint=HINT)
+    for number, ref in enumerate(refs):
+        yield Record(ref, path, f"reference {number + 1}", HINT)
+
+
+def read_instances(path: Path, by_stem: bool = False) -> dict[int, Row]:
+    """The objects of `instances.json` by annotation id: `image_id`, `image` (its number), `width`, `height`, `bbox`.
+
+    Args:
+        path: The file.
+        by_stem: Whether images are named by their file's stem.
+
+    Raises:
+        MissingFileError: There is no such file.
+        DataError: It is damaged, or an object lies in an unknown image.
+    """
+    images: dict[int, Row] = {}
+    objects: dict[int, Row] = {}
+    for member, index, element in json_elements(path, HINT):
+        record = Record(element, path, f"{member}, element {index + 1}", HINT)
+        if member == "images":
+            number, name = record.whole("id"), record.name("file_name")
+            size = {"width": record.whole("width", least=1), "height": record.whole("height", least=1)}
+            image_id = PurePosixPath(name).stem if by_stem else str(number)
+            images[number] = {"image_id": image_id, **size}
+        elif member == "annotations":
+            box = record.items("bbox")
+            if len(box) != 4 or not all(isinstance(value, int | float) for value in box):
+                raise record.error("bad bbox", found=box, expected="x, y, width, height")
+            objects[record.whole("id")] = {"image": record.whole("image_id"), "bbox": box}
+    for ann_id, item in objects.items():
+        if item["image"] not in images:
+            problem = "an object of an image that is not in the file's list of images"
+            raise DataError(problem, file=path, where=f"annotation {ann_id}", found=item["image"], hint=HINT)
+        item.update(images[item["image"]])
+    return objects
+
+
+def corners(bbox: list[float], width: int, height: int) -> tuple[list[float], bool]:
+    """x, y, width, height in pixels as corners divided by the image's size; and whether clipping changed them."""
+    x, y, box_width, box_height = bbox
+    box = [x / width, y / height, (x + box_width) / width, (y + box_height) / height]
+    clipped = [min(max(value, 0.0), 1.0) for value in box]
+    return clipped, clipped != box
+
+
+def _rows(ref: Record, objects: dict[int, Row], instances: Path, report: Report) -> Iterator[Row]:
+    ann_id = ref.whole("ann_id")
+    if ann_id not in objects:
+        raise ref.error("its object is not annotated", found=ann_id, expected=f"an annotation of {instances}")
+    item = objects[ann_id]
+    if item["image"] != ref.whole("image_id"):
+        raise ref.error("its object lies in another image", found=ref.whole("image_id"), expected=str(item["image"]))
+    box, clipped = corners(item["bbox"], item["width"], item["height"])
+    if clipped:
+        report.add("boxes_clipped", str(ann_id))
+    for place, sentence in enumerate(ref.items("sentences")):
+        said = Record(sentence, ref.file, f"{ref.where}, sentence {place + 1}", ref.hint)
+        tokens = said.items("tokens")
+        if not tokens or not all(isinstance(token, str) for token in tokens):
+            raise said.error("bad tokens", found=tokens, expected="words")
+        yield {
+            "example_id": str(said.whole("sent_id")),
+            "ref_id": str(ref.whole("ref_id")),
+            "ann_id": str(ann_id),
+            "image_id": item["image_id"],
+            "text": " ".join(tokens),
+            "width": item["width"],
+            "height": item["height"],
+            "box": box,
+        }
+
+
+def _of(ref: Record, split: str) -> bool:
+    return ref.name("split") == split
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise DataError("not JSON", file=path, found=str(error), hint=HINT) from error

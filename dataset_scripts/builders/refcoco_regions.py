@@ -1,0 +1,157 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The candidates of RefCOCO's images: all annotated objects (ground-truth track) or a detector's boxes (detected)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.records import Record
+from grounded_attention.dataset_scripts.files.streaming import json_elements
+
+from .refcoco import HINT, read_instances
+
+DETECTIONS_HINT = (
+    "MAttNet's detections are a list of {image_id, box: [x, y, width, height], score}, such as "
+    "detections/refcoco+_unc/res101_coco_minus_refer_notime_dets.json of https://github.com/lichengunc/MAttNet"
+)
+
+
+@dataclass(frozen=True)
+class RefImage:
+    """An image of `instances.json`.
+
+    Args:
+        image_id: Its id, as the region table shall have it.
+        file_name: Its file.
+        width: In pixels.
+        height: In pixels.
+    """
+
+    image_id: str
+    file_name: str
+    width: int
+    height: int
+
+
+@dataclass
+class Candidates:
+    """The boxes of each image, and what was left out.
+
+    Args:
+        records: Image id -> {"boxes": [[x1, y1, x2, y2]] in pixels within the image, and "scores" of detections that
+            have them}, best first; in the order of `instances.json`, images without a box left out.
+        without: Ids of the images without a box.
+        clipped: Boxes that went beyond the image and were cut at its edge.
+        empty: Boxes with a side below one pixel within the image, which are left out: no feature can be computed.
+        elsewhere: Detections in images that `instances.json` does not list, which are left out.
+    """
+
+    records: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
+    without: list[str] = field(default_factory=list)
+    clipped: int = 0
+    empty: int = 0
+    elsewhere: int = 0
+
+    @property
+    def boxes(self) -> int:
+        """How many boxes there are."""
+        return sum(len(record["boxes"]) for record in self.records.values())
+
+
+def read_ref_images(path: Path, by_stem: bool = False) -> dict[int, RefImage]:
+    """The images of `instances.json` by number.
+
+    Args:
+        path: The file.
+        by_stem: Whether the file's stem is an image's id, not its number.
+
+    Raises:
+        MissingFileError: There is no such file.
+        DataError: It is damaged, lists an image twice, or none.
+    """
+    images: dict[int, RefImage] = {}
+    for member, index, element in json_elements(path, HINT):
+        if member != "images":
+            continue
+        record = Record(element, path, f"images, element {index + 1}", HINT)
+        number, name = record.whole("id"), record.name("file_name")
+        if number in images:
+            raise record.error("an image twice", found=number)
+        size = record.whole("width", least=1), record.whole("height", least=1)
+        images[number] = RefImage(PurePosixPath(name).stem if by_stem else str(number), name, *size)
+    if not images:
+        raise DataError("no images", file=path, expected="an object with the list images", hint=HINT)
+    return images
+
+
+def annotated_candidates(path: Path, images: dict[int, RefImage]) -> Candidates:
+    """All objects that `instances.json` annotates, as the VL-BERT public code takes them, crowds too.
+
+    Raises:
+        DataError: The file is damaged, or an object lies in an unknown image.
+    """
+    objects = read_instances(path).items()
+    return _gathered(((item["image"], item["bbox"], None) for _, item in objects), images)
+
+
+def detected_candidates(path: Path, images: dict[int, RefImage]) -> Candidates:
+    """The boxes of a list of detections, those with the best score first where there are scores.
+
+    Raises:
+        MissingFileError: There is no such file.
+        DataError: It is no list of detections, a box has no four numbers, or only some have a score.
+    """
+    return _gathered(_detections(path), images)
+
+
+def _detections(path: Path) -> Iterator[tuple[int, list[float], float | None]]:
+    scored: bool | None = None
+    for member, index, element in json_elements(path, DETECTIONS_HINT):
+        record = Record(element, path, f"element {index + 1}", DETECTIONS_HINT)
+        if member is not None:
+            raise DataError("not a list of detections", file=path, found=member, hint=DETECTIONS_HINT)
+        box = record.items("box")
+        if len(box) != 4 or not all(isinstance(value, int | float) and not isinstance(value, bool) for value in box):
+            raise record.error("bad box", found=box, expected="x, y, width, height")
+        if box[2] < 0 or box[3] < 0:
+            raise record.error("a box of negative size", found=box, expected="x, y, width, height")
+        score = record.number("score") if "score" in record.values else None
+        if scored is not None and scored != (score is not None):
+            raise record.error("scores of some detections only", found=element, expected="one for all or for none")
+        scored = score is not None
+        yield record.whole("image_id"), box, score
+    if scored is None:
+        raise DataError("no detections", file=path, hint=DETECTIONS_HINT)
+
+
+def _gathered(boxes: Iterator[tuple[int, list[float], float | None]], images: dict[int, RefImage]) -> Candidates:
+    found = Candidates()
+    by_image: dict[int, list[tuple[list[float], float | None]]] = {number: [] for number in images}
+    for number, (x, y, width, height), score in boxes:
+        if number not in images:
+            found.elsewhere += 1
+            continue
+        limits = (images[number].width, images[number].height) * 2
+        box = [x, y, x + width, y + height]
+        inside = [min(max(value, 0), limit) for value, limit in zip(box, limits, strict=True)]
+        if inside[2] - inside[0] < 1 or inside[3] - inside[1] < 1:
+            found.empty += 1
+            continue
+        found.clipped += inside != box
+        by_image[number].append((inside, score))
+    for number, rows in by_image.items():
+        _add(found, images[number].image_id, rows)
+    return found
+
+
+def _add(found: Candidates, image_id: str, rows: list[tuple[list[float], float | None]]) -> None:
+    if not rows:
+        found.without.append(image_id)
+        return
+    # Sorting is stable, so boxes without scores keep their order.
+    rows = sorted(rows, key=lambda row: -(row[1] or 0.0))
+    found.records[image_id] = {"boxes": [box for box, _ in rows]}
+    if rows[0][1] is not None:
+        found.records[image_id]["scores"] = [score for _, score in rows]

@@ -1,0 +1,167 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""A corpus of plain text, one sentence a line, a blank line between documents; read a line at a time.
+
+VL-BERT's public code pre-trains on such files of books and Wikipedia. It begins a row at every line and appends the
+lines that follow until there are 64 words, so each sentence is in several rows. With `join_until=64` rows are made of
+as many lines, but each line is in one row only and a row never goes on in another document.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import datasets
+from datasets import Value
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
+
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.streaming import text_lines
+from grounded_attention.dataset_scripts.licences import YOURS, Licence
+
+from .local_builder import SPLITS, LocalBuilder, LocalConfig, Report
+
+HINT = "expected UTF-8 text, one sentence a line"
+FEATURES = {"text_id": Value("string"), "text": Value("string")}
+_NORMALIZER, _SPLITTER = BertNormalizer(), BertPreTokenizer()
+
+
+@dataclass
+class TextCorpusConfig(LocalConfig):
+    """Options of [`TextCorpus`].
+
+    Args:
+        files: Names or patterns of the files in `data_dir`, separated by commas, each pattern's in the order of their
+            names.
+        min_words: Rows of fewer words are left out.
+        join_until: Lines are joined until a row has this many words; 0 for a row a line.
+    """
+
+    LICENCE: ClassVar[Licence] = YOURS
+
+    files: str = "*.txt"
+    min_words: int = 1
+    join_until: int = 0
+
+    def sources(self) -> list[Path]:
+        return self.paths() if self.data_dir else []
+
+    def paths(self) -> list[Path]:
+        """The files: `data_dir` itself if it is one, else those in it that `files` names."""
+        place = Path(self.data_dir or ".")
+        if place.is_file():
+            return [place]
+        patterns: Sequence[str] = [pattern.strip() for pattern in self.files.split(",") if pattern.strip()]
+        found = [path for pattern in patterns for path in sorted(place.glob(pattern)) if path.is_file()]
+        return list(dict.fromkeys(found))
+
+    def check(self) -> None:
+        """Checks the options before anything is read.
+
+        Raises:
+            DataError: No folder was given, or an option has an impossible value.
+            MissingFileError: The folder, or a file that `files` names, is not there.
+        """
+        if self.data_dir is None:
+            raise DataError("no data_dir was given", hint="pass the folder of the text files, or a file, as data_dir")
+        for option in ("min_words", "join_until"):
+            value = getattr(self, option)
+            if type(value) is not int or value < 0:
+                raise DataError(f"bad option {option}", found=value, expected="a whole number from 0")
+        if not Path(self.data_dir).exists():
+            raise MissingFileError("there is no such file or folder", file=self.data_dir, hint=HINT)
+        if not self.paths():
+            hint = "name the files as files=NAME,NAME, or the file itself as data_dir"
+            raise MissingFileError(f"no files {self.files} here", file=self.data_dir, hint=hint)
+
+
+class TextCorpus(LocalBuilder):
+    """One row a line, or several lines joined: `{text_id, text}`; all rows are in the split `train`.
+
+    `data_dir` is a text file, or a folder with `*.txt` (or what `files` names). `text_id` is
+    `<file name>:<number of the row's first line>`. Blank lines end a document and are no rows. Words are counted as
+    BERT's tokenizer splits a text before it cuts words into pieces. No more than a row is in memory.
+
+    Example:
+
+    ```python
+    builder = TextCorpus(data_dir="data/corpus", join_until=64)
+    builder.download_and_prepare()
+    train = builder.as_dataset("train")
+    ```
+
+    Raises:
+        DataError: A line is not UTF-8, there is no text at all, or an option is wrong; the message names it.
+        MissingFileError: There are no such files.
+    """
+
+    config: TextCorpusConfig
+    BUILDER_CONFIG_CLASS = TextCorpusConfig
+    BUILDER_CONFIGS = [TextCorpusConfig(name="default")]
+
+    def _info(self) -> datasets.DatasetInfo:
+        return datasets.DatasetInfo(description="Sentences of plain text files.", features=datasets.Features(FEATURES))
+
+    def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
+        wanted = self.config.wanted_splits(("train",))
+        self.config.check()
+        # A tuple: `datasets` would give the files of a list to several processes, and the report would be lost.
+        return [
+            datasets.SplitGenerator(
+                name=SPLITS[split], gen_kwargs={"paths": tuple(self.config.paths()), "split": split}
+            )
+            for split in wanted
+        ]
+
+    def _generate_examples(self, paths: tuple[Path, ...], split: str) -> Iterator[tuple[str, dict[str, str]]]:
+        report = Report()
+        root = Path(self.config.data_dir or ".")
+        for path in paths:
+            report.add("files")
+            name = path.name if path == root else path.relative_to(root).as_posix()
+            for number, text in joined_lines(_counted(text_lines(path, HINT), report), self.config.join_until):
+                text_id = f"{name}:{number}"
+                if self.config.min_words > 1 and count_words(text) < self.config.min_words:
+                    report.add("rows_too_short", text_id)
+                    continue
+                report.add("rows")
+                yield text_id, {"text_id": text_id, "text": text}
+        if not report.counts["lines"]:
+            raise DataError("no text in the files", file=root, expected="one sentence a line")
+        self.report[str(SPLITS[split])] = report.as_dict()
+
+
+def joined_lines(lines: Iterable[tuple[int, str]], join_until: int) -> Iterator[tuple[int, str]]:
+    """Joins lines, by a space, until each row has that many words; a blank line ends a row and is in none.
+
+    Args:
+        lines: Numbers and texts.
+        join_until: Words to be reached; with 0 every line is a row.
+
+    Yields:
+        Number of the first line, and text, of each row.
+    """
+    first, row, words = 0, list[str](), 0
+    for number, line in lines:
+        text = line.strip()
+        if text:
+            first = first if row else number
+            row.append(text)
+            words += count_words(text) if join_until else 0
+        if row and (not text or words >= join_until):
+            yield first, " ".join(row)
+            row, words = [], 0
+    if row:
+        yield first, " ".join(row)
+
+
+def count_words(text: str) -> int:
+    """The number of words and punctuation marks that BERT's tokenizer splits a text into."""
+    return len(_SPLITTER.pre_tokenize_str(_NORMALIZER.normalize_str(text)))
+
+
+def _counted(lines: Iterable[tuple[int, str]], report: Report) -> Iterator[tuple[int, str]]:
+    for number, line in lines:
+        report.add("lines" if line.strip() else "blank_lines")
+        yield number, line

@@ -1,0 +1,296 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Phrase pairs of VGP: reading the CSV files, dropping bad rows, and finding the phrases in the captions.
+
+The CSVs hold no entity id, no caption index and no character span: a row is joined to the captions by image and by the
+text of its phrases. What makes two phrases a visually grounded paraphrase is that they belong to one coreference chain
+of Flickr30K Entities, so the chain decides where the text alone is ambiguous.
+"""
+
+import csv
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+
+from .flickr30k_parsing import NOT_GROUNDED
+from .local_builder import Report
+
+UNTAGGED = ""  # chain of a phrase that was found outside every tag
+
+
+@dataclass(frozen=True)
+class PairKind:
+    """One family of VGP files.
+
+    Args:
+        labels: Class names, by their number.
+        swapped: The class of the pair read the other way round, by the number of the class.
+        files: Names of the file of a split, with `{split}` in place of train, val or test.
+        where_to_get: Where the files come from.
+    """
+
+    labels: tuple[str, ...]
+    swapped: tuple[int, ...]
+    files: tuple[str, ...]
+    where_to_get: str
+
+
+KINDS = {
+    "typology": PairKind(
+        labels=("alternation", "forward_entailment", "reverse_entailment", "equivalence", "independence"),
+        swapped=(0, 2, 1, 3, 4),
+        files=("{split}_data.csv", "full_data_type_phrase_pair_{split}.csv"),
+        where_to_get="get the typology from https://github.com/felixgiov/VGP-Typology",
+    ),
+    "binary": PairKind(
+        labels=("not_paraphrase", "paraphrase"),
+        swapped=(0, 1),
+        files=("phrase_pair_remove_trivial_match_{split}.csv",),
+        where_to_get="get the binary pairs named in https://github.com/ids-cv/coling_iparaphrasing",
+    ),
+}
+# Names of the typology's classes in its column `original_label`.
+_TYPOLOGY_NAMES = {"Alternation": 0, "Entailment1": 1, "Entailment2": 2, "Equivalence": 3, "Independence": 4}
+
+
+@dataclass(frozen=True)
+class PairRow:
+    """A row of a pair file: two phrases of an image and the number of their class; `line` is its line in the file."""
+
+    line: int
+    image_id: str
+    phrase1: str
+    phrase2: str
+    label: int
+
+    def __str__(self) -> str:
+        return f"line {self.line}: image {self.image_id}: {self.phrase1!r}, {self.phrase2!r}, label {self.label}"
+
+
+@dataclass(frozen=True)
+class Mention:
+    """A phrase in a caption: character offsets, its text and its chain (`UNTAGGED` outside every tag)."""
+
+    start: int
+    end: int
+    text: str
+    entity_id: str
+
+    def within(self, other: "Mention") -> bool:
+        """Whether the other mention covers this one."""
+        return other.start <= self.start and self.end <= other.end
+
+
+# Pairs of mentions, the first in the first caption, with the number of their class.
+MentionPairs = list[tuple[Mention, Mention, int]]
+
+
+def find_pair_file(folders: Iterable[Path], kind: PairKind, split: str) -> Path:
+    """The pair file of a split in the first folder that has it.
+
+    Raises:
+        MissingFileError: No folder has it.
+    """
+    names = [name.format(split=split) for name in kind.files]
+    paths = [folder / name for folder in folders for name in names]
+    for path in paths:
+        if path.is_file():
+            return path
+    looked = ", ".join(dict.fromkeys(str(path.parent) for path in paths))
+    problem = f"the file is missing (looked for {' or '.join(names)} in {looked})"
+    raise MissingFileError(problem, file=paths[0], hint=kind.where_to_get)
+
+
+def read_pairs(path: Path, kind_name: str) -> list[PairRow]:
+    """Reads a pair file of either family (`"typology"` or `"binary"`).
+
+    Raises:
+        MissingFileError: There is no such file.
+        DataError: The header lacks a column, or a row is short, has no known label, or contradicts itself.
+    """
+    hint = f"{KINDS[kind_name].where_to_get} again"
+    label_of, column = (_typology_label, "type_label") if kind_name == "typology" else (_binary_label, "ytrue")
+    columns = ("image", "original_phrase1", "original_phrase2", column)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, strict=True)
+            lacking = [name for name in columns if name not in (reader.fieldnames or ())]
+            if lacking:
+                raise DataError("columns are missing", file=path, where="line 1", found=lacking, hint=hint)
+            return [_pair_row(row, reader.line_num, columns, label_of, path, hint) for row in reader]
+    except FileNotFoundError:
+        raise MissingFileError("the file is missing", file=path, hint=KINDS[kind_name].where_to_get) from None
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise DataError(f"not readable as CSV (a truncated or damaged file): {error}", file=path, hint=hint) from None
+
+
+def _pair_row(
+    row: Mapping[Any, Any], line: int, columns: Sequence[str], label_of: Any, path: Path, hint: str
+) -> PairRow:
+    where = f"line {line}"
+    # DictReader puts surplus fields under None and None into missing fields.
+    if None in row or None in row.values() or not all(row[name].strip() for name in columns):
+        raise DataError("a row of the wrong length", file=path, where=where, found=list(row.values()), hint=hint)
+    label = label_of(row)
+    if label is None:
+        found = [row.get("original_label"), row[columns[-1]]]
+        raise DataError(f"impossible {columns[-1]}", file=path, where=where, found=found, hint=hint)
+    phrase1, phrase2 = (" ".join(row[name].split()) for name in columns[1:3])
+    return PairRow(line, row["image"].strip().removesuffix(".jpg"), phrase1, phrase2, label)
+
+
+def _typology_label(row: Mapping[str, str]) -> int | None:
+    number = {str(label): label for label in _TYPOLOGY_NAMES.values()}.get(row["type_label"].strip())
+    # The class stands in the row twice; a row cut in the middle contradicts itself.
+    name = row.get("original_label")
+    return number if name is None or _TYPOLOGY_NAMES.get(name.strip()) == number else None
+
+
+def _binary_label(row: Mapping[str, str]) -> int | None:
+    return {"False": 0, "True": 1}.get(row["ytrue"].strip())
+
+
+def clean_pairs(
+    rows: Iterable[PairRow], kind: PairKind, image_ids: set[str], elsewhere: set[str], report: Report
+) -> dict[str, list[PairRow]]:
+    """Drops rows that must not be used and groups the others by image; the report counts every drop.
+
+    Dropped are rows of images that belong to another split (`elsewhere`), rows of unknown images, all rows of a pair
+    that occurs with contradicting labels, and repetitions of a pair (the first one stays). A pair read the other way
+    round is the same pair, with the swapped label.
+    """
+    groups: dict[tuple[str, str, str], list[tuple[int, PairRow]]] = defaultdict(list)
+    report.add("rows", count=0)  # a file without rows shows in the report too
+    for row in rows:
+        report.add("rows")
+        if row.image_id not in image_ids:
+            leaks = row.image_id in elsewhere
+            report.add("rows_leaking_from_another_split" if leaks else "rows_of_unknown_images", str(row))
+            continue
+        if row.phrase1 <= row.phrase2:
+            groups[row.image_id, row.phrase1, row.phrase2].append((row.label, row))
+        else:
+            groups[row.image_id, row.phrase2, row.phrase1].append((kind.swapped[row.label], row))
+    kept: dict[str, list[PairRow]] = defaultdict(list)
+    for group in groups.values():
+        if len({label for label, _ in group}) > 1:
+            report.add("rows_with_conflicting_labels", "; ".join(str(row) for _, row in group), len(group))
+            continue
+        report.add("rows_repeated", count=len(group) - 1)
+        kept[group[0][1].image_id].append(group[0][1])
+    return kept
+
+
+def tagged_mentions(caption: Mapping[str, Any]) -> list[Mention]:
+    """The tagged phrases of a caption of [`Flickr30kEntities`]."""
+    return [Mention(tag["start"], tag["end"], tag["text"], tag["entity_id"]) for tag in caption["phrases"]]
+
+
+def text_mentions(text: str, phrase: str, tags: Sequence[Mention]) -> list[Mention]:
+    """Places between word boundaries that read like the phrase, case as it is, with the chain of the tag around."""
+    mentions = []
+    for match in re.finditer(rf"(?<!\S){re.escape(phrase)}(?!\S)", text):
+        span = Mention(match.start(), match.end(), phrase, UNTAGGED)
+        chain = next((tag.entity_id for tag in tags if span.within(tag)), UNTAGGED)
+        mentions.append(Mention(span.start, span.end, phrase, chain))
+    return mentions
+
+
+def join_pairs(
+    rows: Iterable[PairRow], captions: Sequence[Mapping[str, Any]], kind: PairKind, report: Report
+) -> dict[tuple[int, int], MentionPairs]:
+    """Finds the phrase pairs of an image in each pair of its captions.
+
+    A row belongs to captions (i, j) when one phrase is in i and the other in j; when they are found in swapped order
+    the label is swapped. The phrases must be of the same chain (of different chains for the binary class
+    `not_paraphrase`). A phrase that no caption has tagged is looked for as plain text on word boundaries instead; its
+    chain may then be unknown, which agrees with every chain. A pair both of whose sides lie inside another pair's is
+    removed.
+
+    Args:
+        rows: Clean rows of the image.
+        captions: Its captions.
+        kind: The family of the rows.
+        report: Counts the rows that were joined and why others were not.
+
+    Returns:
+        For indices i < j into `captions` the pairs found, sides in the order of the captions.
+    """
+    found: dict[tuple[int, int], dict[tuple[Mention, Mention], int]] = defaultdict(dict)
+    tags = [tagged_mentions(caption) for caption in captions]
+    tagged = _by_text(tags)
+    for row in rows:
+        sides = [
+            tagged.get(phrase) or _untagged_places(captions, tags, phrase, row, report)
+            for phrase in (row.phrase1, row.phrase2)
+        ]
+        same_chain = kind.labels[row.label] != "not_paraphrase"
+        joined = False
+        for first, second, label in ((0, 1, row.label), (1, 0, kind.swapped[row.label])):
+            for (i, firsts), (j, seconds) in product(sides[first].items(), sides[second].items()):
+                for pair in _agreeing(firsts, seconds, same_chain) if i < j else ():
+                    found[i, j].setdefault(pair, label)
+                    joined = True
+        _report_outcome(row, sides, joined, report)
+    return {captions_ij: _without_contained(pairs, report) for captions_ij, pairs in found.items()}
+
+
+def _by_text(tags: Sequence[Sequence[Mention]]) -> dict[str, dict[int, list[Mention]]]:
+    """Where each tagged phrase is: its mentions by caption index, by its text."""
+    places: dict[str, dict[int, list[Mention]]] = defaultdict(lambda: defaultdict(list))
+    for index, mentions in enumerate(tags):
+        for mention in mentions:
+            places[mention.text][index].append(mention)
+    return places
+
+
+def _untagged_places(
+    captions: Sequence[Mapping[str, Any]], tags: Sequence[Sequence[Mention]], phrase: str, row: PairRow, report: Report
+) -> dict[int, list[Mention]]:
+    """Where a phrase that no caption has tagged is, as plain text, by caption index."""
+    texts = {index: text_mentions(caption["text"], phrase, tags[index]) for index, caption in enumerate(captions)}
+    places = {index: mentions for index, mentions in texts.items() if mentions}
+    if places:
+        report.add("phrases_found_as_untagged_text", f"{phrase!r} of {row}")
+    return places
+
+
+def _agreeing(
+    firsts: Iterable[Mention], seconds: Iterable[Mention], same_chain: bool
+) -> Iterable[tuple[Mention, Mention]]:
+    """Pairs of mentions whose chains agree with the class; of several with the same two chains the first pair."""
+    pairs: dict[tuple[str, str], tuple[Mention, Mention]] = {}
+    for first, second in product(firsts, seconds):
+        chains = (first.entity_id, second.entity_id)
+        may_share = NOT_GROUNDED not in chains and (chains[0] == chains[1] or UNTAGGED in chains)
+        may_differ = chains[0] != chains[1] or chains[0] in (NOT_GROUNDED, UNTAGGED)
+        if may_share if same_chain else may_differ:
+            pairs.setdefault(chains, (first, second))
+    return pairs.values()
+
+
+def _report_outcome(row: PairRow, sides: Sequence[Mapping[int, Any]], joined: bool, report: Report) -> None:
+    missing = [phrase for phrase, places in zip((row.phrase1, row.phrase2), sides, strict=True) if not places]
+    if joined:
+        report.add("rows_joined")
+    elif missing:
+        report.add("rows_with_phrase_not_in_captions", f"{' and '.join(map(repr, missing))} of {row}")
+    elif len({*sides[0], *sides[1]}) == 1:
+        report.add("rows_in_one_caption_only", str(row))
+    else:
+        report.add("rows_with_disagreeing_chains", str(row))
+
+
+def _without_contained(pairs: Mapping[tuple[Mention, Mention], int], report: Report) -> MentionPairs:
+    def contained(pair: tuple[Mention, Mention]) -> bool:
+        return any(pair != other and pair[0].within(other[0]) and pair[1].within(other[1]) for other in pairs)
+
+    kept = [(*pair, label) for pair, label in pairs.items() if not contained(pair)]
+    report.add("pairs_inside_other_pairs", count=len(pairs) - len(kept))
+    report.add("phrase_pairs", count=len(kept))
+    return kept

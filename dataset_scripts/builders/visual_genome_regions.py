@@ -1,0 +1,224 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Region descriptions of Visual Genome: boxes in images, each with a short description.
+
+Reads `region_descriptions.json` and `image_data.json` of https://homes.cs.washington.edu/~ranjay/visualgenome/api.html
+an image at a time: 5.4 million regions of 108,077 images do not have to fit into memory. Versions 1.0 to 1.4 name the
+same things differently (`image_id` or `id`, `width` or `w`); all are read.
+
+Boxes are pixels x, y, width, height, counted from 0. They are clipped to the image, for some reach beyond it, and
+divided by its width and height. About half of the images are also COCO images, among them images of its validation and
+test sets: leave those out (`without_coco_ids`) before evaluating on COCO.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import datasets
+from datasets import List, Value
+
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.image_lists import read_ids
+from grounded_attention.dataset_scripts.files.records import Record
+from grounded_attention.dataset_scripts.files.streaming import json_elements
+from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
+
+from .local_builder import SPLITS, LocalBuilder, LocalConfig, Report
+
+HOMEPAGE = "https://homes.cs.washington.edu/~ranjay/visualgenome/api.html"
+WHERE_TO_GET = f"get region_descriptions.json.zip and image_data.json.zip from {HOMEPAGE} and unpack them"
+REGIONS_FILE, IMAGES_FILE = "region_descriptions.json", "image_data.json"
+LICENCE = Licence("cc-by-4.0", ALLOWED, "CC BY 4.0; the images have terms of their own and are not here.", HOMEPAGE)
+CITATION = """Ranjay Krishna, Yuke Zhu, Oliver Groth, Justin Johnson, Kenji Hata, Joshua Kravitz, Stephanie Chen,
+Yannis Kalantidis, Li-Jia Li, David A. Shamma, Michael S. Bernstein, Li Fei-Fei. Visual Genome: Connecting Language and
+Vision Using Crowdsourced Dense Image Annotations. IJCV 2017."""
+FEATURES = {
+    "image_id": Value("string"),
+    "width": Value("int32"),
+    "height": Value("int32"),
+    "regions": List({"region_id": Value("string"), "text": Value("string"), "box": List(Value("float32"))}),
+}
+Row = dict[str, Any]
+
+
+class ImageData(NamedTuple):
+    """An image's size in pixels, and its id in COCO if it is there too."""
+
+    width: int
+    height: int
+    coco_id: str | None
+
+
+@dataclass
+class VisualGenomeRegionsConfig(LocalConfig):
+    """Options of [`VisualGenomeRegions`].
+
+    Args:
+        without_coco_ids: File of COCO image ids (numbers), one a line; these images are left out.
+    """
+
+    LICENCE: ClassVar[Licence] = LICENCE
+
+    without_coco_ids: str | None = None
+
+    def sources(self) -> list[Path]:
+        files = [self.path(REGIONS_FILE), self.path(IMAGES_FILE)] if self.data_dir else []
+        return [*files, *([Path(self.without_coco_ids)] if self.without_coco_ids else [])]
+
+    def path(self, name: str) -> Path:
+        """Where a file is."""
+        return Path(self.data_dir or ".") / name
+
+    def existing(self) -> Sequence[str]:
+        return ("train",)
+
+    def where_to_get(self) -> str:
+        return WHERE_TO_GET
+
+    def needed_files(self, split: str) -> list[Path]:
+        return [self.path(name) for name in (REGIONS_FILE, IMAGES_FILE)]
+
+
+class VisualGenomeRegions(LocalBuilder):
+    """One row an image: `{image_id, width, height, regions: [{region_id, text, box}]}`.
+
+    `data_dir` holds `region_descriptions.json` and `image_data.json`. There are no official splits: all is `train`.
+    `box` is (x1, y1, x2, y2) in [0, 1], clipped to the image. Left out and counted in `builder.report`: regions
+    outside of the image or without an area, descriptions without words, images with no region left. Runs of white
+    space in a description become one space.
+
+    Example:
+
+    ```python
+    builder = VisualGenomeRegions(data_dir="data/vg", without_coco_ids="data/coco_val_ids.txt")
+    builder.download_and_prepare()
+    print(builder.report["train"], builder.as_dataset("train")[0])
+    ```
+
+    Raises:
+        DataError: A file, record or option is wrong; the message names it.
+        MissingFileError: A file is missing; the message names it and where to get it.
+    """
+
+    config: VisualGenomeRegionsConfig
+    BUILDER_CONFIG_CLASS = VisualGenomeRegionsConfig
+    BUILDER_CONFIGS = [VisualGenomeRegionsConfig(name="default")]
+
+    def _info(self) -> datasets.DatasetInfo:
+        return datasets.DatasetInfo(
+            description="Boxes in images, each with a short description.",
+            features=datasets.Features(FEATURES),
+            homepage=HOMEPAGE,
+            citation=CITATION,
+        )
+
+    def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
+        generators = super()._split_generators(dl_manager)
+        unwanted = read_ids(self.config.without_coco_ids) if self.config.without_coco_ids else set()
+        for each in generators:
+            each.gen_kwargs["unwanted"] = unwanted
+        return generators
+
+    def _generate_examples(self, split: str, unwanted: set[str]) -> Iterator[tuple[str, Row]]:
+        images = read_images(self.config.path(IMAGES_FILE))
+        report = Report()
+        for image_id, row in region_rows(self.config.path(REGIONS_FILE), images, unwanted, report):
+            if row["regions"]:
+                report.add("images")
+                report.add("regions", count=len(row["regions"]))
+                yield image_id, row
+            else:
+                report.add("images_without_regions", image_id)
+        self.report[str(SPLITS[split])] = report.as_dict()
+
+
+def read_images(path: Path) -> dict[int, ImageData]:
+    """The images of `image_data.json` by their ids.
+
+    Raises:
+        DataError: The file is damaged, a size is not positive, or an image is there twice.
+    """
+    images: dict[int, ImageData] = {}
+    for member, index, element in json_elements(path, WHERE_TO_GET):
+        record = Record(element, path, f"element {index + 1}", WHERE_TO_GET)
+        if member is not None:
+            raise record.error("not image data", found=member, expected="a list of images")
+        image_id = record.whole("image_id", "id")
+        if image_id in images:
+            raise record.error("an image twice", found=image_id)
+        width, height = record.whole("width", least=1), record.whole("height", least=1)
+        coco_id = None if element.get("coco_id") is None else str(record.whole("coco_id"))
+        images[image_id] = ImageData(width, height, coco_id)
+    if not images:
+        raise DataError("no images", file=path, expected="a list of images", hint=WHERE_TO_GET)
+    return images
+
+
+def region_rows(
+    path: Path, images: dict[int, ImageData], unwanted: set[str], report: Report
+) -> Iterator[tuple[str, Row]]:
+    """The rows of `region_descriptions.json`, with their image ids; `regions` may be empty.
+
+    Args:
+        path: The file.
+        images: From [`read_images`].
+        unwanted: COCO ids of images to leave out.
+        report: Counts what was clipped and left out.
+
+    Raises:
+        DataError: The file is damaged, an image is there twice or not in `image_data.json`, or a region is not of
+            the format.
+    """
+    seen: set[int] = set()
+    for member, index, element in json_elements(path, WHERE_TO_GET):
+        record = Record(element, path, f"element {index + 1}", WHERE_TO_GET)
+        if member is not None:
+            raise record.error("not region descriptions", found=member, expected="a list of images with regions")
+        image_id = record.whole("image_id", "id")
+        if image_id in seen:
+            raise record.error("an image twice", found=image_id)
+        seen.add(image_id)
+        if image_id not in images:
+            raise record.error(f"an image that {IMAGES_FILE} does not have", found=image_id)
+        image = images[image_id]
+        if image.coco_id in unwanted:
+            report.add("images_left_out_by_coco_id")
+            continue
+        regions = _regions(record, image_id, image, report)
+        row = {"image_id": str(image_id), "width": image.width, "height": image.height, "regions": regions}
+        yield str(image_id), row
+    if not seen:
+        raise DataError("no images", file=path, expected="a list of images with regions", hint=WHERE_TO_GET)
+
+
+def _regions(parent: Record, image_id: int, image: ImageData, report: Report) -> list[Row]:
+    regions: dict[int, Row | None] = {}
+    for place, element in enumerate(parent.items("regions")):
+        record = Record(element, parent.file, f"{parent.where}, region {place + 1}", parent.hint)
+        region_id = record.whole("region_id", "id")
+        if region_id in regions:
+            raise record.error("a region twice", found=region_id)
+        if record.whole("image_id", "image") != image_id:
+            raise record.error("a region of another image", found=element, expected=f"image_id {image_id}")
+        regions[region_id] = _region(record, region_id, image, report)
+    return [region for region in regions.values() if region is not None]
+
+
+def _region(record: Record, region_id: int, image: ImageData, report: Report) -> Row | None:
+    """A region, or None if there is nothing of it in the image or it says nothing."""
+    text = " ".join(record.text("phrase").split())
+    x, y, width, height = (record.number(*names) for names in (("x",), ("y",), ("width", "w"), ("height", "h")))
+    box = [x, y, x + width, y + height]
+    limits = [image.width, image.height] * 2
+    clipped = [min(max(side, 0.0), limit) for side, limit in zip(box, limits, strict=True)]
+    if clipped[0] >= clipped[2] or clipped[1] >= clipped[3]:
+        report.add("regions_without_area", str(region_id))
+    elif not text:
+        report.add("regions_without_words", str(region_id))
+    else:
+        if clipped != box:
+            report.add("regions_clipped")
+        sides = [side / limit for side, limit in zip(clipped, limits, strict=True)]
+        return {"region_id": str(region_id), "text": text, "box": sides}
+    return None

@@ -1,0 +1,232 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""VQA v2: questions about images, each with the answers of ten humans, and the official file of predictions."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import datasets
+from datasets import List, Value
+
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.records import Record
+from grounded_attention.dataset_scripts.files.streaming import json_elements
+from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
+from grounded_attention.utils.whole_files import write_text
+
+from .coco_captions import IMAGE_ID_FORMATS
+from .local_builder import LocalBuilder, LocalConfig, Report
+
+# Split on disk -> the images it asks about, and whether its answers are published.
+SOURCES = {
+    "train": ("train2014", True),
+    "val": ("val2014", True),
+    "minival": ("minival2014", True),
+    "valminusminival": ("valminusminival2014", True),
+    "test": ("test2015", False),
+    "test_dev": ("test-dev2015", False),
+}
+# The test-dev questions ask about images of test2015; the parts of val about images of val2014.
+IMAGES_OF = {"test-dev2015": "test2015", "minival2014": "val2014", "valminusminival2014": "val2014"}
+HOMEPAGE = "https://visualqa.org"
+HINT = "get the questions and annotations from https://visualqa.org/download.html and unpack them in the data folder"
+LICENCE = Licence(
+    "cc-by-4.0",
+    ALLOWED,
+    "Questions and answers are CC BY 4.0; the images are COCO's, have the terms of Flickr and are not here.",
+    "https://visualqa.org/terms.html",
+)
+CITATION = """Yash Goyal, Tejas Khot, Douglas Summers-Stay, Dhruv Batra, Devi Parikh. Making the V in VQA Matter:
+Elevating the Role of Image Understanding in Visual Question Answering. CVPR 2017."""
+FEATURES = {
+    "example_id": Value("string"),
+    "image_id": Value("string"),
+    "question": Value("string"),
+    "question_type": Value("string"),
+    "answer_type": Value("string"),
+    "answers": List(Value("string")),
+}
+Row = dict[str, Any]
+
+
+@dataclass
+class VQAv2Config(LocalConfig):
+    """Options of [`VQAv2`].
+
+    Args:
+        image_id_format: `"number"` (`132417`), or `"file_stem"` (`COCO_train2014_000000132417`).
+    """
+
+    LICENCE: ClassVar[Licence] = LICENCE
+    SPLIT_NAMES: ClassVar[dict[str, Any]] = {
+        "train": datasets.Split.TRAIN,
+        "val": datasets.Split.VALIDATION,
+        **{name: datasets.NamedSplit(name) for name in ("minival", "valminusminival", "test", "test_dev")},
+    }
+
+    CHOICES: ClassVar[Mapping[str, Sequence[str]]] = {"image_id_format": IMAGE_ID_FORMATS}
+
+    image_id_format: str = "number"
+
+    def sources(self) -> list[Path]:
+        return [self.questions(s) for s in SOURCES] + [self.annotations(s) for s in SOURCES] if self.data_dir else []
+
+    def questions(self, split: str) -> Path:
+        """The file of questions of a split."""
+        return self._find(f"v2_OpenEnded_mscoco_{SOURCES[split][0]}_questions.json")
+
+    def annotations(self, split: str) -> Path:
+        """The file of answers of a split."""
+        return self._find(f"v2_mscoco_{SOURCES[split][0]}_annotations.json")
+
+    def _find(self, name: str) -> Path:
+        folder = Path(self.data_dir or ".")
+        places = [folder, folder / "vqa", folder / "vqa_v2"]
+        return next((place / name for place in places if (place / name).is_file()), folder / name)
+
+    def existing(self) -> tuple[str, ...]:
+        """train, val, and whichever of the others lie in the folder."""
+        return tuple(name for name in SOURCES if name in ("train", "val") or self.questions(name).is_file())
+
+    def where_to_get(self) -> str:
+        return HINT
+
+    def needed_files(self, split: str) -> list[Path]:
+        return [self.questions(split)] + [self.annotations(split)] * SOURCES[split][1]
+
+
+class VQAv2(LocalBuilder):
+    """One row a question: `{example_id, image_id, question, question_type, answer_type, answers}`.
+
+    `answers` are the ten human answers as they were given; test and test_dev have none. Splits are train, validation,
+    and those of minival, valminusminival, test and test_dev whose files are there. `example_id` is the question's id.
+
+    Example:
+
+    ```python
+    builder = VQAv2(data_dir="data/vqa")
+    builder.download_and_prepare()
+    validation = builder.as_dataset("validation")
+    ```
+
+    Raises:
+        DataError: A file, record or option is wrong, a question has no answers, or answers no question.
+        MissingFileError: A file is missing; the message names it and where to get it.
+    """
+
+    config: VQAv2Config
+    BUILDER_CONFIG_CLASS = VQAv2Config
+    BUILDER_CONFIGS = [VQAv2Config(name="default")]
+
+    def _info(self) -> datasets.DatasetInfo:
+        return datasets.DatasetInfo(
+            description="Questions about images with the answers of ten humans.",
+            features=datasets.Features(FEATURES),
+            homepage=HOMEPAGE,
+            citation=CITATION,
+        )
+
+    def _generate_examples(self, split: str) -> Iterator[tuple[str, Row]]:
+        images, answered = SOURCES[split]
+        answers = read_annotations(self.config.annotations(split)) if answered else None
+        report = Report()
+        for row in read_questions(self.config.questions(split), answers):
+            if self.config.image_id_format == "file_stem":
+                row["image_id"] = f"COCO_{IMAGES_OF.get(images, images)}_{int(row['image_id']):012}"
+            report.add("questions")
+            yield row["example_id"], row
+        if answers:
+            problem = f"answers to {len(answers)} questions that are not asked"
+            path = self.config.annotations(split)
+            raise DataError(problem, file=path, found=next(iter(answers)), expected="question ids of the other file")
+        self.report[str(self.config.SPLIT_NAMES[split])] = report.as_dict()
+
+
+def read_questions(path: Path, answers: dict[str, Row] | None) -> Iterator[Row]:
+    """The rows of a file of questions; takes what it uses out of `answers` (None: there are none).
+
+    Raises:
+        DataError: The file is damaged, a question occurs twice, or has no answers.
+    """
+    seen: set[str] = set()
+    for member, index, element in json_elements(path, HINT):
+        if member != "questions":
+            continue
+        record = Record(element, path, f"questions, element {index + 1}", HINT)
+        question_id = str(record.whole("question_id"))
+        if question_id in seen:
+            raise record.error("a question twice", found=question_id, expected="an id of its own for each")
+        seen.add(question_id)
+        row = {
+            "example_id": question_id,
+            "image_id": str(record.whole("image_id")),
+            "question": record.name("question"),
+        }
+        if answers is None:
+            given: Row = {"question_type": "", "answer_type": "", "answers": []}
+        elif question_id in answers:
+            given = answers.pop(question_id)
+        else:
+            raise record.error("the question has no answers", found=question_id, expected="an annotation of it")
+        yield {**row, **given}
+    if not seen:
+        expected = "an object with the list questions"
+        raise DataError("no questions", file=path, expected=expected, hint=HINT)
+
+
+def read_annotations(path: Path) -> dict[str, Row]:
+    """Question id -> `question_type`, `answer_type` and `answers`.
+
+    Raises:
+        DataError: The file is damaged, or a question is answered twice.
+    """
+    annotations: dict[str, Row] = {}
+    for member, index, element in json_elements(path, HINT):
+        if member != "annotations":
+            continue
+        record = Record(element, path, f"annotations, element {index + 1}", HINT)
+        question_id = str(record.whole("question_id"))
+        if question_id in annotations:
+            raise record.error("a question is answered twice", found=question_id)
+        answers = record.items("answers")
+        annotations[question_id] = {
+            "question_type": record.text("question_type"),
+            "answer_type": record.text("answer_type"),
+            "answers": [
+                Record(answer, path, f"{record.where}, answer {place + 1}", HINT).text("answer")
+                for place, answer in enumerate(answers)
+            ],
+        }
+    return annotations
+
+
+def write_predictions(path: Path, answers: Mapping[str, str]) -> None:
+    """Writes predictions in the official format, `[{"question_id": int, "answer": str}]`.
+
+    Args:
+        path: The file; replaced at once when it is there.
+        answers: Question id -> answer.
+    """
+    rows = [{"question_id": int(question_id), "answer": answer} for question_id, answer in answers.items()]
+    write_text(path, json.dumps(rows))
+
+
+def read_predictions(path: Path) -> dict[str, str]:
+    """Question id -> answer, from a file in the official format.
+
+    Raises:
+        MissingFileError: There is no such file.
+        DataError: It is damaged, or answers a question twice.
+    """
+    answers: dict[str, str] = {}
+    for member, index, element in json_elements(path, "predictions are a list of objects with question_id and answer"):
+        record = Record(element, path, f"element {index + 1}")
+        if member is not None:
+            raise record.error("not a list of predictions", found=member, expected="a list")
+        question_id = str(record.whole("question_id"))
+        if question_id in answers:
+            raise record.error("a question is answered twice", found=question_id)
+        answers[question_id] = record.text("answer")
+    return answers

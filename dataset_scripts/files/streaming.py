@@ -1,0 +1,190 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Readers for files larger than memory: lines of text, and the elements of arrays in a JSON file, one at a time."""
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from .errors import DataError, MissingFileError
+
+LONGEST_LINE = 16 * 2**20
+_CHUNK = 2**20
+# An unfinished number, literal or escape is shorter than this, so an error farther from the end of what was read is no
+# matter of reading on.
+_SHORT = 32
+_WHITESPACE = " \t\n\r"
+
+
+def text_lines(path: Path, hint: str) -> Iterator[tuple[int, str]]:
+    """The lines of a UTF-8 file with their numbers from 1, without their ends (LF or CRLF), one in memory at a time.
+
+    Only a line feed ends a line; a mark at the beginning of the file is left out.
+
+    Args:
+        path: The file.
+        hint: Where to get it, for the errors.
+
+    Raises:
+        MissingFileError: There is no such file.
+        DataError: A line is not UTF-8, or longer than 16 MiB; the message names it.
+    """
+    with _opened(path, hint) as file:
+        number = 0
+        while line := file.readline(LONGEST_LINE + 1):
+            number += 1
+            if len(line) > LONGEST_LINE:
+                expected = f"at most {LONGEST_LINE} bytes"
+                raise DataError("a line too long", file=path, where=f"line {number}", expected=expected, hint=hint)
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                found = line[error.start : error.end]
+                where = f"line {number}"
+                raise DataError("not valid UTF-8", file=path, where=where, found=found, hint=hint) from None
+            yield number, text.removesuffix("\n").removesuffix("\r")
+
+
+def json_elements(path: Path, hint: str) -> Iterator[tuple[str | None, int, Any]]:
+    """The elements of a JSON file's arrays, one in memory at a time.
+
+    The file holds an array, or an object; of an object the elements of those members are given that are arrays, other
+    members are checked and left out.
+
+    Args:
+        path: The file, UTF-8.
+        hint: Where to get it, for the errors.
+
+    Yields:
+        The member's name (None where the file is an array), the element's place in its array from 0, the element.
+
+    Raises:
+        MissingFileError: There is no such file.
+        DataError: It is cut, is not JSON, or holds neither an array nor an object.
+    """
+    with _opened(path, hint) as binary, io.TextIOWrapper(binary, encoding="utf-8-sig") as file:
+        stream = _JsonStream(file, path, hint)
+        start = stream.peek()
+        if start == "[":
+            for index, element in enumerate(stream.array("")):
+                yield None, index, element
+        elif start == "{":
+            yield from stream.members()
+        else:
+            stream.fail("not a list or an object", expected="JSON")
+        if stream.peek():
+            stream.fail("more after the end", expected="nothing")
+
+
+class _JsonStream:
+    """A JSON text of which a piece is in memory."""
+
+    def __init__(self, file: IO[str], path: Path, hint: str) -> None:
+        self.file, self.path, self.hint = file, path, hint
+        self.buffer, self.position, self.ended = "", 0, False
+        self.place = ""
+        self._decode = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
+
+    def peek(self) -> str:
+        """The next character that is no white space; empty at the end of the file."""
+        while True:
+            while self.position < len(self.buffer):
+                if (character := self.buffer[self.position]) not in _WHITESPACE:
+                    return character
+                self.position += 1
+            if not self._read():
+                return ""
+
+    def members(self) -> Iterator[tuple[str, int, Any]]:
+        """The elements of the arrays of an object that begins here."""
+        self.take("{")
+        seen: set[str] = set()
+        while self.peek() != "}":
+            if seen:
+                self.take(",")
+            name = self.value()
+            if not isinstance(name, str) or name in seen:
+                self.fail("not the name of a member, or one named twice", expected="a new name")
+            seen.add(name)
+            self.take(":")
+            if self.peek() == "[":
+                for index, element in enumerate(self.array(f"{name} ")):
+                    yield name, index, element
+            else:
+                self.value()
+        self.take("}")
+
+    def array(self, name: str) -> Iterator[Any]:
+        """The elements of an array that begins here."""
+        self.take("[")
+        count = 0
+        while self.peek() != "]":
+            if count:
+                self.take(",")
+            self.place = f"{name}element {count + 1}"
+            yield self.value()
+            count += 1
+        self.place = ""
+        self.take("]")
+
+    def take(self, character: str) -> None:
+        """Steps over a character that has to stand here."""
+        if self.peek() != character:
+            self.fail("not JSON", expected=character)
+        self.position += 1
+
+    def value(self) -> Any:
+        """Decodes the value that begins here, reading on as far as it goes."""
+        self.peek()
+        while True:
+            try:
+                value, end = self._decode(self.buffer, self.position)
+            except json.JSONDecodeError as error:
+                in_string = error.msg.startswith("Unterminated string")
+                if self.ended or not (in_string or len(self.buffer) - error.pos < _SHORT):
+                    self.position = len(self.buffer) if in_string else error.pos
+                    self.fail(error.msg)
+            except (RecursionError, _ConstantError) as error:
+                self.fail(str(error))
+            else:
+                # A number near the end of what was read may go on.
+                if len(self.buffer) - end >= _SHORT or self.ended:
+                    self.position = end
+                    return value
+            self._read()
+
+    def fail(self, problem: str, expected: str | None = None) -> None:
+        """Raises the error of this place."""
+        found = self.buffer[self.position : self.position + 40]
+        if not found.strip():
+            problem = f"the file ends too early ({problem})"
+        raise DataError(
+            problem, file=self.path, where=self.place or None, found=found or None, expected=expected, hint=self.hint
+        )
+
+    def _read(self) -> bool:
+        """Reads on; false at the end of the file. A long value takes ever larger pieces, so its cost stays linear."""
+        rest = self.buffer[self.position :]
+        try:
+            piece = self.file.read(max(_CHUNK, len(rest)))
+        except UnicodeDecodeError as error:
+            found = error.object[error.start : error.end]
+            where = self.place or None
+            raise DataError("not valid UTF-8", file=self.path, where=where, found=found, hint=self.hint) from None
+        self.buffer, self.position, self.ended = rest + piece, 0, not piece
+        return bool(piece)
+
+
+class _ConstantError(ValueError):
+    """NaN or an infinity, which are no JSON."""
+
+
+def _refuse_constant(name: str) -> None:
+    raise _ConstantError(f"{name} is no JSON")
+
+
+def _opened(path: Path, hint: str) -> IO[bytes]:
+    if not path.is_file():
+        raise MissingFileError("the file is missing", file=path, hint=hint)
+    return open(path, "rb")

@@ -1,0 +1,181 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The card of a pushed data set, written from the records of its configurations."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from datasets import DatasetInfo
+from datasets.info import DatasetInfosDict
+from datasets.utils.metadata import MetadataConfigs
+from huggingface_hub import DatasetCard, DatasetCardData
+
+Record = Mapping[str, Any]
+_WARNINGS = {
+    "forbidden": "**These terms forbid to pass the data on.**",
+    "unclear": "**Nothing says clearly that the data may be passed on.**",
+}
+_STRICTNESS = ("allowed", "unclear", "forbidden")
+_SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
+
+
+def write_card(repository: str, records: Mapping[str, Record]) -> str:
+    """The content of README.md.
+
+    Args:
+        repository: `ORG/NAME`.
+        records: Of each configuration, by its name there.
+    """
+    first = next(iter(records.values()))
+    parts = [
+        f"# {repository.split('/')[-1]}",
+        first["description"],
+        "No images are included: `image_id` names them.",
+        "## Rows",
+        table(
+            ("configuration", "split", "rows"),
+            [
+                (f"`{name}`", split, f"{facts['num_examples']:,}")
+                for name, record in records.items()
+                for split, facts in record["info"]["splits"].items()
+            ],
+        ),
+        *_columns(records),
+        "## Use",
+        _snippet(repository, records),
+        "## Licence",
+        *dict.fromkeys(licence_text(record) for record in records.values()),
+        "## Source and citation",
+        _source(first),
+        "## How it was built",
+        *(_built(name, record) for name, record in records.items()),
+    ]
+    body = "\n\n".join(part.strip() for part in parts if part.strip())
+    return str(DatasetCard(f"---\n{_metadata(repository, records).to_yaml()}\n---\n\n{body}\n"))
+
+
+def licence_metadata(licence: Mapping[str, str]) -> dict[str, Any]:
+    """The licence as the Hub's metadata names it."""
+    named: dict[str, Any] = {"license": licence["identifier"]}
+    if licence["identifier"] == "other":
+        named |= {"license_name": "see-card"}
+        if licence["source"]:
+            named |= {"license_link": licence["source"]}
+    return named
+
+
+def licence_text(record: Record) -> str:
+    """Terms, warning, and on what ground the data were pushed all the same."""
+    licence = record["licence"]
+    lines = [f"`{licence['identifier']}`: {licence['terms']}"]
+    if licence["source"]:
+        lines.append(f"See {licence['source']}.")
+    if warning := _WARNINGS.get(licence["redistribution"]):
+        lines.append(warning)
+        lines.append(f"Whoever pushed them named this ground: {' '.join(str(record['permission']).split())}")
+    return " ".join(lines)
+
+
+def size_category(rows: int) -> str:
+    """The Hub's word for a number of rows."""
+    return next((name for most, name in _SIZES if rows < most), "1M<n<10M" if rows < 10_000_000 else "n>10M")
+
+
+def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    """A table of Markdown."""
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _metadata(repository: str, records: Mapping[str, Record]) -> DatasetCardData:
+    first = next(iter(records.values()))
+    # The metadata name one licence for all.
+    strictest = max(records.values(), key=lambda record: _STRICTNESS.index(record["licence"]["redistribution"]))
+    infos = {name: DatasetInfo.from_dict({**record["info"], "config_name": name}) for name, record in records.items()}
+    rows = sum(facts["num_examples"] for record in records.values() for facts in record["info"]["splits"].values())
+    data = DatasetCardData(
+        pretty_name=repository.split("/")[-1],
+        tags=["grounded-attention", first["builder"]],
+        language=["en"],
+        size_categories=[size_category(rows)],
+        **licence_metadata(strictest["licence"]),
+    )
+    DatasetInfosDict(infos).to_dataset_card_data(data)
+    MetadataConfigs(
+        {
+            name: {
+                "data_files": [{"split": split, "path": f"{name}/{split}-*"} for split in record["info"]["splits"]],
+            }
+            for name, record in records.items()
+        }
+    ).to_dataset_card_data(data)
+    return data
+
+
+def _columns(records: Mapping[str, Record]) -> list[str]:
+    """What the columns hold; configurations with the same ones are told together."""
+    told: dict[str, list[str]] = {}
+    for name, record in records.items():
+        features = [(f"`{column}`", f"`{_kind(kind)}`") for column, kind in record["info"]["features"].items()]
+        told.setdefault(f"{record['columns']}\n\n{table(('column', 'type'), features)}", []).append(f"`{name}`")
+    return [f"### Columns of {', '.join(names)}\n\n{text}" for text, names in told.items()]
+
+
+def _source(record: Record) -> str:
+    if not record["scenes"]:
+        return f"{record['homepage'] or ''}\n\n{record['citation'] or ''}"
+    scenes = record["scenes"]
+    command = f"grounded-attention data scenes --output DIR --images {scenes['images']} --seed {scenes['seed']}"
+    return (
+        f"Drawn and described by a program, version {scenes['version']} of grounded-attention's scenes; no photograph "
+        f"and no person's words are in it:\n\n```bash\n{command}\n```\n\n"
+        f"Only the layout is that of the data set at {record['homepage'] or 'its builder'}."
+    )
+
+
+def _kind(feature: Any) -> str:
+    """A column's type in short."""
+    kind = feature.get("_type") if isinstance(feature, Mapping) else None
+    if kind == "Value":
+        return str(feature["dtype"])
+    if kind == "ClassLabel":
+        return f"class of {', '.join(feature['names'])}"
+    if isinstance(kind, str) and "feature" in feature:
+        length = feature.get("length", -1)
+        return f"list{'' if length == -1 else f' of {length}'} of {_kind(feature['feature'])}"
+    if isinstance(feature, Mapping):
+        return "{" + ", ".join(f"{name}: {_kind(each)}" for name, each in feature.items() if name != "_type") + "}"
+    return str(feature)
+
+
+def _snippet(repository: str, records: Mapping[str, Record]) -> str:
+    name, record = next(iter(records.items()))
+    split = next(iter(record["info"]["splits"]))
+    return f"""```python
+from datasets import load_dataset
+
+rows = load_dataset("{repository}", "{name}", split="{split}")
+print(rows[0])
+
+# without downloading all of it
+streamed = load_dataset("{repository}", "{name}", split="{split}", streaming=True)
+print(next(iter(streamed)))
+```
+
+In a recipe of grounded-attention: `data.data_dir: hub://{repository}`, `data.options: {{config_name: {name}}}`."""
+
+
+def _built(name: str, record: Record) -> str:
+    versions = ", ".join(f"{program} {version}" for program, version in record["versions"].items())
+    sources = [
+        (f"`{each['file']}`", f"{each['files']:,}", f"{each['bytes']:,}", f"`{each.get('sha256') or each['table']}`")
+        for each in record["sources"]
+    ]
+    return "\n\n".join(
+        [
+            f"### `{name}`",
+            f"```bash\n{record['command']}\n```",
+            f"With {versions}. Read were:",
+            table(("source", "files", "bytes", "checksum"), sources),
+            f"What was found and left out, and more: `{name}/build.json`.",
+        ]
+    )

@@ -1,0 +1,170 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""How a pushed data set was made: the facts that lie beside its rows on the Hub, and that its card is written from."""
+
+import dataclasses
+import hashlib
+import inspect
+import json
+import os
+import platform
+import shlex
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+import huggingface_hub
+import pyarrow
+
+from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.licences import SCENES, Licence, read_scenes
+from grounded_attention.dataset_scripts.regions.files import MANIFEST, read_json
+
+RECORD = "build.json"
+FORMAT, VERSION = "grounded-attention rows", 1
+_KEYS = {"builder", "builder_config", "options", "command", "versions", "scenes", "sources", "licence", "permission"}
+_KEYS |= {"description", "columns", "homepage", "citation", "report", "empty_splits", "info"}
+PROJECT = Path(__file__).resolve().parents[1]
+# Of `datasets`' facts about a data set those that the Hub's card repeats.
+_INFO = ("features", "splits", "dataset_size")
+
+
+def make_record(
+    builder: LocalBuilder,
+    name: str,
+    folder: Path,
+    files: Iterable[Path],
+    *,
+    options: Mapping[str, Any],
+    splits: Sequence[str] | None,
+    licence: Licence,
+    permission: str | None,
+) -> dict[str, Any]:
+    """The facts about one configuration, as they stand in its `build.json`; JSON-able.
+
+    Paths of this machine do not get into it: of a path only the last part is kept.
+
+    Args:
+        builder: After its rows were prepared.
+        name: The builder's name.
+        folder: Where the rows lie.
+        files: The files that hold them.
+        options: The builder's options that were given.
+        splits: The splits that were asked for, None for all.
+        licence: The terms of the data.
+        permission: On what ground they are pushed, where the terms do not say that they may be.
+    """
+    root = Path(builder.config.data_dir or ".")
+    info = json.loads((folder / "dataset_info.json").read_text(encoding="utf-8"))
+    counts = info["splits"]
+    # `datasets` cannot load a split without rows.
+    info["splits"] = {split: facts for split, facts in counts.items() if facts["num_examples"]}
+    shown = {key: without_folders(value) for key, value in options.items()}
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "builder": name,
+        "builder_config": builder.config.name,
+        "options": shown,
+        "command": _command(name, builder.config.name, splits, shown),
+        "versions": versions(),
+        "scenes": read_scenes(root) if licence == SCENES else None,
+        "sources": source_checksums(builder.config.sources(), root),
+        "licence": dataclasses.asdict(licence),
+        "permission": permission,
+        "description": builder.info.description,
+        "columns": _columns(builder),
+        "homepage": builder.info.homepage,
+        "citation": builder.info.citation,
+        "report": builder.report,
+        "empty_splits": [split for split in counts if split not in info["splits"]],
+        "info": {key: info.get(key) for key in _INFO} | {"download_size": sum(path.stat().st_size for path in files)},
+    }
+
+
+def check_record(record: Mapping[str, Any], where: str) -> None:
+    """Checks that a record is one.
+
+    Raises:
+        DataError: It is of another format or version.
+    """
+    found = (record.get("format"), record.get("version"))
+    hint = "it was pushed by another program or version; push to another repository"
+    if found != (FORMAT, VERSION):
+        expected = repr((FORMAT, VERSION))
+        raise DataError("not the record of a data set", file=where, found=found, expected=expected, hint=hint)
+    if missing := sorted(_KEYS - set(record)):
+        raise DataError(f"the record lacks {', '.join(missing)}", file=where, hint=hint)
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the rows depend on."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return {
+        "grounded-attention": project["version"],
+        "python": platform.python_version(),
+        "datasets": datasets.__version__,
+        "pyarrow": pyarrow.__version__,
+        "huggingface_hub": huggingface_hub.__version__,
+    }
+
+
+def source_checksums(paths: Sequence[Path], root: Path) -> list[dict[str, Any]]:
+    """Name, number of files, bytes and SHA-256 of each source that is there.
+
+    The checksum of a folder is that of the lines `<checksum>  <path below it>` of its files, sorted by path. A region
+    table has its own checksum, which is in its manifest.
+    """
+    return [_checksum(path, root) for path in dict.fromkeys(paths) if path.exists()]
+
+
+def _checksum(path: Path, root: Path) -> dict[str, Any]:
+    inside = path.resolve().is_relative_to(root.resolve())
+    name = path.resolve().relative_to(root.resolve()).as_posix() if inside else path.name
+    if (path / MANIFEST).is_file():
+        manifest = read_json(path / MANIFEST)
+        size = sum(shard["bytes"] for shard in manifest["shards"])
+        return {"file": path.name, "files": len(manifest["shards"]), "bytes": size, "table": manifest["checksum"]}
+    if path.is_file():
+        return {"file": name if name != "." else path.name, "files": 1, "bytes": path.stat().st_size, **_digest(path)}
+    files = sorted(Path(parent, each) for parent, _, names in os.walk(path) for each in names)
+    whole, size = hashlib.sha256(), 0
+    for file in files:
+        whole.update(f"{_digest(file)['sha256']}  {file.relative_to(path).as_posix()}\n".encode())
+        size += file.stat().st_size
+    return {"file": f"{name}/", "files": len(files), "bytes": size, "sha256": whole.hexdigest()}
+
+
+def _digest(path: Path) -> dict[str, str]:
+    with open(path, "rb") as file:
+        return {"sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def without_folders(value: Any) -> Any:
+    """Texts that are paths on this machine tell who made the data, not what they are."""
+    if isinstance(value, str) and os.sep in value and not value.startswith("hub://"):
+        return Path(value).name
+    return value
+
+
+def _command(name: str, config: str, splits: Sequence[str] | None, options: Mapping[str, Any]) -> str:
+    parts = ["python", "-m", "grounded_attention.commands.build_data", name]
+    if config != "default":
+        parts += ["--config", config]
+    parts += ["--data-dir", "DIR", "--output", "OUT"]
+    for split in splits or ():
+        parts += ["--split", split]
+    parts += [f"{key}={_text(value)}" for key, value in options.items()]
+    return shlex.join(parts)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _columns(builder: LocalBuilder) -> str:
+    """What the builder says about its rows, up to its example."""
+    text = next((part for part in (type(builder).__doc__ or "").split("Example:") if part.strip()), "")
+    return inspect.cleandoc(text).replace("[`", "`").replace("`]", "`")

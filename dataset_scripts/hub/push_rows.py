@@ -1,0 +1,168 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Pushes the rows of a builder to a repository on the Hub: Parquet, the record of how they were made, a card."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.licences import SCENES, Licence, check_right, generated_scenes, named_licence
+
+from .dataset_card import write_card
+from .push_commit import CARD, Repository, commit_files, look_at
+from .push_record import RECORD, check_record, make_record
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*")
+
+
+@dataclass
+class RowsPush:
+    """A push that was checked before the rows are built, so that a refusal comes before the work.
+
+    Args:
+        repository: Where to, as it stood.
+        name: Name of the configuration there.
+        builder_name: The builder's name.
+        licence: The terms of the data.
+        permission: On what ground they are pushed where the terms do not say that they may be.
+        private: Make a new repository private.
+        others: The records of the repository's other configurations, by name.
+    """
+
+    repository: Repository
+    name: str
+    builder_name: str
+    licence: Licence
+    permission: str | None = None
+    private: bool = False
+    others: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def run(
+        self, builder: LocalBuilder, folder: Path, options: Mapping[str, Any], splits: Sequence[str] | None
+    ) -> str:
+        """Pushes the rows that `builder` wrote into `folder`.
+
+        Args:
+            builder: After its rows were prepared.
+            folder: Where they lie, in Parquet files.
+            options: The builder's options that were given.
+            splits: The splits that were asked for, None for all.
+
+        Returns:
+            The address of the commit.
+
+        Raises:
+            HubError: The push failed; the repository is as it was.
+        """
+        rows = parquet_files(folder, builder, self.name)
+        record = make_record(
+            builder,
+            self.builder_name,
+            folder,
+            rows.values(),
+            options=options,
+            splits=splits,
+            licence=self.licence,
+            permission=self.permission,
+        )
+        files: dict[str, Path | bytes] = dict(rows)
+        files[f"{self.name}/{RECORD}"] = json.dumps(record, indent=2, ensure_ascii=False).encode()
+        records = dict(sorted({**self.others, self.name: record}.items()))
+        files[CARD] = write_card(self.repository.name, records).encode()
+        old = [path for path in self.repository.files if path.startswith(f"{self.name}/") and path not in files]
+        message = f"{self.builder_name}: configuration {self.name}"
+        return commit_files(self.repository, files, old, message=message, private=self.private)
+
+
+def plan_push(
+    builder: LocalBuilder,
+    builder_name: str,
+    to: str,
+    *,
+    name: str | None = None,
+    revision: str | None = None,
+    private: bool = False,
+    permission: str | None = None,
+    licence: str | None = None,
+) -> RowsPush:
+    """Checks all that can be checked before the rows are built.
+
+    Args:
+        builder: Before its rows are prepared.
+        builder_name: Its name.
+        to: The repository, `ORG/NAME`.
+        name: Name of the configuration there; the builder's own by default.
+        revision: A branch of the repository, `main` by default.
+        private: Make a new repository private; one that is public already is refused.
+        permission: On what ground the data may be pushed where their licence does not clearly allow it.
+        licence: Licence of the user's own texts, as the Hub names it.
+
+    Raises:
+        HubError: The Hub or the repository cannot be reached.
+        DataError: The licence stops it, or the repository holds something else.
+    """
+    name = name or builder.config.name
+    if not _NAME.fullmatch(name):
+        expected = "letters, digits and + . _ - after a first letter or digit"
+        raise DataError("no name for a configuration", found=name, expected=expected)
+    terms = named_licence(licence_of(builder), licence)
+    check_right(terms, builder_name, permission)
+    repository = look_at(to, revision, private)
+    others = _other_records(repository, builder_name, name)
+    return RowsPush(repository, name, builder_name, terms, permission, private, others)
+
+
+def licence_of(builder: LocalBuilder) -> Licence:
+    """The terms of what a builder reads; scenes have their own, whichever builder reads them."""
+    config = builder.config
+    if config.data_dir and generated_scenes(Path(config.data_dir), config.sources()):
+        return SCENES
+    return config.licence()
+
+
+def parquet_files(folder: Path, builder: LocalBuilder, name: str) -> dict[str, Path]:
+    """The builder's Parquet files by their paths in the repository, `<name>/<split>-00000-of-00001.parquet`.
+
+    Raises:
+        DataError: There is no row.
+    """
+    files = {}
+    for split, facts in (builder.info.splits or {}).items():
+        if not facts.num_examples:
+            continue
+        stem = re.escape(f"{builder.dataset_name}-{split}")
+        shards = sorted(
+            path for path in folder.iterdir() if re.fullmatch(rf"{stem}(-\d+-of-\d+)?\.parquet", path.name)
+        )
+        for number, path in enumerate(shards):
+            files[f"{name}/{split}-{number:05d}-of-{len(shards):05d}.parquet"] = path
+    if not files:
+        raise DataError("no split has a row, so there is nothing to push", file=folder)
+    return files
+
+
+def _other_records(repository: Repository, builder_name: str, name: str) -> dict[str, dict[str, Any]]:
+    paths = [path for path in repository.files if path.endswith(f"/{RECORD}") and path.count("/") == 1]
+    if repository.own_files() and not paths:
+        hint = "push to a new repository"
+        raise DataError(
+            "the repository holds other things", found=repository.own_files()[0], where=repository.name, hint=hint
+        )
+    records = {}
+    for path in paths:
+        record, where = repository.read_json(path), f"{repository.name}/{path}"
+        replaced = path.split("/")[0] == name
+        if not replaced:
+            check_record(record, where)
+        if record.get("builder") != builder_name:
+            hint = "push to a repository of its own"
+            raise DataError(
+                "the repository holds another data set", file=where, found=record.get("builder"), hint=hint
+            )
+        if not replaced:
+            records[path.split("/")[0]] = record
+    return records

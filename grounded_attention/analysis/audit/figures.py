@@ -1,0 +1,307 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Figures of an audit: every head's accuracy by layer, for entities and for relations, and what training changed.
+
+After Figures 3 and 4 of "What Does BERT with Vision Look At?" (papers/visualbert_head_analysis.txt). A head that gives
+more than a fifth of its attention to the regions is *active*: large and dark; the others are small and light. Heads
+and layers carry the audit's own names, counted from 0. Same input, same bytes. L layers, H heads.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike
+
+from grounded_attention.analysis.head_counts import ACTIVE_SHARE, HeadCounts
+from grounded_attention.reports.attention_pictures import MISS
+from grounded_attention.reports.figure_style import BLUE, DPI, GREY, SKY, VERMILLION, WIDTH, save
+
+SPREAD = 0.6  # of the space between two layers over which the heads of one are spread, so that none hides another
+ALPHA = 0.05
+BASELINE = "most confident region"
+CHANGES = "PuOr"  # purple falls, orange rises: told apart with any colour vision, and by lightness from no change
+
+
+def entity_grounding_figure(
+    counts: HeadCounts,
+    path: str | Path,
+    *,
+    layers: Sequence[str] | None = None,
+    intervals: ArrayLike | None = None,
+    active: float = ACTIVE_SHARE,
+    baseline: str = BASELINE,
+    title: str = "Entity grounding: the most-attended region is gold",
+) -> Figure:
+    """Draws a point a head: its layer across, its accuracy up, with the baseline and chance (the paper's Figure 3).
+
+    Args:
+        counts: what the audit counted.
+        path: a .png, .pdf or .svg file; its folder is created.
+        layers: the L names of the layers; by default 0 to L - 1.
+        intervals: (2, L, H), lower and upper end of each accuracy in [0, 1]; drawn for the active heads.
+        active: a head is active from more than this mean share of its attention on.
+        baseline: what the rule is that the grey line shows.
+        title: the line above.
+
+    Returns:
+        The figure, already saved.
+
+    Raises:
+        ValueError: shapes that do not fit, nothing counted, or another file type.
+    """
+    figure = Figure(figsize=(0.86 * WIDTH / DPI, 4.3), dpi=DPI, layout="constrained")
+    axes = figure.subplots()
+    _draw_heads(axes, counts, _names(counts, layers), _checked(intervals, counts), active)
+    axes.set_ylabel("accuracy (%)")
+    figure.suptitle(title, fontsize=11)
+    _legend(figure, active, baseline, intervals is not None, columns=3)
+    return save(figure, path)
+
+
+def grounding_panels_figure(
+    counts: Mapping[str, HeadCounts],
+    path: str | Path,
+    *,
+    layers: Sequence[str] | None = None,
+    intervals: Mapping[str, ArrayLike] | None = None,
+    active: float = ACTIVE_SHARE,
+    baseline: str = BASELINE,
+    title: str = "Syntactic grounding: of a relation w1 → w2, the word w2 looks at the region of w1",
+) -> Figure:
+    """Draws a panel for each relation (the paper's Figure 4), phrase type or model, all on one scale.
+
+    Args:
+        counts: heading of the panel -> what was counted there; all of the same L and H.
+        intervals: heading -> (2, L, H), for as many panels as there are.
+
+    The other arguments, the return value and the errors are those of `entity_grounding_figure`.
+    """
+    if not counts:
+        raise ValueError("nothing to draw; give at least one heading with its counts")
+    across = min(len(counts), 3 if len(counts) != 4 else 2)
+    down = math.ceil(len(counts) / across)
+    figure = Figure(figsize=(WIDTH / DPI, 2.6 * down + 0.9), dpi=DPI, layout="constrained")
+    panels = list(figure.subplots(down, across, squeeze=False).flat)
+    for axes, (name, found) in zip(panels, counts.items(), strict=False):
+        drawn = _checked((intervals or {}).get(name), found)
+        _draw_heads(axes, found, _names(found, layers), drawn, active, small=True)
+        axes.set_title(f"{name} ({found.total} items)", fontsize=10)
+    top = max(axes.get_ylim()[1] for axes in panels[: len(counts)])
+    for axes in panels[: len(counts)]:
+        axes.set_ylim(0, top)
+        axes.tick_params(labelleft=axes.get_subplotspec().is_first_col())
+    for axes in panels[len(counts) :]:
+        axes.set_axis_off()
+    for axes in panels[::across]:
+        axes.set_ylabel("accuracy (%)")
+    figure.suptitle(title, fontsize=11)
+    _legend(figure, active, baseline, bool(intervals), columns=3 if intervals else 5)
+    return save(figure, path)
+
+
+def changes_figure(
+    before: HeadCounts,
+    after: HeadCounts,
+    path: str | Path,
+    *,
+    p: ArrayLike | None = None,
+    alpha: float = ALPHA,
+    layers: Sequence[str] | None = None,
+    names: tuple[str, str] = ("before", "after"),
+    most: int = 12,
+    baseline: str = BASELINE,
+) -> Figure:
+    """Draws which heads changed: the difference by layer and head, and the most changed heads before and after.
+
+    Args:
+        before, after: counts of the same data under two models of the same L and H.
+        path: a .png, .pdf or .svg file; its folder is created.
+        p: (L, H), p-values of a paired test, corrected for the number of heads; significant heads are marked.
+        alpha: a head is significant where its p is at most this.
+        layers: the L names of the layers; by default 0 to L - 1.
+        names: what the two models are called.
+        most: how many heads stand in the second panel.
+        baseline: what the rule is that the grey line shows.
+
+    Returns:
+        The figure, already saved.
+
+    Raises:
+        ValueError: counts of different layers and heads or images, `p` of another shape, or another file type.
+    """
+    significant = _significant(before, after, p, alpha)
+    labels = _names(before, layers)
+    shown = min(most, before.accuracy.size)
+    height = max(3.6, 0.27 * shown + 1.6, 0.3 * len(labels) + 1.6)
+    figure = Figure(figsize=(WIDTH / DPI, height), dpi=DPI, layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
+    _draw_differences(left, 100 * (after.accuracy - before.accuracy), significant, labels)
+    _draw_dumbbells(right, before, after, significant, labels, names, shown)
+    right.set_xlabel(f"accuracy (%); grey line: {baseline}", fontsize=8.5)
+    test = "" if p is None else f"\n{significant.sum()} of {significant.size} heads significant (p ≤ {alpha:g})"
+    figure.suptitle(f"Accuracy of each head, {names[1]} against {names[0]}{test}", fontsize=11)
+    return save(figure, path)
+
+
+# What goes in
+
+
+def _names(counts: HeadCounts, layers: Sequence[str] | None) -> list[str]:
+    if not counts.total:
+        raise ValueError("nothing was counted: no image has an item")
+    found = counts.accuracy.shape[0]
+    if layers is not None and len(layers) != found:
+        raise ValueError(f"{len(layers)} names of layers for the {found} layers that were counted")
+    return [str(name) for name in (range(found) if layers is None else layers)]
+
+
+def _checked(intervals: ArrayLike | None, counts: HeadCounts) -> np.ndarray | None:
+    if intervals is None:
+        return None
+    array = np.asarray(intervals, dtype=float)
+    if array.shape != (2, *counts.accuracy.shape):
+        raise ValueError(f"intervals of the shape {array.shape}; expected {(2, *counts.accuracy.shape)}")
+    return array
+
+
+def _significant(before: HeadCounts, after: HeadCounts, p: ArrayLike | None, alpha: float) -> np.ndarray:
+    """(L, H) bool."""
+    shape = before.accuracy.shape
+    if after.accuracy.shape != shape:
+        raise ValueError(f"{shape} layers and heads before, {after.accuracy.shape} after; compare one architecture")
+    if set(before.image_ids) != set(after.image_ids):
+        raise ValueError("the two models were audited on different images; audit both on the same split")
+    if p is None:
+        return np.zeros(shape, dtype=bool)
+    values = np.asarray(p, dtype=float)
+    if values.shape != shape:
+        raise ValueError(f"p-values of the shape {values.shape}; expected {shape}")
+    return values <= alpha
+
+
+# Points
+
+
+def _draw_heads(
+    axes: Axes,
+    counts: HeadCounts,
+    names: Sequence[str],
+    intervals: np.ndarray | None,
+    active: float,
+    small: bool = False,
+) -> None:
+    accuracy, lit = 100 * counts.accuracy, counts.mean_share > active
+    layers, heads = accuracy.shape
+    x = np.arange(layers)[:, None] + np.linspace(-SPREAD / 2, SPREAD / 2, heads if heads > 1 else 2)[:heads]
+    if intervals is not None:
+        low, high = 100 * intervals
+        axes.vlines(x[lit], low[lit], high[lit], color=BLUE, lw=0.9, alpha=0.55, zorder=2)
+    scale = 0.6 if small else 1.0
+    axes.scatter(x[~lit], accuracy[~lit], s=16 * scale, color=SKY, lw=0, alpha=0.8, zorder=3)
+    axes.scatter(x[lit], accuracy[lit], s=52 * scale, color=BLUE, ec="white", lw=0.7, zorder=4)
+    axes.axhline(100 * counts.baseline_accuracy, color=GREY, lw=1.6, zorder=1)
+    axes.axhline(100 * counts.chance_accuracy, color="black", lw=1.1, ls=(0, (2, 2)), zorder=1)
+    _mark_best(axes, x, np.where(lit, accuracy, -1.0), names, small)
+    axes.set_xticks(range(layers), names, fontsize=8 if max(map(len, names)) > 2 else 9)
+    if max(map(len, names)) > 2:
+        axes.tick_params(axis="x", rotation=90)
+    axes.set(xlabel="layer", xlim=(-0.6, layers - 0.4), ylim=(0, _ceiling(counts, intervals)))
+    axes.grid(axis="y", lw=0.4, color="#dddddd", zorder=0)
+    axes.yaxis.set_major_locator(MaxNLocator(6))
+
+
+def _ceiling(counts: HeadCounts, intervals: np.ndarray | None) -> float:
+    """Room above the highest point for the name of the best head."""
+    highest = max(counts.accuracy.max(), counts.baseline_accuracy, counts.chance_accuracy)
+    if intervals is not None:
+        highest = max(highest, float(intervals.max()))
+    return max(5.0, 118 * float(highest))
+
+
+def _mark_best(axes: Axes, x: np.ndarray, accuracy: np.ndarray, names: Sequence[str], small: bool) -> None:
+    """The best active head's name and accuracy, beside a ring around it; nothing where no head is active."""
+    layer, head = divmod(int(accuracy.argmax()), accuracy.shape[1])
+    best = float(accuracy[layer, head])
+    if best < 0:
+        return
+    at = (float(x[layer, head]), best)
+    axes.scatter(*at, s=70 if small else 120, facecolors="none", edgecolors=VERMILLION, lw=1.6, zorder=5)
+    right = layer > (len(names) - 1) / 2
+    axes.annotate(
+        f"{names[layer]}-{head}: {best:.1f}",
+        at,
+        xytext=(-7 if right else 7, 5),
+        textcoords="offset points",
+        ha="right" if right else "left",
+        fontsize=8 if small else 9,
+        weight="bold",
+        color=MISS,
+        zorder=6,
+    )
+
+
+def _legend(figure: Figure, active: float, baseline: str, intervals: bool, columns: int) -> None:
+    def point(size: float, **style: Any) -> Line2D:
+        return Line2D([], [], ls="", marker="o", ms=size, **style)
+
+    handles = [
+        point(7.5, mfc=BLUE, mec="white", label=f"active head (> {active:.0%} of attention)"),
+        point(4.2, mfc=SKY, mec="none", label="other head"),
+        point(9, mfc="none", mec=VERMILLION, mew=1.6, label="best active head (layer-head)"),
+        Line2D([], [], color=GREY, lw=1.6, label=baseline),
+        Line2D([], [], color="black", lw=1.1, ls=(0, (2, 2)), label="chance"),
+    ]
+    if intervals:
+        handles.append(Line2D([], [], ls="", marker="|", ms=11, color=BLUE, alpha=0.55, label="95% interval"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
+
+
+# Changes
+
+
+def _draw_differences(axes: Axes, points: np.ndarray, significant: np.ndarray, names: Sequence[str]) -> None:
+    layers, heads = points.shape
+    limit = max(1.0, float(np.abs(points).max()))
+    image = axes.imshow(points, cmap=f"{CHANGES}_r", vmin=-limit, vmax=limit, origin="lower", aspect="auto")
+    for layer, head in zip(*np.nonzero(significant), strict=True):
+        dark = abs(points[layer, head]) > 0.6 * limit
+        axes.plot(head, layer, marker="*", ms=8, color="white" if dark else "black", mec="none")
+    axes.set_yticks(range(layers), names, fontsize=8)
+    axes.set_xticks(range(heads), [str(head) for head in range(heads)], fontsize=8)
+    axes.set(xlabel="head", ylabel="layer")
+    axes.set_title("★ significant" if significant.any() else "by layer and head", fontsize=10)
+    axes.figure.colorbar(image, ax=axes, label="percentage points", fraction=0.05)
+
+
+def _draw_dumbbells(
+    axes: Axes,
+    before: HeadCounts,
+    after: HeadCounts,
+    significant: np.ndarray,
+    layers: Sequence[str],
+    names: tuple[str, str],
+    most: int,
+) -> None:
+    """Hollow before, filled after; the arrow of a significant head is thick and its name bold."""
+    old, new = 100 * before.accuracy, 100 * after.accuracy
+    order = np.argsort(-np.abs(new - old), axis=None, kind="stable")[:most]
+    for place, (layer, head) in enumerate(zip(*np.unravel_index(order, old.shape), strict=True)):
+        colour = "#B35806" if new[layer, head] >= old[layer, head] else "#542788"
+        ends, sure = [old[layer, head], new[layer, head]], significant[layer, head]
+        axes.plot(ends, [place] * 2, color=colour, lw=2.6 if sure else 1.1, zorder=2)
+        axes.plot(ends[0], place, marker="o", ms=6, mfc="white", mec=colour, zorder=3)
+        axes.plot(ends[1], place, marker="o", ms=6, color=colour, zorder=4)
+    labels = [f"{layers[layer]}-{head}" for layer, head in zip(*np.unravel_index(order, old.shape), strict=True)]
+    axes.set_yticks(range(len(labels)), labels, fontsize=8)
+    for label, sure in zip(axes.get_yticklabels(), significant.flat[order], strict=True):
+        label.set_fontweight("bold" if sure else "normal")
+    axes.axvline(100 * before.baseline_accuracy, color=GREY, lw=1.6, zorder=1)
+    axes.set_ylim(len(labels) - 0.4, -0.6)
+    axes.set_title(f"most changed heads: ○ {names[0]}, ● {names[1]}", fontsize=10)
+    axes.grid(axis="x", lw=0.4, color="#dddddd", zorder=0)

@@ -1,0 +1,318 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""An audit of one or several models as one page: tables, figures, what changed, and the attention explorer.
+
+The page is one file and loads nothing. With several models the first is what the others are compared with.
+"""
+
+import base64
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from grounded_attention.analysis.example_attention import (
+    ExampleAttention,
+    best_heads,
+    naming_words,
+    words_across_layers_figure,
+)
+from grounded_attention.analysis.head_counts import ACTIVE_SHARE, HeadCounts
+from grounded_attention.metrics.intervals import interval_text
+from grounded_attention.reports.attention_explorer import explorer_body, explorer_script, explorer_style
+from grounded_attention.reports.html_page import html_page
+
+from .card import MOST_RELATIONS, NAMES
+from .choice import SAME_SPLIT, BestHead
+from .figures import (
+    ALPHA,
+    BASELINE,
+    changes_figure,
+    entity_grounding_figure,
+    grounding_panels_figure,
+)
+from .result import AuditResult
+from .statistics import bootstrap_intervals, holm, permutation_test
+
+ALL = "all"
+MOST_LAYERS = 4  # rows of the picture of words across layers
+RULES = {"text_to_region": BASELINE, "region_to_text": "first word"}
+STYLE = """
+figure { margin: 14px 0; }
+figure img { max-width: 100%; height: auto; display: block; }
+figcaption, p.note { color: var(--soft); font-size: 14px; max-width: 80ch; }
+nav { margin-top: 10px; }
+nav a { margin-right: 14px; color: #00517f; }
+.wide td:first-child { white-space: nowrap; }
+@media (max-width: 640px) { figure { overflow-x: auto; } figure img { max-width: none; width: 620px; } }
+td.better { font-weight: 700; }
+"""
+COLUMNS = ("what", "model", "head", "accuracy", "95% interval", "attention", "rule", "chance", "reachable", "items")
+Correction = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class ExtraSection:
+    """A further part of the page, such as maps compared or how faithful they are.
+
+    Args:
+        heading, text: plain text.
+        head, rows: a table, plain text; none without rows.
+        figures: (file, what it shows); .svg or .png.
+    """
+
+    heading: str
+    text: str
+    head: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+    figures: Sequence[tuple[Path, str]] = ()
+
+
+def audit_page(
+    results: Mapping[str, AuditResult],
+    title: str = "Grounding audit",
+    *,
+    about: Sequence[tuple[str, str]] = (),
+    examples: Mapping[str, Sequence[ExampleAttention]] | None = None,
+    extra: Sequence[ExtraSection] = (),
+    correction: tuple[str, Correction] = ("Holm", holm),
+) -> str:
+    """The page, whole; everything in it that comes from data is escaped.
+
+    Args:
+        results: name of a model -> its audit; all on the same data. The first is compared with each of the others
+            that has its layers and heads.
+        title: the heading.
+        about: (name, text) lines under it.
+        examples: name of a model -> captured examples, for the explorer; see `explorer_page`.
+        extra: further parts, before the explorer.
+        correction: name and function that corrects the (L, H) p-values of a comparison for the number of heads.
+
+    Raises:
+        ValueError: no result, results that cannot be compared, or examples that cannot be explored together.
+    """
+    if not results:
+        raise ValueError("no audit to show; give at least one model with its result")
+    parts = [("best-heads", "Best heads", _best_heads(results))]
+    parts += [("by-layer", "By layer and head", "".join(_layer_figures(results)))]
+    if len(results) > 1:
+        parts.append(("changes", "What changed", "".join(_changes(results, correction))))
+    if any(result.relations for result in results.values()):
+        parts.append(("relations", "Syntactic relations", _relations(results)))
+    parts += [(f"extra-{n}", section.heading, _extra(section)) for n, section in enumerate(extra)]
+    if examples:
+        parts.append(("words", "Words across layers", "".join(_words(results, examples))))
+        parts.append(("explore", "Look for yourself", explorer_body(examples)))
+    links = "".join(f'<a href="#{place}">{escape(heading)}</a>' for place, heading, _ in parts)
+    body = f"<nav>{links}</nav>" + "\n".join(
+        f'<h2 id="{place}">{escape(heading)}</h2>\n{content}' for place, heading, content in parts
+    )
+    style, script = (STYLE + explorer_style(), explorer_script()) if examples else (STYLE, "")
+    return html_page(title, body, style, script, about)
+
+
+# Tables
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1) -> str:
+    """A table of plain text; all but the first columns are numbers."""
+    kinds = ["" if n < text_columns else ' class="number"' for n in range(len(head))]
+    top = "".join(f'<th scope="col"{kind}>{escape(cell)}</th>' for kind, cell in zip(kinds, head, strict=True))
+    body = "".join(
+        "<tr>" + "".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in zip(kinds, row, strict=True)) + "</tr>"
+        for row in rows
+    )
+    return f'<div class="wide"><table><tr>{top}</tr>{body}</table></div>'
+
+
+def _best_heads(results: Mapping[str, AuditResult]) -> str:
+    chosen = {name: [b for b in result.best_heads() if b.kind in NAMES] for name, result in results.items()}
+    whole = _head_rows(results, chosen, lambda best: best.kind != "relations" and best.group == ALL)
+    several = any(len(groups) > 2 for result in results.values() for groups in result.entities.values())
+    types = _head_rows(results, chosen, lambda best: several and best.kind != "relations" and best.group != ALL)
+    more = f"<details><summary>By phrase type</summary>{_table(COLUMNS, types, 3)}</details>" if types else ""
+    splits = {name: result.choice.split for name, result in results.items()}
+    return _note(_how_chosen(splits)) + _table(COLUMNS, whole, 3) + more
+
+
+def _how_chosen(splits: Mapping[str, str]) -> str:
+    same = [name for name, split in splits.items() if split == SAME_SPLIT]
+    if same:
+        how = "Heads are chosen on the items they are reported on, as in the paper, which flatters them"
+        how += "." if len(same) == len(splits) else f" ({', '.join(same)})."
+    else:
+        how = f"Heads are chosen on another split ({', '.join(dict.fromkeys(splits.values()))})."
+    return (
+        f"{how} Heads are named layer-head, both counted from 0. Intervals resample images. Attention: mean share of "
+        "the head's attention on all candidates together. Rule: accuracy of the most confident region, from "
+        "regions to words of the first word. Reachable: items that any candidate answers."
+    )
+
+
+def _head_rows(
+    results: Mapping[str, AuditResult],
+    chosen: Mapping[str, Sequence[BestHead]],
+    wanted: Callable[[BestHead], bool],
+) -> list[tuple[str, ...]]:
+    """Rows of one group stand together, one a model."""
+    rows = [(best, name) for name, found in chosen.items() for best in found if wanted(best)]
+    groups = list(dict.fromkeys((best.kind, best.group) for best, _ in rows))
+    rows.sort(key=lambda row: groups.index((row[0].kind, row[0].group)))
+    return [_head_row(best, name, results[name]) for best, name in rows]
+
+
+def _head_row(best: BestHead, model: str, result: AuditResult) -> tuple[str, ...]:
+    what = NAMES[best.kind] if best.group == ALL else f"{NAMES[best.kind]}: {best.group}"
+    head = result.name(best.layer, best.head) + ("" if best.active else " (not active)")
+    shares = (f"{best.share:.0%}", f"{best.baseline:.1%}", f"{best.chance:.1%}")
+    reachable = "–" if best.upper_bound is None else f"{best.upper_bound:.1%}"
+    return what, model, head, f"{best.accuracy:.1%}", interval_text(best.interval), *shares, reachable, str(best.items)
+
+
+# Figures
+
+
+def _note(text: str) -> str:
+    return f'<p class="note">{escape(text)}</p>'
+
+
+def _drawn(
+    draw: Callable[..., object], alt: str, caption: str, *arguments: object, suffix: str = ".svg", **options: object
+) -> str:
+    """A figure inside the page."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"figure{suffix}"
+        draw(*arguments, path, **options)
+        return _image(path, alt, caption)
+
+
+def _image(path: Path, alt: str, caption: str = "") -> str:
+    kind = "svg+xml" if path.suffix.lower() == ".svg" else path.suffix.lower()[1:]
+    data = base64.b64encode(path.read_bytes()).decode("ascii")
+    below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+    return f'<figure><img src="data:image/{kind};base64,{data}" alt="{escape(alt)}">{below}</figure>'
+
+
+def _layer_figures(results: Mapping[str, AuditResult]) -> Iterator[str]:
+    for kind in dict.fromkeys(kind for result in results.values() for kind in result.entities):
+        found = {name: result.entities[kind][ALL] for name, result in results.items() if kind in result.entities}
+        layers = {result.layers for name, result in results.items() if name in found}
+        alt = f"{NAMES[kind]}: accuracy of each head by layer, of {', '.join(found)}"
+        caption = (
+            f"{NAMES[kind].capitalize()}. Large and dark: heads that give more than {ACTIVE_SHARE:.0%} of their "
+            "attention to the candidates. Ring: the best of them on these very items. Lines: 95% intervals."
+        )
+        known: dict[str, Any] = {"title": NAMES[kind].capitalize(), "baseline": RULES[kind]}
+        if len(layers) == 1:
+            known["layers"] = layers.pop()
+        if len(found) == 1:
+            counts = next(iter(found.values()))
+            yield _drawn(entity_grounding_figure, alt, caption, counts, intervals=bootstrap_intervals(counts), **known)
+        else:
+            spans = {name: bootstrap_intervals(counts) for name, counts in found.items()}
+            yield _drawn(grounding_panels_figure, alt, caption, found, intervals=spans, **known)
+
+
+def _changes(results: Mapping[str, AuditResult], correction: tuple[str, Correction]) -> Iterator[str]:
+    (first, before), *others = results.items()
+    yield _note(
+        f"Each model against {first}, head by head: a paired permutation test that exchanges the answers to whole "
+        f"images, two-sided, corrected for the number of heads ({correction[0]}); significant where p ≤ {ALPHA:g}."
+    )
+    for name, after in others:
+        if (before.layers, before.heads) != (after.layers, after.heads):
+            yield _note(f"{name} has other layers or heads than {first}: not compared.")
+            continue
+        yield f"<h3>{escape(name)} against {escape(first)}</h3>"
+        for kind in before.entities:
+            if kind in after.entities:
+                pair = before.entities[kind][ALL], after.entities[kind][ALL]
+                yield _change(kind, *pair, (first, name), before, correction[1])
+
+
+def _change(
+    kind: str,
+    before: HeadCounts,
+    after: HeadCounts,
+    names: tuple[str, str],
+    result: AuditResult,
+    correct: Correction,
+) -> str:
+    comparison = permutation_test(before, after)
+    p = correct(comparison.p)
+    sure, rise = p <= ALPHA, comparison.difference
+    up, down = int((sure & (rise > 0)).sum()), int((sure & (rise < 0)).sum())
+    layer, head = divmod(int(np.abs(rise).argmax()), rise.shape[1])
+    caption = (
+        f"{NAMES[kind].capitalize()}: {up} of {p.size} heads are significantly more accurate than under {names[0]}, "
+        f"{down} less. The largest change is {result.name(layer, head)}'s, {100 * rise[layer, head]:+.1f} points "
+        f"(p {_p(p[layer, head])})."
+    )
+    alt = f"Change of each head's accuracy from {names[0]} to {names[1]}, {NAMES[kind]}"
+    known: dict[str, Any] = {"p": p, "layers": result.layers, "names": names, "baseline": RULES[kind]}
+    return _drawn(changes_figure, alt, caption, before, after, **known)
+
+
+def _p(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"= {value:.3f}"
+
+
+# Relations and further parts
+
+
+def _relations(results: Mapping[str, AuditResult]) -> str:
+    counts: dict[str, int] = {}
+    for result in results.values():
+        for relation, found in result.relations.items():
+            counts[relation] = max(counts.get(relation, 0), found.total)
+    common = sorted(counts, key=lambda relation: (-counts[relation], relation))[:MOST_RELATIONS]
+    chosen = {name: result.best_heads() for name, result in results.items()}
+    rows = _head_rows(results, chosen, lambda best: best.kind == "relations" and best.group in common)
+    rows.sort(key=lambda row: [f"{NAMES['relations']}: {relation}" for relation in common].index(row[0]))
+    note = (
+        "For a dependency relation w1 → w2 whose word w1 names a region: how often w2 attends most to that region; "
+        f"the {len(common)} most common relations, the best head of each."
+    )
+    figures = [
+        _drawn(
+            grounding_panels_figure,
+            f"Accuracy of each head by layer for each relation, of {name}",
+            "",
+            {relation: result.relations[relation] for relation in common if relation in result.relations},
+            layers=result.layers,
+            title=f"{name}: of a relation w1 → w2, the word w2 looks at the region of w1",
+        )
+        for name, result in results.items()
+        if result.relations
+    ]
+    return _note(note) + _table(COLUMNS, rows, 3) + "".join(figures)
+
+
+def _words(results: Mapping[str, AuditResult], examples: Mapping[str, Sequence[ExampleAttention]]) -> Iterator[str]:
+    """The paper's Figures 1 and 5: the first example under each model."""
+    yield _note(
+        "What words of one caption attend to in the best head of each of the layers where heads are most accurate. "
+        "Beside each row stands how much of the attention goes to the regions at all."
+    )
+    best = max(results, key=lambda name: _best_accuracy(results[name]))
+    for name, shown in examples.items():
+        counts = results[name].entities.get("text_to_region", {}).get(ALL) if name in results else None
+        if counts is not None and counts.accuracy.shape == shown[0].attention.shape[:2]:
+            words, heads = naming_words(shown[0]), best_heads(counts.accuracy, MOST_LAYERS, counts.active)
+            alt = f"Regions that words of “{shown[0].caption}” attend to across layers, under {name}"
+            picture = _drawn(words_across_layers_figure, alt, "", shown[0], words, heads, suffix=".png")
+            opened = " open" if name == best else ""
+            yield f"<details{opened}><summary>{escape(name)}</summary>{picture}</details>"
+
+
+def _best_accuracy(result: AuditResult) -> float:
+    counts = result.entities.get("text_to_region", {}).get(ALL)
+    return 0.0 if counts is None else float(counts.accuracy.max())
+
+
+def _extra(section: ExtraSection) -> str:
+    table = _table(section.head, section.rows) if section.rows else ""
+    return _note(section.text) + table + "".join(_image(Path(path), shown, shown) for path, shown in section.figures)

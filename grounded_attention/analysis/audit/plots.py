@@ -1,0 +1,64 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The figures of an audit's result, each as .png and .pdf."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from grounded_attention.analysis.head_counts import HeadCounts
+
+from .figures import changes_figure, entity_grounding_figure, grounding_panels_figure
+from .result import AuditResult
+from .statistics import bootstrap_intervals
+
+TYPES = (".png", ".pdf")
+# The paper reports its ten most common relations.
+MOST_PANELS = 10
+_TITLES = {
+    "text_to_region": "Entity grounding: the most-attended region is gold",
+    "region_to_text": "From regions to words: the most-attended word names the region",
+}
+
+
+def plot_result(result: AuditResult, folder: Path) -> list[Path]:
+    """Draws each direction by layer and head, the phrase types and the relations.
+
+    Returns:
+        the files: `<direction>`, `<direction>_types`, `relations`, each .png and .pdf.
+    """
+    files: list[Path] = []
+    for direction, groups in result.entities.items():
+        counts = groups["all"]
+        known = {"layers": result.layers, "title": _TITLES[direction]}
+        intervals = bootstrap_intervals(counts)
+        files += _draw(entity_grounding_figure, counts, folder / direction, intervals=intervals, **known)
+        types = most_common({name: found for name, found in groups.items() if name != "all"})
+        if types:
+            files += _draw(grounding_panels_figure, types, folder / f"{direction}_types", **known)
+    if result.relations:
+        drawn = most_common(result.relations)
+        files += _draw(grounding_panels_figure, drawn, folder / "relations", layers=result.layers)
+    return files
+
+
+def plot_changes(
+    before: HeadCounts, after: HeadCounts, path: Path, p: Any, layers: tuple[str, ...], names: tuple[str, str]
+) -> list[Path]:
+    """Draws which heads changed, as .png and .pdf; returns the files."""
+    files = [path.with_suffix(kind) for kind in TYPES]
+    for file in files:
+        changes_figure(before, after, file, p=p, layers=layers, names=names)
+    return files
+
+
+def most_common(counts: Mapping[str, HeadCounts]) -> dict[str, HeadCounts]:
+    """The groups with the most items, most first."""
+    names = sorted(counts, key=lambda name: (-counts[name].total, name))[:MOST_PANELS]
+    return {name: counts[name] for name in names}
+
+
+def _draw(figure: Callable[..., Any], counts: Any, path: Path, **options: Any) -> list[Path]:
+    files = [path.with_suffix(kind) for kind in TYPES]
+    for file in files:
+        figure(counts, file, **options)
+    return files

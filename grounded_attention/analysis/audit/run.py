@@ -1,0 +1,219 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Which heads look at the right region: every head of a model, asked about every phrase of a data set.
+
+Li et al. (2020), "What does BERT with vision look at?", section 3.1: each head is a classifier that answers a word
+with the region it attends to most, among the regions alone. The whole image's region and END are no answers
+(`region_candidate_mask`). What is decided where the paper leaves things open: docs/audit.md.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any
+
+import torch
+from accelerate import PartialState
+from accelerate.utils import gather_object
+from tqdm.auto import tqdm
+
+from grounded_attention.analysis.observers import Observer, get_observer
+from grounded_attention.supervision import DIRECTIONS
+
+from .examples import AuditExample
+from .items import DEFAULT_WORD, IOU_THRESHOLD, Items, Rules, ground, region_items, text_items
+from .result import AuditResult
+from .tally import ALL, Tally
+
+TEXT_TO_REGION, REGION_TO_TEXT = DIRECTIONS
+CONFIDENT, FIRST = "most confident region", "first region"
+# Special tokens that are no words; [UNK] and [MASK] stand for one.
+_NOT_WORDS = ("cls_token_id", "sep_token_id", "pad_token_id", "bos_token_id", "eos_token_id")
+
+
+def audit(
+    model: Any,
+    processor: Any,
+    examples: Iterable[AuditExample],
+    regions: Mapping[str, Any],
+    *,
+    relations: Iterable[AuditExample] = (),
+    word: str = DEFAULT_WORD,
+    batch_size: int = 32,
+    directions: Sequence[str] = DIRECTIONS,
+    iou_threshold: float = IOU_THRESHOLD,
+    merged_box: bool = False,
+    images: Callable[[str], Any] | None = None,
+    about: Mapping[str, Any] | None = None,
+    progress: bool = True,
+) -> AuditResult:
+    """Audits a model.
+
+    Args:
+        model: of this project, on transformers' attention interface, or transformers' VisualBERT or LXMERT; with or
+            without a task's head. It is set to evaluation mode and, where it is on the interface, its attention back
+            end is exchanged for the supervised twin.
+        processor: its processor, one of this project (transformers' two models: `VisualBERTProcessor`).
+        examples: captions with phrases, see `entity_examples`; phrases without gold boxes are left out.
+        regions: image id -> regions with `boxes` (n, 4) normalised, `features` (n, D) and, where the detector gave
+            them, `scores` (n,), such as a `RegionTable`. As in training, an image with more regions than the processor
+            takes keeps the first.
+        relations: captions whose "phrases" are words tied to an entity by a dependency, the relation their group.
+        word: which of a phrase's sub-words is asked: "last" (default), "first" or "mean".
+        batch_size: captions at a time.
+        directions: of "text_to_region" and "region_to_text".
+        iou_threshold: overlap with a gold box from which a region is right.
+        merged_box: whether several gold boxes of a phrase are one, around all of them, instead of any.
+        images: image id -> picture, for a model that reads pixels.
+        about: what the result is to say of itself besides: the names of model, data and split.
+        progress: whether to show a progress bar.
+
+    Returns:
+        what was counted; the same in every process of a distributed launch, and the same as with one process.
+
+    Raises:
+        ValueError: an unknown option, a model whose attention cannot be read, or examples without a phrase to judge.
+            A region table's own error for an image that it does not hold.
+    """
+    unknown = [name for name in directions if name not in DIRECTIONS]
+    if unknown or not directions:
+        raise ValueError(f"directions={list(directions)}: expected one or both of {', '.join(DIRECTIONS)}")
+    if batch_size < 1:
+        raise ValueError(f"batch_size={batch_size}: expected 1 or more")
+    tokenizer = processor.tokenizer
+    specials = {number for name in _NOT_WORDS if (number := getattr(tokenizer, name, None)) is not None}
+    asker = _Asker(
+        get_observer(model), processor, regions, Rules(word, iou_threshold, merged_box, specials), images, batch_size
+    )
+    model.eval()
+    entities = asker.run(examples, tuple(name for name in DIRECTIONS if name in directions), progress and "entities")
+    asked = asker.run(relations, (TEXT_TO_REGION,), progress and "relations")
+    if not entities.phrases["judged"] and not asked.phrases["judged"]:
+        raise ValueError(f"no phrase to judge: {entities.said()}; expected captions with phrases that have gold boxes")
+    return AuditResult(
+        layers=asker.observer.layers,
+        heads=asker.observer.heads,
+        entities={name: counts for name in entities.tallies if (counts := entities.groups(name))},
+        relations={name: counts for name, counts in asked.groups(TEXT_TO_REGION).items() if name != ALL},
+        about={
+            **(about or {}),
+            "word": word,
+            "iou_threshold": iou_threshold,
+            "merged_box": merged_box,
+            "baseline": CONFIDENT if entities.scored and not entities.unscored else FIRST,
+            "phrases": dict(entities.phrases),
+            **({"relation_words": dict(asked.phrases)} if asked.phrases["judged"] else {}),
+        },
+    )
+
+
+@dataclass
+class _Asked:
+    """What one pass over examples counted."""
+
+    tallies: dict[str, Tally]
+    phrases: Counter = field(default_factory=lambda: Counter(judged=0, without_boxes=0, truncated=0, no_token=0))
+    scored: int = 0
+    unscored: int = 0
+
+    def groups(self, direction: str) -> dict[str, Any]:
+        return self.tallies[direction].counts() if direction in self.tallies else {}
+
+    def said(self) -> str:
+        return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in self.phrases.items())
+
+    def gathered(self) -> "_Asked":
+        """What all processes counted together."""
+        whole = _Asked({name: Tally() for name in self.tallies})
+        for part in gather_object([self]):
+            for name, tally in part.tallies.items():
+                whole.tallies[name].merge(tally)
+            whole.phrases.update(part.phrases)
+            whole.scored, whole.unscored = whole.scored + part.scored, whole.unscored + part.unscored
+        return whole
+
+
+@dataclass(frozen=True)
+class _Asker:
+    observer: Observer
+    processor: Any
+    regions: Mapping[str, Any]
+    rules: Rules
+    images: Callable[[str], Any] | None
+    batch_size: int
+
+    def run(self, examples: Iterable[AuditExample], directions: Sequence[str], progress: str | bool) -> _Asked:
+        """One pass; each process takes every so many-th batch, so batches are those of a single process."""
+        state, asked = _processes(), _Asked({name: Tally() for name in directions})
+        judged = self._with_boxes(examples, asked if state.is_main_process else _Asked({}))
+        shown = bool(progress) and state.is_main_process
+        bar = tqdm(desc=str(progress), unit=" captions", disable=not shown, leave=False)
+        with bar:
+            for number, batch in enumerate(_batches(judged, self.batch_size)):
+                if number % state.num_processes == state.process_index:
+                    self._count(batch, asked)
+                bar.update(len(batch))
+        return asked.gathered()
+
+    def _with_boxes(self, examples: Iterable[AuditExample], asked: _Asked) -> Iterator[tuple[int, AuditExample]]:
+        """The examples, numbered, with those phrases alone that have gold boxes."""
+        for number, example in enumerate(examples):
+            kept = tuple(phrase for phrase in example.phrases if len(phrase.boxes))
+            asked.phrases["without_boxes"] += len(example.phrases) - len(kept)
+            if kept:
+                yield number, replace(example, phrases=kept)
+
+    def _count(self, numbered: Sequence[tuple[int, AuditExample]], asked: _Asked) -> None:
+        numbers, examples = [number for number, _ in numbered], [example for _, example in numbered]
+        records = [self.regions[example.image_id] for example in examples]
+        batch = self._process(examples, records)
+        _note_dropped(batch, asked)
+        grounded = ground(batch, examples, self.rules)
+        asked.phrases["judged"] += len(grounded)
+        scores = [getattr(record, "scores", None) for record in records]
+        asked.scored += sum(given is not None for given in scores)
+        asked.unscored += sum(given is None for given in scores)
+        items: dict[str, Items] = {}
+        for name in asked.tallies:
+            text = name == TEXT_TO_REGION
+            items[name] = (
+                text_items(grounded, batch, self.rules, scores) if text else region_items(grounded, batch, self.rules)
+            )
+        wanted = {name: found for name, found in items.items() if len(found)}
+        if not wanted:
+            return
+        device = self.observer.model.device
+        batch = {name: value.to(device) if hasattr(value, "to") else value for name, value in batch.items()}
+        queries = {name: (found.rows.to(device), found.columns.to(device)) for name, found in wanted.items()}
+        pairs = self.observer.observe(batch, queries)
+        for name, found in wanted.items():
+            asked.tallies[name].add(found, pairs[name], [example.image_id for example in examples], numbers)
+
+    def _process(self, examples: Sequence[AuditExample], records: Sequence[Any]) -> Any:
+        """The captions, their regions and phrases as the model reads them."""
+        if self.images is None:
+            seen = {"region_features": [record.features for record in records]}
+        else:
+            seen = {"images": [self.images(example.image_id) for example in examples]}
+        return self.processor(
+            [example.caption for example in examples],
+            region_boxes=[record.boxes for record in records],
+            phrases=[[{"text": 0, "start": p.start, "end": p.end} for p in example.phrases] for example in examples],
+            return_tensors="pt",
+            **seen,
+        )
+
+
+def _processes() -> PartialState:
+    """The processes of this launch; without a GPU accelerate sees several only when told to stay on the CPU."""
+    return PartialState(cpu=not torch.cuda.is_available())
+
+
+def _batches(examples: Iterator[Any], size: int) -> Iterator[list[Any]]:
+    while batch := list(islice(examples, size)):
+        yield batch
+
+
+def _note_dropped(batch: Any, asked: _Asked) -> None:
+    for dropped in getattr(batch, "dropped_phrases", ()):
+        asked.phrases.update("truncated" if each.reason == "truncated" else "no_token" for each in dropped)

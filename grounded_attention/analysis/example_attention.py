@@ -1,0 +1,286 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""What every head of every layer looks at in a few captioned images, kept whole for pictures and for the explorer.
+
+Captured through an observer (`observers.py`), so that models without the attention interface are served too. Shape
+letters: L layers, H heads, W words, R regions, B batch, T text.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from PIL import Image
+from torch import Tensor
+
+from grounded_attention.reports.attention_pictures import WordAttention, method_comparison_figure
+from grounded_attention.utils.boxes import box_iou
+
+from .observers import reads_pixels
+
+WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
+IOU = 0.5
+TO_REGION, TO_TEXT = "text_to_region", "region_to_text"
+
+
+@dataclass(frozen=True, eq=False)
+class ExampleAttention:
+    """The attention between the words of a caption and the regions of its image, of all layers and heads.
+
+    Args:
+        image: the picture.
+        caption: the text.
+        words: W spans (start, end), characters of the caption.
+        boxes: (R, 4) float, corners (x1, y1, x2, y2) in [0, 1].
+        attention: (L, H, W, R) float, what each word gives to each region out of all its attention, mean over its
+            sub-words; over R it sums to the head's share on the regions, at most 1.
+        layers: the L names of the layers.
+        back: (L, H, R, W) float, what each region gives to each word out of all its attention, summed over sub-words;
+            None where it was not asked.
+        labels: what a detector calls each region; empty where it names nothing.
+        gold: (W, R) bool, whether the region is one of the phrase that the word belongs to; None where not known.
+        image_id: for messages and lists.
+
+    Raises:
+        ValueError: shapes that do not fit, spans outside the caption, boxes or attention outside [0, 1].
+    """
+
+    image: Image.Image
+    caption: str
+    words: tuple[tuple[int, int], ...]
+    boxes: np.ndarray
+    attention: np.ndarray
+    layers: tuple[str, ...]
+    back: np.ndarray | None = None
+    labels: tuple[str, ...] = ()
+    gold: np.ndarray | None = None
+    image_id: str = ""
+
+    def __post_init__(self):
+        words, regions = len(self.words), len(self.boxes)
+        self._check("boxes", self.boxes, (regions, 4))
+        layers, heads = self.attention.shape[:2] if self.attention.ndim == 4 else (len(self.layers), 0)
+        self._check("attention", self.attention, (len(self.layers), heads, words, regions))
+        if self.back is not None:
+            self._check("back", self.back, (layers, heads, regions, words))
+        if self.gold is not None and self.gold.shape != (words, regions):
+            self._refuse(f"gold has the shape {self.gold.shape}, expected {(words, regions)}")
+        if self.labels and len(self.labels) != regions:
+            self._refuse(f"{len(self.labels)} labels for {regions} regions")
+        if not words or not regions:
+            self._refuse(f"{words} words and {regions} regions; at least one of each is needed")
+        if any(not 0 <= start < end <= len(self.caption) for start, end in self.words):
+            self._refuse(f"a word lies outside the caption of {len(self.caption)} characters")
+
+    def _check(self, name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
+        if array.shape != shape:
+            self._refuse(f"{name} has the shape {array.shape}, expected {shape}")
+        if array.size and not (array.min() >= -1e-3 and array.max() <= 1 + 1e-3):
+            self._refuse(f"{name} lies in [{array.min():.3g}, {array.max():.3g}], expected [0, 1]")
+
+    def _refuse(self, problem: str) -> None:
+        raise ValueError(f"example of image {self.image_id or '(no id)'}: {problem}")
+
+    @property
+    def heads(self) -> int:
+        """H."""
+        return self.attention.shape[1]
+
+    def text(self, word: int) -> str:
+        """The word as it stands in the caption."""
+        start, end = self.words[word]
+        return self.caption[start:end]
+
+    def over_regions(self, word: int, layer: int, head: int | None = None) -> tuple[np.ndarray, float]:
+        """(R,) how the word's attention to the regions is spread over them, summing to 1, and the share it comes from.
+
+        Args:
+            word, layer: which.
+            head: which head; None is the mean of the heads' attention.
+        """
+        rows = self.attention[layer, :, word].mean(0) if head is None else self.attention[layer, head, word]
+        share = float(rows.sum())
+        return (rows / share if share > 0 else np.full(len(rows), 1 / len(rows))), share
+
+    def word_attention(self, word: int, layer: int, head: int | None = None) -> WordAttention:
+        """For `attention_pictures`."""
+        gold = np.zeros(len(self.boxes), bool) if self.gold is None else self.gold[word]
+        weights, _ = self.over_regions(word, layer, head)
+        return WordAttention(self.text(word), self.words[word], np.clip(self.boxes, 0, 1), weights, gold)
+
+
+def best_heads(accuracy: np.ndarray, count: int = 6, active: np.ndarray | None = None) -> list[tuple[int, int]]:
+    """(layer, head) of the best head of each of the `count` layers where it is most accurate, lowest layer first.
+
+    The paper's choice for its Figures 1 and 5.
+
+    Args:
+        accuracy: (L, H).
+        count: how many layers, or as many as there are.
+        active: (L, H) bool, heads that may be chosen in layers that have one; all by default.
+    """
+    values = np.asarray(accuracy, dtype=float)
+    if active is not None:
+        values = np.where(active | ~active.any(1, keepdims=True), values, -1.0)
+    layers = np.argsort(-values.max(1), kind="stable")[:count]
+    return [(int(layer), int(values[layer].argmax())) for layer in sorted(layers)]
+
+
+def naming_words(example: ExampleAttention, most: int = 3) -> list[int]:
+    """Words to show: the last of each phrase that has a gold region, else the longest ones; in the caption's order."""
+    count = len(example.words)
+    if example.gold is not None and example.gold.any():
+        same = [
+            word + 1 < count and np.array_equal(example.gold[word], example.gold[word + 1]) for word in range(count)
+        ]
+        return [word for word in range(count) if example.gold[word].any() and not same[word]][:most]
+    return sorted(sorted(range(count), key=lambda word: -len(example.text(word)))[:most])
+
+
+def words_across_layers_figure(
+    example: ExampleAttention,
+    words: Sequence[int],
+    heads: Sequence[tuple[int, int]],
+    path: str | Path,
+    title: str | None = None,
+) -> Figure:
+    """Draws chosen words across layers (the paper's Figures 1 and 5): a row a head, a column a word.
+
+    Each row says which head it is and how much of the drawn words' attention goes to the regions at all.
+
+    Args:
+        example: the captioned image.
+        words: indices of its words.
+        heads: (layer, head) indices, such as `best_heads` returns.
+        path: a .png, .pdf or .svg file; its folder is created.
+        title: a line above everything.
+
+    Returns:
+        The figure, already saved.
+
+    Raises:
+        ValueError: no word or head, or one that the example does not have.
+    """
+    _check_choice(example, words, heads)
+    rows = {}
+    for layer, head in heads:
+        share = np.mean([example.over_regions(word, layer, head)[1] for word in words])
+        label = f"{example.layers[layer]}-{head}: {share:.0%} on regions"
+        rows[label] = [example.word_attention(word, layer, head) for word in words]
+    return method_comparison_figure(example.image, example.caption, rows, path, title)
+
+
+def _check_choice(example: ExampleAttention, words: Sequence[int], heads: Sequence[tuple[int, int]]) -> None:
+    if not words or not heads:
+        raise ValueError(f"{len(words)} words and {len(heads)} heads to draw; at least one of each is needed")
+    if any(not 0 <= word < len(example.words) for word in words):
+        raise ValueError(f"words {list(words)}; the caption has the words 0 to {len(example.words) - 1}")
+    layers = len(example.layers)
+    if any(not (0 <= layer < layers and 0 <= head < example.heads) for layer, head in heads):
+        raise ValueError(f"heads {list(heads)}; there are {layers} layers and {example.heads} heads, from 0")
+
+
+# Capturing
+
+
+def find_words(caption: str) -> list[tuple[int, int]]:
+    """(start, end) of every word and punctuation mark of a caption."""
+    return [match.span() for match in WORD.finditer(caption)]
+
+
+@torch.no_grad()
+def capture_examples(
+    observer: Any,
+    processor: Any,
+    examples: Sequence[Any],
+    regions: Mapping[str, Any],
+    open_picture: Callable[[str], Image.Image],
+    label_names: Sequence[str] = (),
+) -> list[ExampleAttention]:
+    """Runs a model over captioned images, one at a time, and keeps its attention in both directions.
+
+    Args:
+        observer: of the model, see `observers.get_observer`.
+        processor: of the model.
+        examples: `AuditExample`s; their phrases tell which regions are gold.
+        regions: image id -> region record with `boxes`, `features` (unless the model reads pixels), and where known
+            `scores` and `classes`.
+        open_picture: image id -> the image.
+        label_names: what class numbers mean.
+    """
+    return [
+        _capture(observer, processor, example, regions[example.image_id], open_picture, label_names)
+        for example in examples
+    ]
+
+
+def _capture(
+    observer: Any, processor: Any, example: Any, record: Any, open_picture: Callable[[str], Any], names: Sequence[str]
+) -> ExampleAttention:
+    words = find_words(example.caption)
+    spans = [{"text": 0, "start": start, "end": end} for start, end in words]
+    picture = open_picture(example.image_id)
+    if reads_pixels(observer.model):
+        seen = {"images": [picture]}
+    else:
+        seen = {"region_features": [np.asarray(record.features, dtype=np.float32)]}
+    # As in an audit and in training, an image with more regions than the processor takes keeps the first.
+    batch = processor([example.caption], region_boxes=[record.boxes], phrases=[spans], **seen)
+    batch = batch.to(observer.model.device)
+    mask = batch["phrase_mask"][0].bool().cpu()
+    kept = [word for word in range(len(words)) if mask[word].any()]
+    candidates = batch["region_candidate_mask"][0].bool().cpu()
+    boxes = batch["region_boxes"][0].cpu()[candidates].numpy()
+    attention, back = _observe(observer, batch, mask[kept], candidates)
+    return ExampleAttention(
+        image=picture,
+        caption=example.caption,
+        words=tuple(words[word] for word in kept),
+        boxes=boxes,
+        attention=attention,
+        layers=tuple(observer.layers),
+        back=back,
+        labels=_labels(record, len(boxes), names),
+        gold=_gold(example, [words[word] for word in kept], boxes),
+        image_id=example.image_id,
+    )
+
+
+def _observe(observer: Any, batch: Any, words: Tensor, candidates: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """(L, H, W, R) and (L, H, R, W) of one example; `words` (W, T) bool, `candidates` (all regions,) bool."""
+    tokens, regions = words.any(0).nonzero()[:, 0], candidates.nonzero()[:, 0]
+    asked = [index[None].to(observer.model.device) for index in (tokens, regions)]
+    found = observer.observe(batch, {TO_REGION: tuple(asked), TO_TEXT: tuple(reversed(asked))})
+    there, back = (_full(*found[direction])[:, 0] for direction in (TO_REGION, TO_TEXT))  # (L, H, rows, columns)
+    member = words[:, tokens].double()  # (W, tokens)
+    pooled = (member / member.sum(1, keepdim=True)) @ there
+    return pooled.float().numpy(), (back @ member.T).float().numpy()
+
+
+def _full(log_alpha: Tensor, log_share: Tensor) -> Tensor:
+    """Attention out of the whole row, from its part within the asked columns and their share."""
+    return (log_alpha.double() + log_share.double()[..., None]).exp().cpu()
+
+
+def _gold(example: Any, words: Sequence[tuple[int, int]], boxes: np.ndarray) -> np.ndarray:
+    """(W, R) bool: regions that overlap a gold box of a phrase around the word by at least half."""
+    gold = np.zeros((len(words), len(boxes)), dtype=bool)
+    for phrase in example.phrases:
+        targets = np.asarray(phrase.boxes, dtype=np.float32).reshape(-1, 4)
+        if len(targets):
+            hit = (box_iou(boxes, targets) >= IOU).any(1)
+            inside = [phrase.start <= start and end <= phrase.end for start, end in words]
+            gold[np.array(inside)] |= hit
+    return gold
+
+
+def _labels(record: Any, count: int, names: Sequence[str]) -> tuple[str, ...]:
+    """The names of the first regions, which are those that the processor keeps."""
+    classes = getattr(record, "classes", None)
+    if classes is None or not len(names):
+        return ()
+    return tuple(str(names[int(number)]) if int(number) < len(names) else "" for number in classes[:count])

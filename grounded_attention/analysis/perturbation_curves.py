@@ -1,0 +1,233 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Is a map faithful? Take away the regions that it calls relevant, and see whether the model still knows the answer.
+
+Regions are taken away through `region_attention_mask`, a share of each example's at a time: the most relevant first,
+or the least relevant first. A faithful map makes the accuracy fall at once in the first order (a small area under the
+curve) and keeps it up in the second (a large one); an order drawn at random stands between. The whole-image region of
+VL-BERT is no candidate: it stays.
+
+Shape letters: B batch, R regions, F fractions, C curves, I images.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from grounded_attention.analysis.audit.statistics import DRAWS, LEVEL, ratio_intervals
+from grounded_attention.metrics.intervals import interval_text, to_json
+from grounded_attention.utils.whole_files import write_text
+
+from .relevancy import MAPS, Reader, region_maps
+
+MOST, LEAST, RANDOM = "most", "least", "random"
+STEPS = 10
+Scores = Callable[[Any, Mapping[str, Any]], Sequence[float | None]]
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A task's decision: what of it is explained, and `options -> scores`."""
+
+    read_out: Reader
+    scores: Callable[[Any], Scores]
+
+
+@dataclass(frozen=True, eq=False)
+class PerturbationCurves:
+    """Accuracy while regions are taken away.
+
+    Args:
+        curves: (map, order) of the C curves: each map's "most" and "least", then ("random", "random").
+        fractions: (F,) float64, shares of the regions that were taken away, from 0 to 1.
+        image_ids: the I images.
+        items: (I,) int64, how many examples of each were scored.
+        sums: (I, C, F) float64, sums of their scores.
+        about: what was measured, for the files.
+    """
+
+    curves: tuple[tuple[str, str], ...]
+    fractions: np.ndarray
+    image_ids: tuple[str, ...]
+    items: np.ndarray
+    sums: np.ndarray
+    about: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def maps(self) -> tuple[str, ...]:
+        """The maps that were compared."""
+        return tuple(dict.fromkeys(name for name, order in self.curves if order != RANDOM))
+
+    @property
+    def accuracy(self) -> np.ndarray:
+        """(C, F) mean score in [0, 1]."""
+        return self.sums.sum(0) / self.items.sum()
+
+    def curve(self, name: str, order: str) -> np.ndarray:
+        """(F,) mean score of one curve."""
+        return self.accuracy[self.curves.index((name, order))]
+
+    @property
+    def areas(self) -> np.ndarray:
+        """(C,) area under each curve by the trapezium rule, in [0, 1]: the mean accuracy while regions go."""
+        return np.trapezoid(self.accuracy, self.fractions, axis=-1)
+
+    def summary(self, level: float = LEVEL, draws: int = DRAWS, seed: int = 0) -> list[dict[str, Any]]:
+        """
+        For each map, and for the random order, the areas with bootstrap intervals over images.
+
+        Returns:
+            rows with `map`, `most`, `least` (areas), `gap` (least - most; 0 for an order that means nothing, the more
+            the more faithful), each with `_low` and `_high`; the random row has `most`, equal to `least`, and gap 0.
+        """
+        by_image = np.trapezoid(self.sums, self.fractions, axis=-1)  # (I, C)
+        index = {curve: place for place, curve in enumerate(self.curves)}
+        rows = []
+        for name in (*self.maps, RANDOM):
+            orders = (RANDOM, RANDOM) if name == RANDOM else (MOST, LEAST)
+            most, least = (by_image[:, index[name, order]] for order in orders)
+            columns = np.stack([most, least, least - most], axis=1)
+            low, high = ratio_intervals(columns, self.items, level, draws, seed)
+            row: dict[str, Any] = {"map": name}
+            for place, key in enumerate((MOST, LEAST, "gap")):
+                row[key] = float(columns[:, place].sum() / self.items.sum())
+                row[f"{key}_low"], row[f"{key}_high"] = float(low[place]), float(high[place])
+            rows.append(row)
+        return rows
+
+    def to_pandas(self) -> Any:
+        """One row a point: map, order, fraction, accuracy."""
+        import pandas
+
+        rows = [
+            (name, order, float(fraction), float(value))
+            for (name, order), values in zip(self.curves, self.accuracy, strict=True)
+            for fraction, value in zip(self.fractions, values, strict=True)
+        ]
+        return pandas.DataFrame(rows, columns=["map", "order", "fraction", "accuracy"])
+
+    def save(self, folder: str | Path) -> Path:
+        """Writes perturbation.json (areas, curves, what was measured) and perturbation.csv; returns the folder."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        curves = [{"map": n, "order": o, "accuracy": self.curve(n, o).tolist()} for n, o in self.curves]
+        content = {
+            "about": self.about,
+            "examples": int(self.items.sum()),
+            "images": len(self.image_ids),
+            "fractions": self.fractions.tolist(),
+            "areas": self.summary(),
+            "curves": curves,
+        }
+        write_text(folder / "perturbation.json", to_json(content, indent=1) + "\n")
+        write_text(folder / "perturbation.csv", self.to_pandas().to_csv(index=False))
+        return folder
+
+
+def area_text(row: Mapping[str, Any], name: str) -> str:
+    """An area or the gap of a row of the summary, with its interval."""
+    return f"{row[name]:.3f} ({interval_text((row[f'{name}_low'], row[f'{name}_high']), '.3f')})"
+
+
+def perturb(
+    model: Any,
+    batches: Iterable[tuple[Mapping[str, Any], Sequence[str]]],
+    *,
+    inputs: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    read_out: Reader,
+    scores: Scores,
+    maps: Sequence[str] = MAPS,
+    steps: int = STEPS,
+    seed: int = 0,
+    about: Mapping[str, Any] | None = None,
+) -> PerturbationCurves:
+    """
+    The curves of some maps. Maps are made once, with all regions; then each step runs the model with fewer.
+
+    Args:
+        model: see `region_maps`; set to evaluation.
+        batches: (batch, image ids of its B examples); a batch holds `region_candidate_mask` (B, R).
+        inputs: batch -> what the model is called with, `region_attention_mask` among it.
+        read_out: which decision is explained.
+        scores: (outputs, batch) -> the B scores in [0, 1] of the model's answers; None for one that is not judged.
+        maps: which maps.
+        steps: in how many steps the regions go.
+        seed: of the random order.
+        about: kept in the result.
+
+    Raises:
+        ValueError: no scored example, no step, or what `region_maps` refuses.
+    """
+    if steps < 1:
+        raise ValueError(f"{steps} steps; expected at least 1")
+    model.eval()
+    fractions = np.linspace(0, 1, steps + 1)
+    curves = (*((name, order) for name in maps for order in (MOST, LEAST)), (RANDOM, RANDOM))
+    sums: dict[str, np.ndarray] = {}
+    items: dict[str, int] = {}
+    seen = 0
+    for batch, image_ids in batches:
+        given = dict(inputs(batch))
+        candidates = batch["region_candidate_mask"].bool()
+        ranks = _ranks(region_maps(model, given, read_out, maps), candidates, seed, seen)
+        found = _measure(model, given, batch, candidates, ranks, fractions, scores)  # (B, C, F)
+        seen += len(image_ids)
+        for image, values in zip(image_ids, found, strict=True):
+            if not np.isnan(values).any():
+                sums[image] = sums.get(image, 0.0) + values
+                items[image] = items.get(image, 0) + 1
+    if not sums:
+        raise ValueError("no example has a score: this split has no answers to judge by")
+    counted = np.array([items[image] for image in sums])
+    return PerturbationCurves(curves, fractions, tuple(sums), counted, np.stack([*sums.values()]), dict(about or {}))
+
+
+def _ranks(maps: Mapping[str, Tensor], candidates: Tensor, seed: int, seen: int) -> list[Tensor]:
+    """The order in which each curve takes regions away: (B, R) int64 ranks, of no meaning beside the candidates."""
+    drawn = torch.stack([_random(seed, seen + row, candidates.shape[1]) for row in range(len(candidates))])
+    wanted = [sign * relevance for relevance in maps.values() for sign in (1, -1)]
+    return [_rank(values, candidates) for values in (*wanted, drawn.to(candidates.device))]
+
+
+def _random(seed: int, example: int, regions: int) -> Tensor:
+    """One draw an example, whatever the batches."""
+    return torch.from_numpy(np.random.default_rng((seed, example)).random(regions))
+
+
+def _rank(values: Tensor, candidates: Tensor) -> Tensor:
+    """Rank of each candidate by falling value; equal ones in the order of the table, that of the confidence."""
+    lowest = torch.finfo(values.dtype).min
+    order = values.masked_fill(~candidates, lowest).argsort(dim=1, descending=True, stable=True)
+    return order.argsort(dim=1)
+
+
+@torch.no_grad()
+def _measure(
+    model: Any,
+    given: Mapping[str, Any],
+    batch: Mapping[str, Any],
+    candidates: Tensor,
+    ranks: Sequence[Tensor],
+    fractions: np.ndarray,
+    scores: Scores,
+) -> np.ndarray:
+    """(B, C, F) float64; NaN for examples without a score."""
+    counts = candidates.sum(1, keepdim=True)
+    attended = given["region_attention_mask"]
+
+    def score(kept: Tensor) -> np.ndarray:
+        outputs = model(**{**given, "region_attention_mask": attended * kept.to(attended.dtype)})
+        return np.array([np.nan if value is None else value for value in scores(outputs, batch)], dtype=np.float64)
+
+    whole, none = score(torch.ones_like(candidates)), score(~candidates)
+    found = np.empty((len(candidates), len(ranks), len(fractions)))
+    found[:, :, 0], found[:, :, -1] = whole[:, None], none[:, None]
+    for place, fraction in enumerate(fractions[1:-1], 1):
+        removed = (counts * fraction + 0.5).floor()
+        for curve, rank in enumerate(ranks):
+            found[:, curve, place] = score(~(candidates & (rank < removed)))
+    return found

@@ -1,0 +1,396 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Audits all models of a run of train.py, one a supervision method, and writes one page about them (`make audit`).
+
+Nothing is trained. Every attention head is asked where it looks: from phrases to regions and back, from words to the
+regions that their grammar ties them to (where the data have CoNLL-U parses), before and after supervision. Heads are
+chosen on the validation split and reported on the test split. Maps of what a decision rests on are compared by taking
+regions away. What the numbers mean: docs/audit.md.
+
+The folder --output gets audit.html (one file, no network) and for each method a folder with what `python -m
+grounded_attention.analysis.audit` and `grounded-attention perturb` write. A method's model card gets its section.
+
+examples:
+  grounded-attention audit-run runs/scenes_vgp
+
+  grounded-attention audit-run runs/scenes_visualbert_vgp --limit 50 --rows 0
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import PartialState
+from transformers import AutoModel
+from transformers.utils import logging
+
+from grounded_attention.analysis.audit.card import CARD, PLACE, put_in_card
+from grounded_attention.analysis.audit.changes import Changes, compare
+from grounded_attention.analysis.audit.examples import entity_examples
+from grounded_attention.analysis.audit.page import ExtraSection, audit_page
+from grounded_attention.analysis.audit.result import AuditResult
+from grounded_attention.analysis.audit.run import audit
+from grounded_attention.analysis.dependencies import relation_examples
+from grounded_attention.analysis.dependency_parses import read_conllu
+from grounded_attention.analysis.example_attention import ExampleAttention, best_heads, capture_examples, naming_words
+from grounded_attention.analysis.example_attention import words_across_layers_figure as draw_words
+from grounded_attention.analysis.observers import get_observer, reads_pixels
+from grounded_attention.analysis.perturbation_curves import PerturbationCurves, area_text
+from grounded_attention.dataset_scripts.builders import BUILDERS
+from grounded_attention.dataset_scripts.licences import read_scenes
+from grounded_attention.metrics.intervals import interval_text, to_json
+from grounded_attention.processing.open_images import open_image
+from grounded_attention.reports.perturbation_figure import NAMES, perturbation_figure
+from grounded_attention.tasks import TASKS
+from grounded_attention.training.experiments.output import read_json
+from grounded_attention.training.experiments.perturbing import explainable, measure_perturbation
+from grounded_attention.training.experiments.scoring import read_config
+from grounded_attention.training.experiments.setup import (
+    Prepared,
+    check_width,
+    make_processor,
+    open_regions,
+    prepare_data,
+)
+from grounded_attention.training.recipes.recipe import Data, Model, Recipe
+from grounded_attention.utils.whole_files import write_json, write_text
+
+from .command_line import make_parser, run
+from .user_errors import explain
+
+BUILDER = "flickr30k_entities"
+SPLITS = {"validation": "val", "test": "test"}  # and what the files of parses are called
+CHOSEN_ON, REPORTED = SPLITS
+UNSUPERVISED = "none"  # what the others are compared with
+IMAGES, PARSES, PAGE = "flickr30k-images", "parses", "audit.html"
+MOST_LAYERS = 4
+# What the reader of the page is to keep in mind.
+NOT_SHOWN = (
+    "That a head looks at a region does not show that the model's answer rests on it. The comparison of maps asks for "
+    "that, and an answer that is no better with the regions than without them rests on none. An accurate head that is "
+    "not active puts little of its attention on any region. The tests compare answers to images, not trainings: each "
+    "model is of one seed, and another seed may move a figure by more than its interval."
+)
+SCENES = " Scenes are drawn shapes with a few hundred words: what holds here need not hold for photographs."
+
+
+@dataclass
+class Audited:
+    """What is known of one method's model."""
+
+    result: AuditResult
+    shown: list[ExampleAttention] = field(default_factory=list)
+    changes: Changes | None = None
+    curves: PerturbationCurves | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: where its models and its data lie."""
+
+    folder: Path
+    task: str
+    methods: list[str]
+    data: Data
+    seed: int
+
+
+# What is read
+
+
+def find_run(asked: argparse.Namespace) -> Run:
+    """The run that is named, its models complete.
+
+    Raises:
+        ValueError: there is none, or a method's model is missing, incomplete or of another task.
+    """
+    folder = Path(asked.run)
+    recipe = read_json(folder / "recipe.json")
+    remedy = "`make train` (or train.py with another recipe) makes it"
+    if recipe is None:
+        raise ValueError(f"{folder}: no run of train.py (recipe.json is missing): {remedy}")
+    data = Data(**{**recipe["data"], "scenes": None})
+    if asked.data_dir is not None:
+        data.data_dir, data.regions = asked.data_dir, str(Path(asked.data_dir, "regions"))
+    methods = sorted(recipe["methods"], key=lambda name: name != UNSUPERVISED)
+    for name in methods:
+        if not (folder / name / "results.json").is_file():
+            raise ValueError(f"{folder / name}: this model is not finished: {remedy}")
+        read_config(str(folder / name), TASKS[recipe["task"]])
+    return Run(folder, recipe["task"], methods, data, recipe["seed"])
+
+
+def load_rows(data: Data, limit: int) -> dict[str, Any]:
+    """Split -> its first images with captions and phrases."""
+    builder = BUILDERS[BUILDER](data_dir=data.data_dir, splits=list(SPLITS))
+    builder.download_and_prepare()
+    rows = dict(builder.as_dataset())
+    return {name: found.select(range(min(limit, len(found)))) for name, found in rows.items()}
+
+
+def relations_of(rows: Mapping[str, Any], data: Data) -> tuple[dict[str, list], str]:
+    """Split -> words tied to entities, and what is to be said of them; no words where the data have no parses."""
+    folder = Path(data.data_dir, PARSES)
+    if not folder.is_dir():
+        scenes = read_scenes(Path(data.data_dir))
+        drawn = "--images {images} --seed {seed}".format(**scenes) if scenes else ""
+        remedy = f"; grounded-attention data scenes --output {data.data_dir} {drawn} --force draws them with parses"
+        return {name: [] for name in rows}, f"left out: no parses in {folder}{remedy if scenes else ''}"
+    words = {}
+    for name, found in rows.items():
+        file = folder / f"{SPLITS[name]}.conllu"
+        words[name] = relation_examples(entity_examples(found), read_conllu(file if file.is_file() else folder))
+    return words, f"from the parses in {folder}"
+
+
+# What is measured
+
+
+def audit_method(run: Run, name: str, rows: Any, words: Any, regions: Any, explored: Sequence[Any]) -> Audited:
+    """The audit of one model, heads chosen on one split and reported on the other, and its attention in examples."""
+    source = str(run.folder / name)
+    processor = make_processor(Model(source=source))
+    model: Any = AutoModel.from_pretrained(source).eval().to(PartialState().device)
+    pixels = reads_pixels(model)
+    if not pixels:
+        check_width(model, processor, str(run.data.regions), regions.feature_size)
+    pictures = _pictures(run.data)
+    found = {
+        split: audit(
+            model,
+            processor,
+            entity_examples(rows[split]),
+            regions,
+            relations=words[split],
+            images=pictures if pixels else None,
+            about={"model": name, "data": BUILDER, "split": split, "regions": str(run.data.regions)},
+        )
+        for split in SPLITS
+    }
+    shown = capture_examples(get_observer(model), processor, explored, regions, pictures, regions.class_names)
+    return Audited(found[REPORTED].choose_on(found[CHOSEN_ON]), shown)
+
+
+def _pictures(data: Data) -> Any:
+    return lambda image_id: open_image(Path(data.images or Path(data.data_dir, IMAGES), f"{image_id}.jpg"))
+
+
+def to_explore(rows: Any, data: Data, count: int) -> list[Any]:
+    """The first caption with several grounded phrases of each of the first images that are on disk."""
+    found: dict[str, Any] = {}
+    for example in entity_examples(rows):
+        if len(found) == count:
+            break
+        grounded = sum(len(phrase.boxes) > 0 for phrase in example.phrases)
+        path = Path(data.images or Path(data.data_dir, IMAGES), f"{example.image_id}.jpg")
+        if grounded > 1 and example.image_id not in found and path.is_file():
+            found[example.image_id] = example
+    return list(found.values())
+
+
+def perturbation_rows(run: Run, count: int, cpu: bool) -> tuple[Recipe, Prepared] | None:
+    """The rows on which maps are compared; None where they are not."""
+    if not count or run.task not in explainable():
+        return None
+    data = Data(
+        data_dir=run.data.data_dir,
+        builder=run.data.builder,
+        regions=run.data.regions,
+        images=run.data.images,
+        options={**run.data.options, "splits": [REPORTED]},
+        train_splits=[REPORTED],
+        limit={REPORTED: count},
+    )
+    training = {"per_device_eval_batch_size": 32, "use_cpu": cpu}
+    recipe = Recipe(run.task, seed=run.seed, data=data, training=training)
+    return recipe, prepare_data(recipe)
+
+
+def curves_of(run: Run, name: str, recipe: Recipe, data: Prepared) -> PerturbationCurves:
+    """How accurate one model is while regions are taken away."""
+    source = str(run.folder / name)
+    about = {"checkpoint": source, "task": run.task, "split": REPORTED, "seed": run.seed}
+    return measure_perturbation(recipe, source, data, REPORTED, about=about)
+
+
+def measure(asked: argparse.Namespace, run: Run) -> tuple[dict[str, Audited], str]:
+    """Everything that the page shows: method -> what is known of its model; and what is to be said of relations."""
+    regions = open_regions(run.data.regions)
+    rows = load_rows(run.data, asked.limit)
+    words, said = relations_of(rows, run.data)
+    if said.startswith("left out"):
+        print(f"relations {said}", file=sys.stderr)
+    explored = to_explore(rows[REPORTED], run.data, asked.explore)
+    compared = perturbation_rows(run, asked.rows, asked.cpu)
+    found: dict[str, Audited] = {}
+    for name in run.methods:
+        print(f"audit: {name}", file=sys.stderr)
+        found[name] = audit_method(run, name, rows, words, regions, explored)
+        if name != UNSUPERVISED and UNSUPERVISED in found:
+            found[name].changes = compare(found[UNSUPERVISED].result, found[name].result, (UNSUPERVISED, name))
+        if compared is not None:
+            found[name].curves = curves_of(run, name, *compared)
+    return found, said
+
+
+# What is written
+
+
+def write(run: Run, found: Mapping[str, Audited], folder: Path, relations: str) -> list[str]:
+    """Writes the folder and the sections of the cards; returns what is to be said of the cards."""
+    for name, audited in found.items():
+        _write_method(audited, folder / name)
+    images = len(next(iter(found.values())).result.entities["text_to_region"]["all"].image_ids)
+    about = [
+        ("run", f"{run.folder}, seed {run.seed}; models: {', '.join(found)}"),
+        ("data", f"{run.data.data_dir}, builder {BUILDER}; heads chosen on {CHOSEN_ON}, reported on {REPORTED}"),
+        ("images", f"{images} of {REPORTED}, the first ones; as many of {CHOSEN_ON} where there are"),
+        ("relations", relations),
+    ]
+    results = {name: audited.result for name, audited in found.items()}
+    shown = {name: audited.shown for name, audited in found.items() if audited.shown}
+    limits = NOT_SHOWN + (SCENES if read_scenes(Path(run.data.data_dir)) else "")
+    extra = [*_maps(found, folder), ExtraSection("What this does not show", limits)]
+    page = audit_page(results, "What the methods do to the heads", about=about, examples=shown, extra=extra)
+    write_text(folder / PAGE, page)
+    return [said for name in found if (said := _put_card(found[name].result, run.folder / name)) is not None]
+
+
+def _write_method(audited: Audited, folder: Path) -> None:
+    audited.result.save(folder)
+    write_text(folder / "heads.csv", audited.result.to_pandas().to_csv(index=False))
+    audited.result.plot(folder)
+    if audited.changes is not None:
+        write_json(folder / "changes.json", audited.changes.to_dict())
+        audited.changes.plot(folder)
+    if audited.curves is not None:
+        audited.curves.save(folder)
+        perturbation_figure(audited.curves, folder / "perturbation.png", "Which map is faithful?")
+    if audited.shown:
+        counts = audited.result.entities["text_to_region"]["all"]
+        heads = best_heads(counts.accuracy, MOST_LAYERS, counts.active)
+        draw_words(audited.shown[0], naming_words(audited.shown[0]), heads, folder / "words_across_layers.png")
+
+
+def _put_card(result: AuditResult, model: Path) -> str | None:
+    """Puts the section into the model's card; what is to be said where it has none, or no place for it."""
+    card = model / CARD
+    if not card.is_file() or PLACE not in card.read_text(encoding="utf-8"):
+        return f"{card}: no card with a place for the audit; left as it is"
+    put_in_card(result, card)
+    return None
+
+
+def _maps(found: Mapping[str, Audited], folder: Path) -> list[ExtraSection]:
+    """The comparison of maps: a table of all models, the curves of the one that needs its regions most."""
+    curves = {name: audited.curves for name, audited in found.items() if audited.curves is not None}
+    if not curves:
+        return []
+    rows = [row for name, each in curves.items() for row in _map_rows(name, each)]
+    name, most = max(curves.items(), key=lambda pair: pair[1].accuracy[0, 0] - pair[1].accuracy[0, -1])
+    text = (
+        f"{int(most.items.sum())} rows of {REPORTED}: regions are taken away in the order of a map, the most relevant "
+        "first or the least relevant first, and what is left of the accuracy is measured. Areas are means of the "
+        "accuracy while regions go, with 95% intervals over images; a faithful map has a small area most relevant "
+        "first, a large one least relevant first, and so a gap above 0. A model whose accuracy is the same without "
+        "any region has nothing that a map could explain."
+    )
+    head = ("model", "map", "all regions", "none", "most relevant first", "least relevant first", "gap")
+    figure = (folder / name / "perturbation.png", f"Accuracy of {name} while regions are taken away.")
+    return [ExtraSection("Which map is faithful?", text, head, rows, [figure])]
+
+
+def _map_rows(name: str, curves: PerturbationCurves) -> list[tuple[str, ...]]:
+    ends = (f"{curves.accuracy[0, 0]:.3f}", f"{curves.accuracy[0, -1]:.3f}")
+    return [
+        (name, NAMES.get(row["map"], row["map"]), *ends, *(area_text(row, area) for area in ("most", "least", "gap")))
+        for row in curves.summary()
+    ]
+
+
+# What is said
+
+
+def _table(found: Mapping[str, Audited]) -> str:
+    lines = [f"heads chosen on {CHOSEN_ON}, reported on {REPORTED}; changed: against {UNSUPERVISED}, p ≤ 0.05 (Holm)"]
+    for direction, said in (("text_to_region", "words → regions"), ("region_to_text", "regions → words")):
+        lines.append(f"{said:16}{'best head':>10}{'accuracy':>24}{'attention':>11}{'changed heads':>20}")
+        for name, audited in found.items():
+            best = next(b for b in audited.result.best_heads() if b.kind == direction and b.group == "all")
+            head = audited.result.name(best.layer, best.head) + ("" if best.active else "*")
+            accuracy = f"{best.accuracy:.1%} ({interval_text(best.interval)})"
+            lines.append(f"  {name:14}{head:>10}{accuracy:>24}{best.share:>11.0%}{_changed(audited, direction):>20}")
+        lines.append(f"  {'rule, chance':14}{'':10}{f'{best.baseline:.1%}, {best.chance:.1%}':>24}")
+    if any(
+        not best.active for audited in found.values() for best in audited.result.best_heads() if best.group == "all"
+    ):
+        lines.append("* not active: a fifth of its attention or less is on the candidates")
+    return "\n".join(lines)
+
+
+def _changed(audited: Audited, direction: str) -> str:
+    if audited.changes is None:
+        return "–"
+    sure = audited.changes.significant(direction)
+    up = int((sure & (audited.changes.comparisons[direction].difference > 0)).sum())
+    return f"{up} better, {int(sure.sum()) - up} worse"
+
+
+def _json(found: Mapping[str, Audited], page: Path) -> str:
+    methods = {
+        name: {
+            "best": [{**asdict(b), "layer": audited.result.layers[b.layer]} for b in audited.result.best_heads()],
+            "changes": None if audited.changes is None else audited.changes.to_dict(),
+            "perturbation": None if audited.curves is None else audited.curves.summary(),
+        }
+        for name, audited in found.items()
+    }
+    return to_json({"page": str(page), "heads_chosen_on": CHOSEN_ON, "split": REPORTED, "methods": methods})
+
+
+def work(asked: argparse.Namespace) -> str:
+    """Does what the command is asked and returns what it prints.
+
+    Raises:
+        ValueError: any mistake of the user, in one sentence.
+    """
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    for name, least in (("limit", 1), ("rows", 0), ("explore", 0)):
+        if getattr(asked, name) < least:
+            raise ValueError(f"--{name} {getattr(asked, name)}: expected {least} or more")
+    PartialState(cpu=asked.cpu or not torch.cuda.is_available())
+    run = find_run(asked)
+    folder = Path(asked.output or run.folder / "audit")
+    found, relations = measure(asked, run)
+    folder.mkdir(parents=True, exist_ok=True)
+    print("figures and page", file=sys.stderr)
+    for said in write(run, found, folder, relations):
+        print(said, file=sys.stderr)
+    return _json(found, folder / PAGE) if asked.json else f"{_table(found)}\nwritten: {folder / PAGE}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
+    return run(_parser(), work, arguments, explain=explain)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = make_parser("grounded-attention audit-run", __doc__)
+    add = parser.add_argument
+    add("run", metavar="RUN", help="folder of a run of train.py, one model a method, such as runs/scenes_vgp")
+    add("--data-dir", metavar="DIR", help="its data, with the region table in regions (default: as in training)")
+    add("--limit", type=int, default=200, metavar="N", help="the first N images of each split (default: 200)")
+    add("--rows", type=int, default=200, metavar="N", help="rows to compare maps on, 0 for none (default: 200)")
+    add("--explore", type=int, default=4, metavar="N", help="captions in the explorer, 0 for none (default: 4)")
+    add("--output", metavar="DIR", help="folder of what is written (default: audit in RUN)")
+    add("--cpu", action="store_true", help="leave a GPU unused")
+    add("--json", action="store_true", help="print the figures as JSON")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,181 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Builds a data set from its official files on disk into Parquet files, and pushes it to the Hub with --push.
+
+The options of the builders are given as key=value. A push is one commit with the rows, a card, and how they were
+built; data whose licence does not clearly allow it are not pushed without --permission.
+
+examples:
+  grounded-attention data build flickr30k_entities --data-dir data --output data/built/entities --num-proc 4
+  grounded-attention data build vgp --data-dir data --output data/built/vgp regions=data/regions seed=1
+  grounded-attention data build vgp --config binary --split test --data-dir data --output out negatives=random
+
+  # to the Hub, then in Python: datasets.load_dataset("me/visual-genome")
+  grounded-attention data build visual_genome_regions --data-dir vg --output out --push me/visual-genome
+
+  # in Python, from the disk
+  datasets.load_dataset("parquet", data_dir="data/built/vgp")
+"""
+
+import argparse
+import dataclasses
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from grounded_attention.dataset_scripts.builders import BUILDERS
+from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.hub.push_rows import RowsPush, plan_push
+
+from .command_line import make_parser, run
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
+    return run(_parser(), _build, arguments, intermixed=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = make_parser("grounded-attention data build", __doc__)
+    options = "\n".join(f"  {name}: {', '.join(_options_of(builder))}" for name, builder in BUILDERS.items())
+    parser.epilog = f"options (key=value) of the builders:\n{options}\n\n{parser.epilog}"
+    parser.add_argument("name", choices=BUILDERS, help="the data set")
+    parser.add_argument("options", nargs="*", metavar="key=value", help="options of the builder, see below")
+    parser.add_argument("--data-dir", required=True, type=Path, help="folder of the downloaded files")
+    parser.add_argument(
+        "--output", required=True, type=Path, help="folder for the Parquet files; replaced if built before"
+    )
+    parser.add_argument("--config", help="configuration of the builder, for example typology or binary")
+    parser.add_argument("--num-proc", type=int, help="number of processes; the rows do not depend on it")
+    parser.add_argument(
+        "--split", action="append", help="split to build (train, validation or test), may be repeated; default: all"
+    )
+    parser.add_argument("--json", action="store_true", help="print rows and report as one line of JSON")
+    _add_push_options(parser.add_argument_group("pushing to the Hub"))
+    return parser
+
+
+def _add_push_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--push", metavar="ORG/NAME", help="push the rows to this data set repository, in one commit")
+    group.add_argument("--private", action="store_true", help="make a new repository private")
+    group.add_argument("--revision", metavar="BRANCH", help="branch to push to; made if need be; default: main")
+    group.add_argument("--push-as", metavar="NAME", help="name of the configuration there; default: the builder's")
+    group.add_argument(
+        "--permission",
+        metavar="TEXT",
+        help="push although the licence does not clearly allow it: on what ground you may; the card will say it",
+    )
+    group.add_argument("--licence", metavar="ID", help="licence of your own texts as the Hub names it, e.g. cc0-1.0")
+
+
+def _options_of(builder: type[LocalBuilder]) -> dict[str, dataclasses.Field]:
+    """The options of a builder that are its own, not those of every `datasets` builder."""
+    general = {"name", "version", "data_dir", "data_files", "description", "splits"}
+    fields = dataclasses.fields(builder.BUILDER_CONFIG_CLASS)
+    return {field.name: field for field in fields if field.name not in general}
+
+
+def parse_options(builder: type[LocalBuilder], pairs: Sequence[str]) -> dict[str, Any]:
+    """Turns `key=value` texts into the builder's options; values are read as YAML unless the option is a text.
+
+    Raises:
+        DataError: A text is not of that form, the builder has no such option, or its values are of another type.
+    """
+    known = _options_of(builder)
+    options = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or key not in known:
+            raise DataError("unknown option", found=pair, expected=f"key=value with key of {', '.join(known)}")
+        options[key] = _value(key, value, known[key].type)
+    return options
+
+
+def _value(key: str, text: str, kind: Any) -> Any:
+    if "str" in str(kind):
+        return text
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        value = None
+    # Not isinstance: to Python a bool is an int.
+    if type(value) is not kind:
+        expected = {bool: "true or false", int: "a whole number"}.get(kind, str(kind))
+        raise DataError(f"bad option {key}", found=text, expected=expected)
+    return value
+
+
+def _build(options: argparse.Namespace) -> str:
+    output: Path = options.output
+    _check_replaceable(output, options.name)
+    builder_class = BUILDERS[options.name]
+    builder_options = parse_options(builder_class, options.options)
+    with tempfile.TemporaryDirectory() as cache:
+        builder = builder_class(
+            cache_dir=cache,
+            data_dir=str(options.data_dir),
+            config_name=options.config,
+            splits=options.split,
+            **builder_options,
+        )
+        push = _plan_push(builder, options)
+        builder.download_and_prepare(
+            str(output), file_format="parquet", num_proc=options.num_proc, download_mode="force_redownload"
+        )
+    commit = push.run(builder, output, builder_options, options.split) if push else None
+    rows = {str(split): info.num_examples for split, info in builder.info.splits.items()}
+    if options.json:
+        printed = {
+            "output": str(output),
+            "rows": rows,
+            "report": builder.report,
+            **({"commit": commit} if push else {}),
+        }
+        return json.dumps(printed, ensure_ascii=False)
+    lines = [f"{split}: {count} rows in {output}" for split, count in rows.items()]
+    if builder.report:
+        lines.append(json.dumps(builder.report, indent=2, ensure_ascii=False))
+    if push:
+        lines.append(f"pushed to {options.push}, configuration {push.name}: {commit}")
+    return "\n".join(lines)
+
+
+def _plan_push(builder: LocalBuilder, options: argparse.Namespace) -> RowsPush | None:
+    if options.push is None:
+        given = {"--private": options.private, "--revision": options.revision, "--push-as": options.push_as}
+        given |= {"--permission": options.permission, "--licence": options.licence}
+        if alone := [name for name, value in given.items() if value]:
+            raise DataError(f"{alone[0]} is about a push", hint="name the repository too: --push ORG/NAME")
+        return None
+    return plan_push(
+        builder,
+        options.name,
+        options.push,
+        name=options.push_as,
+        revision=options.revision,
+        private=options.private,
+        permission=options.permission,
+        licence=options.licence,
+    )
+
+
+def _check_replaceable(output: Path, name: str) -> None:
+    """Preparing replaces the folder, so it must be new, empty, or an earlier build of the same data set."""
+    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
+        return
+    try:
+        # `datasets` writes this file for every data set, whoever made it.
+        built = json.loads((output / "dataset_info.json").read_text(encoding="utf-8")).get("builder_name")
+    except (OSError, ValueError, AttributeError):
+        built = None
+    if built != name:
+        raise DataError("the output folder holds other files", file=output, hint="give a new or empty folder")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

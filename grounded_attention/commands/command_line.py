@@ -1,0 +1,106 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""What all commands share: help from the module's docstring, errors in one line, exit status 0 or 2.
+
+A command's docstring says what it does and ends in a part `examples:`. Its `main` is one line:
+
+    def main(arguments: Sequence[str] | None = None) -> int:
+        return run(_parser(), _work, arguments)
+
+where `_work(options)` does what is asked and returns what is printed. Only commands import this module, and before
+torch: it sets how threads wait for each other.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+INTERRUPTED = 130  # as a shell reports an interrupted program
+
+# A thread that waits sleeps, and leaves its core to others; OpenMP's threads would spin there otherwise, and two of
+# them beside a busy neighbour take many times as long (benchmarks/waiting_threads.py). Read when torch is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
+def make_parser(name: str, docstring: str | None) -> argparse.ArgumentParser:
+    """A parser whose help is a docstring.
+
+    Args:
+        name: how the command is called, for example "grounded-attention ground".
+        docstring: the introduction, then a line `examples:` and the examples.
+
+    Raises:
+        ValueError: the docstring has no examples.
+    """
+    introduction, found, examples = (docstring or "").partition("examples:\n")
+    if not found or not examples.strip():
+        raise ValueError(f"the docstring of {name} has no part `examples:`")
+    return argparse.ArgumentParser(
+        prog=name,
+        description=introduction,
+        epilog=f"examples:\n{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an error in one line; of a file that cannot be used, its name and the reason."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    text = error.args[0] if isinstance(error, KeyError) and error.args else error  # a KeyError shows quotes
+    return " ".join(str(text).split()) or type(error).__name__
+
+
+def run(
+    parser: argparse.ArgumentParser,
+    work: Callable[[argparse.Namespace], str | None],
+    arguments: Sequence[str] | None = None,
+    *,
+    explain: Callable[[BaseException], str | None] = one_line,
+    intermixed: bool = False,
+    resumable: str = "",
+) -> int:
+    """Reads the arguments and does the work.
+
+    Args:
+        parser: the command's.
+        work: takes the options; returns the text to print, or None where there is none.
+        arguments: those of the process when not given.
+        explain: makes one line of a ValueError or OSError, or None of one that is no user's to mend, which is then
+            raised.
+        intermixed: whether options may stand between the positional arguments.
+        resumable: what to tell who interrupts the command.
+
+    Returns:
+        The exit status: 0; 2 after a mistake of the user, told in one line on standard error, by one process of
+        however many met it; 130 when interrupted.
+    """
+    options = parser.parse_intermixed_args(arguments) if intermixed else parser.parse_args(arguments)
+    try:
+        text = work(options)
+    except KeyboardInterrupt:
+        _tell("; ".join(filter(None, ("interrupted", resumable))))
+        return INTERRUPTED
+    except (ValueError, OSError) as error:
+        line = explain(error)
+        if line is None:
+            raise
+        _tell(line)
+        return 2
+    finally:
+        _leave_group()
+    if text is not None:
+        print(text)
+    return 0
+
+
+def _leave_group() -> None:
+    """Leaves the other processes of a launch, where the command has met them: one that ends without it may abort."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+def _tell(line: str) -> None:
+    if os.environ.get("RANK", "0") == "0":
+        print(f"error: {line}", file=sys.stderr)

@@ -1,0 +1,101 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Turns an original checkpoint into a Hub directory.
+
+The table that is printed says which fields of the configuration were read from the file, which were given with
+--config and which were assumed. A file that lacks tensors, has others' keys, or holds NaN is refused.
+
+`fast_rcnn` is VL-BERT's pixel network alone, from its own file or an end-to-end checkpoint.
+
+examples:
+  grounded-attention convert vl_bert --checkpoint vl-bert-base-prec.model --output checkpoints/vl-bert-base
+  grounded-attention convert visualbert --checkpoint vqa_coco_pre_trained.th --output checkpoints/visualbert-vqa
+  grounded-attention convert fast_rcnn --checkpoint vl-bert-base-e2e.model --output checkpoints/fast-rcnn --force
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from grounded_attention.conversion.errors import CheckpointError, OverrideError
+from grounded_attention.conversion.fast_rcnn import FAST_RCNN
+from grounded_attention.conversion.file import read_checkpoint, read_overrides
+from grounded_attention.conversion.output import check_output, format_summary, make_record, write_model
+from grounded_attention.families import FAMILIES
+
+from .command_line import make_parser, run
+
+# What is converted -> what its keys mean.
+CONVERTERS = {
+    "fast_rcnn": FAST_RCNN,
+    **{name: family.load_converter() for name, family in FAMILIES.items() if family.converter},
+}
+
+
+def convert_checkpoint(
+    family: str, checkpoint: Path, output: Path, config: Path | None = None, force: bool = False
+) -> str:
+    """
+    Converts an original checkpoint file; nothing in the file is executed.
+
+    Args:
+        family (`str`): a key of `CONVERTERS`.
+        checkpoint (`Path`): file of the original code, such as `vl-bert-base-prec.model`.
+        output (`Path`): directory to write: safetensors, config, modeling code and conversion.json.
+        config (`Path`, *optional*): JSON file of configuration fields that the shapes do not tell.
+        force (`bool`): replace an existing model directory.
+
+    Returns:
+        `str`: a table of what became of the tensors.
+
+    Raises:
+        CheckpointError: for a wrong file, configuration or output.
+        FileNotFoundError: when the checkpoint does not exist.
+    """
+    check_output(output, force, tuple(path for path in (checkpoint, config) if path is not None))
+    given = read_overrides(config)
+    file = read_checkpoint(checkpoint)
+    try:
+        model, conversion = CONVERTERS[family].convert_file(file, given)
+    except OverrideError as error:
+        raise OverrideError(f"{checkpoint} with --config {config}: {error}") from error
+    except CheckpointError as error:
+        raise CheckpointError(f"{checkpoint}: {error}") from error
+    write_model(model, make_record(conversion, checkpoint, file.others), output)
+    return format_summary(conversion, file.others, output)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; returns 0, or 2 after one line on what is wrong."""
+    parser = make_parser("grounded-attention convert", __doc__)
+    parser.add_argument("family", choices=sorted(CONVERTERS), help="model family of the checkpoint")
+    parser.add_argument("--checkpoint", type=Path, required=True, help="original file (.model, .th)")
+    parser.add_argument("--output", type=Path, required=True, help="directory to write")
+    parser.add_argument("--config", type=Path, help="JSON file of configuration fields the shapes cannot tell")
+    parser.add_argument("--force", action="store_true", help="replace an existing model directory")
+    parser.add_argument("--json", action="store_true", help="print the content of conversion.json instead of a table")
+    return run(parser, _work, arguments)
+
+
+def _work(options: argparse.Namespace) -> str:
+    table = convert_checkpoint(options.family, options.checkpoint, options.output, options.config, options.force)
+    if not options.json:
+        return table
+    return json.dumps(json.loads((options.output / "conversion.json").read_text(encoding="utf-8")))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Draws scenes with captions, paraphrases and region features, in the file layouts of the real data.
+
+docs/data.md tells what stands in the folder afterwards; in Python it is `write_scenes` of
+`grounded_attention.dataset_scripts.scenes.dataset`.
+
+examples:
+  grounded-attention data scenes --output data/scenes --images 1000 --seed 0
+  grounded-attention data scenes --output data/scenes --images 5000 --seed 0 --num-proc 4 --force --json
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from grounded_attention.dataset_scripts.scenes.dataset import FEWEST_IMAGES, write_scenes
+
+from .command_line import make_parser, run
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
+    parser = make_parser("grounded-attention data scenes", __doc__)
+    parser.add_argument("--output", required=True, type=Path, help="folder for the files")
+    parser.add_argument("--images", required=True, type=int, help=f"number of images, at least {FEWEST_IMAGES}")
+    parser.add_argument("--seed", required=True, type=int, help="the same seed gives the same files")
+    parser.add_argument("--num-proc", type=int, default=1, help="number of processes; the files do not depend on it")
+    parser.add_argument("--force", action="store_true", help="replace scenes of another seed, size or version")
+    parser.add_argument("--json", action="store_true", help="print what was written as JSON and nothing else")
+    return run(parser, _work, arguments)
+
+
+def _work(options: argparse.Namespace) -> str:
+    manifest = write_scenes(options.output, options.images, options.seed, options.num_proc, options.force)
+    return json.dumps(manifest) if options.json else f"{options.output}: {json.dumps(manifest)}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,164 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Finds regions in images, computes their features, and writes them into a region table.
+
+Boxes come from any object detector or zero-shot detector of transformers, or from a file; features from VL-BERT's
+region-feature network or any vision backbone of transformers. Overlapping boxes are suppressed; of the rest those
+that score at least --threshold are kept, at least --min-regions and at most --max-regions. An image in which nothing
+is found keeps one region, the whole image, with score 0. EXIF rotation is not applied.
+
+The same command again goes on after an interruption, also with another number of processes. Another detector,
+feature model, option or set of images is refused for a table that has begun.
+
+examples:
+  # a folder of images
+  grounded-attention regions extract --images photos --output data/regions \\
+      --detector PekingU/rtdetr_r50vd --features microsoft/resnet-50
+
+  # things to look for, in several processes, broken images left out
+  accelerate launch --num_processes 2 -m grounded_attention.commands.extract_regions --images photos.txt --output data/regions \\
+      --detector IDEA-Research/grounding-dino-tiny --queries "a dog" "a ball" --features fast_rcnn --on-error skip
+
+  # boxes that are known
+  grounded-attention regions extract --images photos --output data/regions --boxes boxes.jsonl \\
+      --features fast_rcnn
+
+  # on two processes without a GPU (accelerate launch would start one)
+  torchrun --nproc_per_node 2 -m grounded_attention.commands.extract_regions --device cpu --images photos --output data/regions \\
+      --detector PekingU/rtdetr_r50vd --features microsoft/resnet-50
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import PartialState
+from transformers.utils import logging
+
+from grounded_attention.dataset_scripts.files.image_files import list_images
+from grounded_attention.dataset_scripts.regions.boxes import read_boxes
+from grounded_attention.dataset_scripts.regions.extraction_run import extract_table, join_processes
+from grounded_attention.modeling.region_feature_models import load_region_features
+from grounded_attention.processing.feature_pixels import load_feature_processor
+from grounded_attention.processing.open_images import open_image
+from grounded_attention.processing.region_detection import BoxSource, GivenBoxes, first_line, load_detector
+from grounded_attention.processing.region_extraction import RegionExtractor
+
+from .command_line import make_parser, run
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def load_extractor(options: argparse.Namespace, device: torch.device) -> RegionExtractor:
+    """The extractor that the options describe.
+
+    Raises:
+        ValueError: a model, a processor or a file of boxes that cannot be used, or options outside their range.
+    """
+    dtype = DTYPES[options.dtype]
+    detector: BoxSource
+    if options.boxes is not None:
+        if options.queries:
+            raise ValueError("--queries are for a zero-shot --detector; --boxes has none")
+        detector = GivenBoxes(read_boxes(options.boxes), Path(options.boxes).name)
+    else:
+        detector = load_detector(options.detector, options.queries, options.detector_revision, device, dtype)
+    processor = load_feature_processor(options.features, options.features_revision)
+    features: Any
+    try:
+        features = load_region_features(options.features, revision=options.features_revision, dtype=dtype)
+    except OSError as error:
+        raise ValueError(f"Feature model {options.features!r} cannot be used: {first_line(error)}") from error
+    return RegionExtractor(
+        detector,
+        features.to(device),
+        processor,
+        min_regions=options.min_regions,
+        max_regions=options.max_regions,
+        score_threshold=options.threshold,
+        nms_threshold=options.nms,
+        batch_size=options.batch_size,
+        features_name=options.features,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
+    return run(_parser(), _work, arguments, resumable="the same command goes on")
+
+
+def _work(options: argparse.Namespace) -> str | None:
+    if options.quiet:
+        logging.disable_progress_bar()
+    info = _extract(options)
+    if info is None:  # another process has it
+        return None
+    return json.dumps(info) if options.json else _report(info, options.output)
+
+
+def _extract(options: argparse.Namespace) -> dict[str, Any] | None:
+    images = list_images(options.images)
+    device = _device(options.device, join_processes(cpu=options.device == "cpu"))
+    return extract_table(
+        images,
+        load_extractor(options, device),
+        options.output,
+        open_image,
+        source=Path(options.images).name,
+        on_error=options.on_error,
+        workers=options.workers,
+        progress=not options.quiet,
+    )
+
+
+def _device(name: str | None, state: PartialState) -> torch.device:
+    """The device named, or that of this process."""
+    try:
+        device = state.device if name is None else torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"--device {name}: {first_line(error)}") from error
+    return device
+
+
+def _report(info: dict[str, Any], output: str) -> str:
+    summary = info["summary"]
+    lines = [
+        f"{info['images']:,} images with {info['regions']:,} regions of {info['feature_size']:,} feature values, "
+        f"{summary['skipped']:,} images left out: {output}",
+        *(f"  left out: {problem}" for problem in summary["problems"]),
+    ]
+    return "\n".join(lines)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = make_parser("grounded-attention regions extract", __doc__)
+    add = parser.add_argument
+    add("--images", required=True, metavar="DIR_OR_LIST", help="folder of images, or a list: one path, or id tab path")
+    add("--output", required=True, metavar="DIR", help="folder of the region table")
+    boxes = parser.add_mutually_exclusive_group(required=True)
+    boxes.add_argument("--detector", metavar="NAME_OR_PATH", help="detector of transformers")
+    boxes.add_argument("--boxes", metavar="FILE", help="JSON or JSON lines: image id and boxes x1 y1 x2 y2 in pixels")
+    add("--features", required=True, metavar="NAME_OR_PATH", help="region-feature network or vision backbone")
+    add("--queries", nargs="+", metavar="TEXT", help="what a zero-shot detector looks for")
+    add("--detector-revision", metavar="REVISION", help="branch, tag or commit of the detector on the Hub")
+    add("--features-revision", metavar="REVISION", help="the same of the feature model")
+    add("--min-regions", type=int, default=10, metavar="N", help="at least so many regions an image: %(default)s")
+    add("--max-regions", type=int, default=100, metavar="N", help="at most so many: %(default)s")
+    add("--threshold", type=float, default=0.2, metavar="SCORE", help="regions that score more stay: %(default)s")
+    add("--nms", type=float, default=0.7, metavar="IOU", help="overlap above which the worse box goes: %(default)s")
+    add("--batch-size", type=int, default=8, metavar="N", help="images of one size computed at once: %(default)s")
+    add("--workers", type=int, default=4, metavar="N", help="threads that read images: %(default)s")
+    add("--device", metavar="NAME", help="cpu, cuda, cuda:1 ...; by default a GPU for each process if there is one")
+    add("--dtype", choices=sorted(DTYPES), default="float32", help="floating type of both models: %(default)s")
+    add("--on-error", choices=("refuse", "skip"), default="refuse", help="at a broken image: %(default)s")
+    add("--json", action="store_true", help="print the table's manifest as JSON")
+    add("--quiet", action="store_true", help="no progress bar")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

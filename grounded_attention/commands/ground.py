@@ -1,0 +1,196 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Shows where a model looks in an image when it reads a caption.
+
+Prints each phrase with its most-attended region: the box in pixels, the detector's label, and the share of the
+phrase's attention over all detected regions that it takes. With --output it draws the picture too. By default this is
+the mean over the heads of the upper half of the layers; --layer and --head, counted from 0, choose. From Python the
+same is pipeline("visual-grounding").
+
+Regions come from a detector and a feature model, from known boxes and a feature model, or from a region table. A
+model that reads pixels needs no feature model. "scenes" as detector and as feature model are those of drawn scenes,
+for a model that was trained on them and a picture of coloured shapes. Other features than those of training, and words
+that the model never learned, are warned of, in the picture too. Phrases are those of --phrases, else noun phrases
+where spaCy and en_core_web_sm are installed, else each content word.
+
+examples:
+  # a picture of coloured shapes, after make train
+  grounded-attention ground shapes.png "a red ball left of a blue cube" --model runs/scenes_vgp/direct \\
+      --detector scenes --features scenes --output attention.png
+
+  # a photograph, for a model trained on features of this network
+  grounded-attention ground dog.jpg "a dog chases a red ball" --model runs/vgp_direct \\
+      --detector PekingU/rtdetr_r50vd --features microsoft/resnet-50 --output attention.png
+
+  # an image whose regions are in a table, under the name of its file
+  grounded-attention ground data/scenes/flickr30k-images/10004.jpg "the red ball" --model runs/scenes_vgp/direct \\
+      --regions data/scenes/regions --phrases "the red ball" --json
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from transformers import AutoConfig, AutoModel, AutoProcessor
+from transformers.utils import logging
+
+from grounded_attention.dataset_scripts.regions.boxes import read_boxes
+from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.dataset_scripts.scenes.shape_regions import SOURCE, SceneFeatures, ShapeDetector
+from grounded_attention.families import FAMILIES, find_family
+from grounded_attention.modeling import pipeline_visual_grounding
+from grounded_attention.modeling.caption_phrases import find_phrases
+from grounded_attention.modeling.pipeline_visual_grounding import VisualGroundingPipeline, choose_layers
+from grounded_attention.processing.open_images import open_image
+from grounded_attention.processing.region_detection import first_line
+from grounded_attention.processing.region_extraction import DetectedRegions
+from grounded_attention.reports.attention_pictures import WordAttention, attention_figure
+
+from .command_line import make_parser, run
+
+
+def load_pipeline(options: argparse.Namespace) -> VisualGroundingPipeline:
+    """The pipeline of a checkpoint of this project, with what finds regions where the options name it.
+
+    Raises:
+        ValueError: there is no model, it is of another family, its processor is missing, or detector or feature model
+            cannot be used or do not fit.
+    """
+    try:
+        config = AutoConfig.from_pretrained(options.model)
+        if find_family(config.model_type) is None:
+            known = " or ".join(FAMILIES)
+            raise ValueError(f"a model of type {config.model_type}, expected {known}")
+        model, processor = (part.from_pretrained(options.model) for part in (AutoModel, AutoProcessor))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"--model {options.model}: {first_line(error)}") from error
+    given = {
+        "detector": ShapeDetector() if options.detector == SOURCE else options.detector,
+        "feature_model": SceneFeatures() if options.features == SOURCE else options.features,
+        "queries": options.queries,
+    }
+    finds = {name: value for name, value in given.items() if value is not None and options.regions is None}
+    return VisualGroundingPipeline(model.eval(), processor=processor, device="cpu", task="visual-grounding", **finds)
+
+
+def read_regions(options: argparse.Namespace) -> dict[str, Any]:
+    """What is known of the image's regions: a record of a table, or boxes.
+
+    Raises:
+        ValueError: a table or file that cannot be used, or one without this image.
+    """
+    image_id = Path(options.image).stem
+    if options.regions is not None:
+        return {"regions": _from_table(options.regions, image_id)}
+    if options.boxes is None:
+        return {}
+    records = read_boxes(options.boxes)
+    if image_id not in records:
+        raise ValueError(f"{options.boxes}: no boxes of image {image_id!r}")
+    return {key: value for key, value in records[image_id].items() if key in ("boxes", "scores", "labels")}
+
+
+def _from_table(path: str, image_id: str) -> DetectedRegions:
+    regions = RegionTable.open(path)
+    row = regions[image_id]
+    count = len(row)
+    classes = np.zeros(count, np.int32) if row.classes is None else row.classes
+    scores = np.ones(count, np.float32) if row.scores is None else row.scores
+    features = row.features.astype(np.float32)
+    return DetectedRegions(
+        image_id,
+        row.width,
+        row.height,
+        row.boxes,
+        scores,
+        classes,
+        features,
+        None,
+        regions.class_names,
+        regions.provenance,
+    )
+
+
+def ground(options: argparse.Namespace) -> str:
+    """Does what the command is asked and returns what it prints.
+
+    Raises:
+        ValueError: any mistake of the user, in one sentence.
+    """
+    logging.disable_progress_bar()
+    image = open_image(options.image, upright=options.regions is None and options.boxes is None)
+    if not options.caption.strip():
+        raise ValueError("the caption is empty: give what the model is to read, in quotation marks")
+    phrases, way = find_phrases(options.caption, None if options.phrases is None else options.phrases.split(","))
+    known = read_regions(options)
+    pipe = load_pipeline(options)
+    pipeline_visual_grounding.logger.setLevel(logging.ERROR)  # its remarks are told here, and in the picture
+    layers = choose_layers(pipe.model.config.grounding_calls, options.layer, options.head)
+    spans = [(phrase.start, phrase.end) for phrase in phrases]
+    asked = {"phrases": spans, "layer": options.layer, "head": options.head, "top_k": None}
+    found = pipe(image, options.caption, **known, **asked)
+    count = len(found) // len(phrases)
+    grounding = found[::count]
+    if options.output is not None:
+        pictures = [to_picture(found[start : start + count], image.size) for start in range(0, len(found), count)]
+        attention_figure(image, options.caption, pictures, options.output, notes=pipe.remarks)
+    for remark in pipe.remarks:
+        print(f"warning: {remark}", file=sys.stderr)
+    if options.json:
+        about = {"phrases": way, "layers": layers, "head": options.head, "regions": count, "warnings": pipe.remarks}
+        return json.dumps({"caption": options.caption, **about, "grounding": grounding})
+    heads = "mean over heads" if options.head is None else f"head {options.head}"
+    where = f"layer {layers[0]}" if len(layers) == 1 else f"mean over layers {layers[0]} to {layers[-1]}"
+    return f"{count} regions; phrases: {way}; {where}, {heads}\n{table(grounding)}"
+
+
+def to_picture(regions: Sequence[Mapping[str, Any]], size: tuple[int, int]) -> WordAttention:
+    """For `attention_figure`: all regions of one phrase, best first; none is gold."""
+    boxes = np.array([list(region["box"].values()) for region in regions]) / np.tile(size, 2)
+    weights = np.array([region["score"] for region in regions])
+    span = (regions[0]["start"], regions[0]["end"])
+    return WordAttention(regions[0]["text"], span, boxes, weights, np.zeros(len(boxes), dtype=bool))
+
+
+def table(grounding: Sequence[Mapping[str, Any]]) -> str:
+    """One line a phrase: box in pixels, detector's label, share of the attention."""
+    width = max(len(one["text"]) for one in grounding)
+    return "\n".join(
+        f"{one['text']:{width}}  box {', '.join(f'{value:g}' for value in one['box'].values())}"
+        f"{'  ' + one['label'] if one['label'] else ''}  {one['score']:.0%}"
+        for one in grounding
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
+    return run(_parser(), ground, arguments)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = make_parser("grounded-attention ground", __doc__)
+    add = parser.add_argument
+    add("image", metavar="IMAGE", help="file of the image")
+    add("caption", metavar="CAPTION", help="what the model reads")
+    add("--model", required=True, metavar="DIR", help="checkpoint with its processor, or a name on the Hub")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--detector", metavar="NAME_OR_PATH", help="detector of transformers, or scenes")
+    source.add_argument(
+        "--boxes", metavar="FILE", help="JSON: file name without suffix -> boxes x1 y1 x2 y2 in pixels"
+    )
+    source.add_argument("--regions", metavar="DIR", help="region table that holds the image")
+    add("--features", metavar="NAME_OR_PATH", help="region-feature network, vision backbone, or scenes")
+    add("--queries", nargs="+", metavar="TEXT", help="what a zero-shot detector looks for")
+    add("--phrases", metavar="TEXT,TEXT", help="phrases of the caption, separated by commas")
+    add("--layer", type=int, metavar="N", help="one layer, from 0")
+    add("--head", type=int, metavar="N", help="one head, from 0")
+    add("--output", metavar="PNG", help="draw the picture: .png, .pdf or .svg")
+    add("--json", action="store_true", help="print JSON")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

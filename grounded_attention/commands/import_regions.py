@@ -1,0 +1,235 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Turns legacy region-feature files into a region table.
+
+Read are bottom-up attention and LXMERT tsv, VL-BERT's zip of JSON, MMF's NumPy files, HDF5 (bottom-up attention in
+PyTorch, BAN, GQA, VOLTA), LMDB (ViLBERT, VOLTA, MMF) and the Arrow files of transformers' frcnn-vg. Nothing that a
+pickle names is run. HDF5 and LMDB need: pip install "grounded-attention[legacy]".
+
+Memory holds one image at a time, beside the list of image ids. An interrupted import goes on with --resume. A torn or
+duplicate row, an array of a wrong length, a NaN, a box outside the image (by more than one pixel) or inverted is
+reported with its file and row: by default it ends the import; with --on-error skip it is left out, counted and listed.
+
+examples:
+  # features of the bottom-up-attention authors, 36 boxes an image
+  grounded-attention regions import trainval_36.tsv --format butd_tsv --output data/regions
+
+  # several files into one table, damaged rows left out
+  grounded-attention regions import karpathy_train.tsv.0 karpathy_train.tsv.1 --format butd_tsv \\
+      --output data/regions --on-error skip
+
+  # go on after an interruption
+  grounded-attention regions import train2014_obj36.tsv --format lxmert_tsv --output data/regions --resume
+
+  # the format is recognised: MMF's folder of .npy, an LMDB folder, HDF5, VL-BERT's zip (or a folder inside one)
+  grounded-attention regions import features/detectron.lmdb --output data/regions
+  grounded-attention regions import train_frcnn.zip@/train --output data/regions
+
+  # in Python
+  from grounded_attention.dataset_scripts.regions.table import RegionTable
+  RegionTable.open("data/regions")["COCO_train2014_000000132417"].features
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.regions.files import MANIFEST, read_json
+from grounded_attention.dataset_scripts.regions.readers import (
+    FEATURE_SIZE,
+    READERS,
+    SourceRecord,
+    existing,
+    recognise,
+    source_records,
+    source_size,
+)
+from grounded_attention.dataset_scripts.regions.table import RegionTableWriter
+
+from .command_line import make_parser, run
+
+# A summary is read by people; the count of rows left out is exact, the list ends here.
+LISTED = 1000
+
+
+@dataclass
+class ImportSummary:
+    """What an import did: rows read, images written, rows left out, and up to 1,000 messages about the latter."""
+
+    rows: int = 0
+    images: int = 0
+    skipped: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def skip(self, error: DataError) -> None:
+        """Counts a row that is left out."""
+        self.skipped += 1
+        if len(self.problems) < LISTED:
+            self.problems.append(str(error))
+
+
+def import_regions(
+    sources: Sequence[str | os.PathLike[str]],
+    format: str,
+    output: str | os.PathLike[str],
+    *,
+    on_error: str = "refuse",
+    resume: bool = False,
+    feature_size: int = FEATURE_SIZE,
+    detector: str | None = None,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Writes the regions of legacy feature files into a region table.
+
+    Args:
+        sources: Files, or folders of formats with many files, in the order of their rows in the table.
+        format: A name in `READERS`, or "auto": recognised from the first source's content.
+        output: Folder of the table.
+        on_error: "refuse" ends at the first damaged row, "skip" leaves such rows out.
+        resume: Go on with an unfinished import of the same sources; one that is finished is left as it is.
+        feature_size: D, the number of feature values of a region.
+        detector: Name of the detector, for the provenance.
+        progress: Show a progress bar on standard error.
+
+    Returns:
+        The manifest of the table (`RegionTable.info`); its "summary" counts and lists the rows left out.
+
+    Raises:
+        MissingFileError: a source is not there.
+        DataError: a damaged row (with "refuse"), no usable row, or a folder that holds another table.
+    """
+    if format == "auto":
+        format, _ = recognise(sources[0])
+    provenance = _provenance(sources, format, feature_size, detector)
+    manifest = Path(output) / MANIFEST
+    if resume and manifest.exists() and read_json(manifest)["provenance"] == provenance:
+        return read_json(manifest)
+    records = _numbered(sources, format, feature_size)
+    with RegionTableWriter(output, provenance, resume=resume) as writer:
+        total = sum(source["bytes"] for source in provenance["sources"])
+        with tqdm(total=total, unit="B", unit_scale=True, disable=not progress, desc="regions") as bar:
+            writer.summary = asdict(_copy(records, writer, on_error, bar))
+        if not writer.written:
+            first = next(iter(writer.summary["problems"]), "the files are empty")
+            raise DataError("no usable row", expected=f"the format {format}", hint=f"the first problem: {first}")
+    return read_json(manifest)
+
+
+def _provenance(sources: Sequence[Any], format: str, feature_size: int, detector: str | None) -> dict[str, Any]:
+    for source in sources:
+        existing(source, format)
+    files = [{"file": Path(source).name, "bytes": source_size(source)} for source in sources]
+    return {"sources": files, "format": format, "feature_size": feature_size, "detector": detector}
+
+
+def _numbered(sources: Sequence[Any], format: str, feature_size: int) -> Iterator[tuple[int, SourceRecord]]:
+    """The records of all files, numbered through from 1."""
+    rows = (record for source in sources for record in source_records(source, format, feature_size))
+    return enumerate(rows, start=1)
+
+
+def _copy(
+    records: Iterator[tuple[int, SourceRecord]], writer: RegionTableWriter, on_error: str, bar: tqdm
+) -> ImportSummary:
+    """Writes the records that the table does not hold yet; what an interrupted import left out is judged again."""
+    summary = ImportSummary()
+    known = {row: image_id for image_id, row in writer.written.items()}
+    for number, record in records:
+        summary.rows += 1
+        if number in known:
+            _check_unchanged(record, known[number])
+        else:
+            _copy_record(number, record, writer, None if on_error == "refuse" else summary)
+        bar.update(record.size)
+        bar.set_postfix(images=len(writer.written), skipped=summary.skipped, refresh=False)
+    summary.images = len(writer.written)
+    return summary
+
+
+def _copy_record(number: int, record: SourceRecord, writer: RegionTableWriter, summary: ImportSummary | None) -> None:
+    """Writes one record; a damaged one is noted in `summary`, or ends the import without one."""
+    try:
+        regions = record.read()
+        with record.located():
+            writer.write(regions, source_row=number)
+    except DataError as error:
+        if summary is None:
+            hint = "to leave such rows out, run again with --on-error skip (and --resume if the table has begun)"
+            raise DataError(str(error), hint=hint) from error
+        summary.skip(error)
+
+
+def _check_unchanged(record: SourceRecord, image_id: str) -> None:
+    if record.image_id != image_id:
+        problem = "the source changed since the import began"
+        hint = "remove the unfinished table and begin again"
+        with record.located():
+            raise DataError(problem, found=record.image_id, expected=f"image {image_id}", hint=hint)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
+    return run(_parser(), _work, arguments, resumable="the same command with --resume goes on")
+
+
+def _work(options: argparse.Namespace) -> str:
+    info = import_regions(
+        options.sources,
+        _chosen_format(options.sources[0], options.format),
+        options.output,
+        on_error=options.on_error,
+        resume=options.resume,
+        feature_size=options.feature_size,
+        detector=options.detector,
+        progress=not options.quiet,
+    )
+    return json.dumps(info) if options.json else _report(info, options.output)
+
+
+def _chosen_format(source: str, format: str) -> str:
+    """The format named, or the one recognised, which is then told."""
+    if format != "auto":
+        return format
+    format, seen = recognise(source)
+    print(f"{source}: {seen}, read as {format}", file=sys.stderr)
+    return format
+
+
+def _report(info: dict[str, Any], output: str) -> str:
+    summary = info["summary"]
+    lines = [
+        f"{info['images']:,} images with {info['regions']:,} regions, {summary['rows']:,} rows read, "
+        f"{summary['skipped']:,} left out: {output}",
+        *(f"  left out: {problem}" for problem in summary["problems"]),
+    ]
+    return "\n".join(lines)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = make_parser("grounded-attention regions import", __doc__)
+    parser.add_argument("sources", nargs="+", metavar="SOURCE", help="feature file or folder; several are joined")
+    formats = ["auto", *sorted(READERS)]
+    parser.add_argument("--format", default="auto", choices=formats, help="format of the files: %(default)s")
+    parser.add_argument("--output", required=True, metavar="DIR", help="folder of the region table")
+    parser.add_argument(
+        "--on-error", choices=("refuse", "skip"), default="refuse", help="at a damaged row: %(default)s"
+    )
+    parser.add_argument("--resume", action="store_true", help="go on with an interrupted import")
+    parser.add_argument(
+        "--feature-size", type=int, default=FEATURE_SIZE, metavar="D", help="feature values of a region: %(default)s"
+    )
+    parser.add_argument("--detector", metavar="NAME", help="name of the detector, kept as provenance")
+    parser.add_argument("--json", action="store_true", help="print the table's manifest as JSON")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

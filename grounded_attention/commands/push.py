@@ -1,0 +1,79 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Pushes a model directory to the Hub in one commit: weights, configuration, processor, code, card.
+
+For what is there already, trained or converted; training pushes by itself with `training.push_to_hub=true`.
+
+examples:
+  grounded-attention push runs/scenes_vgp/direct ORG/scenes-vgp-direct
+  grounded-attention push checkpoints/vl-bert-base ORG/vl-bert-base --tokenizer google-bert/bert-base-uncased --private
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from transformers import AutoConfig
+
+from grounded_attention.families import FAMILIES
+from grounded_attention.training.experiments.setup import make_processor
+from grounded_attention.training.publish.hub import HubRepo, prepare_repo, push_folder
+from grounded_attention.training.recipes.recipe import Model
+
+from .command_line import make_parser, run
+
+
+def push(directory: Path, repo: HubRepo, tokenizer: str | None = None) -> str:
+    """Pushes a model directory; returns the address of the commit.
+
+    Args:
+        directory: with `config.json`, safetensors and the code, as `save_pretrained` writes them.
+        repo: where to.
+        tokenizer: a directory, a Hub id or a `vocab.txt`, of which the family's processor is made and saved in the
+            directory first.
+
+    Raises:
+        ValueError: no model there, or a model that reads words without a processor.
+        HubError: the push failed.
+    """
+    if not (directory / "config.json").is_file() or not any(directory.glob("*.safetensors")):
+        raise ValueError(
+            f"{directory} holds no model: expected config.json and safetensors, as save_pretrained writes"
+        )
+    config = AutoConfig.from_pretrained(directory)
+    reads_words = config.model_type in FAMILIES
+    if reads_words and tokenizer is None and not (directory / "processor_config.json").is_file():
+        raise ValueError(
+            f"{directory} holds no processor, without which nobody can use the model: give --tokenizer, such as "
+            "google-bert/bert-base-uncased"
+        )
+    repo = prepare_repo(repo)
+    if tokenizer is not None and reads_words:
+        pixels = {"vision_config": getattr(config, "vision_config", None)}
+        options = {"region_feature_size": config.region_feature_size}
+        model = Model(family=config.model_type, config=pixels, tokenizer=tokenizer, processor=options)
+        make_processor(model).save_pretrained(directory)
+    return push_folder(repo, directory, f"Push {directory.name}", "The same command tries again")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; returns 0, or 2 after one line on what is wrong."""
+    parser = make_parser("grounded-attention push", __doc__)
+    parser.add_argument("directory", type=Path, help="model directory")
+    parser.add_argument("repository", help="ORG/NAME, or a name in your own namespace; made where it is missing")
+    parser.add_argument("--private", action="store_true", help="nobody else is to see it")
+    parser.add_argument("--revision", help="branch to push to, made where it is missing (default: main)")
+    parser.add_argument("--tokenizer", help="directory, Hub id or vocab.txt for a directory without a processor")
+    parser.add_argument("--json", action="store_true", help="print the address as JSON")
+    return run(parser, _work, arguments)
+
+
+def _work(options: argparse.Namespace) -> str:
+    repo = HubRepo(options.repository, options.revision, private=options.private or None)
+    address = push(options.directory, repo, options.tokenizer)
+    return json.dumps({"commit_url": address}) if options.json else f"pushed: {address}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

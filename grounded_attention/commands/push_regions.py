@@ -1,0 +1,133 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Pushes a region table to a data set repository on the Hub, in one commit with a card.
+
+The table goes as it is: its shards, its index and its manifest. Every row is compared with its checksum first.
+Features say something of the images that they were computed from, so --licence (data of your own) or --permission is
+needed, except for scenes.
+
+examples:
+  grounded-attention regions push data/scenes/regions me/scenes-regions
+
+  # features of photographs of one's own
+  grounded-attention regions push data/photos/regions me/photo-regions --licence cc-by-4.0
+
+  # features of images of others
+  grounded-attention regions push data/flickr30k/regions me/flickr30k-regions --private \\
+      --permission "for members of our group, who have the images"
+
+  # in Python, on another machine
+  from grounded_attention.dataset_scripts.regions.table import RegionTable
+  RegionTable.open("hub://me/scenes-regions")
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.hub.push_commit import CARD, Repository, commit_files, look_at
+from grounded_attention.dataset_scripts.licences import FEATURES, SCENES, Licence, check_right, named_licence
+from grounded_attention.dataset_scripts.regions.card import write_region_card
+from grounded_attention.dataset_scripts.regions.files import INDEX, MANIFEST
+from grounded_attention.dataset_scripts.regions.table import RegionTable
+
+from .command_line import make_parser, run
+
+
+def push_regions(
+    folder: str | os.PathLike[str],
+    to: str,
+    *,
+    revision: str | None = None,
+    private: bool = False,
+    permission: str | None = None,
+    licence: str | None = None,
+) -> str:
+    """Pushes the region table in `folder`.
+
+    Args:
+        folder: The table.
+        to: The repository, `ORG/NAME`.
+        revision: A branch of the repository, `main` by default.
+        private: Make a new repository private; one that is public already is refused.
+        permission: On what ground the features may be pushed, if the images are of others.
+        licence: Licence of the features, as the Hub names it, if the images are the user's own.
+
+    Returns:
+        The address of the commit.
+
+    Raises:
+        HubError: The push failed; the repository is as it was.
+        DataError: The table is damaged, nothing says that it may be pushed, or the repository holds something else.
+    """
+    table = RegionTable(folder)
+    terms = named_licence(_terms(table), licence)
+    check_right(terms, f"the region table {folder}", permission)
+    repository = look_at(to, revision, private)
+    _check_free(repository)
+    table.verify()
+    names = [*(shard["file"] for shard in table.info["shards"]), INDEX, MANIFEST]
+    files: dict[str, Path | bytes] = {name: table.path / name for name in names}
+    checksums = {name: _sha256(table.path / name) for name in names}
+    card = write_region_card(to, table.info, terms, permission, checksums, next(iter(table)))
+    old = [name for name in repository.own_files() if name not in (*names, CARD)]
+    message = f"Region table of {len(table)} images"
+    return commit_files(repository, {**files, CARD: card.encode()}, old, message=message, private=private)
+
+
+def _terms(table: RegionTable) -> Licence:
+    return SCENES if table.provenance.get("source") == "scenes" else FEATURES
+
+
+def _check_free(repository: Repository) -> None:
+    if repository.own_files() and MANIFEST not in repository.files:
+        found, hint = repository.own_files()[0], "push to a repository of its own"
+        raise DataError("the repository holds other things", where=repository.name, found=found, hint=hint)
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
+    return run(_parser(), _work, arguments, resumable="the same command goes on; nothing is visible yet")
+
+
+def _work(options: argparse.Namespace) -> str:
+    commit = push_regions(
+        options.table,
+        options.repository,
+        revision=options.revision,
+        private=options.private,
+        permission=options.permission,
+        licence=options.licence,
+    )
+    info = RegionTable(options.table).info
+    if options.json:
+        shown = {name: info[name] for name in ("images", "regions", "checksum")}
+        return json.dumps({"repository": options.repository, "commit": commit, **shown})
+    return f"pushed {info['images']:,} images with {info['regions']:,} regions to {options.repository}: {commit}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = make_parser("grounded-attention regions push", __doc__)
+    parser.add_argument("table", type=Path, help="folder of the region table")
+    parser.add_argument("repository", metavar="ORG/NAME", help="data set repository; made if need be")
+    parser.add_argument("--private", action="store_true", help="make a new repository private")
+    parser.add_argument("--revision", metavar="BRANCH", help="branch to push to; made if need be; default: main")
+    parser.add_argument(
+        "--permission", metavar="TEXT", help="of images of others: on what ground you may; the card will say it"
+    )
+    parser.add_argument("--licence", metavar="ID", help="of your own images: the licence as the Hub names it")
+    parser.add_argument("--json", action="store_true", help="print what was pushed as JSON")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Writes the objects of VCR's images as boxes for `grounded-attention regions extract --boxes`.
+
+The regions of an image are then its objects, in the order that the tags of the texts count them in. An object without
+a box has that of the whole image.
+
+examples:
+  grounded-attention regions vcr-boxes --data-dir data/vcr --output boxes.jsonl --image-list images.txt
+  grounded-attention regions extract --images images.txt --boxes boxes.jsonl --features fast_rcnn \\
+      --output data/vcr/regions
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from grounded_attention.dataset_scripts.builders.vcr import OPTIONS, VCRConfig, named_image, objects_of
+from grounded_attention.dataset_scripts.builders.vcr_files import read_objects, read_questions
+from grounded_attention.dataset_scripts.files.box_files import write_boxes, write_image_list
+
+from .command_line import make_parser, run
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
+    return run(_parser(), _work, arguments)
+
+
+def _work(options: argparse.Namespace) -> str:
+    config = VCRConfig(name="default", data_dir=str(options.data_dir), image_id_format=options.image_id_format)
+    records: dict[str, dict[str, Any]] = {}
+    files: dict[str, Path] = {}
+    missing = 0
+    read = lru_cache(maxsize=64)(read_objects)
+    for split in config.existing():
+        for question in tqdm(read_questions(config.questions(split)), unit=" questions", desc=split):
+            image_id, file = named_image(question, split, config.image_id_format), question.name("img_fn")
+            if image_id not in records:
+                image = objects_of(question, config, read)
+                missing += sum(box is None for box in image.boxes)
+                records[image_id], files[image_id] = {"boxes": image.filled_boxes}, config.images / file
+            elif files[image_id] != config.images / file:
+                raise question.error("two images have one id", found=file, expected=str(files[image_id]))
+    write_boxes(options.output, records)
+    if options.image_list is not None:
+        write_image_list(options.image_list, files)
+    count = sum(len(record["boxes"]) for record in records.values())
+    if options.json:
+        counts = {"boxes": count, "images": len(records), "boxes_of_the_whole_image": missing}
+        return json.dumps({"output": str(options.output), **counts})
+    return f"{count:,} boxes of {len(records):,} images in {options.output}, {missing:,} of them of the whole image"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = make_parser("grounded-attention regions vcr-boxes", __doc__)
+    add = parser.add_argument
+    add("--data-dir", required=True, type=Path, metavar="DIR", help="folder of vcr1annots and vcr1images")
+    add("--output", required=True, type=Path, metavar="FILE", help=".json or .jsonl for --boxes of extract_regions")
+    add("--image-list", type=Path, metavar="FILE", help="list of the images for --images of extract_regions")
+    formats = OPTIONS["image_id_format"]
+    add("--image-id-format", choices=formats, default=formats[0], help="ids of images: %(default)s")
+    add("--json", action="store_true", help="print the counts as a line of JSON")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

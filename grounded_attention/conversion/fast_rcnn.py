@@ -1,0 +1,225 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Keys of VL-BERT's pixel network in original checkpoints, and their places in ours.
+
+Two kinds of file hold it: the pre-trained ResNet (`resnet101-pt-vgbua-0000.model`, keys as in torchvision's ResNet,
+with `fc`), and end-to-end VL-BERT checkpoints, where `image_feature_extractor.backbone.` stands before these keys and
+`image_feature_extractor.roi_head_feature_extractor.` in the place of `layer4.`, once more as
+`image_feature_extractor.head.0.`.
+"""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from grounded_attention.modeling.configuration_fast_rcnn import FastRCNNConfig
+from grounded_attention.modeling.modeling_fast_rcnn import FastRCNNFeatures
+
+from .errors import CheckpointError
+from .fields import ConfigFields, settle_fields
+from .keys import Conversion, Rules
+from .original_family import UNKNOWN, OriginalFamily
+
+IMAGE = "image_feature_extractor."
+_BACKBONE, _ROI_HEAD, _ROI_HEAD_AGAIN = (
+    f"{IMAGE}{name}." for name in ("backbone", "roi_head_feature_extractor", "head.0")
+)
+
+_COUNTER = ".num_batches_tracked"
+
+_BLOCK_KEY = re.compile(r"layer([1-4])\.(\d+)\.(conv|bn|downsample\.)(\d)\.(.+)")
+_BLOCK_NAME = re.compile(
+    r"(?:stages\.([0-2])|head)\.(\d+)\.(?:(layer\.(\d)|shortcut)\.(convolution|normalization)\.)?(.*)"
+)
+_STEM = {"conv1.": "embedder.embedder.convolution.", "bn1.": "embedder.embedder.normalization."}
+_PARTS = {"conv": "layer.{}.convolution", "bn": "layer.{}.normalization"}
+_SHORTCUT = {"0": "shortcut.convolution", "1": "shortcut.normalization"}
+
+# What the public code sets in every configuration, written out: the weights do not tell.
+_PUBLIC_SETTINGS = {"stride_in_1x1": True, "dilated_c5": True, "roi_size": 14, "sampling_ratio": 1, "frozen_stages": 2}
+# ResNet-101, ResNet-50 and ResNet-152.
+_PUBLIC = tuple(
+    {"hidden_sizes": [256, 512, 1024, 2048], "depths": depths}
+    for depths in ([3, 4, 23, 3], [3, 4, 6, 3], [3, 8, 36, 3])
+)
+
+
+@dataclass(frozen=True)
+class ImageRules:
+    """
+    Keys of the pixel network.
+
+    Args:
+        end_to_end (`bool`): whether the keys are those of an end-to-end VL-BERT, or as in torchvision's ResNet.
+        prefix (`str`): what stands in front of our names.
+    """
+
+    end_to_end: bool
+    prefix: str = ""
+
+    def rename(self, key: str) -> str | None:
+        """Our name of a key; `None` for one of another part and for what `explain_image_key` explains."""
+        if explain_image_key(key) is not None:
+            return None
+        if self.end_to_end:
+            key = key.replace(_ROI_HEAD, f"{_BACKBONE}layer4.", 1)
+            if not key.startswith(_BACKBONE):
+                return None
+            key = key.removeprefix(_BACKBONE)
+        name = _rename_resnet_key(key)
+        return None if name is None else self.prefix + name
+
+    def restore(self, name: str) -> str | None:
+        """The key of a name of ours, or of the beginning of one; `None` for another part's."""
+        key = _restore_resnet_key(name.removeprefix(self.prefix)) if name.startswith(self.prefix) else None
+        if key is None or not self.end_to_end:
+            return key
+        return _ROI_HEAD + key.removeprefix("layer4.") if key.startswith("layer4.") else _BACKBONE + key
+
+
+def _rename_resnet_key(key: str) -> str | None:
+    for prefix, name in _STEM.items():
+        if key.startswith(prefix):
+            return name + key.removeprefix(prefix)
+    match = _BLOCK_KEY.fullmatch(key)
+    if match is None:
+        return None
+    stage, block, part, number, rest = match.groups()
+    where = "head" if stage == "4" else f"stages.{int(stage) - 1}"
+    # Numbers start at 1 in conv1 and bn1, at 0 in downsample.0.
+    name = _PARTS[part].format(int(number) - 1) if part in _PARTS else _SHORTCUT.get(number, "")
+    return f"{where}.{block}.{name}.{rest}"
+
+
+def _restore_resnet_key(name: str) -> str | None:
+    for key, ours in _STEM.items():
+        if name.startswith(ours):
+            return key + name.removeprefix(ours)
+    match = _BLOCK_NAME.fullmatch(name)
+    if match is None:
+        return None
+    stage, block, part, number, kind, rest = match.groups()
+    where = f"layer{4 if stage is None else int(stage) + 1}.{block}."
+    if part is None:
+        return where + rest
+    if part == "shortcut":
+        return f"{where}downsample.{int(kind == 'normalization')}.{rest}"
+    return f"{where}{'conv' if kind == 'convolution' else 'bn'}{int(number) + 1}.{rest}"
+
+
+def explain_image_key(key: str) -> str | None:
+    """Why a key of the pixel network has no place, wherever it stands; `None` for others."""
+    if key.startswith(_ROI_HEAD_AGAIN):
+        return "second name of roi_head_feature_extractor"
+    if key.endswith(_COUNTER):
+        return "counter of batch norm, which is frozen"
+    return None
+
+
+def check_second_head(weights: Mapping[str, torch.Tensor], conversion: Conversion) -> None:
+    """
+    Raises `CheckpointError` when the two names of the last stage in an end-to-end checkpoint hold two things.
+
+    Args:
+        weights (`Mapping[str, torch.Tensor]`): the weights under keys without wrappers.
+        conversion ([`Conversion`]): knows the file's own keys.
+    """
+    for key, tensor in weights.items():
+        if not key.startswith(_ROI_HEAD_AGAIN) or key.endswith(_COUNTER):
+            continue
+        first = key.replace(_ROI_HEAD_AGAIN, _ROI_HEAD, 1)
+        names = [conversion.wrap(name) for name in (key, first)]
+        if first not in weights:
+            raise CheckpointError(f"the file has {names[0]}, but not {names[1]}; expected one tensor under both.")
+        if not torch.equal(tensor, weights[first]):
+            raise CheckpointError(f"{names[0]} differs from {names[1]}; expected one tensor under both.")
+
+
+def read_image_fields(conversion: Conversion, prefix: str, given: Mapping[str, Any]) -> ConfigFields:
+    """
+    Fields of [`FastRCNNConfig`], from the shapes where they tell, as the public code sets them elsewhere.
+
+    Args:
+        conversion ([`Conversion`]): weights under our names.
+        prefix (`str`): what stands in front of the names of the pixel network.
+        given (`Mapping[str, Any]`): fields of --config.
+
+    Raises:
+        CheckpointError: when a stage is missing, or a given field is unknown or contradicts the shapes.
+    """
+    if not any(name.startswith(prefix) for name in conversion.weights):  # only asked for with --config
+        return settle_fields({}, _PUBLIC_SETTINGS, given, FastRCNNConfig, _PUBLIC)
+    stages = [f"{prefix}{stage}." for stage in ("stages.0", "stages.1", "stages.2", "head")]
+    stem = conversion.shape(f"{prefix}embedder.embedder.convolution.weight", 4)
+    read = {
+        "num_channels": stem[1],
+        "embedding_size": stem[0],
+        "hidden_sizes": [conversion.shape(f"{stage}0.layer.2.convolution.weight", 4)[0] for stage in stages],
+        "depths": [conversion.count_layers(stage) for stage in stages],
+    }
+    return settle_fields(read, _PUBLIC_SETTINGS, given, FastRCNNConfig, _PUBLIC)
+
+
+class FastRCNNFamily(OriginalFamily):
+    """The pixel network alone, from its own file or an end-to-end VL-BERT, of which the rest is left out."""
+
+    title = "ResNet"
+    accepted = ("VL-BERT",)
+    expected = "a ResNet of bottleneck blocks with layer1 to layer4, such as resnet101-pt-vgbua-0000.model, or an "
+    expected += "end-to-end VL-BERT checkpoint"
+    config_class = FastRCNNConfig
+    model_classes = (FastRCNNFeatures,)
+    public = _PUBLIC
+
+    def detect_class(self, weights: Mapping[str, torch.Tensor], original_keys: Collection[str]) -> str:
+        """The only class; `CheckpointError` for a VL-BERT on features."""
+        if any(key.startswith("vlbert.") for key in weights) and not _is_end_to_end(weights):
+            raise CheckpointError(
+                "this VL-BERT checkpoint has no pixel network (no image_feature_extractor.backbone.*): it works on "
+                f"precomputed features. Expected {self.expected}."
+            )
+        return FastRCNNFeatures.__name__
+
+    def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rules]:
+        """Those of the kind of file."""
+        return (ImageRules(_is_end_to_end(keys)),)
+
+    def explain(self, key: str, class_name: str) -> str | None:
+        """Counters, second names, and the classifier of the ResNet's own pre-training."""
+        if key.startswith("fc."):
+            return "classifier of the ResNet's own pre-training"
+        return explain_image_key(key)
+
+    def finish(self, conversion: Conversion, weights: Mapping[str, torch.Tensor]) -> None:
+        """The last stage under its two names."""
+        if _is_end_to_end(weights):
+            check_second_head(weights, conversion)
+            own = (key for key in conversion.left_out if conversion.left_out[key] == UNKNOWN)
+            conversion.left_out |= dict.fromkeys(own, "not part of the pixel network")
+
+    def read_fields(self, conversion: Conversion, given: Mapping[str, Any]) -> ConfigFields:
+        """See `read_image_fields`."""
+        return read_image_fields(conversion, "", given)
+
+
+def _is_end_to_end(keys: Collection[str]) -> bool:
+    return any(key.startswith((_BACKBONE, _ROI_HEAD)) for key in keys)
+
+
+FAST_RCNN = FastRCNNFamily()
+
+__all__ = ["FAST_RCNN", "IMAGE", "ImageRules", "check_second_head", "explain_image_key", "read_image_fields"]

@@ -1,0 +1,164 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The fields of a configuration and where each of them comes from: the file, --config, or a convention."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from huggingface_hub.errors import StrictDataclassError
+from transformers import PreTrainedConfig
+
+from .errors import CheckpointError, OverrideError
+
+# Fields of a configuration that it keeps under another name, id2label.
+_PROPERTIES = ("answers", "num_labels")
+
+COUNTED = "counted in the keys; nothing in the file tells whether its last layers are missing"
+BY_OPTIMIZER = "counted in the keys; the file's optimizer holds as many parameters as the file"
+
+Config = TypeVar("Config", bound=PreTrainedConfig)
+
+
+@dataclass
+class ConfigFields:
+    """
+    Fields of a configuration by their source.
+
+    Args:
+        read (`dict[str, Any]`): read from shapes and keys.
+        given (`dict[str, Any]`): from the file of --config.
+        assumed (`dict[str, Any]`): neither; what the public code sets, or what belongs to a public width.
+        notes (`dict[str, str]`): field -> why its value is less than certain.
+        nested (`dict[str, ConfigFields]`): field that is a configuration -> its fields.
+    """
+
+    read: dict[str, Any] = field(default_factory=dict)
+    given: dict[str, Any] = field(default_factory=dict)
+    assumed: dict[str, Any] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+    nested: dict[str, "ConfigFields"] = field(default_factory=dict)
+
+    def values(self) -> dict[str, Any]:
+        """All fields, for the configuration class."""
+        return {
+            **self.assumed,
+            **self.read,
+            **self.given,
+            **{name: fields.values() for name, fields in self.nested.items()},
+        }
+
+    def account(self) -> dict[str, dict[str, Any]]:
+        """The fields by source for conversion.json; those of a nested configuration as `vision_config.depths`."""
+        parts = {name: dict(getattr(self, name)) for name in ("read", "given", "assumed", "notes")}
+        for name, fields in self.nested.items():
+            for part, inner in fields.account().items():
+                parts[part] |= {f"{name}.{key}": value for key, value in inner.items()}
+        return parts
+
+
+def settle_fields(
+    read: Mapping[str, Any],
+    assumed: Mapping[str, Any],
+    given: Mapping[str, Any],
+    config_class: type[PreTrainedConfig],
+    public: Sequence[Mapping[str, Any]],
+) -> ConfigFields:
+    """
+    Decides every field: what is given wins where the file does not tell, and must agree where it does.
+
+    Args:
+        read (`Mapping[str, Any]`): fields that shapes and keys tell.
+        assumed (`Mapping[str, Any]`): fields that leave no trace, as the public code sets them.
+        given (`Mapping[str, Any]`): fields of --config.
+        config_class (`type[PreTrainedConfig]`): the configuration.
+        public (`Sequence[Mapping[str, Any]]`): the public configurations. The first field is a width that shapes tell;
+            the others, depths and numbers of heads, cannot be read, or only counted, and are checked by that width.
+
+    Raises:
+        OverrideError: a given field is unknown or contradicts the file.
+        CheckpointError: the file is not as deep as public files of its width, or a number cannot be known.
+    """
+    given = _check_given(given, config_class)
+    for name in read.keys() & given.keys():
+        if _plain(read[name]) != _plain(given[name]):
+            raise OverrideError(
+                f"--config gives {name} {_plain(given[name])!r}, but the tensors of the file say "
+                f"{_plain(read[name])!r}: the file is incomplete or of another kind, or --config is wrong."
+            )
+    fields = ConfigFields(dict(read), given, {k: v for k, v in assumed.items() if k not in given})
+    _settle_by_width(fields, public)
+    return fields
+
+
+def _settle_by_width(fields: ConfigFields, public: Sequence[Mapping[str, Any]]) -> None:
+    width, *names = public[0]
+    if width not in fields.read:
+        return
+    same = [config for config in public if _plain(config[width]) == _plain(fields.read[width])]
+    for name in (name for name in names if name not in fields.given):
+        values = [config[name] for config in same]
+        place = f"{width} {_plain(fields.read[width])}"
+        if name in fields.read:
+            _check_counted(fields, name, values, place)
+        elif values:
+            fields.assumed[name] = values[0]
+            fields.notes[name] = f"that of public files of {place}; shapes do not tell it"
+        else:
+            raise CheckpointError(
+                f"{name} cannot be read from the shapes, and no public file has {place}; give it: "
+                f'--config with {{"{name}": ...}}.'
+            )
+
+
+def _check_counted(fields: ConfigFields, name: str, values: Sequence[Any], place: str) -> None:
+    found = _plain(fields.read[name])
+    if values and found not in [_plain(value) for value in values]:
+        expected = " or ".join(str(_plain(value)) for value in values)
+        raise CheckpointError(
+            f"the keys of the file tell {name} {found}, but public files of {place} have {expected}: tensors are "
+            f'missing. If the file is right, give --config with {{"{name}": {found}}}.'
+        )
+    fields.notes[name] = f"counted in the keys; public files of {place} have as many" if values else COUNTED
+
+
+def _check_given(given: Mapping[str, Any], config_class: type[PreTrainedConfig]) -> dict[str, Any]:
+    """The given fields under their first names; refuses what the configuration does not have."""
+    known = {*config_class().to_dict(), *config_class.attribute_map, *_PROPERTIES}
+    unknown = sorted(set(given) - known)
+    if unknown:
+        raise OverrideError(
+            f"--config has the unknown configuration field {unknown[0]}; expected fields of {config_class.__name__}."
+        )
+    if given.get("model_type", config_class.model_type) != config_class.model_type:
+        raise OverrideError(
+            f"--config is of model_type {given['model_type']!r}, expected {config_class.model_type!r} or none."
+        )
+    named = {config_class.attribute_map.get(name, name): value for name, value in given.items()}
+    for name, value in named.items():
+        if name.startswith("num_") and isinstance(value, int) and value < 1:
+            raise OverrideError(f"--config gives {name} {value}, expected a positive number.")
+    return named
+
+
+def make_config(config_class: type[Config], fields: ConfigFields) -> Config:
+    """The configuration; `OverrideError` where its fields do not fit together."""
+    try:
+        return config_class(**fields.values())
+    except (StrictDataclassError, TypeError, ValueError, AttributeError) as error:  # transformers raises all of them
+        raise OverrideError(f"the configuration does not fit together: {' '.join(str(error).split())}") from error
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

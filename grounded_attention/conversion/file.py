@@ -1,0 +1,206 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Reading original files and the file of --config, without running anything in them."""
+
+import io
+import json
+import pickletools
+import re
+import warnings
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from .errors import CheckpointError, OverrideError, name_some
+from .signatures import recognise
+
+# What torch.save itself writes into a pickle.
+_HARMLESS = re.compile(
+    r"torch\.(_utils\._rebuild\w+|_tensor\._rebuild\w+|\w*Storage|Size|device|[a-z]+\d+)|collections\.OrderedDict"
+)
+_NAME = re.compile(r"[\w.]+")
+# Python 2's and the platforms' names of modules.
+_MODULES = {"posix": "os", "nt": "os", "__builtin__": "builtins", "commands": "subprocess"}
+_WEIGHTS_SUFFIX = ".safetensors"
+# Tensors that are no parameters.
+_BUFFERS = (".running_mean", ".running_var", ".num_batches_tracked", "position_ids")
+
+
+@dataclass
+class OriginalFile:
+    """
+    The content of an original file.
+
+    Args:
+        state_dict (`dict[str, torch.Tensor]`): the weights under their original keys.
+        others (`list[str]`): names of the file's other entries.
+        trained (`int`, *optional*): how many parameters the file's optimizer holds; `None` without an optimizer.
+    """
+
+    state_dict: dict[str, torch.Tensor]
+    others: list[str] = field(default_factory=list)
+    trained: int | None = None
+
+
+def read_checkpoint(path: Path) -> OriginalFile:
+    """
+    Reads a file written by `torch.save` without executing anything in it.
+
+    Args:
+        path (`Path`): a state dict, or a dictionary with one under "state_dict".
+
+    Raises:
+        FileNotFoundError: when there is no such file.
+        CheckpointError: when it is no such file or holds code.
+    """
+    if path.is_dir():
+        raise CheckpointError(f"{path}: {_describe_directory(path)}")
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file. Give the file of the original code (.model, .th).")
+    if path.suffix == _WEIGHTS_SUFFIX:
+        raise CheckpointError(f"{path}: {_describe_safetensors(path)}")
+    try:
+        with warnings.catch_warnings():  # torch warns of pickles that it then refuses
+            warnings.simplefilter("ignore")
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError:
+        raise
+    except Exception as error:  # torch raises many types here, for damaged files as for unsafe ones
+        raise CheckpointError(f"{path}: {_explain_load_error(path)}") from error
+    return _unpack(content, path)
+
+
+def _unpack(content: Any, path: Path) -> OriginalFile:
+    others: list[str] = []
+    trained = None
+    if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
+        others = sorted(str(name) for name in content if name != "state_dict")
+        trained = _count_trained(content.get("optimizer"))
+        content = content["state_dict"]
+    if not isinstance(content, dict) or not content:
+        raise CheckpointError(f"{path}: holds a {type(content).__name__} without weights, expected a state dict.")
+    for key, value in content.items():
+        if not isinstance(key, str) or not isinstance(value, torch.Tensor):
+            raise CheckpointError(f"{path}: entry {key!r} is a {type(value).__name__}, expected names with tensors.")
+    return OriginalFile(content, others, trained)
+
+
+def _count_trained(optimizer: Any) -> int | None:
+    groups = optimizer.get("param_groups") if isinstance(optimizer, Mapping) else None
+    if not isinstance(groups, list) or not all(isinstance(group, Mapping) for group in groups):
+        return None
+    members = [group.get("params") for group in groups]
+    return sum(len(names) for names in members if isinstance(names, (list, tuple))) or None
+
+
+def count_parameters(state_dict: Mapping[str, torch.Tensor]) -> int:
+    """How many parameters a state dict holds; one under two names counts once, batch norm's statistics do not."""
+    places = {
+        (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tuple(tensor.shape))
+        for key, tensor in state_dict.items()
+        if not key.endswith(_BUFFERS)
+    }
+    return len(places)
+
+
+def _describe_directory(path: Path) -> str:
+    """Why a directory is not what is converted."""
+    try:
+        model_type = json.loads((path / "config.json").read_text(encoding="utf-8")).get("model_type")
+    except (OSError, ValueError, AttributeError):
+        return "a directory, expected one file of the original code (.model, .th)."
+    return (
+        f"a model directory of the transformers format (model_type {model_type!r} in its config.json), not a file of "
+        "an original code; nothing is to convert. Load it with from_pretrained."
+    )
+
+
+def _describe_safetensors(path: Path) -> str:
+    try:
+        with safe_open(path, "pt") as file:
+            found = recognise(file.keys())
+    except (SafetensorError, OSError) as error:
+        return f"not a safetensors file, or damaged ({error})."
+    what = f"this looks like {found.named}; {found.advice}" if found else "its keys are of no known family"
+    return f"a safetensors file, expected the file of the original code (.model, .th): {what}."
+
+
+def _explain_load_error(path: Path) -> str:
+    names = sorted(set(_list_globals(path)))
+    if names:
+        return (
+            f"reading it would run code ({name_some(f'`{name}`' for name in names)}); nothing of it was run. Expected "
+            "tensors and plain values alone. Where you trust the file, save its state dict alone with torch.save."
+        )
+    return "not a file that torch.save wrote, or damaged. Expected the file of the original code (.model, .th)."
+
+
+def _list_globals(path: Path) -> Iterator[str]:
+    """Functions and classes that a pickle names beside torch's own, read from its instructions."""
+    try:
+        pickles = _open_pickles(path)
+        for name in _scan(pickles):
+            module, _, rest = name.partition(".")
+            name = f"{_MODULES.get(module, module)}.{rest}"
+            if _NAME.fullmatch(name) and not _HARMLESS.fullmatch(name):
+                yield name
+    except Exception:  # whatever a damaged file brings up: what was found before it counts
+        return
+
+
+def _open_pickles(path: Path) -> BinaryIO:
+    if not zipfile.is_zipfile(path):
+        return path.open("rb")
+    with zipfile.ZipFile(path) as archive:
+        name = next(name for name in archive.namelist() if name.endswith("data.pkl"))
+        return io.BytesIO(archive.read(name))
+
+
+def _scan(file: BinaryIO) -> Iterator[str]:
+    """Names (`module.function`) in the pickles that follow one another in a file; it is closed at the end."""
+    texts: list[str] = []
+    memo: list[str] = []
+    with file:
+        while True:
+            for code, argument, _ in pickletools.genops(file):
+                if code.name in ("GLOBAL", "INST"):
+                    yield str(argument).replace(" ", ".", 1)
+                elif code.name == "STACK_GLOBAL" and len(texts) > 1:
+                    yield ".".join(texts[-2:])
+                elif isinstance(argument, str):
+                    texts.append(argument)
+                elif code.name == "MEMOIZE":
+                    memo.append(texts[-1] if texts else "")
+                elif code.name in ("BINGET", "LONG_BINGET") and isinstance(argument, int) and argument < len(memo):
+                    texts.append(memo[argument])
+
+
+def read_overrides(path: Path | None) -> dict[str, Any]:
+    """Configuration fields of a JSON file; none without a file. Raises `OverrideError` for anything else."""
+    if path is None:
+        return {}
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise OverrideError(f"{path}: cannot be read ({error.strerror}).") from error
+    except ValueError as error:
+        raise OverrideError(f"{path}: not JSON ({error}). Expected an object of configuration fields.") from error
+    if not isinstance(fields, dict):
+        raise OverrideError(f"{path}: holds a {type(fields).__name__}, expected an object of configuration fields.")
+    return fields

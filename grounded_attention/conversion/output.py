@@ -1,0 +1,117 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Writing a converted model: the directory, its conversion.json, and what the command prints."""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from transformers import PreTrainedModel
+
+from .errors import CheckpointError, name_some
+from .keys import Conversion
+
+
+def check_output(output: Path, force: bool, inputs: tuple[Path, ...] = ()) -> None:
+    """Raises `CheckpointError` when writing to `output` would lose files, `inputs` among them."""
+    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
+        return
+    if not (output / "config.json").is_file():
+        raise CheckpointError(
+            f"{output}: exists and is no model directory; it is left alone. Choose another --output."
+        )
+    if not force:
+        raise CheckpointError(f"{output}: exists. Choose another --output, or replace it with --force.")
+    for path in inputs:
+        if output.resolve() in path.resolve().parents:
+            raise CheckpointError(f"{output}: holds {path}, which --force would delete. Choose another --output.")
+
+
+def write_model(model: PreTrainedModel, record: Mapping[str, Any], output: Path) -> None:
+    """
+    Writes a Hub directory with `record` as conversion.json; all of it appears at once or nothing does.
+
+    Raises:
+        CheckpointError, OSError: it cannot be written; what was there stays.
+    """
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as scratch:
+        fresh, old = Path(scratch) / "new", Path(scratch) / "old"
+        try:
+            model.save_pretrained(fresh)
+        except SafetensorError as error:
+            raise CheckpointError(f"{output}: the weights cannot be written ({error}).") from error
+        (fresh / "conversion.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        if output.exists():
+            os.replace(output, old)
+        try:
+            os.replace(fresh, output)
+        except BaseException:
+            if old.exists():
+                os.replace(old, output)
+            raise
+
+
+def make_record(conversion: Conversion, checkpoint: Path, others: list[str]) -> dict[str, Any]:
+    """The account of a conversion, for conversion.json."""
+    with checkpoint.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {
+        "checkpoint": checkpoint.name,
+        "sha256": digest,
+        "class": conversion.class_name,
+        "config": conversion.fields.account(),
+        "converted": conversion.converted,
+        "left_out": _group_by_reason(conversion.left_out),
+        "left_out_entries": others,
+        "initialised": sorted(conversion.initialised),
+    }
+
+
+def format_summary(conversion: Conversion, others: list[str], output: Path) -> str:
+    """A table of the configuration, where its fields come from, and what became of every tensor."""
+    rows = [("class", conversion.class_name), *_list_fields(conversion.fields.account())]
+    rows.append(("converted", f"{len(conversion.converted)} tensors"))
+    for reason, keys in _group_by_reason(conversion.left_out).items():
+        rows.append(("left out", f"{len(keys)} tensors: {reason} ({name_some(keys)})"))
+    if others:
+        rows.append(("left out", f"entries of the file that are no weights: {', '.join(others)}"))
+    for name, reason in conversion.initialised.items():
+        rows.append(("initialised", f"{name} (seed 0): {reason} ({conversion.original(name)})"))
+    rows.append(("written", f"{output} (every key: conversion.json)"))
+    return "\n".join(f"{label:<12} {text}" for label, text in rows)
+
+
+def _list_fields(account: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Rows of the configuration's fields: read, given, and every uncertain one with its reason."""
+    notes, rows = account["notes"], []
+    for source, label in (("read", "read"), ("given", "--config"), ("assumed", "assumed")):
+        known = {name: f"{name} {json.dumps(value)}" for name, value in account[source].items()}
+        certain = [text for name, text in known.items() if name not in notes]
+        if certain:
+            rows.append((label, ", ".join(certain) + (": as the public code has it" if source == "assumed" else "")))
+        rows += [(label, f"{text}: {notes[name]}") for name, text in known.items() if name in notes]
+    return rows
+
+
+def _group_by_reason(left_out: Mapping[str, str]) -> dict[str, list[str]]:
+    reasons: dict[str, list[str]] = {}
+    for key, reason in left_out.items():
+        reasons.setdefault(reason, []).append(key)
+    return dict(sorted(reasons.items(), key=lambda item: -len(item[1])))

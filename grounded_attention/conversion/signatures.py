@@ -1,0 +1,95 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Which family a checkpoint is of, from its keys. A new converter changes the advice of its line here."""
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from .errors import CheckpointError
+
+
+@dataclass(frozen=True)
+class Signature:
+    """
+    What a family's keys are recognised by.
+
+    Args:
+        title (`str`): the family's name in messages.
+        mark (`str`): regular expression; one key that it is found in is enough.
+        advice (`str`): what to do with such a checkpoint.
+    """
+
+    title: str
+    mark: str
+    advice: str
+
+    @property
+    def named(self) -> str:
+        """`a VL-BERT checkpoint`."""
+        article = "an" if self.title.startswith("LX") else "a"
+        name, _, origin = self.title.partition(" of ")
+        return f"{article} {name} checkpoint" + (f" of {origin}" if origin else "")
+
+
+# The first whose mark is found decides, so special ones stand before BERT, which all of them contain.
+SIGNATURES = (
+    Signature("VL-BERT", r"^vlbert\.", "use `convert vl_bert`"),
+    Signature("VL-BERT of this library", r"^vl_bert\.", "it is converted already: load its directory"),
+    Signature(
+        "VisualBERT",
+        r"bert\.embeddings\.(token_type_embeddings_visual|position_embeddings_visual|projection)\.",
+        "use `convert visualbert`",
+    ),
+    Signature(
+        "VisualBERT of transformers",
+        r"(^|\.)embeddings\.visual_(token_type_embeddings|position_embeddings|projection)\.",
+        "nothing is to convert: load its directory with a VisualBERT class of this library",
+    ),
+    Signature("LXMERT", r"bert\.encoder\.x_layers\.", "it can't be converted yet"),
+    Signature("LXMERT of transformers", r"(^|lxmert\.)encoder\.x_layers\.", "load its directory with transformers"),
+    Signature("ViLBERT", r"(^|\.)encoder\.c_layer\.", "it can't be converted yet"),
+    Signature("UNITER", r"(^|\.)img_embeddings\.(img_linear|pos_linear)\.", "it can't be converted yet"),
+    Signature("ResNet", r"^(layer[1-4]\.\d+|image_feature_extractor\.backbone\.layer\d)\.", "use `convert fast_rcnn`"),
+    Signature(
+        "pixel network of this library", r"^embedder\.embedder\.", "it is converted already: load its directory"
+    ),
+    Signature("BERT", r"(^|\.)encoder\.layer\.\d+\.", "start a model from it with from_bert"),
+)
+
+
+def recognise(keys: Iterable[str]) -> Signature | None:
+    """The signature that the keys of a state dict have, with or without `module.`; `None` for an unknown family."""
+    bare = [key.removeprefix("module.") for key in keys]
+    return next((sign for sign in SIGNATURES if any(re.search(sign.mark, key) for key in bare)), None)
+
+
+def check_family(keys: Collection[str], title: str, accepted: Collection[str], expected: str) -> None:
+    """
+    Raises `CheckpointError` for keys of another family, with the one that they are of.
+
+    Args:
+        keys (`Collection[str]`): the original keys.
+        title (`str`): the family asked for.
+        accepted (`Collection[str]`): titles of the signatures that have what it needs.
+        expected (`str`): which files it converts, for the message.
+    """
+    found = recognise(keys)
+    if found is None:
+        raise CheckpointError(
+            f"not a {title} checkpoint, nor one of another known family: it has {len(keys)} keys, such as "
+            f"{min(keys, default='none')}. Expected {expected}."
+        )
+    if found.title not in accepted:
+        raise CheckpointError(f"this looks like {found.named}, not {title}: {found.advice}.")

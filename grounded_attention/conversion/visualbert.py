@@ -1,0 +1,126 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Checkpoints of the public VisualBERT code (`.th`) as models of this family; every key is accounted for."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from grounded_attention.modeling.configuration_visualbert import VisualBERTConfig
+from grounded_attention.modeling.modeling_visualbert import (
+    VisualBERTForMultipleChoice,
+    VisualBERTForPhraseGrounding,
+    VisualBERTForPreTraining,
+    VisualBERTForVisualQuestionAnswering,
+    VisualBERTForVisualReasoning,
+    VisualBERTModel,
+)
+
+from .fields import ConfigFields, settle_fields
+from .keys import DATA_PARALLEL, Conversion, PrefixRules, Rules, Wrapper
+from .original_family import OriginalFamily, check_same
+
+_TRUNK, _EMBEDDINGS = "visual_bert.", "visual_bert.embeddings."
+# Prefix of an original key, its wrappers taken off -> prefix here; the first that fits.
+_RULES = PrefixRules(
+    (
+        ("bert.embeddings.token_type_embeddings_visual.", _EMBEDDINGS + "visual_token_type_embeddings."),
+        ("bert.embeddings.position_embeddings_visual.", _EMBEDDINGS + "visual_position_embeddings."),
+        ("bert.embeddings.projection.", _EMBEDDINGS + "visual_projection."),
+        ("bert.", _TRUNK),
+        ("additional_layer.", "visual_bert.additional_layer."),
+        ("flickr_attention.", "attention."),
+    )
+)
+_PRETRAINING_HEADS = PrefixRules((("cls.", "cls."),))
+_CLASSIFIER = PrefixRules((("classifier.", "cls."),))
+# Rows of a classifier -> its class; any other number is of answers.
+_CLASSIFIERS = {1: "VisualBERTForMultipleChoice", 2: "VisualBERTForVisualReasoning"}
+
+
+class VisualBERTFamily(OriginalFamily):
+    """Files of the public VisualBERT code."""
+
+    title = "VisualBERT"
+    expected = "a pre-training or task checkpoint of the public VisualBERT code"
+    config_class = VisualBERTConfig
+    model_classes = (
+        VisualBERTModel,
+        VisualBERTForMultipleChoice,
+        VisualBERTForPhraseGrounding,
+        VisualBERTForPreTraining,
+        VisualBERTForVisualQuestionAnswering,
+        VisualBERTForVisualReasoning,
+    )
+    base_prefix = _TRUNK
+    wrappers = (DATA_PARALLEL, Wrapper("bert.", "", "bert.bert."))  # the second is AllenNLP's
+    public = ({"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12},)
+
+    def detect_class(self, weights: Mapping[str, torch.Tensor], original_keys: Collection[str]) -> str:
+        """By the head."""
+        if any(key.startswith("flickr_attention.") for key in weights):
+            return "VisualBERTForPhraseGrounding"
+        classifier = next((value for key, value in weights.items() if key.startswith("classifier.")), None)
+        if classifier is not None:
+            return _CLASSIFIERS.get(
+                classifier.shape[0] if classifier.dim() else 0, "VisualBERTForVisualQuestionAnswering"
+            )
+        pretraining = any(key.startswith("cls.predictions.") for key in weights)
+        return "VisualBERTForPreTraining" if pretraining else "VisualBERTModel"
+
+    def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rules]:
+        """The trunk's and those of the class's head."""
+        return (_RULES, _PRETRAINING_HEADS if _has_pretraining_heads(class_name) else _CLASSIFIER)
+
+    def explain(self, key: str, class_name: str) -> str | None:
+        """Detectors, constants and heads that a task's file keeps."""
+        if "detector" in key:
+            return "the detector of VCR, which makes region features from pixels: give features instead"
+        if key.endswith("position_ids"):
+            return "a constant, 0, 1, 2, ..."
+        if key.startswith("cls.") and not _has_pretraining_heads(class_name):
+            return "part of the pre-training heads that the checkpoint's own class does not have"
+        return None
+
+    def finish(self, conversion: Conversion, weights: Mapping[str, torch.Tensor]) -> None:
+        """The decoder is the words."""
+        check_same(conversion, "cls.predictions.decoder.weight", _EMBEDDINGS + "word_embeddings.weight")
+
+    def read_fields(self, conversion: Conversion, given: Mapping[str, Any]) -> ConfigFields:
+        """Sizes from the shapes; the numbers of heads and what leaves no trace by public configurations."""
+        vocab_size, hidden_size = conversion.shape(_EMBEDDINGS + "word_embeddings.weight")
+        read: dict[str, Any] = {
+            "vocab_size": vocab_size,
+            "hidden_size": hidden_size,
+            "num_hidden_layers": conversion.count_layers(_TRUNK + "encoder.layer."),
+            "intermediate_size": conversion.shape(_TRUNK + "encoder.layer.0.intermediate.dense.weight")[0],
+            "max_position_embeddings": conversion.shape(_EMBEDDINGS + "position_embeddings.weight")[0],
+            "type_vocab_size": conversion.shape(_EMBEDDINGS + "token_type_embeddings.weight")[0],
+            "visual_embedding_dim": conversion.shape(_EMBEDDINGS + "visual_projection.weight")[1],
+            "bypass_transformer": any(name.startswith(_TRUNK + "additional_layer.") for name in conversion.weights),
+        }
+        if conversion.class_name == "VisualBERTForVisualQuestionAnswering" and {"answers", "id2label"}.isdisjoint(
+            given
+        ):
+            read["num_labels"] = conversion.shape("cls.weight")[0]
+        assumed = {"hidden_act": "gelu", "layer_norm_eps": 1e-12}
+        return settle_fields(read, assumed, given, VisualBERTConfig, self.public)
+
+
+def _has_pretraining_heads(class_name: str) -> bool:
+    return class_name in ("VisualBERTForPreTraining", "VisualBERTForPhraseGrounding")
+
+
+VISUALBERT = VisualBERTFamily()

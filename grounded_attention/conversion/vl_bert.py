@@ -1,0 +1,237 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Keys of the original VL-BERT and VGP checkpoints, their places in ours, and what is left out and why.
+
+The public code stores a state dict whose keys carry `module.` (data parallel) and, in VCR, `vlbert._module.`. Linear
+layers are (out, in) there as here, so no tensor is transposed.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from grounded_attention.modeling.configuration_vl_bert import VLBertConfig
+from grounded_attention.modeling.modeling_vl_bert import (
+    VLBertForMultipleChoice,
+    VLBertForPreTraining,
+    VLBertForReferringExpression,
+    VLBertForVGP,
+    VLBertForVisualQuestionAnswering,
+    VLBertModel,
+)
+
+from .errors import CheckpointError
+from .fast_rcnn import ImageRules, check_second_head, explain_image_key
+from .fields import ConfigFields
+from .keys import DATA_PARALLEL, Conversion, PrefixRules, Rules, Wrapper
+from .original_family import OriginalFamily, check_same
+from .vl_bert_config import PUBLIC, VISION, read_vl_bert_fields
+
+# Original prefix -> ours, for every class. The first that matches decides; what follows the prefix stays.
+_TRUNK = (
+    ("image_feature_extractor.obj_downsample.1.", "vl_bert.region_encoder.projection."),
+    ("object_linguistic_embeddings.", "vl_bert.embeddings.region_embedding."),
+    ("aux_text_visual_embedding.", "vl_bert.embeddings.text_only_visual_embedding."),
+    ("vlbert.word_embeddings.", "vl_bert.embeddings.word_embeddings."),
+    ("vlbert.end_embedding.", "vl_bert.embeddings.end_embedding."),
+    ("vlbert.position_embeddings.", "vl_bert.embeddings.position_embeddings."),
+    ("vlbert.token_type_embeddings.", "vl_bert.embeddings.token_type_embeddings."),
+    ("vlbert.embedding_LayerNorm.", "vl_bert.embeddings.LayerNorm."),
+    ("vlbert.visual_1x1_text.", "vl_bert.embeddings.text_visual.projection."),
+    ("vlbert.visual_1x1_object.", "vl_bert.embeddings.region_visual.projection."),
+    ("vlbert.encoder.", "vl_bert.encoder."),
+    ("vlbert.pooler.", "vl_bert.pooler."),
+)
+
+# Visual embeddings pass a LayerNorm or are scaled; a file has the one or the other.
+_NORMS = (
+    ("vlbert.visual_ln_text.", "vl_bert.embeddings.text_visual.norm."),
+    ("vlbert.visual_ln_object.", "vl_bert.embeddings.region_visual.norm."),
+)
+_SCALES = (
+    ("vlbert.visual_scale_text", "vl_bert.embeddings.text_visual.norm.weight"),
+    ("vlbert.visual_scale_object", "vl_bert.embeddings.region_visual.norm.weight"),
+)
+
+# Heads by class.
+_HEADS = {
+    "VLBertForPreTraining": (
+        ("object_mask_visual_embedding.", "region_mask_embedding."),
+        ("object_mask_word_embedding.", "masked_region_embedding."),
+        ("vlbert.relationsip_head.caption_image_relationship.", "relationship_head."),
+        ("vlbert.mlm_head.predictions.transform.", "mlm_head.transform."),
+        ("vlbert.mlm_head.predictions.bias", "mlm_head.decoder.bias"),
+        ("vlbert.mlm_head.predictions.decoder.", "mlm_head.decoder."),
+        ("vlbert.mvrc_head.transform.dense.", "region_head.dense."),
+        ("vlbert.mvrc_head.region_cls_pred.", "region_head.classifier."),
+    ),
+    # Index 1 is the only linear layer of a "1fc" head and the first of a "2fc" head, whose second is 4.
+    "VLBertForMultipleChoice": (
+        ("final_mlp.4.", "choice_head.classifier."),
+        ("final_mlp.1.", "choice_head.dense."),
+        ("cnn_loss_reg.0.dense.", "region_class_head.dense."),
+        ("cnn_loss_reg.2.", "region_class_head.classifier."),
+    ),
+    "VLBertForReferringExpression": (
+        ("final_mlp.0.dense.", "referring_head.dense."),
+        ("final_mlp.2.", "referring_head.classifier."),
+    ),
+    "VLBertForVisualQuestionAnswering": (
+        ("final_mlp.4.", "answer_head.classifier."),
+        ("final_mlp.1.", "answer_head.dense."),
+    ),
+    "VLBertForVGP": (
+        ("sentence_cls.4.", "identification_head.classifier."),
+        ("sentence_cls.1.", "identification_head.dense."),
+        ("phrasal_cls.4.", "vgp_head.classifier."),
+        ("phrasal_cls.1.", "vgp_head.dense."),
+        ("vg_cls.4.", "grounding_head.classifier."),
+        ("vg_cls.1.", "grounding_head.dense."),
+    ),
+}
+
+# The answer head that is built as that of masked words.
+_MLM_ANSWER_HEAD = (
+    ("final_mlp.0.", "answer_head.transform."),
+    ("final_mlp.2.", "answer_head.classifier."),
+)
+
+# Keys whose presence changes what the other tensors mean, so that leaving them out would be wrong: prefix -> option.
+_REFUSED = {
+    "vlbert.special_word_embeddings.": "word_embedding_frozen",
+    "image_feature_extractor.object_embed.": "IMAGE_SEMANTIC",
+}
+
+# How VCR's code wraps the core.
+_VCR = "vlbert._module."
+# The first that some key starts with decides.
+_CLASS_BY_KEY = {
+    "sentence_cls.": "VLBertForVGP",
+    "phrasal_cls.": "VLBertForVGP",
+    "vlbert.mlm_head.": "VLBertForPreTraining",
+    "vlbert.mvrc_head.": "VLBertForPreTraining",
+    "cnn_loss_reg.": "VLBertForMultipleChoice",
+    _VCR: "VLBertForMultipleChoice",
+    "final_mlp.0.LayerNorm.": "VLBertForVisualQuestionAnswering",
+    "final_mlp.0.": "VLBertForReferringExpression",
+    "final_mlp.1.": "VLBertForVisualQuestionAnswering",
+}
+# Heads of one or two layers by class: ours -> original.
+_SIZED_HEADS = {
+    "VLBertForMultipleChoice": {"choice_head": "final_mlp"},
+    "VLBertForVGP": {
+        "identification_head": "sentence_cls",
+        "vgp_head": "phrasal_cls",
+        "grounding_head": "vg_cls",
+    },
+    "VLBertForVisualQuestionAnswering": {"answer_head": "final_mlp"},
+}
+_TEXT_ONLY = "vl_bert.embeddings.text_only_visual_embedding.weight"
+_REGION_MASK = "region_mask_embedding.weight"
+
+
+class VLBertFamily(OriginalFamily):
+    """Files of the public VL-BERT and VGP code."""
+
+    title = "VL-BERT"
+    expected = "a pre-training or task checkpoint of the public VL-BERT or VGP code"
+    config_class = VLBertConfig
+    model_classes = (
+        VLBertModel,
+        VLBertForMultipleChoice,
+        VLBertForPreTraining,
+        VLBertForReferringExpression,
+        VLBertForVGP,
+        VLBertForVisualQuestionAnswering,
+    )
+    base_prefix = "vl_bert."
+    wrappers = (DATA_PARALLEL, Wrapper(_VCR, "vlbert.", _VCR))
+    public = PUBLIC
+    droppable = {
+        "vl_bert.pooler.": "the pooler, which this class does not use",
+        VISION: "the pixel network, which --config leaves out",
+    }
+
+    def detect_class(self, weights: Mapping[str, torch.Tensor], original_keys: Collection[str]) -> str:
+        """By the head, or by VCR's wrapper."""
+        keys = [DATA_PARALLEL.strip(key) for key in original_keys]
+        for prefix, class_name in _CLASS_BY_KEY.items():
+            if any(key.startswith(prefix) for key in keys):
+                return class_name
+        return "VLBertModel"
+
+    def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rules]:
+        """The trunk's, those of the class's heads and of the pixel network."""
+        scaled = any(key.startswith("vlbert.visual_scale_") for key in keys)
+        heads = _list_heads(class_name, keys)
+        return (PrefixRules((*_TRUNK, *(_SCALES if scaled else _NORMS), *heads)), ImageRules(True, VISION))
+
+    def explain(self, key: str, class_name: str) -> str | None:
+        """Second names and heads of other classes."""
+        own = _HEADS.get(class_name, ()) + (_MLM_ANSWER_HEAD if "QuestionAnswering" in class_name else ())
+        others = (*(pair for heads in _HEADS.values() for pair in heads), *_MLM_ANSWER_HEAD)
+        if key.startswith(tuple(begin for begin, _ in others)) and not key.startswith(
+            tuple(begin for begin, _ in own)
+        ):
+            return "part of a pre-training or task head that the checkpoint's own class does not have"
+        return explain_image_key(key)
+
+    def finish(self, conversion: Conversion, weights: Mapping[str, torch.Tensor]) -> None:
+        """Checks options, decoder and last stage; pair features change from the public code's order to the paper's."""
+        for prefix, option in _REFUSED.items():
+            for key in (key for key in weights if key.startswith(prefix)):
+                raise CheckpointError(
+                    f"{conversion.wrap(key)}: trained with {option}, which no public checkpoint uses and we do not "
+                    "support."
+                )
+        check_second_head(weights, conversion)
+        check_same(conversion, "mlm_head.decoder.weight", "vl_bert.embeddings.word_embeddings.weight")
+        _permute_pair_features(conversion.weights)
+
+    def optional(self, conversion: Conversion) -> Mapping[str, str]:
+        """What only some of the public code's modules have."""
+        names = {_TEXT_ONLY: "only pre-training on texts without images has it"}
+        if any(name.startswith(VISION) for name in conversion.weights):
+            names[_REGION_MASK] = "end-to-end pre-training blanks pixels in its place"
+        return names
+
+    def read_fields(self, conversion: Conversion, given: Mapping[str, Any]) -> ConfigFields:
+        """See `read_vl_bert_fields`."""
+        return read_vl_bert_fields(conversion, given)
+
+
+def _list_heads(class_name: str, keys: Collection[str]) -> list[tuple[str, str]]:
+    heads = list(_HEADS.get(class_name, ()))
+    if class_name == "VLBertForVisualQuestionAnswering" and any(key.startswith("final_mlp.0.") for key in keys):
+        return list(_MLM_ANSWER_HEAD)
+    for ours, original in _SIZED_HEADS.get(class_name, {}).items():
+        if not any(key.startswith(f"{original}.4.") for key in keys):
+            heads = [(p, f"{ours}.classifier." if p == f"{original}.1." else n) for p, n in heads]
+            heads = [(p, n) for p, n in heads if p != f"{original}.4."]
+    return heads
+
+
+def _permute_pair_features(weights: dict[str, torch.Tensor]) -> None:
+    """The public code's [e1, e2, |e1 - e2|, e1 * e2] to the paper's order, [e1, e2, e1 * e2, |e1 - e2|]."""
+    for name in ("vgp_head.dense.weight", "vgp_head.classifier.weight"):
+        if (
+            name in weights and weights[name].dim() == 2 and weights[name].shape[1] % 4 == 0
+        ):  # another shape is refused later
+            first, second, difference, product = weights[name].chunk(4, dim=1)
+            weights[name] = torch.cat([first, second, product, difference], dim=1)
+            return
+
+
+VL_BERT = VLBertFamily()

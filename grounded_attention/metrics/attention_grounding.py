@@ -1,0 +1,172 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Where attention looks: for each layer and head, how often a grounded word's favourite region is a right one.
+
+Audits leave the whole-image region and END out: a head answers among detected regions. Shape letters: B batch,
+L layers, H heads, T text, R regions, P phrases, Q asked rows, K asked columns, N sequence.
+"""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from grounded_attention.modeling.attention_calls import REGIONS, SEQUENCE, TEXT
+from grounded_attention.supervision import GroundingTargets, align, grounding_targets, sequence_pairs, supervise
+from grounded_attention.supervision.method import ask_for_rows, observed_layers
+from grounded_attention.supervision.rollout import roll_out
+
+DIRECTION = "text_to_region"
+TARGETS = "judged_targets"  # what `prepare_batch` adds to a batch
+
+
+class AttentionGrounding:
+    """Streaming accuracy of attention from words to regions, for every layer and head, and for attention rollout.
+
+    A grounded token is one of a phrase with at least one detected region; it counts as right when the candidate region
+    with the most attention is one of the phrase's. Tokens of phrases that no detected region matches do not count.
+
+    Reported (see `compute`): accuracy by head (L, H), by layer of the rollout (L,), chance, the share of attention
+    that heads spend on candidate regions (L, H), and how many tokens counted.
+
+    Args:
+        rollout: whether to measure attention rollout, which needs the head-averaged map (B, N, N) of every layer.
+    """
+
+    def __init__(self, rollout: bool = True) -> None:
+        self.rollout = rollout
+        self._state: dict[str, Tensor] = {}
+
+    def prepare_batch(self, batch: Mapping[str, Tensor]) -> dict[str, Any]:
+        """The entry to add to a batch that spares `forward_kwargs` and `update` the work, see `SupervisionMethod`."""
+        judged = {**batch, "region_attention_mask": batch["region_candidate_mask"]}
+        return {TARGETS: vars(grounding_targets(align(judged), judged, DIRECTION))}
+
+    def forward_kwargs(self, batch: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Asks for the rows of grounded tokens over candidate regions and, for rollout, for head-averaged maps."""
+        asked = {"output_attentions": True, **ask_for_rows({DIRECTION: self._targets(batch)}, batch)}
+        return {**asked, "attention_mean": True} if self.rollout else asked
+
+    def update(self, outputs: Any, batch: Mapping[str, Tensor]) -> None:
+        """Counts one batch.
+
+        Raises:
+            ValueError: the outputs hold no supervised attention.
+        """
+        layers = observed_layers(outputs)
+        targets = self._targets(batch)
+        counted = targets.rows >= 0
+        pairs = [layer.pairs[0] for layer in layers if layer.pairs and layer.pairs[0] is not None]
+        log_alpha = torch.stack([alpha for alpha, _ in pairs])
+        log_share = torch.stack([cast(Tensor, share) for _, share in pairs])
+        candidates = (targets.columns >= 0).sum(-1, keepdim=True).clamp(min=1)
+        self._add("tokens", counted.sum())
+        self._add("chance", (targets.gold.sum(-1) / candidates)[counted].sum())
+        self._add("correct", (_hits(log_alpha, targets.gold) * counted[:, None]).sum((1, 3)))
+        self._add("share", (log_share.exp() * counted[:, None]).sum((1, 3)))
+        if self.rollout:
+            self._add("rollout", (self._rollout_hits(layers, targets, batch) * counted).sum((1, 2)))
+
+    def _rollout_hits(self, layers: Any, targets: GroundingTargets, batch: Mapping[str, Tensor]) -> Tensor:
+        in_sequence = sequence_pairs({DIRECTION: targets}, batch)[DIRECTION]
+        hits = []
+        for after in roll_out([layer for layer in layers if layer.mean is not None]):
+            one_stream = (SEQUENCE, SEQUENCE) in after
+            rows, columns = in_sequence if one_stream else (targets.rows, targets.columns)
+            block = after[SEQUENCE, SEQUENCE] if one_stream else after[TEXT, REGIONS]
+            asked = block.gather(1, rows.clamp(min=0)[..., None].expand(-1, -1, block.shape[2]))
+            asked = asked.gather(2, columns.clamp(min=0)[:, None].expand(-1, asked.shape[1], -1))
+            hits.append(_hits(asked.masked_fill((columns < 0)[:, None], -1.0)[None], targets.gold, heads=False)[0])
+        return torch.stack(hits)
+
+    def _targets(self, batch: Mapping[str, Any]) -> GroundingTargets:
+        return GroundingTargets(**(batch if TARGETS in batch else self.prepare_batch(batch))[TARGETS])
+
+    def _add(self, key: str, value: Tensor) -> None:
+        value = value.double()
+        self._state[key] = self._state[key] + value if key in self._state else value
+
+    def state(self) -> dict[str, Tensor]:
+        """Sums over tokens so far."""
+        return dict(self._state)
+
+    def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
+        """`text_to_region_by_head` and `..._share_by_head` (lists (L, H)), `..._rollout_by_layer` (L,), `..._chance`.
+
+        And three plain numbers for logs: `text_to_region_all_heads`, `text_to_region_best_layer`,
+        `text_to_region_best_head`, chosen on the very data they are measured on; `summarise` chooses elsewhere.
+        """
+        tokens = state["tokens"].clamp(min=1)
+        by_head = state["correct"] / tokens
+        rollout = (state["rollout"] / tokens).tolist() if "rollout" in state else None
+        figures = {
+            "text_to_region_tokens": int(state["tokens"]),
+            "text_to_region_chance": (state["chance"] / tokens).item(),
+            "text_to_region_all_heads": by_head.mean().item(),
+            "text_to_region_best_layer": by_head.mean(1).max().item(),
+            "text_to_region_best_head": by_head.max().item(),
+            "text_to_region_by_head": by_head.tolist(),
+            "text_to_region_share_by_head": (state["share"] / tokens).tolist(),
+        }
+        return figures if rollout is None else {**figures, "text_to_region_rollout_by_layer": rollout}
+
+
+def _hits(scores: Tensor, gold: Tensor, heads: bool = True) -> Tensor:
+    """(L, B, H, Q, K) scores, or (L, B, Q, K) without heads: whether each row's highest column is gold, as 0/1."""
+    gold = gold[None, :, None] if heads else gold[None]
+    best = scores.argmax(-1, keepdim=True)
+    return gold.expand_as(scores).gather(-1, best)[..., 0].double()
+
+
+def summarise(chosen_on: Mapping[str, Any], reported_on: Mapping[str, Any]) -> dict[str, Any]:
+    """The headline figures: layer and head are chosen on one split's figures and reported on another's.
+
+    Returns:
+        `all_heads` (mean over all layers and heads), `best_layer` (mean over the heads of the layer chosen),
+        `best_head`, `rollout` (in its best layer), `chance`, and which were chosen: `layer`, `head` (layer, head),
+        `rollout_layer`.
+    """
+    by_head, reported = (torch.tensor(f["text_to_region_by_head"]) for f in (chosen_on, reported_on))
+    rollout, rollout_reported = (torch.tensor(f["text_to_region_rollout_by_layer"]) for f in (chosen_on, reported_on))
+    layer, rollout_layer = int(by_head.mean(1).argmax()), int(rollout.argmax())
+    head = divmod(int(by_head.argmax()), by_head.shape[1])
+    return {
+        "all_heads": reported.mean().item(),
+        "best_layer": reported[layer].mean().item(),
+        "best_head": reported[head].item(),
+        "rollout": rollout_reported[rollout_layer].item(),
+        "chance": reported_on["text_to_region_chance"],
+        "layer": layer,
+        "head": list(head),
+        "rollout_layer": rollout_layer,
+    }
+
+
+@torch.no_grad()
+def phrase_attention(
+    model: Any, inputs: Mapping[str, Any], layer: int, head: int | None = None, whole_image: bool = False
+) -> Tensor:
+    """Which regions each phrase attends to in one layer.
+
+    Args:
+        model: a model of this project, or one that takes `grounding_queries`.
+        inputs: what the processor returns for texts, regions and phrases; the phrases need no gold regions.
+        layer: which layer.
+        head: which head, or None for the mean over heads.
+        whole_image: whether the whole-image region takes part.
+
+    Returns:
+        (B, P, R) float32: attention of each phrase (mean over its tokens), normalised over the regions that take part;
+        0 at the others and for padded phrases.
+    """
+    regions = inputs["region_attention_mask" if whole_image else "region_candidate_mask"].bool()
+    tokens = inputs["phrase_mask"].any(1)
+    rows = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+    columns = torch.arange(regions.shape[1], device=regions.device).expand_as(regions).masked_fill(~regions, -1)
+    queries = {DIRECTION: (rows, columns)}
+    with supervise(model):
+        outputs = model(**inputs, output_attentions=True, grounding_queries=queries, attention_layers=(layer,))
+    alpha = outputs.attentions[0].pairs[0][0].exp()  # (B, H, T, R)
+    alpha = alpha.mean(1) if head is None else alpha[:, head]
+    mask = inputs["phrase_mask"].float()
+    return (mask / mask.sum(-1, keepdim=True).clamp(min=1)) @ alpha * regions[:, None]

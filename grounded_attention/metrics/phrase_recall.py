@@ -1,0 +1,81 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Recall at 1, 5 and 10 of a model that scores regions for phrases, over batches and processes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .phrase_grounding import RANKS, first_hit
+
+ALL = "all"
+FOUND = "upper_bound"
+
+
+class PhraseRecall:
+    """A streaming metric of ranked regions.
+
+    Reads `outputs.logits` (B, P, R) and of the batch `region_boxes` (B, R, 4), `region_candidate_mask` (B, R),
+    `phrase_mask` (B, P, T) and `gold`, lists of (boxes, types) of each phrase. A phrase that has no token (it was cut)
+    is a miss.
+
+    Args:
+        protocol: see `grounded_attention.metrics.phrase_grounding.first_hit`.
+    """
+
+    def __init__(self, protocol: str = "proposal"):
+        self.protocol = protocol
+        self._counts: dict[str, float] = {}
+
+    def forward_kwargs(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Nothing beyond the model's ordinary inputs."""
+        return {}
+
+    def update(self, outputs: Any, batch: Mapping[str, Any]) -> None:
+        """Ranks the regions of every phrase of a batch."""
+        for example, phrases in enumerate(batch["gold"]):
+            for place, (gold, types) in enumerate(phrases):
+                rank = first_hit(rank_boxes(outputs, batch, example, place), gold, self.protocol)
+                for kind in (ALL, *types):
+                    self._add(kind, rank)
+
+    def _add(self, kind: str, rank: int | None) -> None:
+        said = [f"recall@{k}" for k in RANKS if rank is not None and rank <= k] + [FOUND] * (rank is not None)
+        for name in ("count", *said):
+            self._counts[f"{kind}:{name}"] = self._counts.get(f"{kind}:{name}", 0) + 1
+
+    def state(self) -> dict[str, Tensor]:
+        """How many phrases there are and are found, of all and of each type: `<type>:<name>`, () float64 each."""
+        return {key: torch.tensor(value, dtype=torch.float64) for key, value in self._counts.items()}
+
+    def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
+        """`phrase_accuracy` (recall at 1), `phrase_recall@k`, `phrase_upper_bound`, each also by type, `phrase_count`.
+
+        A phrase of two types counts for both.
+        """
+        kinds = sorted({key.partition(":")[0] for key in state} - {ALL})
+        figures: dict[str, Any] = {}
+        for kind in [ALL, *kinds] if state else []:
+            total, suffix = float(state[f"{kind}:count"]), "" if kind == ALL else f"_{kind}"
+            shares = {name: _number(state, f"{kind}:{name}") / total for name in (*_NAMES, FOUND)}
+            figures |= {f"phrase_{name}{suffix}": share for name, share in shares.items()}
+        accuracy = {"phrase_accuracy": figures["phrase_recall@1"]} if figures else {}
+        return {**accuracy, **figures, "phrase_count": int(_number(state, f"{ALL}:count"))}
+
+
+_NAMES = tuple(f"recall@{k}" for k in RANKS)
+
+
+def _number(state: Mapping[str, Tensor], key: str) -> float:
+    return float(state[key]) if key in state else 0.0
+
+
+def rank_boxes(outputs: Any, batch: Mapping[str, Any], example: int, place: int) -> Any:
+    """The boxes (n, 4) of an example's regions, best first for a phrase; none for a phrase that was cut."""
+    candidates = batch["region_candidate_mask"][example].bool()
+    if not batch["phrase_mask"][example, place].any():
+        candidates = torch.zeros_like(candidates)
+    scores = outputs.logits[example, place][candidates].float()
+    order = scores.argsort(descending=True, stable=True)
+    return batch["region_boxes"][example][candidates][order].float().cpu().numpy()

@@ -1,0 +1,83 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Captured attention for bertviz, regions as the tokens of a second sentence. L layers, H heads, W words, R regions.
+
+bertviz (`pip install bertviz`) is not needed to make the arrays. What it draws loads d3, jQuery and RequireJS from a
+content network when it is opened; the attention explorer needs no network.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from grounded_attention.analysis.example_attention import ExampleAttention
+from grounded_attention.utils.whole_files import write_text
+
+VIEWS = ("head", "model")
+
+
+@dataclass(frozen=True)
+class BertvizInputs:
+    """The arguments of bertviz's `head_view` and `model_view`: `head_view(**vars(inputs))`.
+
+    Args:
+        attention: L tensors (1, H, W + R, W + R) float32. Only attention between words and regions was captured: the
+            blocks within the words and within the regions are 0, and rows sum to less than 1.
+        tokens: the words, then the regions.
+        sentence_b_start: W, where the regions begin; "Sentence A -> Sentence B" is from words to regions.
+    """
+
+    attention: list[Tensor]
+    tokens: list[str]
+    sentence_b_start: int
+
+
+def bertviz_inputs(example: ExampleAttention) -> BertvizInputs:
+    """Lays captured attention out as bertviz reads it; without captured attention of regions their rows are 0."""
+    layers, heads, words, regions = example.attention.shape
+    maps = np.zeros((layers, heads, words + regions, words + regions), dtype=np.float32)
+    maps[:, :, :words, words:] = example.attention
+    if example.back is not None:
+        maps[:, :, words:, :words] = example.back
+    labels = example.labels or ("",) * regions
+    names = [f"[{number}] {label}".rstrip() for number, label in enumerate(labels)]
+    tokens = [*(example.text(word) for word in range(words)), *names]
+    return BertvizInputs([torch.from_numpy(layer)[None] for layer in maps], tokens, words)
+
+
+def write_bertviz(example: ExampleAttention, path: str | Path, view: str = "head") -> Path:
+    """Writes bertviz's view as a page that can be opened outside of a notebook, with a network.
+
+    Args:
+        example: captured attention.
+        path: an .html file; its folder is created.
+        view: "head" or "model".
+
+    Raises:
+        ValueError: another view.
+        ImportError: bertviz is not installed.
+    """
+    if view not in VIEWS:
+        raise ValueError(f"view {view!r}; expected one of {', '.join(VIEWS)}")
+    draw = getattr(_import_bertviz(), f"{view}_view")
+    inputs = bertviz_inputs(example)
+    # bertviz writes tokens into a script as they are: "<" could end it.
+    tokens = [token.replace("<", "‹") for token in inputs.tokens]
+    drawn = draw(inputs.attention, tokens, inputs.sentence_b_start, prettify_tokens=False, html_action="return")
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    head = '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>bertviz</title>'
+    require = '<script src="https://cdnjs.cloudflare.com/ajax/libs/require.js/2.3.6/require.min.js"></script>'
+    write_text(path, f"{head}{require}</head><body>\n{drawn.data}\n</body></html>\n")
+    return path
+
+
+def _import_bertviz() -> Any:
+    try:
+        import bertviz
+    except ImportError as error:
+        raise ImportError(f"bertviz cannot be imported ({error}); pip install bertviz") from error
+    return bertviz

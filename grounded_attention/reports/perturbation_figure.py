@@ -1,0 +1,68 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The figure of a perturbation test: a panel a map, accuracy against the share of regions that were taken away."""
+
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from grounded_attention.analysis.perturbation_curves import LEAST, MOST, RANDOM, PerturbationCurves
+
+from .figure_style import BLUE, DPI, GREY, VERMILLION, WIDTH, save
+
+NAMES = {
+    "raw_last": "attention, last layer",
+    "raw_mean": "attention, all layers",
+    "rollout": "rollout",
+    "relevancy": "gradient-weighted relevancy",
+}
+# Colour and line style say the same.
+_STYLES = {
+    MOST: (VERMILLION, "-", "most relevant first"),
+    LEAST: (BLUE, "--", "least relevant first"),
+    RANDOM: (GREY, ":", "random order"),
+}
+_COLUMNS = 2
+
+
+def perturbation_figure(curves: PerturbationCurves, path: str | Path, title: str = "") -> Figure:
+    """Draws the curves of every map beside those of the random order; a line's area stands in the legend.
+
+    Args:
+        curves: from `perturb`.
+        path: a .png, .pdf or .svg file; its folder is created.
+        title: the line above.
+
+    Returns:
+        The figure, already saved.
+
+    Raises:
+        ValueError: another file type.
+    """
+    maps = curves.maps
+    columns = min(_COLUMNS, len(maps))
+    rows = -(-len(maps) // columns)
+    figure = Figure(figsize=(WIDTH / DPI * columns / _COLUMNS, 2.9 * rows + 0.4), dpi=DPI, layout="constrained")
+    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for axes, name in zip(panels.flat, maps, strict=False):
+        _draw(axes, curves, name)
+    for axes in panels.flat[len(maps) :]:
+        axes.set_axis_off()
+    figure.supxlabel("share of the regions taken away")
+    figure.supylabel("accuracy")
+    if title:
+        figure.suptitle(title)
+    return save(figure, path)
+
+
+def _draw(axes: Axes, curves: PerturbationCurves, name: str) -> None:
+    areas = dict(zip(curves.curves, curves.areas, strict=True))
+    for order, (colour, style, said) in _STYLES.items():
+        key = (RANDOM if order == RANDOM else name, order)
+        label = f"{said}, area {areas[key]:.3f}"
+        axes.plot(curves.fractions, curves.curve(*key), style, color=colour, lw=1.8, label=label)
+    axes.set_title(NAMES.get(name, name), fontsize=11)
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1.02)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8, frameon=False)

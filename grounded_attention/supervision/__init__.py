@@ -1,0 +1,70 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Ways to supervise attention with visual grounding. A new method is a new file and a line in `_METHODS`."""
+
+import inspect
+from typing import Any
+
+from .alignment import (
+    DIRECTIONS,
+    GroundingTargets,
+    align,
+    first_region,
+    grounding_targets,
+    sequence_pairs,
+)
+from .attention_function import SUPERVISED_IMPLEMENTATIONS, SupervisedAttention, supervised_implementation
+from .direct import DirectSupervision
+from .indirect import IndirectSupervision
+from .losses import from_attention_maps
+from .method import AttentionMethod, SupervisionMethod
+from .none import NoSupervision
+from .rollout import attention_rollout
+from .semi_direct import SemiDirectSupervision
+from .supervise import Supervision, supervise
+
+_METHODS: dict[str, type[SupervisionMethod]] = {
+    cls.name: cls for cls in (NoSupervision, IndirectSupervision, DirectSupervision, SemiDirectSupervision)
+}
+
+
+def method_names() -> tuple[str, ...]:
+    """The names of all methods."""
+    return tuple(_METHODS)
+
+
+def get_method(name: str, **options: Any) -> SupervisionMethod:
+    """The method of that name; `get_method(**method.get_config_dict())` makes an equal one.
+
+    Raises:
+        ValueError: the method or one of its options is unknown.
+    """
+    if name not in _METHODS:
+        raise ValueError(f"attention supervision method '{name}' is unknown; expected one of {', '.join(_METHODS)}")
+    known = list(inspect.signature(_METHODS[name]).parameters)
+    unknown = [option for option in options if option not in known]
+    if unknown:
+        raise ValueError(
+            f"method '{name}' has no option {', '.join(unknown)}; its options: {', '.join(known) or 'none'}"
+        )
+    return _METHODS[name](**options)
+
+
+__all__ = [
+    "DIRECTIONS",
+    "SUPERVISED_IMPLEMENTATIONS",
+    "AttentionMethod",
+    "GroundingTargets",
+    "SupervisedAttention",
+    "Supervision",
+    "SupervisionMethod",
+    "align",
+    "attention_rollout",
+    "first_region",
+    "from_attention_maps",
+    "get_method",
+    "grounding_targets",
+    "method_names",
+    "sequence_pairs",
+    "supervise",
+    "supervised_implementation",
+]

@@ -1,0 +1,86 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Direct attention supervision: every head of every layer is a classifier of what a word or a region refers to."""
+
+from typing import Any
+
+from torch import Tensor
+
+from .attention_function import AttentionPair
+from .method import AttentionMethod, Batch, ask_for_rows, observed_layers
+
+
+class DirectSupervision(AttentionMethod):
+    """Cross-entropy of each head's attention with the grounding, in both directions (equations 6 to 8).
+
+    A grounded word should attend to its regions more than to other regions, and a grounded region to its words more
+    than to other words; what it attends to elsewhere is left free. The loss is averaged over grounded words (or
+    regions), layers and heads.
+
+    Args:
+        variant, layers, heads, directions, weights, target, normalization, box_weight,
+            box_layer: see `AttentionMethod`.
+
+    References:
+        Samaran et al. (2021), section 2.2.3, equations 6 to 8.
+
+    Requirements:
+        A model on transformers' `AttentionInterface`, with the sdpa, eager, flash_attention_2 or flex_attention back
+        end. No attention map is built. In a causal model a row sees only what stands before it: supervise
+        "text_to_region" where the image comes first.
+
+    Inputs:
+        | batch entry             | shape     | meaning                                                      |
+        |-------------------------|-----------|--------------------------------------------------------------|
+        | `phrase_mask`           | (B, P, T) | the tokens of each phrase                                    |
+        | `phrase_regions`        | (B, P, R) | its regions                                                  |
+        | `attention_mask`        | (B, T)    | 0 for padded tokens                                          |
+        | `region_attention_mask` | (B, R)    | 0 for padded regions                                         |
+        | `region_boxes`          | (B, R, 4) | with `box_weight`: their corners in [0, 1]                   |
+        | `text_positions`        | (B, T)    | optional, with `region_positions` (B, R): where tokens and   |
+        |                         |           | regions are in the sequence of a model that is not ours      |
+
+    Example:
+        >>> import torch
+        >>> from transformers import BertConfig, BertModel
+        >>> from attention_supervision import get_method
+        >>> model = BertModel(BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, vocab_size=99))
+        >>> method = get_method("direct")
+        >>> method.prepare(model)
+        >>> batch = {  # four tokens, three regions; the phrase of tokens 1 and 2 names region 0
+        ...     "phrase_mask": torch.tensor([[[0, 1, 1, 0]]]), "phrase_regions": torch.tensor([[[1, 0, 0]]]),
+        ...     "text_positions": torch.arange(4)[None], "region_positions": torch.arange(4, 7)[None]}
+        >>> outputs = model(inputs_embeds=torch.randn(1, 7, 32), **method.forward_kwargs(batch))
+        >>> losses = method.losses(outputs, batch)
+        >>> sum(total / count for total, count in losses.values()).backward()
+        >>> {name: int(count) for name, (_, count) in losses.items()}
+        {'text_to_region': 2, 'region_to_text': 1}
+    """
+
+    name = "direct"
+    choosable = ("layers", "heads")
+
+    def forward_kwargs(self, batch: Batch) -> dict[str, Any]:
+        asked: dict[str, Any] = {"output_attentions": True, "attention_share": self.variant == "released"}
+        if self.layers is not None:
+            asked["attention_layers"] = self.layers
+        return {**asked, **ask_for_rows(self.targets(batch), batch)}
+
+    def attention_losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+        observed = observed_layers(outputs)
+        pairs = {
+            name: self._select_heads([layer.pairs[place] for layer in observed if layer.pairs[place] is not None])
+            for place, name in enumerate(self.directions)
+        }
+        return self.sum_losses(pairs, self.targets(batch))
+
+    def _select_heads(self, pairs: list[Any]) -> list[AttentionPair]:
+        """The supervised heads of each supervised layer's pair."""
+        if self.pairs is None and self.heads is None:
+            return pairs
+        chosen: list[list[int]] = [list(self.heads or ())] * len(pairs)
+        if self.pairs is not None:
+            chosen = [[head for at, head in self.pairs if at == layer] for layer in self.layers or ()]
+        return [
+            (alpha[:, heads], None if share is None else share[:, heads])
+            for (alpha, share), heads in zip(pairs, chosen, strict=True)
+        ]

@@ -1,0 +1,173 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""VisualBERT's pre-training (appendix A.3): masked words beside whole images, and whether text and image match.
+
+On captions, a second caption of the image stands beside the first, or half of the time one of another image. On the
+data of a task, its texts are read as they are: questions, captions, a question of VCR with its right choice, or
+statements of NLVR2, whose truth is the match.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import datasets
+import numpy as np
+import torch
+
+from grounded_attention.metrics.classification import ClassificationAccuracy
+
+from . import caption_rows
+from .judges import judge_pretraining
+from .masking import WORD_PROBABILITY
+from .pretraining import HIDDEN_WORD, draw_other_caption, mask_words, word_masker
+from .pretraining_losses import count, relationship_labels, relationship_loss, word_labels, word_loss
+from .task import (
+    TEXT_AND_REGIONS,
+    Examples,
+    LossComponent,
+    Task,
+    joined_arguments,
+    region_arguments,
+)
+from .vcr import tag_records
+
+UNLABELLED = -100
+# Column of a text in the rows of a task's builder -> what is kept of them.
+TASK_TEXTS = ("question", "sentence")
+
+
+@dataclass(frozen=True)
+class CaptionMatchOptions:
+    """What is predicted.
+
+    Args:
+        second_caption: whether a second caption stands beside the first, half of the time one of another image; to be
+            predicted is whether it belongs. Otherwise there is one text, and the match is the row's label, if any.
+        exchanged: how often the second caption is one of another image.
+        word_probability: chance of a word to be predicted.
+        max_text_length: most text tokens, special tokens counted, the longer text losing its end (128 in the paper).
+
+    Raises:
+        ValueError: a share outside [0, 1], or a length that leaves no room for words.
+    """
+
+    second_caption: bool = True
+    exchanged: float = 0.5
+    word_probability: float = WORD_PROBABILITY
+    max_text_length: int | None = 128
+
+    def __post_init__(self) -> None:
+        for name in ("exchanged", "word_probability"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, expected a share in [0, 1]")
+        if self.max_text_length is not None and self.max_text_length < 5:
+            raise ValueError(f"max_text_length is {self.max_text_length}, expected 5 or more")
+
+
+def to_rows(split: datasets.Dataset) -> datasets.Dataset:
+    """One row a text: `image_id` (and `image_ids`), `caption_id`, `text`; `others`, `match`, or `second` and `tags`.
+
+    `others` are the other captions of the image; `match` is the label of a statement about its images; `second` is the
+    right choice for a question of VCR, `tags` which words of both name which object. Rows of VCR without label are
+    left out.
+
+    Raises:
+        ValueError: rows without captions, questions or sentences.
+    """
+    if {"question", "choices", "label"} <= set(split.column_names):
+        labelled = [place for place, label in enumerate(split["label"]) if label >= 0]
+        return split.select(labelled).map(_with_choice, remove_columns=split.column_names)
+    text = next((name for name in TASK_TEXTS if name in split.column_names), None)
+    if text is None or "example_id" not in split.column_names:
+        return _with_others(caption_rows.to_rows(split))
+    renamed = {"example_id": "caption_id", text: "text"} | ({"label": "match"} if text == "sentence" else {})
+    kept = [name for name in ("image_id", "image_ids", *renamed) if name in split.column_names]
+    return split.select_columns(kept).rename_columns({old: new for old, new in renamed.items() if old in kept})
+
+
+def _with_choice(row: Mapping[str, Any]) -> dict[str, Any]:
+    texts = (row["question"], row["choices"][row["label"]])
+    return {
+        "image_id": row["image_id"],
+        "caption_id": row["example_id"],
+        "text": texts[0]["text"],
+        "second": texts[1]["text"],
+        "tags": tag_records(texts[0], 0) + tag_records(texts[1], 1),
+    }
+
+
+def _with_others(rows: datasets.Dataset) -> datasets.Dataset:
+    images, texts = rows["image_id"], list(rows["text"])
+    places: dict[str, list[int]] = defaultdict(list)
+    for place, image_id in enumerate(images):
+        places[image_id].append(place)
+    others = [[texts[k] for k in places[image_id] if k != place] for place, image_id in enumerate(images)]
+    return rows.add_column("others", others)
+
+
+def collate(examples: Examples, processor: Any, options: CaptionMatchOptions) -> dict[str, Any]:
+    """Texts -> masked model inputs, `labels` (B, T) and `relationship_labels` (B,), 1 where text and image match.
+
+    Regions are never masked. Every draw comes from the row's own generator.
+
+    Raises:
+        ValueError: an image with one caption, or no caption of another image, where there is to be a second.
+    """
+    rows = examples.rows
+    generators = [examples.generator(row["caption_id"]) for row in rows]
+    match, texts = [row.get("match", -1) for row in rows], {"text": [row["text"] for row in rows]}
+    if options.second_caption:
+        split = examples.split or rows
+        drawn = [_second(row, split, options.exchanged, rng) for row, rng in zip(rows, generators, strict=True)]
+        texts["text_pair"], match = [text for text, _ in drawn], [label for _, label in drawn]
+    elif "second" in rows[0]:
+        texts["text_pair"] = [row["second"] for row in rows]
+    several = "image_ids" in rows[0]
+    seen = joined_arguments(examples.regions) if several else region_arguments(examples.regions)
+    if "tags" in rows[0] and seen:
+        seen["tags"] = [row["tags"] for row in rows]
+    batch = dict(processor(**texts, max_length=options.max_text_length, return_tensors="pt", **seen))
+    if max(match) >= 0:
+        batch["relationship_labels"] = torch.tensor([label if label >= 0 else UNLABELLED for label in match])
+    mask_words(batch, word_masker(processor.tokenizer, options.word_probability), generators)
+    return batch
+
+
+def _second(
+    row: Mapping[str, Any], split: Sequence[Mapping[str, Any]], exchanged: float, rng: np.random.Generator
+) -> tuple[str, int]:
+    """A second caption, and whether it is one of the same image."""
+    others = row.get("others") or ()
+    if not others:
+        raise ValueError(
+            f"image {row['image_id']}: {row['text']!r} is its only text: give options.second_caption=false for rows "
+            "that have one text an image"
+        )
+    if rng.random() < exchanged:
+        return draw_other_caption(row, split, rng, "options.second_caption"), 0
+    return others[int(rng.integers(len(others)))], 1
+
+
+TASK = Task(
+    name="caption_match_pretraining",
+    title="pre-training",
+    builder="coco_captions",
+    columns=("image_id", "caption_id", "text"),
+    head="pretraining",
+    model_inputs=(*TEXT_AND_REGIONS, "token_regions", "image_text_alignment"),
+    losses=(
+        LossComponent("words", word_loss, lambda batch: count(word_labels(batch))),
+        LossComponent("relationship", relationship_loss, lambda batch: count(relationship_labels(batch))),
+    ),
+    metrics=lambda: [
+        ClassificationAccuracy("words", "mlm_logits", word_labels),
+        ClassificationAccuracy("relationship", "relationship_logits", relationship_labels),
+    ],
+    collate=collate,
+    options=CaptionMatchOptions,
+    model_config=lambda options: {"relationship_head": True},
+    to_rows=to_rows,
+    judge=judge_pretraining,
+    example=HIDDEN_WORD,
+)

@@ -1,0 +1,27 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Mirrored pictures while training, for models that read pixels."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from grounded_attention.processing.horizontal_flip import flip_boxes, flip_image, swap_left_right
+
+
+def flip_some(
+    texts: Sequence[str],
+    regions: Sequence[Any] | None,
+    images: Sequence[Any],
+    generators: Sequence[np.random.Generator],
+    probability: float,
+) -> tuple[list[str], list[Any] | None, list[Any]]:
+    """Texts, regions and pictures, of which some are mirrored, with "left" and "right" exchanged in the text."""
+    flips = [rng.random() < probability for rng in generators]
+    texts = [swap_left_right(text) if flip else text for text, flip in zip(texts, flips, strict=True)]
+    images = [flip_image(image) if flip else image for image, flip in zip(images, flips, strict=True)]
+    if regions is None:
+        return texts, None, images
+    flipped = [replace(r, boxes=flip_boxes(r.boxes)) if flip else r for r, flip in zip(regions, flips, strict=True)]
+    return texts, flipped, images

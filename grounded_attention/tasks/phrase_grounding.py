@@ -1,0 +1,151 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Phrase grounding (Flickr30K Entities; VisualBERT, appendix B.4): which region each phrase of a caption names."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import datasets
+import numpy as np
+import torch
+from torch import Tensor
+
+from grounded_attention.metrics.phrase_grounding import PROTOCOLS
+from grounded_attention.metrics.phrase_recall import PhraseRecall
+
+from .judges import judge_phrases
+from .task import (
+    TEXT_AND_REGIONS,
+    Batch,
+    Examples,
+    LossComponent,
+    Task,
+    identify,
+    region_arguments,
+)
+
+
+@dataclass(frozen=True)
+class PhraseGroundingOptions:
+    """How phrases are judged and how long texts are.
+
+    Args:
+        protocol: which overlap finds a phrase, one of `grounded_attention.metrics.phrase_grounding.PROTOCOLS`. Trained is always
+            towards the regions that overlap any gold box by the processor's `iou_threshold`.
+        max_text_length: most text tokens, [CLS] and [SEP] counted (128 in the paper); a phrase that is cut is a miss.
+
+    Raises:
+        ValueError: an unknown protocol, or a length that leaves no room for a word.
+    """
+
+    protocol: str = "proposal"
+    max_text_length: int | None = 128
+
+    def __post_init__(self) -> None:
+        if self.protocol not in PROTOCOLS:
+            raise ValueError(f"protocol is {self.protocol!r}, expected one of {', '.join(PROTOCOLS)}")
+        if self.max_text_length is not None and self.max_text_length < 3:
+            raise ValueError(f"max_text_length is {self.max_text_length}, expected 3 or more")
+
+
+def to_rows(split: datasets.Dataset) -> datasets.Dataset:
+    """One row a caption that has phrases with boxes, from rows of Flickr30K Entities.
+
+    `{image_id, example_id, text, phrases}`; `phrases` are those with at least one box, each with `text`, `start`,
+    `end`, `types` and `boxes`. Captions of other images are left out.
+
+    Raises:
+        ValueError: rows of another builder.
+    """
+    if not {"captions", "entities"} <= set(split.column_names):
+        raise ValueError(
+            f"the rows have the columns {', '.join(split.column_names)}; phrase grounding needs captions and entities"
+        )
+    return split.map(_flatten, batched=True, batch_size=100, remove_columns=split.column_names)
+
+
+def _flatten(images: Mapping[str, Sequence[Any]]) -> dict[str, list]:
+    rows: dict[str, list] = {name: [] for name in ("image_id", "example_id", "text", "phrases")}
+    for image_id, captions, entities in zip(images["image_id"], images["captions"], images["entities"], strict=True):
+        boxes = {entity["entity_id"]: entity["boxes"] for entity in entities}
+        for caption in captions:
+            phrases = [
+                {name: phrase[name] for name in ("text", "start", "end", "types")} | {"boxes": found}
+                for phrase in caption["phrases"]
+                if (found := boxes.get(phrase["entity_id"]))
+            ]
+            if caption.get("related", True) and phrases:
+                values = (image_id, caption["caption_id"], caption["text"], phrases)
+                for name, value in zip(rows, values, strict=True):
+                    rows[name].append(value)
+    return rows
+
+
+def collate(examples: Examples, processor: Any, options: PhraseGroundingOptions) -> dict[str, Any]:
+    """Captions with phrases -> model inputs and what phrases are judged by.
+
+    Beside the model's inputs the batch holds `phrase_regions` (B, P, R) bool, the regions that overlap a phrase's gold
+    boxes, and the list `gold`: of each example, of each phrase, its boxes and types.
+
+    Raises:
+        ValueError: no regions.
+    """
+    rows, regions = examples.rows, examples.regions
+    if regions is None:
+        raise ValueError("phrase grounding needs regions to choose from: give data.regions a region table")
+    spans = [
+        [{"text": 0, "start": p["start"], "end": p["end"], "boxes": p["boxes"]} for p in row["phrases"]]
+        for row in rows
+    ]
+    inputs = processor(
+        text=[row["text"] for row in rows],
+        phrases=spans,
+        max_length=options.max_text_length,
+        return_tensors="pt",
+        **region_arguments(regions),
+    )
+    gold = [[(np.asarray(p["boxes"], dtype=np.float32), tuple(p["types"])) for p in row["phrases"]] for row in rows]
+    return {**inputs, **identify(rows), "gold": gold}
+
+
+def grounding_loss(outputs: Any, batch: Batch) -> Tensor:
+    """Divergence from a uniform choice among a phrase's regions, summed over phrases (VisualBERT public code).
+
+    A phrase without a region that fits adds nothing.
+    """
+    right = batch["phrase_regions"].float()
+    shares = right / right.sum(-1, keepdim=True).clamp(min=1)
+    # The logits of padded regions are low, not infinite, so that 0 times their logarithm is 0.
+    return (torch.xlogy(shares, shares) - shares * outputs.logits.float().log_softmax(-1)).sum()
+
+
+def configure(task: Task, options: PhraseGroundingOptions, config: Any) -> Task:
+    """The task with the metric of its protocol."""
+    return replace(task, metrics=lambda: [PhraseRecall(options.protocol)])
+
+
+# What a card does with the model: see `Task.example`.
+EXAMPLE = """start = caption.index(phrase)
+inputs = processor(caption, phrases=[{{"text": 0, "start": start, "end": start + len(phrase)}}], **seen)
+with torch.no_grad():
+    scores = model(**inputs).logits[0, 0][inputs["region_candidate_mask"][0]]
+print(f"{{phrase}}: box {{boxes[scores.argmax()]}}")"""
+
+TASK = Task(
+    name="phrase_grounding",
+    title="phrase grounding",
+    builder="flickr30k_entities",
+    columns=("example_id", "image_id", "text", "phrases"),
+    head="phrase_grounding",
+    model_inputs=(*TEXT_AND_REGIONS, "phrase_mask"),
+    # Divided by the number of captions, not of phrases, as in the public code.
+    losses=(LossComponent("grounding", grounding_loss, lambda batch: torch.tensor(len(batch["input_ids"]))),),
+    metrics=lambda: [PhraseRecall()],
+    collate=collate,
+    options=PhraseGroundingOptions,
+    to_rows=to_rows,
+    configure=configure,
+    needs_regions=True,
+    judge=judge_phrases,
+    example=EXAMPLE,
+)

@@ -1,0 +1,202 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Referring expressions (VL-BERT, section 4.2.3): which region of the image a sentence names."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from grounded_attention.analysis.perturbation_curves import Explained, Scores
+from grounded_attention.analysis.relevancy import ReadOut
+from grounded_attention.metrics.item_scores import ItemScores, Scored
+from grounded_attention.metrics.referring_expression_accuracy import get_convention, is_right
+from grounded_attention.utils.boxes import box_iou
+
+from .flipping import flip_some
+from .judges import judge_expressions
+from .task import (
+    TEXT_AND_REGIONS,
+    Batch,
+    Examples,
+    LossComponent,
+    Task,
+    identify,
+    seen_arguments,
+)
+
+IGNORED = -100.0
+# Boxes come divided by the image's size, in float32; files of boxes have pixels with two decimals. So many decimals
+# bring those back exactly, and overlaps on the threshold with them.
+DECIMALS = 3
+
+
+@dataclass(frozen=True)
+class ReferringExpressionOptions:
+    """When a region is a right one, and what is augmented.
+
+    Args:
+        label_convention: which overlap with the named object makes a region a positive in training, a name in
+            `grounded_attention.metrics.referring_expression_accuracy.CONVENTIONS`; the public code's by default.
+        convention: which overlap makes the predicted box right in the evaluation; the public code's by default.
+        whole_image: whether the region of the whole image is scored too (public code).
+        flip_probability: chance of a picture to be mirrored while training, with its boxes, and "left" and "right" in
+            the sentence (0.5 in the public code). Of use only where the model reads pixels.
+
+    Raises:
+        ValueError: an unknown convention, or a chance outside [0, 1].
+    """
+
+    label_convention: str = "vl_bert_label"
+    convention: str = "vl_bert"
+    whole_image: bool = True
+    flip_probability: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("label_convention", "convention"):
+            get_convention(getattr(self, name))
+        if not 0 <= self.flip_probability <= 1:
+            raise ValueError(f"flip_probability is {self.flip_probability}, expected a share in [0, 1]")
+
+
+def collate(examples: Examples, processor: Any, options: ReferringExpressionOptions) -> dict[str, Any]:
+    """Rows of the RefCOCO builder -> model inputs, targets, and what the metric needs.
+
+    Beside the model's inputs the batch holds `region_targets` (B, R) float32, 1 for regions that overlap the named
+    object and 0 for others, -100 for those that are no candidates; `candidates` (B, R) bool; and lists:
+    `image_pixels`, pairs of width and height, `gold_boxes` in pixels, `example_id` and `image_id`.
+
+    Raises:
+        ValueError: no regions.
+    """
+    rows, regions, images = examples.rows, examples.regions, examples.images
+    if regions is None:
+        raise ValueError("referring expressions need regions to choose from: give data.regions a region table")
+    # A mirrored box overlaps its mirrored object as much as before.
+    right = [
+        _right_regions(row, record.boxes, options.label_convention) for row, record in zip(rows, regions, strict=True)
+    ]
+    texts = [row["text"] for row in rows]
+    if images is not None and examples.training and options.flip_probability:
+        generators = [examples.generator(row["example_id"]) for row in rows]
+        texts, regions, images = flip_some(texts, regions, images, generators, options.flip_probability)
+    batch = dict(processor(text=texts, layout="caption", return_tensors="pt", **seen_arguments(images, regions)))
+    targets = torch.full(batch["region_candidate_mask"].shape, IGNORED)
+    # A family without a region of the whole image has a detection there, or padding where there is none.
+    whole_image = (batch["region_attention_mask"].bool() & ~batch["region_candidate_mask"].bool())[:, :1].any(1)
+    for row, columns, whole, values in zip(targets, batch["region_candidate_mask"], whole_image, right, strict=True):
+        row[:1] = float(values[0]) if options.whole_image and whole else IGNORED
+        row[columns] = torch.from_numpy(values[1:])[: int(columns.sum())]
+    return {
+        **batch,
+        **identify(rows),
+        "region_targets": targets,
+        "candidates": targets >= 0,
+        "image_pixels": [(row["width"], row["height"]) for row in rows],
+        "gold_boxes": [in_pixels([row["box"]], row["width"], row["height"])[0].tolist() for row in rows],
+    }
+
+
+def in_pixels(boxes: Any, width: int, height: int) -> np.ndarray:
+    """Boxes (n, 4) divided by the image's size -> (n, 4) float64 in pixels."""
+    return (np.asarray(boxes, dtype=np.float64).reshape(-1, 4) * [width, height, width, height]).round(DECIMALS)
+
+
+def _right_regions(row: Any, boxes: np.ndarray, convention: str) -> np.ndarray:
+    """(1 + n,) float32: whether the whole image, and each region, is the named object."""
+    size = (row["width"], row["height"])
+    candidates = in_pixels(np.concatenate([[[0, 0, 1, 1]], boxes]), *size)
+    return np.array(_right(candidates, in_pixels(row["box"], *size), convention), dtype=np.float32)
+
+
+def _right(boxes: np.ndarray, gold: Any, convention: str) -> list[bool]:
+    """Of each box (n, 4) in pixels whether it overlaps the gold box enough."""
+    rule = get_convention(convention)
+    return [rule.holds(overlap) for overlap in box_iou(boxes, gold, rule.plus_one)[:, 0]]
+
+
+def region_loss(outputs: Any, batch: Batch) -> Tensor:
+    """Binary cross-entropy of the candidate regions, summed (VL-BERT public code)."""
+    valid = batch["region_targets"] >= 0
+    logits, targets = outputs.logits[valid].float(), batch["region_targets"][valid]
+    return F.binary_cross_entropy_with_logits(logits, targets, reduction="sum")
+
+
+def candidate_boxes(batch: Batch, row: int) -> np.ndarray:
+    """The boxes (n, 4) in pixels of a row's candidates; none for an image without detections."""
+    if not batch["region_candidate_mask"][row].any():
+        return np.zeros((0, 4))
+    boxes = batch["region_boxes"][row][batch["candidates"][row]]
+    return in_pixels(boxes.float().cpu().numpy(), *batch["image_pixels"][row])
+
+
+def predicted_boxes(logits: Tensor, batch: Batch) -> list[list[float] | None]:
+    """The best candidate's box in pixels for each example; None for an image without detections, a miss.
+
+    Args:
+        logits: (B, R) scores of the regions, the whole image first.
+        batch: as `collate` makes it.
+    """
+    boxes = [candidate_boxes(batch, row) for row in range(len(logits))]
+    scores = [row[chosen].float().cpu() for row, chosen in zip(logits, batch["candidates"], strict=True)]
+    return [found[int(s.argmax())].tolist() if len(found) else None for found, s in zip(boxes, scores, strict=True)]
+
+
+def score(outputs: Any, batch: Batch, convention: str) -> Scored:
+    """Of each sentence: whether its box is right, what chance would give, whether any candidate is right."""
+    predicted, gold = predicted_boxes(outputs.logits, batch), batch["gold_boxes"]
+    right = [_right(candidate_boxes(batch, row), [box], convention) for row, box in enumerate(gold)]
+    return Scored(
+        scores={
+            "expressions_accuracy": [is_right(*pair, convention) for pair in zip(predicted, gold, strict=True)],
+            "expressions_chance": [sum(each) / len(each) if each else 0.0 for each in right],
+            "expressions_upper_bound": [any(each) for each in right],
+        },
+        totals={"expressions_without_detections": sum(box is None for box in predicted)},
+        notes={"box": predicted},
+    )
+
+
+def configure(task: Task, options: ReferringExpressionOptions, config: Any) -> Task:
+    """The task with the evaluation's convention."""
+    metrics: Any = lambda: [ItemScores("expressions", lambda o, b: score(o, b, options.convention))]  # noqa: E731
+    return replace(task, metrics=metrics)
+
+
+def read_expression(outputs: Any, inputs: Batch) -> ReadOut:
+    """The region that was chosen; it is read from its own state."""
+    best = outputs.logits.max(-1)
+    return ReadOut(best.values, inputs["input_ids"].shape[1] + best.indices)
+
+
+def expression_scores(options: ReferringExpressionOptions) -> Scores:
+    """1 where the region that was chosen overlaps the named object enough."""
+    return lambda outputs, batch: score(outputs, batch, options.convention).scores["expressions_accuracy"]
+
+
+# What a card does with the model: see `Task.example`.
+EXAMPLE = """inputs = processor(caption, **seen)
+with torch.no_grad():
+    scores = model(**inputs).logits[0][inputs["region_candidate_mask"][0]]
+print(f"what the caption names: box {{boxes[scores.argmax()]}}")"""
+
+TASK = Task(
+    name="referring_expressions",
+    title="referring expressions",
+    builder="refcoco",
+    columns=("example_id", "image_id", "text", "width", "height", "box"),
+    head="referring_expressions",
+    model_inputs=TEXT_AND_REGIONS,
+    losses=(LossComponent("regions", region_loss, lambda batch: (batch["region_targets"] >= 0).sum()),),
+    metrics=lambda: [ItemScores("expressions", lambda o, b: score(o, b, ReferringExpressionOptions().convention))],
+    collate=collate,
+    options=ReferringExpressionOptions,
+    configure=configure,
+    needs_regions=True,
+    empty_images=True,
+    judge=judge_expressions,
+    example=EXAMPLE,
+    explained=Explained(read_expression, expression_scores),
+)

@@ -1,0 +1,258 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Visual commonsense reasoning (VL-BERT, section 4.2.1): which of four answers, or reasons, belongs to a question."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from grounded_attention.metrics.item_scores import ItemScores, Scored
+from grounded_attention.metrics.vcr_accuracy import joint_accuracy
+
+from .coco_categories import CLASSES
+from .judges import judge_vcr
+from .task import (
+    TEXT_AND_REGIONS,
+    Batch,
+    Examples,
+    LossComponent,
+    Task,
+    identify,
+    seen_arguments,
+)
+
+UNLABELLED = -100
+SPECIALS = 3  # [CLS] question [SEP] choice [SEP]
+
+
+@dataclass(frozen=True)
+class VCROptions:
+    """What is predicted.
+
+    Args:
+        region_classes: also predict the category of every object, seen as it is (VL-BERT public code; the paper masks
+            regions): COCO's 80, counted from 1, and 0 for the whole image.
+        max_text_length: most word pieces of question and choice together, the longer of the two losing its end (64 in
+            the public code).
+
+    Raises:
+        ValueError: a length below 2.
+    """
+
+    region_classes: bool = True
+    max_text_length: int | None = 64
+
+    def __post_init__(self) -> None:
+        if self.max_text_length is not None and self.max_text_length < 2:
+            raise ValueError(f"max_text_length is {self.max_text_length}, expected 2 or more")
+
+
+def collate(examples: Examples, processor: Any, options: VCROptions) -> dict[str, Any]:
+    """Rows of the VCR builder -> model inputs and targets, see `VLBertForMultipleChoice.forward`.
+
+    Texts are (B, C, T), C choices; `token_regions` (B, C, T) ties each word that names an object to its region, the
+    first of the objects where it names several (VL-BERT), or `image_text_alignment` (B, C, R, A) each region to all
+    its words (VisualBERT). Regions are (B, R, ...), once for all choices.
+
+    Raises:
+        ValueError: regions that are not the objects of the row, or an object of no known category.
+    """
+    rows, regions = examples.rows, examples.regions
+    for row, record in zip(rows, regions or (), strict=regions is not None):
+        _check_objects(row, record)
+    pairs = [(row, choice) for row in rows for choice in row["choices"]]
+    texts = _texts(pairs, processor, options, tagged=regions is not None or examples.images is not None)
+    batch = {name: values.unflatten(0, (len(rows), -1)) for name, values in texts.items()}
+    if examples.images is not None or regions is not None:
+        seen = seen_arguments(examples.images, regions or [_Boxes(row) for row in rows])
+        inputs = processor(text=[row["question"]["text"] for row in rows], return_tensors="pt", **seen)
+        batch |= {name: values for name, values in inputs.items() if name not in batch}
+        if options.region_classes:
+            batch["region_class_labels"] = _class_labels(batch["region_candidate_mask"], rows)
+    labels = torch.tensor([row["label"] if row["label"] >= 0 else UNLABELLED for row in rows])
+    return {**batch, **identify(rows), "labels": labels}
+
+
+class _Boxes:
+    """A row's own boxes in the place of a region record, for models that read pixels."""
+
+    def __init__(self, row: Mapping[str, Any]):
+        self.boxes = np.asarray(row["boxes"], dtype=np.float32).reshape(-1, 4)
+
+
+def _texts(pairs: Sequence[Any], processor: Any, options: VCROptions, tagged: bool) -> dict[str, Tensor]:
+    """The text inputs of every question with every choice; boxes alone say which region a tag is."""
+    given: dict[str, Any] = {}
+    if tagged:
+        boxes = [np.asarray(row["boxes"], dtype=np.float32).reshape(-1, 4) for row, _ in pairs]
+        given["region_boxes"] = boxes
+        given["region_features"] = [np.zeros((len(b), processor.region_feature_size), np.float16) for b in boxes]
+        given["tags"] = [tag_records(row["question"], 0) + tag_records(choice, 1) for row, choice in pairs]
+    length = options.max_text_length
+    inputs = processor(
+        text=[row["question"]["text"] for row, _ in pairs],
+        text_pair=[choice["text"] for _, choice in pairs],
+        max_length=None if length is None else length + SPECIALS,
+        return_tensors="pt",
+        **given,
+    )
+    names = ("input_ids", "attention_mask", "token_type_ids", "token_regions", "image_text_alignment")
+    return {name: inputs[name] for name in names if name in inputs}
+
+
+def tag_records(text: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
+    """The processor's tags of a text with tags of the builder, which is text `number` of its example."""
+    return [
+        {"text": number, "start": tag["start"], "end": tag["end"], "region": region}
+        for tag in text["tags"]
+        for region in tag["objects"]
+    ]
+
+
+def _check_objects(row: Mapping[str, Any], record: Any) -> None:
+    if len(record.boxes) != len(row["boxes"]):
+        raise ValueError(
+            f"image {row['image_id']}: the region table holds {len(record.boxes)} regions, but the question's image "
+            f"has {len(row['boxes'])} objects, which its words name by number: extract features of those very boxes, "
+            "in their order"
+        )
+
+
+def _class_labels(candidates: Tensor, rows: Sequence[Mapping[str, Any]]) -> Tensor:
+    """(B, R) int64: the class of each object, 0 for the whole image, -100 for padding."""
+    labels = torch.full(candidates.shape, UNLABELLED)
+    for target, columns, row in zip(labels, candidates, rows, strict=True):
+        unknown = [name for name in row["objects"] if name not in CLASSES]
+        if unknown:
+            raise ValueError(
+                f"image {row['image_id']}: the object {unknown[0]!r} is none of COCO's 80 categories, which "
+                "options.region_classes predicts: give options.region_classes=false"
+            )
+        target[0] = 0
+        target[columns] = torch.tensor([CLASSES[name] for name in row["objects"]])[: int(columns.sum())]
+    return labels
+
+
+def softmax_loss(outputs: Any, batch: Batch) -> Tensor:
+    """Cross-entropy of the right choice, summed over the questions (paper)."""
+    return F.cross_entropy(outputs.logits.float(), batch["labels"], ignore_index=UNLABELLED, reduction="sum")
+
+
+def sigmoid_loss(outputs: Any, batch: Batch) -> Tensor:
+    """Binary cross-entropy of every choice, averaged over the choices, summed over the questions (public code)."""
+    labelled = batch["labels"] >= 0
+    logits, labels = outputs.logits[labelled].float(), batch["labels"][labelled]
+    targets = F.one_hot(labels, logits.shape[1]).to(logits.dtype)
+    return F.binary_cross_entropy_with_logits(logits, targets, reduction="sum") / logits.shape[1]
+
+
+def region_class_loss(outputs: Any, batch: Batch) -> Tensor:
+    """Cross-entropy of the regions' classes beside every choice, summed.
+
+    Raises:
+        ValueError: the model has no such head, or fewer classes.
+    """
+    logits: Any = getattr(outputs, "region_class_logits", None)
+    labels = batch["region_class_labels"]
+    known, found = 0 if logits is None else logits.shape[-1], int(labels.max()) + 1
+    if found > known:
+        raise ValueError(
+            f"the regions have {found} classes with that of the whole image, model.config.choice_region_classes is "
+            f"{known or None}: give the number of classes, or options.region_classes=false"
+        )
+    each = labels[:, None].expand(logits.shape[:3])
+    return F.cross_entropy(logits.float().flatten(0, 2), each.flatten(), ignore_index=UNLABELLED, reduction="sum")
+
+
+def _count_choices(batch: Batch) -> Tensor:
+    return (batch["labels"] >= 0).sum()
+
+
+def _count_regions(batch: Batch) -> Tensor | None:
+    labels = batch.get("region_class_labels")
+    return None if labels is None else (labels >= 0).sum() * batch["input_ids"].shape[1]
+
+
+SIGMOID = LossComponent("choices", sigmoid_loss, _count_choices)
+SOFTMAX = LossComponent("choices", softmax_loss, _count_choices)
+REGIONS = LossComponent("region_classes", region_class_loss, _count_regions)
+
+
+def score(outputs: Any, batch: Batch) -> Scored:
+    """Of each question, whether the best choice is the right one, and which was chosen."""
+    chosen, labels = outputs.logits.argmax(-1).tolist(), batch["labels"].tolist()
+    notes = {"chosen": chosen, "label": [label if label >= 0 else None for label in labels]}
+    if max(labels) < 0:
+        return Scored({}, notes=notes)
+    right = [None if label < 0 else best == label for best, label in zip(chosen, labels, strict=True)]
+    chance = [None if label < 0 else 1 / outputs.logits.shape[1] for label in labels]
+    return Scored({"vcr_accuracy": right, "vcr_chance": chance}, notes=notes)
+
+
+def configure(task: Task, options: VCROptions, config: Any) -> Task:
+    """The task with the loss that the model configuration's `choice_loss` names.
+
+    Raises:
+        ValueError: the objects' categories are asked for, and the family predicts none.
+    """
+    if options.region_classes and not hasattr(config, "choice_region_classes"):
+        raise ValueError(
+            f"models of the family {config.model_type!r} do not predict the objects' categories: give "
+            "options.region_classes=false"
+        )
+    return replace(task, losses=(SIGMOID if config.choice_loss == "sigmoid" else SOFTMAX, REGIONS))
+
+
+def join_runs(answers: Mapping[str, list], rationales: Mapping[str, list]) -> dict[str, float]:
+    """Q→A, QA→R and Q→AR from the items of two runs, one of each mode, on the same split.
+
+    Args:
+        answers: the items of the run with `data.options.mode=answer`: `example_id`, `chosen`, `label`.
+        rationales: those of the run with mode `rationale`.
+
+    Raises:
+        ValueError: questions without label (test), or that one run has and the other has not.
+    """
+    chosen = [dict(zip(run["example_id"], run["chosen"], strict=True)) for run in (answers, rationales)]
+    labels = [dict(zip(run["example_id"], run.get("label", []), strict=False)) for run in (answers, rationales)]
+    differing = sorted(chosen[0].keys() ^ chosen[1].keys())
+    if differing:
+        raise ValueError(f"the runs have other questions: {len(differing)} are in one alone, such as {differing[0]}")
+    if any(labels[0].get(question) is None or labels[1].get(question) is None for question in chosen[0]):
+        raise ValueError("the items hold questions without label: the test split can only be scored by its server")
+    both = {question: (labels[0][question], labels[1][question]) for question in chosen[0]}
+    return joint_accuracy(chosen[0], chosen[1], both)
+
+
+# What a card does with the model: see `Task.example`.
+EXAMPLE = """answers = ["{word}", "{other}"]
+inputs = processor([caption] * 2, answers, **{{name: [value] * 2 for name, value in seen.items()}})
+texts = {{name: inputs[name][None] for name in ("input_ids", "attention_mask", "token_type_ids")}}
+regions = {{name: inputs[name][:1] for name in inputs if name.startswith(("region", "pixel", "image_sizes"))}}
+with torch.no_grad():
+    shares = model(**texts, **regions).logits[0].softmax(-1).tolist()
+for answer, share in zip(answers, shares):
+    print(f"{{answer}}: {{share:.0%}}")"""
+
+TASK = Task(
+    name="vcr",
+    title="visual commonsense reasoning",
+    builder="vcr",
+    columns=("example_id", "image_id", "objects", "boxes", "question", "choices", "label"),
+    head="multiple_choice",
+    model_inputs=(*TEXT_AND_REGIONS, "token_regions", "image_text_alignment"),
+    losses=(SIGMOID, REGIONS),
+    metrics=lambda: [ItemScores("vcr", score)],
+    collate=collate,
+    options=VCROptions,
+    configure=configure,
+    judge=judge_vcr,
+    example=EXAMPLE,
+    hub_task="multiple-choice",
+    # Predicting the categories of objects is no use to an evaluation.
+    trained_options=lambda config, grounded: {"region_classes": False},
+)

@@ -1,0 +1,106 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Visually grounded paraphrases: which caption matches the image, and how two phrases of one thing relate."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from grounded_attention.analysis.perturbation_curves import Explained, Scores
+from grounded_attention.analysis.relevancy import ReadOut
+from grounded_attention.metrics.classification import ClassificationAccuracy
+from grounded_attention.supervision.method import VGP_CITATION
+
+from .judges import judge_vgp
+from .task import (
+    TEXT_AND_REGIONS,
+    Batch,
+    Examples,
+    LossComponent,
+    NoOptions,
+    Task,
+    pad_labels,
+    pixel_arguments,
+    region_arguments,
+)
+
+
+def collate(examples: Examples, processor: Any, options: NoOptions) -> dict[str, Any]:
+    """Rows of the VGP builder -> model inputs and targets, see `VLBertForVGP.forward`."""
+    rows, grounded = examples.rows, examples.regions is not None
+    images, regions = examples.images, examples.regions
+    seen = region_arguments(regions) if images is None else pixel_arguments(images, regions)
+    inputs = processor(
+        text=[row["caption1"] for row in rows],
+        text_pair=[row["caption2"] for row in rows],
+        phrases=[[_phrase(phrase, grounded) for phrase in row["phrases"]] for row in rows],
+        phrase_pairs=[[(pair["phrase1"], pair["phrase2"]) for pair in row["phrase_pairs"]] for row in rows],
+        return_tensors="pt",
+        **seen,
+    )
+    pairs = inputs["phrase_pairs"]
+    labels = pad_labels([[pair["label"] for pair in row["phrase_pairs"]] for row in rows], pairs.shape[1])
+    labels[(pairs < 0).any(dim=-1)] = -100  # a pair whose phrase was truncated away has no label
+    identification = torch.tensor([row["identification_label"] for row in rows])
+    return {**inputs, "vgp_labels": labels, "identification_labels": identification}
+
+
+def _phrase(phrase: Mapping[str, Any], grounded: bool) -> dict[str, Any]:
+    boxes = phrase["boxes"] if grounded else []
+    return {"text": phrase["caption"], "start": phrase["start"], "end": phrase["end"], "boxes": boxes}
+
+
+def identification_loss(outputs: Any, batch: Batch) -> Tensor:
+    """Equation 1: cross-entropy of "both", "first", "second", summed over the examples."""
+    return F.cross_entropy(outputs.identification_logits, batch["identification_labels"], reduction="sum")
+
+
+def vgp_loss(outputs: Any, batch: Batch) -> Tensor:
+    """Equation 4: cross-entropy of a phrase pair's relation, summed over the labelled pairs."""
+    return F.cross_entropy(outputs.vgp_logits.flatten(0, 1), batch["vgp_labels"].flatten(), reduction="sum")
+
+
+def read_identification(outputs: Any, inputs: Batch) -> ReadOut:
+    """The caption that was chosen; it is read from the first word, [CLS]."""
+    return ReadOut(outputs.identification_logits.max(-1).values, inputs["attention_mask"].argmax(1))
+
+
+def identification_scores(options: NoOptions) -> Scores:
+    """1 where the right caption was chosen."""
+    return lambda outputs, batch: (
+        (outputs.identification_logits.argmax(-1) == batch["identification_labels"]).double().tolist()
+    )
+
+
+# What a card does with the model: see `Task.example`.
+EXAMPLE = """inputs = processor(caption, "{other}", **seen)
+with torch.no_grad():
+    shares = model(**inputs).identification_logits.softmax(-1)[0].tolist()
+for which, share in zip(("both captions describe", "the first alone describes", "the second alone describes"), shares):
+    print(f"{{which}} the image: {{share:.0%}}")"""
+
+TASK = Task(
+    name="vgp",
+    title="visually grounded paraphrases",
+    builder="vgp",
+    columns=("image_id", "caption1", "caption2", "phrases", "phrase_pairs", "identification_label"),
+    head="vgp",
+    model_inputs=(*TEXT_AND_REGIONS, "phrase_mask", "phrase_pairs"),
+    losses=(
+        LossComponent(
+            "identification", identification_loss, lambda batch: (batch["identification_labels"] >= 0).sum()
+        ),
+        LossComponent("vgp", vgp_loss, lambda batch: (batch["vgp_labels"] >= 0).sum()),
+    ),
+    metrics=lambda: [
+        ClassificationAccuracy("identification", "identification_logits", "identification_labels"),
+        ClassificationAccuracy("vgp", "vgp_logits", "vgp_labels"),
+    ],
+    collate=collate,
+    judge=judge_vgp,
+    example=EXAMPLE,
+    explained=Explained(read_identification, identification_scores),
+    citation=VGP_CITATION,
+)

@@ -1,0 +1,256 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Visual question answering (VL-BERT, section 4.2.2): which answer of a list stands in the place of [MASK]."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from grounded_attention.analysis.perturbation_curves import Explained, Scores
+from grounded_attention.analysis.relevancy import ReadOut
+from grounded_attention.dataset_scripts.builders.vqa_v2 import write_predictions
+from grounded_attention.metrics.item_scores import ItemScores, Scored
+from grounded_attention.metrics.vqa_accuracy import soft_targets, vqa_accuracy
+
+from .answer_lists import FEWEST, check_answers, outside, read_answers
+from .judges import judge_vqa
+from .task import (
+    TEXT_AND_REGIONS,
+    Batch,
+    Examples,
+    LossComponent,
+    Task,
+    identify,
+    seen_arguments,
+)
+
+PUBLIC_FEWEST = 9
+
+
+@dataclass(frozen=True)
+class VQAOptions:
+    """Which answers there are, and how their scores start.
+
+    Args:
+        answers: the path of a JSON list of answers, a list, or `{"fewest": n}`: the answers that are the most frequent
+            one of at least n training questions (9 in the public rule).
+        initialise_answers: start the classifier's row of each answer as the mean of its words' embeddings (VL-BERT
+            public code).
+        majority: an answer that is judged beside the model's, as a baseline; the most frequent answer of the training
+            questions when not given.
+
+    Raises:
+        ValueError: something that is no list of answers.
+    """
+
+    answers: Any = field(default_factory=lambda: {FEWEST: PUBLIC_FEWEST})
+    initialise_answers: bool = False
+    majority: str | None = None
+
+    def __post_init__(self) -> None:
+        check_answers(self.answers)
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """Answer -> its class, once the list is known."""
+        if not isinstance(self.answers, list):
+            raise ValueError(f"answers is {self.answers!r}: the list has not been read yet, see fit_options")
+        return {answer: number for number, answer in enumerate(self.answers)}
+
+
+def fit_options(options: VQAOptions, splits: Mapping[str, Any]) -> VQAOptions:
+    """The options with the list of answers itself, and the most frequent answer of the training questions.
+
+    Raises:
+        ValueError: an answer list that can't be read, or no training questions to make one from.
+    """
+    train = splits["train"]["answers"] if "train" in splits else []
+    counted = Counter(answer for answers in train for answer in answers)
+    usual = counted.most_common(1)[0][0] if counted else None
+    return replace(options, answers=read_answers(options.answers, train), majority=options.majority or usual)
+
+
+def remarks(options: VQAOptions, splits: Mapping[str, Any]) -> list[str]:
+    """How many answers there are, and how many of the human answers to each split's questions are none of them."""
+    lines = [f"answers: {len(options.index)}"]
+    for name, rows in splits.items():
+        given = list(rows["answers"])
+        total, lost = sum(map(len, given)), sum(outside(answers, options.index) for answers in given)
+        if total:
+            empty = sum(outside(answers, options.index) == len(answers) for answers in given)
+            lines.append(
+                f"answers, {name}: {lost} of {total} human answers are outside the list; "
+                f"{empty} of {len(given)} questions have none in it"
+            )
+    return lines
+
+
+def collate(examples: Examples, processor: Any, options: VQAOptions) -> dict[str, Any]:
+    """Rows of the VQA builder -> model inputs and soft targets.
+
+    Beside the model's inputs the batch holds `labels` (B, A) float32, each answer's accuracy (VL-BERT public code:
+    human answers as they are written), and the lists `answers`, `answer_type`, `example_id` and `image_id`.
+    """
+    rows = examples.rows
+    inputs = processor(
+        text=[row["question"] for row in rows],
+        layout=processor.answer_layout,
+        return_tensors="pt",
+        **seen_arguments(examples.images, examples.regions),
+    )
+    given = [list(row["answers"]) for row in rows]
+    return {
+        **inputs,
+        **identify(rows),
+        "labels": answer_targets(given, options.index),
+        "answers": given,
+        "answer_type": [row.get("answer_type", "") for row in rows],
+    }
+
+
+def answer_targets(given: Iterable[list[str]], index: Mapping[str, int]) -> Tensor:
+    """(B, A) float32: the accuracy of each answer of the list; human answers outside the list leave no trace."""
+    listed = list(given)
+    targets = torch.zeros(len(listed), len(index))
+    for row, answers in zip(targets, listed, strict=True):
+        for answer, value in soft_targets(answers).items():
+            if answer in index:
+                row[index[answer]] = value
+    return targets
+
+
+def binary_loss(outputs: Any, batch: Batch) -> Tensor:
+    """Binary cross-entropy of every answer, summed over answers and examples (VL-BERT public code)."""
+    return F.binary_cross_entropy_with_logits(outputs.logits.float(), batch["labels"].float(), reduction="sum")
+
+
+def cross_entropy_loss(outputs: Any, batch: Batch) -> Tensor:
+    """Cross-entropy with the targets divided by their sum (paper), summed over the examples that have any."""
+    targets = batch["labels"].float()
+    shares = targets / targets.sum(-1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
+    return -(shares * outputs.logits.float().log_softmax(-1)).sum()
+
+
+def divergence_loss(outputs: Any, batch: Batch) -> Tensor:
+    """KL divergence from the answers' accuracies as they are, summed over answers and examples (VisualBERT's code)."""
+    return F.kl_div(outputs.logits.float().log_softmax(-1), batch["labels"].float(), reduction="sum")
+
+
+BINARY = LossComponent("answers", binary_loss, lambda batch: torch.tensor(len(batch["labels"])))
+DIVERGENCE = replace(BINARY, total=divergence_loss)
+CROSS_ENTROPY = LossComponent("answers", cross_entropy_loss, lambda batch: (batch["labels"].sum(-1) > 0).sum())
+LOSSES = {"binary_cross_entropy": BINARY, "cross_entropy": CROSS_ENTROPY, "kl_divergence": DIVERGENCE}
+
+
+def score(outputs: Any, batch: Batch, options: VQAOptions) -> Scored:
+    """The official accuracy of each question's best answer, its soft target, the baseline's accuracy; the answer."""
+    known, best = list(options.index), outputs.logits.argmax(-1)
+    predicted, given = [known[number] for number in best.tolist()], batch["answers"]
+    notes = {"answer": predicted, "answer_type": batch["answer_type"]}
+    if not any(given):
+        return Scored({}, notes=notes)
+    soft = batch["labels"].gather(1, best[:, None])[:, 0].tolist()
+    accuracy = [vqa_accuracy(*pair) if pair[1] else None for pair in zip(predicted, given, strict=True)]
+    scores = {
+        "vqa_accuracy": accuracy,
+        "vqa_soft_accuracy": _where(given, soft),
+        "vqa_soft_upper_bound": _where(given, batch["labels"].amax(-1).tolist()),
+        **{f"vqa_{kind}_accuracy": _of_type(kind, accuracy, batch) for kind in _types(batch)},
+    }
+    if options.majority is not None:
+        scores["vqa_majority"] = [vqa_accuracy(options.majority, humans) if humans else None for humans in given]
+    lost = sum(outside(humans, options.index) for humans in given)
+    return Scored(scores, {"vqa_answers_outside_the_list": lost}, notes)
+
+
+def _where(given: list[list[str]], values: list[float]) -> list[float | None]:
+    return [value if humans else None for value, humans in zip(values, given, strict=True)]
+
+
+def _types(batch: Batch) -> dict[str, None]:
+    return dict.fromkeys(kind.replace("/", "_") for kind in batch["answer_type"] if kind)
+
+
+def _of_type(kind: str, accuracy: list[float | None], batch: Batch) -> list[float | None]:
+    types = [each.replace("/", "_") for each in batch["answer_type"]]
+    return [value if found == kind else None for value, found in zip(accuracy, types, strict=True)]
+
+
+def configure(task: Task, options: VQAOptions, config: Any) -> Task:
+    """The task with the loss that the model configuration's `vqa_loss` names, and metrics that know the answers."""
+    return replace(
+        task,
+        losses=(LOSSES[config.vqa_loss],),
+        metrics=lambda: [ItemScores("vqa", lambda outputs, batch: score(outputs, batch, options))],
+    )
+
+
+def initialise(model: Any, processor: Any, options: VQAOptions) -> None:
+    """Starts the classifier from the answers' words, where the options ask for it.
+
+    Raises:
+        ValueError: a model whose classifier cannot start so.
+    """
+    if options.initialise_answers and not hasattr(model, "init_classifier_from_answers"):
+        raise ValueError(f"options.initialise_answers is of VL-BERT; {type(model).__name__} has no such start")
+    if options.initialise_answers:
+        model.init_classifier_from_answers(processor.tokenizer)
+
+
+def export(items: Mapping[str, list], path: Path) -> None:
+    """The predictions in the official format, `<path>.json`."""
+    write_predictions(
+        path.with_name(path.name + ".json"), dict(zip(items["example_id"], items["answer"], strict=True))
+    )
+
+
+def read_answer(outputs: Any, inputs: Batch) -> ReadOut:
+    """The answer that was chosen; it is read from [MASK]."""
+    return ReadOut(outputs.logits.max(-1).values, inputs["answer_positions"])
+
+
+def answer_scores(options: VQAOptions) -> Scores:
+    """The official accuracy of VQA v2; none where the split has no human answers."""
+
+    def scores(outputs: Any, batch: Batch) -> Sequence[float | None]:
+        found = score(outputs, batch, options).scores.get("vqa_accuracy")
+        return [None] * len(batch["answers"]) if found is None else found
+
+    return scores
+
+
+# What a card does with the model: see `Task.example`.
+EXAMPLE = """inputs = processor(caption, layout=processor.answer_layout, **seen)
+with torch.no_grad():
+    best = model(**inputs).logits[0].argmax().item()
+print(f"answer: {{model.config.id2label[best]}}")"""
+
+TASK = Task(
+    name="vqa",
+    title="visual question answering",
+    builder="vqa_v2",
+    columns=("example_id", "image_id", "question", "answers"),
+    head="vqa",
+    model_inputs=(*TEXT_AND_REGIONS, "answer_positions"),
+    losses=(BINARY,),
+    metrics=lambda: [],
+    collate=collate,
+    options=VQAOptions,
+    model_config=lambda options: {"answers": list(options.index)},
+    fit_options=fit_options,
+    remarks=remarks,
+    configure=configure,
+    initialise=initialise,
+    export=export,
+    judge=judge_vqa,
+    example=EXAMPLE,
+    explained=Explained(read_answer, answer_scores),
+    hub_task="visual-question-answering",
+    trained_options=lambda config, grounded: {"answers": list(config.answers)},
+)

@@ -1,0 +1,66 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Measures a trained model on every split, once on each track, and keeps the scores of single examples."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from grounded_attention.metrics.item_scores import ID_COLUMNS
+from grounded_attention.training.loop.trainer import GroundingTrainer
+from grounded_attention.utils.whole_files import write_json
+
+from .setup import Prepared
+
+TRAIN, TEXT_ONLY = "train", "text_only"
+# Which split's figures are reported where one is to stand for all, in order of preference.
+REPORTED = ("test", "validation")
+
+
+def measured_splits(splits: Mapping[str, Any]) -> list[str]:
+    """The splits that are measured, in order: all but the one that is trained on."""
+    return [name for name in splits if name != TRAIN]
+
+
+def measure_all(trainer: GroundingTrainer, data: Prepared, directory: Path) -> dict[str, dict[str, Any]]:
+    """Split -> its figures, on tracks `<track>_<figure>`.
+
+    Where the task's metrics keep single examples, `directory` gets `items_<split>.json`, one column a score named as
+    its figure, and what the task exports (`predictions_<split>`, on tracks `predictions_<split>_<track>`).
+    """
+    return {name: _measure_split(trainer, data, name, directory) for name in measured_splits(data.splits)}
+
+
+def _measure_split(trainer: GroundingTrainer, data: Prepared, split: str, directory: Path) -> dict[str, Any]:
+    figures: dict[str, Any] = {}
+    items: dict[str, list] = {}
+    tracks: dict[str, Any] = {**data.tracks} or {"": None}
+    for track, regions in tracks.items():
+        said = f"evaluate {split}" + (f", {track}" if track else "")
+        found, kept = trainer.measure(data.splits[split], said, items=True, regions=regions)
+        figures |= {_on(track, name): value for name, value in found.items()}
+        items |= {name if name in ID_COLUMNS else _on(track, name): values for name, values in kept.items()}
+        if kept and trainer.task.export is not None and trainer.is_world_process_zero():
+            trainer.task.export(kept, directory / "_".join(filter(None, ("predictions", split, track))))
+    if items and trainer.is_world_process_zero():
+        write_json(directory / f"items_{split}.json", items)
+    return figures
+
+
+def _on(track: str, name: str) -> str:
+    return f"{track}_{name}" if track else name
+
+
+def reported(figures: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """The figures of the split that is reported: of test where it is scored, else of validation, else of any."""
+    order = [*REPORTED, *(name for name in figures if name not in REPORTED)]
+    return next((figures[name] for name in order if name in figures and _is_scored(figures[name])), {})
+
+
+def _is_scored(figures: Mapping[str, Any]) -> bool:
+    return any(name.endswith(("_accuracy", "_by_head")) for name in figures)
+
+
+def scored_splits(figures: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The figures to show: of each scored split where the data set has test splits of its own, else of one."""
+    own = [name for name in figures if name not in REPORTED and _is_scored(figures[name])]
+    return {name: found for name, found in figures.items() if _is_scored(found)} if own else {"": reported(figures)}

@@ -1,0 +1,75 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The folder of a run: whose run it holds."""
+
+import json
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+
+from grounded_attention.training.recipes.recipe import Recipe, RecipeError, without_hub
+from grounded_attention.utils.whole_files import write_json
+
+# What may differ when a run is continued; so may where it is pushed to.
+ASIDE = ("resume", "overwrite", "output_dir", "pictures", "card", "workers")
+
+
+def check_output(recipe: Recipe) -> None:
+    """Looks whether the output directory is free for the recipe; writes nothing.
+
+    Raises:
+        RecipeError: it holds a run of another recipe, or of this one which is not to be resumed.
+    """
+    output = Path(recipe.output_dir)
+    found = read_json(output / "recipe.json")
+    if found is not None and not recipe.overwrite:
+        _check_same(output, found, _wanted(recipe), recipe.resume)
+
+
+def _wanted(recipe: Recipe) -> dict[str, Any]:
+    return json.loads(json.dumps(identity(recipe)))
+
+
+def open_output(recipe: Recipe) -> Path:
+    """The output directory, empty or holding an unfinished run of the same recipe, as `check_output` has found it.
+
+    From now on it belongs to this recipe: whatever a user can get wrong is to be checked before.
+    """
+    output, state = Path(recipe.output_dir), PartialState()
+    state.wait_for_everyone()
+    if state.is_main_process:
+        if recipe.overwrite:
+            shutil.rmtree(output, ignore_errors=True)
+        output.mkdir(parents=True, exist_ok=True)
+        write_json(output / "recipe.json", _wanted(recipe))
+    state.wait_for_everyone()
+    return output
+
+
+def _check_same(output: Path, found: dict[str, Any], wanted: dict[str, Any], resume: bool) -> None:
+    if found != wanted:
+        keys = ", ".join(sorted(k for k in wanted.keys() | found.keys() if wanted.get(k) != found.get(k)))
+        raise RecipeError(
+            f"{output} holds a run of another recipe (they differ in: {keys}): "
+            "give another output_dir, or overwrite=true to delete it"
+        )
+    if not resume:
+        raise RecipeError(f"{output} holds a run of this recipe: resume=true continues it, overwrite=true restarts")
+
+
+def identity(recipe: Recipe) -> dict[str, Any]:
+    """What makes a recipe this one and no other."""
+    return _without_aside(asdict(recipe))
+
+
+def _without_aside(content: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in content.items() if key not in ASIDE}
+    kept["training"] = without_hub(kept["training"])
+    return kept | {"start": _without_aside(kept["start"])} if kept["start"] else kept
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file, or None where there is none."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None

@@ -1,0 +1,71 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The perturbation test of a saved checkpoint: the rows of a split, taken apart region by region."""
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+from tqdm import tqdm
+
+from grounded_attention.analysis.perturbation_curves import STEPS, PerturbationCurves, perturb
+from grounded_attention.analysis.relevancy import MAPS
+from grounded_attention.tasks import TASKS
+from grounded_attention.training.recipes.recipe import Recipe
+
+from .scoring import make_scorer
+from .setup import Prepared
+
+
+def explainable() -> list[str]:
+    """The names of the tasks with a decision that can be explained."""
+    return [name for name, task in TASKS.items() if task.explained is not None]
+
+
+def measure_perturbation(
+    recipe: Recipe,
+    checkpoint: str,
+    data: Prepared,
+    split: str,
+    *,
+    maps: Sequence[str] = MAPS,
+    steps: int = STEPS,
+    about: Mapping[str, Any] | None = None,
+) -> PerturbationCurves:
+    """The curves of a checkpoint on the rows of a split; see `perturb`.
+
+    Args:
+        recipe: of the data, with a task that has `explained`; its seed is that of the random order.
+        checkpoint: a folder, or a name on the Hub.
+        data: of the recipe.
+        split: whose rows.
+        maps, steps, about: see `perturb`.
+    """
+    rows, explained = data.splits[split], TASKS[recipe.task].explained
+    if explained is None:
+        known = ", ".join(explainable())
+        raise ValueError(f"the task {recipe.task!r} has no decision to explain; tasks that have one: {known}")
+    with tempfile.TemporaryDirectory() as directory:
+        trainer: Any = make_scorer(recipe, checkpoint, data, directory)
+        names = trainer.task.model_inputs
+        return perturb(
+            trainer.model,
+            _batches(trainer, rows),
+            inputs=lambda batch: {name: batch[name] for name in names if name in batch},
+            read_out=explained.read_out,
+            scores=explained.scores(trainer.data_collator.options),
+            maps=maps,
+            steps=steps,
+            seed=recipe.seed,
+            about=about,
+        )
+
+
+def _batches(trainer: Any, rows: Any) -> Iterator[tuple[dict[str, Any], list[str]]]:
+    collator, size = trainer.data_collator.evaluating(rows), trainer.args.eval_batch_size
+    images = rows["image_id"]
+    loader = DataLoader(rows, size, collate_fn=collator)
+    for number, batch in enumerate(tqdm(loader, desc="take regions away", leave=False, disable=None)):
+        moved = {k: v.to(trainer.args.device) if torch.is_tensor(v) else v for k, v in batch.items()}
+        yield moved, list(images[number * size : (number + 1) * size])

@@ -1,0 +1,85 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Pictures of held-out images: which regions the words of a caption attend to, method by method."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from PIL import Image
+
+from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.metrics.attention_grounding import phrase_attention
+from grounded_attention.reports.figures import WordAttention, method_comparison_figure
+from grounded_attention.tasks import TASKS
+from grounded_attention.training.recipes.model_family import head_class, processor_class
+from grounded_attention.training.recipes.recipe import Model, Recipe
+
+from .setup import Prepared
+
+WORDS_SHOWN = 4
+
+
+def draw_pictures(results: Mapping[str, Any], recipe: Recipe, data: Prepared, directory: Path) -> list[Path]:
+    """One picture an image: rows are methods, columns words of a caption; each method in its own best layer.
+
+    The images are the first of the test split whose caption grounds several phrases; images that are not on disk
+    (`<data_dir>/flickr30k-images/<id>.jpg`) are left out.
+    """
+    task, regions = TASKS[recipe.task], cast(RegionTable, data.regions)
+    rows = _rows_to_show(data, Path(recipe.data.data_dir) / "flickr30k-images", recipe.pictures)
+    directory.mkdir(parents=True, exist_ok=True)
+    shown: list[dict[str, list[WordAttention]]] = [{} for _ in rows]
+    for name, result in results["methods"].items():
+        source = Path(recipe.output_dir) / name
+        trained = Model(source=str(source))
+        model = head_class(task.head, trained).from_pretrained(source).eval()
+        processor = processor_class(trained).from_pretrained(source)
+        layer = result["text_to_region_accuracy"]["layer"]
+        for words, (row, _) in zip(shown, rows, strict=True):
+            words[name] = word_attention(model, processor, row, regions[row["image_id"]], layer)
+    return [_draw(row, path, words, directory) for (row, path), words in zip(rows, shown, strict=True)]
+
+
+def _rows_to_show(data: Prepared, images: Path, wanted: int) -> list[tuple[dict[str, Any], Path]]:
+    shown: dict[str, tuple[dict[str, Any], Path]] = {}
+    for row in data.splits["test"]:
+        path = images / f"{row['image_id']}.jpg"
+        grounded = [phrase for phrase in row["phrases"] if phrase["caption"] == 0 and phrase["boxes"]]
+        if len(grounded) >= 2 and row["image_id"] not in shown and path.is_file():
+            shown[row["image_id"]] = ({**row, "phrases": grounded[:WORDS_SHOWN]}, path)
+        if len(shown) == wanted:
+            break
+    return list(shown.values())
+
+
+@torch.no_grad()
+def word_attention(
+    model: Any, processor: Any, row: Mapping[str, Any], regions: Any, layer: int
+) -> list[WordAttention]:
+    """What each grounded phrase of the row's first caption attends to in `layer`, mean over its heads and tokens."""
+    phrases = [{"text": 0, "start": p["start"], "end": p["end"], "boxes": p["boxes"]} for p in row["phrases"]]
+    inputs = processor(
+        text=[row["caption1"]],
+        text_pair=[row["caption2"]],
+        region_features=[regions.features],
+        region_boxes=[regions.boxes],
+        phrases=[phrases],
+        return_tensors="pt",
+    )
+    candidates = inputs["region_candidate_mask"][0]
+    attention = phrase_attention(model, inputs, layer=layer)[0][:, candidates].numpy()
+    gold = inputs["phrase_regions"][0][:, candidates].numpy()
+    boxes = inputs["region_boxes"][0][candidates].numpy()
+    return [_word(phrase, boxes, attention[i], gold[i]) for i, phrase in enumerate(row["phrases"])]
+
+
+def _word(phrase: Mapping[str, Any], boxes: np.ndarray, weights: np.ndarray, gold: np.ndarray) -> WordAttention:
+    return WordAttention(phrase["text"], (phrase["start"], phrase["end"]), boxes, weights, gold)
+
+
+def _draw(row: Mapping[str, Any], image: Path, words: dict[str, list[WordAttention]], directory: Path) -> Path:
+    path = directory / f"{row['image_id']}.png"
+    method_comparison_figure(Image.open(image).convert("RGB"), row["caption1"], words, path)
+    return path

@@ -1,0 +1,70 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""What a finished run shows: the comparison table on the terminal and in a file, curves, heads, pictures."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from accelerate import PartialState
+
+from grounded_attention.metrics.classification import accuracy_table
+from grounded_attention.reports.figures import heads_figure, layer_curve_figure, loss_curves_figure
+from grounded_attention.reports.tables import comparison_table, print_table
+from grounded_attention.training.recipes.recipe import Recipe
+from grounded_attention.utils.whole_files import write_text
+
+from .experiment import Outcome
+from .measuring import reported, scored_splits
+from .pictures import draw_pictures
+
+
+def report(outcome: Outcome, recipe: Recipe) -> None:
+    """Prints the table and writes `table.md` and the figures beside `results.json`; the main process alone does."""
+    if not PartialState().is_main_process:
+        return
+    results, output = outcome.results, Path(recipe.output_dir)
+    write_text(output / "table.md", _table(results) + "\n")
+    _curves(results, output)
+    _heads(results, output)
+    if recipe.pictures and outcome.data.regions is not None:
+        draw_pictures(results, recipe, outcome.data, output / "pictures")
+    print(f"written: {output}/ (results.json, table.md, figures; one checkpoint directory a method)")
+
+
+def _table(results: dict[str, Any]) -> str:
+    """Prints the comparison of the methods, or what was predicted how well, and returns it as Markdown."""
+    if any("vgp_accuracy" in result for result in results["methods"].values()):
+        print_table(results)
+        return comparison_table(results)
+    trained = {**results["methods"], **{n: r for n, r in results["baselines"].items() if "figures" in r}}
+    shown = {
+        ", ".join(filter(None, (name, split))): figures
+        for name, result in trained.items()
+        for split, figures in scored_splits(result["figures"]).items()
+    }
+    table = accuracy_table(shown)
+    print(table)
+    return table
+
+
+def _curves(results: dict[str, Any], output: Path) -> None:
+    histories = {name: _history(output / name) for name in results["methods"]}
+    logged = {name: entries for name, entries in histories.items() if any("loss" in entry for entry in entries)}
+    if logged:  # a run shorter than logging_steps has none
+        loss_curves_figure(logged, output / "loss_curves.png")
+
+
+def _history(directory: Path) -> list[dict[str, Any]]:
+    return json.loads((directory / "history.json").read_text(encoding="utf-8"))
+
+
+def _heads(results: dict[str, Any], output: Path) -> None:
+    figures = {name: reported(result["figures"]) for name, result in results["methods"].items()}
+    accuracy = {
+        name: np.array(f["text_to_region_by_head"]) for name, f in figures.items() if "text_to_region_by_head" in f
+    }
+    if accuracy:
+        chance = next(iter(figures.values()))["text_to_region_chance"]
+        heads_figure(accuracy, chance, output / "heads.png")
+        layer_curve_figure(accuracy, chance, output / "layers.png")

@@ -1,0 +1,177 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Scores a saved checkpoint, or a file of answers, on prepared data: the figures of training and every prediction."""
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import datasets
+from transformers import AutoConfig
+
+from grounded_attention.dataset_scripts.builders.vqa_v2 import read_predictions
+from grounded_attention.families import FAMILIES, find_family
+from grounded_attention.metrics.attention_grounding import AttentionGrounding
+from grounded_attention.metrics.vqa_accuracy import VQAAccuracy, score_questions
+from grounded_attention.reports.failures import Judged
+from grounded_attention.supervision import get_method, supervise
+from grounded_attention.tasks import TASKS, Task
+from grounded_attention.tasks.judges import Judge, JudgeContext, judge_answer, with_scores
+from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
+from grounded_attention.training.loop.data import Collator
+from grounded_attention.training.loop.trainer import GroundingTrainer
+from grounded_attention.training.recipes.model_family import head_class, wanted_families
+from grounded_attention.training.recipes.recipe import Model, Recipe
+
+from .setup import (
+    Prepared,
+    check_pixels,
+    check_width,
+    load_model,
+    make_processor,
+    training_arguments,
+)
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A split on one track: its figures, its predictions, the task's items (for the official file)."""
+
+    split: str
+    track: str
+    figures: dict[str, Any]
+    judged: list[Judged]
+    items: Mapping[str, list]
+
+    @property
+    def name(self) -> str:
+        """What its files end in."""
+        return "_".join(filter(None, (self.split, self.track)))
+
+
+def read_config(checkpoint: str, task: Task) -> Any:
+    """The configuration of a checkpoint that has the task's head.
+
+    Raises:
+        ValueError: there is none, it is incomplete, of another family, or has another head.
+    """
+    if Path(checkpoint, MANIFEST).is_file() and not is_complete(checkpoint):
+        raise ValueError(f"{checkpoint}: the checkpoint is incomplete or was changed: copy or train it again")
+    try:
+        config = AutoConfig.from_pretrained(checkpoint)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{checkpoint}: no checkpoint: {str(error).splitlines()[0]}") from error
+    name = find_family(config.model_type)
+    if name is None:
+        raise ValueError(
+            f"{checkpoint}: a checkpoint of the family {config.model_type!r}, expected {wanted_families(Model())}: "
+            "one that train.py saved, or a converted one (grounded-attention convert)"
+        )
+    family, found = FAMILIES[name], (config.architectures or ["no task's model"])[0]
+    head = family.head_of(found)
+    if head != task.head:
+        wanted = head_class(task.head, Model(source=checkpoint)).__name__
+        fits = [name for name, other in TASKS.items() if other.head == head]
+        hint = f"give --task {fits[0]}" if fits else "give a checkpoint of this task"
+        raise ValueError(f"{checkpoint}: holds {found}, but the task {task.name} needs {wanted}: {hint}")
+    return config
+
+
+def make_scorer(recipe: Recipe, checkpoint: str, data: Prepared, directory: str) -> GroundingTrainer:
+    """The Trainer that measures; it trains nothing.
+
+    Raises:
+        ValueError: region features of another width, or pixels where the model reads features.
+    """
+    task, source = TASKS[recipe.task], Model(source=checkpoint)
+    processor = make_processor(source)
+    model, missing = load_model(head_class(task.head, source), source)
+    if missing:
+        raise ValueError(f"{checkpoint}: weights are missing, such as {min(missing)}: copy or train it again")
+    if data.images is not None or data.regions is not None:
+        check_pixels(model, data.images)
+    for name, table in tables(data).items():
+        if data.images is None:
+            check_width(model, processor, name or str(recipe.data.regions), table.feature_size)
+    task = task.configure(task, data.options, model.config)
+    supervise(model)
+    collator = Collator(
+        task, processor, data.regions, recipe.seed, texts=data.texts, images=data.images, options=data.options
+    )
+    return GroundingTrainer(
+        model,
+        training_arguments(recipe, Path(directory)),
+        data_collator=collator,
+        processing_class=processor,
+        task=task,
+        method=get_method("none"),
+        metrics=task.metrics,
+    )
+
+
+def tables(data: Prepared) -> dict[str, Any]:
+    """Track -> its regions; without tracks the one table under an empty name."""
+    return dict(data.tracks) or ({"": data.regions} if data.regions is not None else {})
+
+
+def score_splits(checkpoint: str, recipe: Recipe, data: Prepared) -> Iterator[Scored]:
+    """Every split on every track."""
+    with tempfile.TemporaryDirectory() as directory:
+        trainer = make_scorer(recipe, checkpoint, data, directory)
+        for split, rows in data.splits.items():
+            for track, regions in (tables(data) or {"": None}).items():
+                yield _score(trainer, split, track, rows, regions)
+
+
+def _score(trainer: Any, split: str, track: str, rows: Any, regions: Any) -> Scored:
+    task = trainer.task
+    judge = Judge(task.judge, rows, _context(trainer, rows, regions))
+    grounded = regions is not None and "phrase_mask" in task.model_inputs
+    trainer.metrics = lambda: [*task.metrics(), *([AttentionGrounding()] if grounded else []), judge]
+    said = f"evaluate {split}" + (f", {track}" if track else "")
+    figures, items = trainer.measure(rows, said, items=True, regions=regions)
+    return Scored(split, track, figures, with_scores(judge.judged, items), items)
+
+
+def _context(trainer: Any, rows: Any, regions: Any) -> JudgeContext:
+    labels = {name: each.names for name, each in _class_labels(rows.features)}
+    names = [] if regions is None else regions.class_names
+    background = getattr(trainer.data_collator.options, "background", True)
+    return JudgeContext(trainer.model.config, trainer.processing_class.tokenizer, labels, names, background)
+
+
+def _class_labels(features: Any) -> Iterator[tuple[str, datasets.ClassLabel]]:
+    """Every class column, nested ones by their last name."""
+    for name, kind in features.items():
+        if isinstance(kind, datasets.ClassLabel):
+            yield name, kind
+        elif isinstance(getattr(kind, "feature", None), dict):
+            yield from _class_labels(kind.feature)
+
+
+# Predictions without a model
+
+
+def score_file(path: Path, split: str, rows: Any) -> Scored:
+    """An official file of answers.
+
+    Raises:
+        ValueError: it leaves out questions of the split, answers one twice, or one that is not in it.
+    """
+    answers = read_predictions(path)
+    if not any(rows["answers"]):
+        raise ValueError(f"the split {split} has no human answers: only the evaluation server scores it")
+    references = dict(zip(rows["example_id"], rows["answers"], strict=True))
+    score_questions(answers, references, str(path))
+    judged = [judge_answer(row, answers[row["example_id"]]) for row in rows]
+    kinds = (
+        {"answer_types": [kind.replace("/", "_") for kind in rows["answer_type"]]} if any(rows["answer_type"]) else {}
+    )
+    predicted = [one.predicted for one in judged]
+    figures = VQAAccuracy().compute(predictions=predicted, references=list(rows["answers"]), **kinds)
+    named = {
+        f"vqa_{k.removeprefix('vqa_accuracy_')}_accuracy" if k != "vqa_accuracy" else k: v for k, v in figures.items()
+    }
+    items = {"example_id": list(rows["example_id"]), "image_id": list(rows["image_id"]), "answer": predicted}
+    return Scored(split, "", {**named, "vqa_count": len(judged)}, judged, items)

@@ -1,0 +1,380 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""From a recipe's sections to the things they describe: data, processor, model, training arguments."""
+
+import dataclasses
+import inspect
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import datasets
+import torch
+import transformers
+from accelerate import PartialState
+from transformers import AutoTokenizer, BertTokenizer, PreTrainedModel
+
+from grounded_attention.dataset_scripts.builders import BUILDERS
+from grounded_attention.dataset_scripts.hub.pull_rows import Pulled, find_rows, pull_rows
+from grounded_attention.dataset_scripts.regions.hub import is_on_hub
+from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
+from grounded_attention.families import FAMILIES
+from grounded_attention.modeling.pretraining_handover import check_shapes, describe_loading
+from grounded_attention.processing import FastRCNNImageProcessor
+from grounded_attention.processing.feature_sources import feature_source
+from grounded_attention.tasks import TASKS, Task
+from grounded_attention.training.loop.data import check_regions, limit_rows
+from grounded_attention.training.loop.joined_regions import JoinedRegions
+from grounded_attention.training.loop.learning_rates import MAPPING, GroundingTrainingArguments, check_mapping
+from grounded_attention.training.loop.length_batches import LENGTH, add_lengths
+from grounded_attention.training.recipes.model_family import family_name, head_class, processor_class
+from grounded_attention.training.recipes.recipe import (
+    Data,
+    Model,
+    Recipe,
+    RecipeError,
+    blame,
+    check_names,
+    convert,
+    without_hub,
+)
+
+# A recipe gives the tokenizer in a key of its own.
+PARTS = ("tokenizer",)
+
+
+@dataclasses.dataclass
+class Prepared:
+    """What a task trains and is judged on; `texts` is a corpus without images, `images` a folder.
+
+    `tracks` are region tables that splits are measured on instead of `regions`, by name; `options` the task's options,
+    completed with what the rows say, `pulled` what is known of rows that come from the Hub.
+    """
+
+    splits: dict[str, datasets.Dataset]
+    regions: RegionTable | JoinedRegions | None
+    texts: datasets.Dataset | None = None
+    images: str | None = None
+    tracks: dict[str, RegionTable | JoinedRegions] = dataclasses.field(default_factory=dict)
+    options: Any = None
+    pulled: Pulled | None = None
+
+    def text_alone(self) -> "Prepared":
+        """The same without regions and pictures."""
+        return dataclasses.replace(self, regions=None, images=None, tracks={})
+
+
+def prepare_data(recipe: Recipe) -> Prepared:
+    """Generates scenes when the recipe says so, builds the task's rows, opens the region table.
+
+    One process does the work, the others wait and read what it wrote.
+
+    Raises:
+        RecipeError: no `data_dir`, or rows that are none of the task's. The builder's and the region table's own
+            errors otherwise.
+    """
+    task, data = TASKS[recipe.task], recipe.data
+    if not data.data_dir:
+        raise RecipeError("data.data_dir is empty: give the folder that holds the data set")
+    with PartialState().main_process_first():
+        if data.scenes is not None:
+            if is_on_hub(data.data_dir):
+                raise RecipeError(
+                    f"data.scenes are written to a folder, and data.data_dir is {data.data_dir}: drop one"
+                )
+            write_scenes(
+                Path(data.data_dir), images=data.scenes.images, seed=data.scenes.seed, num_proc=recipe.workers
+            )
+        pulled = _find(task, data)
+        splits = _build(task, data, recipe.workers) if pulled is None else pull_rows(pulled)
+        texts = (
+            _build_texts(data.text_corpus, recipe.options.get("max_sequence_length") or 0)
+            if data.text_corpus
+            else None
+        )
+    regions = open_regions(data.regions, task.empty_images)
+    tracks = {name: open_regions(places, task.empty_images) for name, places in data.tracks.items()}
+    for name, rows in splits.items():
+        with blame(f"data.builder {data.builder or task.builder}"):
+            rows = task.to_rows(rows)
+        _check_columns(task, data, rows)
+        seed = recipe.seed if data.limit_seed is None else data.limit_seed
+        splits[name] = limit_rows(rows, data.limit.get(name), seed)
+    _check_tables(splits, regions, tracks, task.empty_images)
+    splits["train"] = _train_rows(splits, data.train_splits)
+    if recipe.training.get("train_sampling_strategy") == "group_by_length":
+        splits["train"] = add_lengths(splits["train"], regions)
+    given = check_options(task, recipe.options, "options")
+    with blame("options"):
+        options = task.fit_options(given, splits)
+    opened = {name: table for name, table in tracks.items() if table is not None}
+    return Prepared(splits, regions, texts, data.images, opened, options, pulled)
+
+
+def _check_tables(splits: Mapping[str, Any], regions: Any, tracks: Mapping[str, Any], empty_images: bool) -> None:
+    """Every table has the images of the splits that are read with it."""
+    trained = [rows for name, rows in splits.items() if name in ("train", "validation") or not tracks]
+    measured = [rows for name, rows in splits.items() if name != "train"]
+    for table, rows in ((regions, trained), *((track, measured) for track in tracks.values())):
+        if table is not None:
+            check_regions(rows, table, empty_images)
+
+
+def _train_rows(splits: Mapping[str, datasets.Dataset], names: Sequence[str]) -> datasets.Dataset:
+    """The rows that are trained on, of one split or several."""
+    check_names(names, list(splits), "data.train_splits: ")
+    if not names:
+        raise RecipeError("data.train_splits is empty: name the splits to train on")
+    return splits[names[0]] if len(names) == 1 else datasets.concatenate_datasets([splits[name] for name in names])
+
+
+def open_regions(places: str | Sequence[str] | None, empty_images: bool = False) -> RegionTable | JoinedRegions | None:
+    """The region table of a folder, or several read as one; None for none.
+
+    Args:
+        places: folders, or `hub://ORG/NAME`.
+        empty_images: whether an image that no table holds has no regions, instead of being an error.
+    """
+    if not places:
+        return None
+    tables = [RegionTable.open(place) for place in ([places] if isinstance(places, str) else places)]
+    return tables[0] if len(tables) == 1 and not empty_images else JoinedRegions(tables, empty_images)
+
+
+def _find(task: Task, data: Data) -> Pulled | None:
+    """The rows on the Hub, where the recipe has them from there."""
+    name = data.builder or task.builder
+    return find_rows(data.data_dir, name, BUILDERS[name], data.options) if is_on_hub(data.data_dir) else None
+
+
+def _build(task: Task, data: Data, num_proc: int) -> dict[str, datasets.Dataset]:
+    name, options = data.builder or task.builder, dict(data.options)
+    if data.regions and options.get("negatives", "nearest") == "nearest" and name == "vgp":
+        options.setdefault("regions", data.regions if isinstance(data.regions, str) else data.regions[0])
+    return _built(name, options, num_proc, data_dir=data.data_dir)
+
+
+def _built(name: str, options: Mapping[str, Any], num_proc: int = 1, **places: Any) -> dict[str, datasets.Dataset]:
+    builder_class = BUILDERS[name]
+    known = [*_fields(builder_class.BUILDER_CONFIG_CLASS), *inspect.signature(datasets.DatasetBuilder).parameters]
+    check_names(options, known, "data.options.")
+    with blame("data.options"):
+        builder = builder_class(**places, **options)
+    builder.download_and_prepare(num_proc=num_proc)
+    return dict(builder.as_dataset())
+
+
+def _check_columns(task: Task, data: Data, rows: datasets.Dataset) -> None:
+    missing = [name for name in task.columns if name not in rows.column_names]
+    if missing:
+        raise RecipeError(
+            f"data.builder {data.builder or task.builder}: its rows lack {', '.join(missing)}, which the task "
+            f"{task.name!r} reads; it has {', '.join(rows.column_names)}"
+        )
+
+
+def _build_texts(path: str, length: int) -> datasets.Dataset:
+    """The rows of a text corpus, lines joined until they have `length` words; they lie on disk, read one by one."""
+    return _built("text_corpus", {"join_until": length}, data_dir=path)["train"]
+
+
+def make_processor(model: Model) -> Any:
+    """The source's processor, or a new one around the recipe's tokenizer."""
+    if model.tokenizer is None and model.source:
+        with blame(f"model.source {model.source}"):
+            return processor_class(model).from_pretrained(model.source, **model.processor)
+    name = model.tokenizer or model.bert
+    if not name:
+        raise RecipeError("model.tokenizer is empty: give a directory, a Hub id or a vocab.txt")
+    with blame(f"model.tokenizer {name}"):
+        tokenizer = _tokenizer(name)
+    with blame("model.processor"):
+        pixels = {"image_processor": FastRCNNImageProcessor()} if model.config.get("vision_config") else {}
+        return processor_class(model)(tokenizer, **{**pixels, **model.processor})
+
+
+def _tokenizer(name: str) -> Any:
+    if Path(name).is_file():
+        words = Path(name).read_text(encoding="utf-8").splitlines()
+        return BertTokenizer(vocab={word: index for index, word in enumerate(words)})
+    return AutoTokenizer.from_pretrained(name)
+
+
+def make_model(head: str, model: Model, processor: Any, **config: Any) -> PreTrainedModel:
+    """The recipe's model with this head: from a checkpoint, from BERT, or new. `config` adds fields to its own."""
+    model_class = head_class(head, model)
+    if model.source:
+        made, found = _load(model_class, model, config)
+        _say_once(describe_loading(made, model.source, found))
+        return made
+    fields = {**model.config, **_own_fields(model_class, config)}
+    with blame("model"):
+        if model.bert:
+            return model_class.from_bert(model.bert, **fields)  # type: ignore[attr-defined]
+        config_class: Any = FAMILIES[family_name(model)].config_class
+        return model_class(config_class(**{"vocab_size": len(processor.tokenizer), **fields}))
+
+
+def load_model(model_class: type[PreTrainedModel], model: Model, **config: Any) -> tuple[PreTrainedModel, set[str]]:
+    """
+    The checkpoint `model.source` as a model of this class, and the names of its weights that start at random. What a
+    head takes from one of pre-training (`grounded_attention.modeling.pretraining_handover`), or from `model.bert`, is not random.
+    """
+    loaded, found = _load(model_class, model, config)
+    return loaded, set(found["missing_keys"])
+
+
+def _load(
+    model_class: type[PreTrainedModel], model: Model, config: Mapping[str, Any]
+) -> tuple[PreTrainedModel, dict[str, Any]]:
+    """The checkpoint `model.source` and transformers' loading info."""
+    fields = {**model.config, **_own_fields(model_class, config), **({"bert": model.bert} if model.bert else {})}
+    with blame(f"model.source {model.source}"), _quiet_loading():
+        loaded: Any = model_class.from_pretrained(
+            model.source, **fields, ignore_mismatched_sizes=True, output_loading_info=True
+        )
+        check_shapes(model.source, loaded[1]["mismatched_keys"])
+    return loaded
+
+
+@cache
+def _say_once(line: str | None) -> None:
+    """A line on the terminal, from the main process alone; several methods and stages load the same."""
+    if line and PartialState().is_main_process:
+        print(f"  {line}", flush=True)
+
+
+def _own_fields(model_class: type[PreTrainedModel], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Of what a task or a method asks for, what the family has a field for; another has it without being asked, or
+    has no use for it."""
+    return {name: value for name, value in fields.items() if hasattr(model_class.config_class, name)}
+
+
+@contextmanager
+def _quiet_loading() -> Iterator[None]:
+    """Without the reports of every process; a recipe prints one line of its own."""
+    verbosity = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers.logging.set_verbosity(verbosity)
+
+
+def check_width(model: PreTrainedModel, processor: Any, table: str, found: int) -> None:
+    """Refuses region features of another width than the model or the processor takes."""
+    appended = processor.model_feature_size - processor.region_feature_size
+    sizes = {"config": model.config.region_feature_size - appended, "processor": processor.region_feature_size}
+    for key, wanted in sizes.items():
+        if found != wanted:
+            beside = f" (and {appended} that the processor appends)" if appended and key == "config" else ""
+            raise RecipeError(
+                f"{table} holds region features of width {found}, but model.{key}.region_feature_size is for {wanted}"
+                f"{beside}: give both the same, or the features the checkpoint was trained on"
+            )
+
+
+def record_features(processor: Any, regions: RegionTable | JoinedRegions | None) -> str | None:
+    """The processor keeps what computed the features of these tables, where they say one thing.
+
+    Returns:
+        one line where a checkpoint's processor says that it was trained on others, else None.
+    """
+    tables = [] if regions is None else regions.tables if isinstance(regions, JoinedRegions) else [regions]
+    found = [feature_source(table.provenance) for table in tables]
+    if not found or found[0] is None or found.count(found[0]) < len(found):
+        return None
+    other = processor.foreign_features(found[0])
+    processor.region_feature_source = found[0]
+    return other
+
+
+def check_pixels(model: PreTrainedModel, images: str | None) -> None:
+    """Refuses pictures for a model that reads features, and the other way round."""
+    reads_pixels = getattr(model.config, "vision_config", None) is not None
+    if reads_pixels and images is None:
+        raise RecipeError("the model reads pixels (model.config.vision_config): give data.images a folder of pictures")
+    if images is not None and not reads_pixels:
+        raise RecipeError(
+            "data.images is given, but the model reads region features: give model.config.vision_config, or a "
+            "checkpoint that has one"
+        )
+
+
+def training_arguments(recipe: Recipe, output_dir: Path) -> GroundingTrainingArguments:
+    """The arguments of the `training` section, which `check_training` has seen.
+
+    What is pushed is `grounded_attention.training.publish.hub`'s to know: the Trainer's own pushing leaves the code out until the end.
+    """
+    # The collator reads more columns than the model takes, and the task names its own labels.
+    fixed = {
+        "output_dir": str(output_dir),
+        "remove_unused_columns": False,
+        "label_names": [],
+        "length_column_name": LENGTH,
+    }
+    defaults = {"seed": recipe.seed, "report_to": "none", "disable_tqdm": False}
+    with blame("training"):
+        return GroundingTrainingArguments(**{**defaults, **without_hub(recipe.training), **fixed})
+
+
+def check_options(task: Task, options: Mapping[str, Any], key: str) -> Any:
+    """The task's options made from a recipe's; RecipeError for one that it does not have, or of another type."""
+    with blame(key):
+        return convert(task.options, options, "", key)
+
+
+def check_model(model: Model, head: str) -> None:
+    """Refuses a family without the head, and configuration fields and processor arguments that nobody reads."""
+    head_class(head, model)
+    config_class: Any = FAMILIES[family_name(model)].config_class
+    fields = [*_fields(config_class), *config_class.attribute_map, "attn_implementation"]
+    check_names(model.config, fields, "model.config.")
+    known = list(inspect.signature(processor_class(model)).parameters)
+    check_names(model.processor, [name for name in known if name not in PARTS], "model.processor.")
+
+
+def check_training(training: Mapping[str, Any], prefix: str) -> None:
+    """Refuses training arguments that are unknown, or no number where one is needed."""
+    check_names(training, _fields(GroundingTrainingArguments), prefix)
+    hints = typing.get_type_hints(GroundingTrainingArguments)
+    for name, value in training.items():
+        kinds = {hints[name]} if not isinstance(hints[name], types.UnionType) else {*typing.get_args(hints[name])}
+        if kinds - {type(None)} in ({int}, {float}, {bool}):
+            convert(hints[name], value, "", prefix + name)
+    check_device(training, prefix)
+    check_mapping(training.get(MAPPING), prefix + MAPPING)
+    if training.get(MAPPING) and training.get("deepspeed"):
+        raise RecipeError(f"{prefix}{MAPPING}: DeepSpeed makes an optimizer of its own; leave one of the two out")
+
+
+def check_device(training: Mapping[str, Any], prefix: str) -> None:
+    """Refuses what the machine can't do, or what would do nothing.
+
+    Raises:
+        RecipeError: `use_cpu: false` without an accelerator, float16 on a CPU, weights cast for measuring alone.
+    """
+    found = torch.accelerator.is_available()
+    none = f"PyTorch {torch.__version__} finds no GPU or other accelerator"
+    if training.get("use_cpu") is False and not found:
+        raise RecipeError(f"{prefix}use_cpu is false, but {none}: give {prefix}use_cpu=true, or install what it lacks")
+    on_cpu = bool(training.get("use_cpu")) or not found
+    for name, other in (("fp16", "give bf16=true, which computes in bfloat16 there, or "), ("tf32", "")):
+        if training.get(name) and on_cpu:
+            why = f"{prefix}use_cpu is true" if training.get("use_cpu") else none
+            raise RecipeError(f"{prefix}{name} would do nothing on a CPU, and {why}: {other}leave it out")
+    if training.get("bf16") and not found and not training.get("use_cpu"):
+        raise RecipeError(f"{prefix}bf16: {none}: to compute in bfloat16 on the CPU give {prefix}use_cpu=true too")
+    for name in ("fp16_full_eval", "bf16_full_eval"):
+        if training.get(name):
+            raise RecipeError(
+                f"{prefix}{name} would do nothing: models are measured in the type they have; leave it out"
+            )
+
+
+def _fields(kind: Any) -> list[str]:
+    return [field.name for field in dataclasses.fields(kind) if field.init]

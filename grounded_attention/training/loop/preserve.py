@@ -1,0 +1,197 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Against forgetting: further loss components that keep a model near the start model it is fine-tuned from.
+
+Distillation (Hinton et al., 2015; Li and Hoiem, 2016), L2 to the start weights (L2-SP, Li et al., 2018) and elastic
+weight consolidation (Kirkpatrick et al., 2017).
+
+Shape letters: B batch, T text, R regions, N = T + R + 1, D hidden, V vocabulary, C region classes; M chosen positions.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import PreTrainedModel
+
+from grounded_attention.training.recipes.recipe import Preserve
+
+
+class Preservation:
+    """The loss components of a recipe's `preserve`, for one model in training.
+
+    - `distillation_of: hidden_states`: component `distillation`, the squared difference of the final states of model
+      and start model on the same batch, mean over D, then over the tokens and regions that are no padding.
+    - `distillation_of: logits`: `distillation_words` and, of a family that predicts them, `distillation_regions`, the
+      Kullback-Leibler divergence from the start model's word (class) distribution to the model's, both at
+      `temperature`, times its square; mean over tokens (detected regions). A model without pre-training heads is read
+      by those of the start model, frozen.
+    - `l2`: half the squared distance of all parameters that the start gives from their values there: the base model,
+      and a head that is handed over from one of pre-training (`grounded_attention.modeling.pretraining_handover`).
+    - `ewc`: the same with each square weighted by the diagonal of the Fisher information. A head that was handed over
+      has none: the objective of pre-training does not read it.
+
+    The last two do not depend on the batch: every micro-batch counts 1, so that accumulation and several processes
+    give the penalty once.
+
+    Args:
+        section: the recipe's.
+        model: the model that is trained.
+        start: the start model, of the same class, frozen here and in evaluation mode.
+        shared: names of the parameters that the start gives; heads that begin at random are not among them.
+        model_inputs: names of the batch entries that the model takes.
+        heads: the start's model for pre-training, where `model` has no such heads and logits are distilled.
+        fisher: parameter name -> diagonal Fisher information, for `ewc`; 0 for others.
+    """
+
+    def __init__(
+        self,
+        section: Preserve,
+        model: PreTrainedModel,
+        start: PreTrainedModel,
+        shared: set[str],
+        model_inputs: tuple[str, ...],
+        heads: PreTrainedModel | None = None,
+        fisher: Mapping[str, Tensor] | None = None,
+    ):
+        self.section, self.model_inputs = section, model_inputs
+        self.parameters = {n: p for n, p in model.named_parameters() if n in shared and p.requires_grad}
+        frozen = start.eval().requires_grad_(False)
+        self.values = {name: value for name, value in frozen.named_parameters() if name in self.parameters}
+        self.start = frozen if section.distillation else None
+        self.heads = None if heads is None else nn.ModuleDict(heads.prediction_heads)  # type: ignore[arg-type]
+        if self.heads is not None:
+            self.heads.eval().requires_grad_(False)
+        # What logits are distilled of.
+        self.kinds: tuple[str, ...] = ()
+        if self._of("logits"):
+            self.kinds = tuple((model if heads is None else heads).prediction_heads)  # type: ignore[arg-type]
+        self.fisher = dict(fisher or {})
+
+    def forward_kwargs(self) -> dict[str, Any]:
+        """What the model's forward must report."""
+        return {"output_hidden_states": True} if self._of("hidden_states") or self.heads is not None else {}
+
+    def counts(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Component -> how many things its sum runs over."""
+        counts = {}
+        if self._of("hidden_states"):
+            counts["distillation"] = _attended(batch).sum()
+        for kind in self.kinds:
+            counts[f"distillation_{kind}"] = _PLACES[kind](batch).sum()
+        once = torch.ones((), dtype=torch.int64)
+        return counts | {name: once for name in ("l2", "ewc") if getattr(self.section, name)}
+
+    def losses(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tuple[Tensor, float]]:
+        """Component -> (sum, weight)."""
+        found = {name: (total, self.section.distillation) for name, total in self._distill(outputs, batch).items()}
+        if self.section.l2:
+            found["l2"] = (self._drift({}), self.section.l2)
+        if self.section.ewc:
+            found["ewc"] = (self._drift(self.fisher), self.section.ewc)
+        return found
+
+    def _of(self, kind: str) -> bool:
+        return bool(self.section.distillation) and self.section.distillation_of == kind
+
+    # Distillation
+
+    def _distill(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, Tensor]:
+        if self.start is None:
+            return {}
+        with torch.no_grad():
+            self.start.to(batch["input_ids"].device)
+            given = {name: batch[name] for name in self.model_inputs if name in batch}
+            wanted = self.start(**given, **self.forward_kwargs())
+        if self.section.distillation_of == "hidden_states":
+            return {"distillation": state_distance(_states(outputs, batch), _states(wanted, batch), _attended(batch))}
+        with torch.no_grad():
+            targets = self._logits(wanted, batch)
+        found = self._logits(outputs, batch)
+        return {
+            f"distillation_{kind}": divergence(found[kind], targets[kind], self.section.temperature)
+            for kind in self.kinds
+        }
+
+    def _logits(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, Tensor]:
+        """(M, V) of the tokens as `words` and (M, C) of the detected regions as `regions`, without padding."""
+        places = {kind: _PLACES[kind](batch) for kind in self.kinds}
+        if self.heads is None:
+            return {kind: getattr(outputs, _LOGITS[kind])[place] for kind, place in places.items()}
+        states, width = _states(outputs, batch), _tokens(batch).shape[1]
+        parts, heads = {"words": states[:, :width], "regions": states[:, width:]}, self.heads.to(states.device)
+        return {kind: heads[kind](parts[kind][place]) for kind, place in places.items()}
+
+    # Distance of the weights
+
+    def _drift(self, fisher: Mapping[str, Tensor]) -> Tensor:
+        """Half the sum of squared differences from the start, weighted where there is a Fisher information."""
+        terms = []
+        for name, parameter in self.parameters.items():
+            if fisher and name not in fisher:  # the pre-training objective does not read it
+                continue
+            self.values[name] = self.values[name].to(parameter.device)
+            importance = fisher[name].to(parameter.device) if fisher else None
+            terms.append(_HalfSquares.apply(parameter, self.values[name], importance))
+        return torch.stack(terms).sum()
+
+
+class _HalfSquares(torch.autograd.Function):
+    """Half the weighted sum of squared differences, which keeps no difference for the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, start: Tensor, importance: Tensor | None) -> Tensor:
+        ctx.save_for_backward(value, start, importance)
+        squares = (value - start).float().square_()
+        return (squares if importance is None else squares.mul_(importance)).sum() / 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        value, start, importance = ctx.saved_tensors
+        difference = value - start
+        return grad.to(value.dtype) * (difference if importance is None else difference * importance), None, None
+
+
+def state_distance(states: Tensor, start: Tensor, mask: Tensor) -> Tensor:
+    """(): squared difference of states (B, T + R, D), mean over D, summed where the mask (B, T + R) is True."""
+    return F.mse_loss(states[mask].float(), start[mask].float(), reduction="none").mean(-1).sum()
+
+
+def divergence(logits: Tensor, start: Tensor, temperature: float) -> Tensor:
+    """(): KL(start || model) of softmax(logits / temperature), logits (M, V), times temperature², summed over M."""
+    student, teacher = ((x.float() / temperature).log_softmax(-1) for x in (logits, start))
+    return F.kl_div(student, teacher, reduction="sum", log_target=True) * temperature**2
+
+
+def _tokens(batch: Mapping[str, Any]) -> Tensor:
+    """(B, T) bool, without padding; the choices of an example, where it has several, are rows of their own."""
+    return batch["attention_mask"].bool().flatten(0, -2)
+
+
+def _regions(batch: Mapping[str, Any], name: str) -> Tensor:
+    """(B, R) bool mask of regions, R = 0 for text alone; the choices of an example have its regions."""
+    tokens, mask = _tokens(batch), batch.get(name)
+    if mask is None:
+        return tokens[:, :0]
+    mask = mask.bool().flatten(0, -2)
+    return mask.repeat_interleave(len(tokens) // len(mask), dim=0)
+
+
+def _candidates(batch: Mapping[str, Any]) -> Tensor:
+    return _regions(batch, "region_candidate_mask")
+
+
+# What a head predicts -> where, and its logits in the output of a model with that head.
+_PLACES = {"words": _tokens, "regions": _candidates}
+_LOGITS = {"words": "mlm_logits", "regions": "region_logits"}
+
+
+def _attended(batch: Mapping[str, Any]) -> Tensor:
+    """(B, T + R) bool, without padding."""
+    return torch.cat([_tokens(batch), _regions(batch, "region_attention_mask")], dim=1)
+
+
+def _states(outputs: Any, batch: Mapping[str, Any]) -> Tensor:
+    """(B, T + R, D) final states, END left out."""
+    return outputs.hidden_states[-1][:, : _attended(batch).shape[1]]

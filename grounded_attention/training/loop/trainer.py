@@ -1,0 +1,255 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The Trainer: task losses plus attention supervision, each counted exactly, and streaming evaluation."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, cast, overload
+
+import torch
+from accelerate.utils import gather_object
+from torch import Tensor
+from torch.utils.data import DataLoader, Sampler, Subset
+from transformers import Trainer, TrainerCallback
+from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINING_ARGS_NAME, PrinterCallback
+from transformers.trainer_utils import rotate_checkpoints
+
+from grounded_attention.metrics.item_scores import interleave
+from grounded_attention.supervision import SupervisionMethod
+from grounded_attention.tasks import Metric, Task
+from grounded_attention.training.publish.hub import HubPush
+
+from .checkpoint import seal
+from .data import COUNTS, Collator, count_components
+from .learning_rates import MAPPING, map_learning_rates
+from .length_batches import LENGTH, LengthSampler
+from .preserve import Preservation
+from .progress import ProgressCallback, phase
+
+
+class GroundingTrainer(Trainer):
+    """Trains a task's model with a supervision method (equation 9) and logs every component.
+
+    Each component is a sum and a count. The count runs over all micro-batches of the step and all processes, so that
+    accumulation and several processes give the loss and gradients of the one large batch, however ragged. With
+    several processes each loss is multiplied by their number, since gradients are averaged over processes.
+
+    Args:
+        task: what is trained.
+        method: how attention is supervised, see `attention_supervision`.
+        metrics: makes the streaming metrics of one evaluation.
+        attention_weight: factor of the attention loss in the total.
+        preservation: further components that keep the model near the one it started from.
+        hub: pushes what is saved, in the place of the Trainer's own pushing, which leaves the code out.
+    """
+
+    def __init__(
+        self,
+        *args,
+        task: Task,
+        method: SupervisionMethod,
+        metrics: Callable[[], list[Metric]],
+        attention_weight: float = 1.0,
+        preservation: Preservation | None = None,
+        hub: HubPush | None = None,
+        **kwargs,
+    ):
+        kwargs.setdefault("callbacks", []).append(_EpochCallback(kwargs["data_collator"]))
+        super().__init__(*args, **kwargs)
+        self.progress = ProgressCallback()
+        for callback in (DEFAULT_PROGRESS_CALLBACK, PrinterCallback):
+            self.remove_callback(callback)
+        if not self.args.disable_tqdm:
+            self.add_callback(self.progress)
+        self.task, self.method, self.metrics = task, method, metrics
+        self.attention_weight, self.preservation, self.hub = attention_weight, preservation, hub
+        self.loss_is_scaled_for_ga = True
+        self._logged: dict[str, Tensor] = {}
+        self._logged_from: int | None = None
+
+    def train(self, *args, **kwargs):
+        """As transformers' own; the line that says how far it is ends with it, however it ends."""
+        try:
+            return super().train(*args, **kwargs)
+        finally:
+            self.progress.close()
+
+    # Data
+
+    def _get_train_sampler(self, train_dataset=None) -> Sampler | None:
+        rows: Any = self.train_dataset if train_dataset is None else train_dataset
+        if self.args.train_sampling_strategy != "group_by_length":
+            return super()._get_train_sampler(rows)
+        together = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
+        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+        return LengthSampler(rows.with_format("arrow")[LENGTH].to_numpy(), together, seed)
+
+    # Learning rates
+
+    def create_optimizer(self, model=None) -> torch.optim.Optimizer:
+        known = self.optimizer is not None
+        optimizer = super().create_optimizer(model)
+        mapping = getattr(self.args, MAPPING, None)
+        if mapping and not known:
+            map_learning_rates(optimizer, cast(torch.nn.Module, self.model if model is None else model), mapping)
+        return optimizer
+
+    # Losses
+
+    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Any:
+        """Name of each component -> its count over the micro-batches of all processes, () float64."""
+        if not batch_samples:
+            return None
+        counts = [self._counts(batch) for batch in batch_samples]
+        sums = [sum(count[name] for count in counts) for name in counts[0]]
+        totals = torch.stack([torch.as_tensor(total, dtype=torch.float64, device=device) for total in sums])
+        totals = self.accelerator.reduce(totals, reduction="sum")
+        return dict(zip(counts[0], totals.unbind(), strict=True))
+
+    def _counts(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        counts = batch[COUNTS] if COUNTS in batch else count_components(self.task, self.method, batch)
+        return counts if self.preservation is None else counts | self.preservation.counts(batch)
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        """Total loss (equation 9): each component's sum over this micro-batch, divided by its count over the step."""
+        outputs = self.run_model(model, inputs)
+        counts = num_items_in_batch or self._get_num_items_in_batch([inputs], self.args.device)
+        parts = self.components(outputs, inputs)
+        means = {name: total / counts[name].to(total).clamp(min=1) for name, (total, _) in parts.items()}
+        if model.training:
+            self._remember(means)
+        loss = sum(weight * means[name] for name, (_, weight) in parts.items())
+        loss = loss * self.accelerator.num_processes
+        return (loss, outputs) if return_outputs else loss
+
+    def run_model(self, model, inputs: Mapping[str, Any]) -> Any:
+        """One forward pass with what the task and the supervision method ask for."""
+        given = {name: inputs[name] for name in self.task.model_inputs if name in inputs}
+        kept = {} if self.preservation is None else self.preservation.forward_kwargs()
+        return model(**given, **self.method.forward_kwargs(inputs), **kept)
+
+    def components(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tuple[Tensor, float]]:
+        """Name -> (sum, weight) of every loss term that the batch has."""
+        counted = batch[COUNTS] if COUNTS in batch else count_components(self.task, self.method, batch)
+        terms = [component for component in self.task.losses if component.name in counted]
+        parts = {component.name: (component.total(outputs, batch), component.weight) for component in terms}
+        supervised = self.method.losses(outputs, batch)
+        parts |= {name: (total, self.attention_weight) for name, (total, _) in supervised.items()}
+        return parts if self.preservation is None else parts | self.preservation.losses(outputs, batch)
+
+    # Logs
+
+    def _remember(self, means: Mapping[str, Tensor]) -> None:
+        if self._logged_from is None:
+            self._logged_from = self.state.global_step
+        for name, value in means.items():
+            value = value.detach()
+            self._logged[name] = self._logged[name] + value if name in self._logged else value
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Adds `loss_<component>`, the mean over the steps since the last log."""
+        if "loss" in logs and self._logged:
+            steps = self.state.global_step - (self._logged_from or 0)
+            values = self.accelerator.reduce(torch.stack(list(self._logged.values())), reduction="sum") / steps
+            logs = {**logs, **{f"loss_{n}": v for n, v in zip(self._logged, values.tolist(), strict=True)}}
+            self._logged, self._logged_from = {}, None
+        super().log(logs, start_time)
+
+    # Evaluation
+
+    def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
+        """Streams the split through the task's metrics; logs and returns `<prefix>_<figure>`."""
+        figures = self.measure(eval_dataset if eval_dataset is not None else self.eval_dataset)
+        scalars = {f"{metric_key_prefix}_{k}": v for k, v in figures.items() if isinstance(v, int | float)}
+        self.log(scalars)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, scalars)
+        return scalars
+
+    @overload
+    def measure(self, dataset: Any, description: str = ..., *, regions: Any = ...) -> dict[str, Any]: ...
+
+    @overload
+    def measure(
+        self, dataset: Any, description: str = ..., *, items: Literal[True], regions: Any = ...
+    ) -> tuple[dict[str, Any], dict[str, list]]: ...
+
+    @torch.no_grad()
+    def measure(
+        self, dataset: Any, description: str = "evaluate", *, items: bool = False, regions: Any = None
+    ) -> dict[str, Any] | tuple[dict[str, Any], dict[str, list]]:
+        """Every figure of the metrics over a data set, each example once, whatever the number of processes.
+
+        Args:
+            dataset: the rows.
+            description: what the line of progress says.
+            items: return the scores of single examples too, in the order of the data set, as one column a score
+                (`grounded_attention.metrics.item_scores`); empty where no metric keeps any.
+            regions: a region table in the place of the one that is trained on.
+        """
+        model, metrics = cast(torch.nn.Module, self.model), self.metrics()
+        rank, world = self.accelerator.process_index, self.accelerator.num_processes
+        share = Subset(dataset, range(rank, len(dataset), world))
+        collator = cast(Collator, self.data_collator).evaluating(dataset, regions, metrics)
+        loader = DataLoader(
+            share, self.args.eval_batch_size, collate_fn=collator, num_workers=self.args.dataloader_num_workers
+        )
+        model.eval()
+        with phase(description, len(loader), rank > 0 or bool(self.args.disable_tqdm)) as advance:
+            for batch in loader:
+                batch = self._prepare_inputs(batch)
+                given = {name: batch[name] for name in self.task.model_inputs if name in batch}
+                asked = {key: value for metric in metrics for key, value in metric.forward_kwargs(batch).items()}
+                outputs = model(**given, **asked)
+                for metric in metrics:
+                    metric.update(outputs, batch)
+                advance()
+        figures = {key: value for metric in metrics for key, value in metric.compute(_merged(metric)).items()}
+        return (figures, _gathered_items(metrics)) if items else figures
+
+    # Checkpoints
+
+    def _save(self, output_dir=None, state_dict=None):
+        """Saves without `training_args.bin`: it is a pickle, and `recipe.json` says the same."""
+        super()._save(output_dir, state_dict)
+        (Path(cast(str, output_dir or self.args.output_dir)) / TRAINING_ARGS_NAME).unlink(missing_ok=True)
+
+    def _save_checkpoint(self, model, trial):
+        """Saves, seals, pushes, and only then deletes older checkpoints: a complete one is there at every moment."""
+        limit, self.args.save_total_limit = self.args.save_total_limit, None
+        try:
+            super()._save_checkpoint(model, trial)
+        finally:
+            self.args.save_total_limit = limit
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            run_dir = self._get_output_dir(trial=trial)
+            checkpoint = Path(run_dir) / f"checkpoint-{self.state.global_step}"
+            seal(checkpoint)
+            if self.hub is not None and self.is_world_process_zero():
+                self.hub.save(checkpoint)
+            rotate_checkpoints(output_dir=run_dir, save_total_limit=limit, use_mtime=True)
+
+
+def _merged(metric: Metric) -> dict[str, Tensor]:
+    """The metric's state summed over processes; one without examples contributes nothing."""
+    merged: dict[str, Tensor] = {}
+    for state in gather_object([{k: v.cpu() for k, v in metric.state().items()}]):
+        for key, value in state.items():
+            merged[key] = merged[key] + value if key in merged else value
+    return merged
+
+
+def _gathered_items(metrics: list[Metric]) -> dict[str, list]:
+    """The items of every metric that keeps them, from all processes."""
+    kept = [metric.items() for metric in metrics if hasattr(metric, "items")]
+    shares = gather_object([{name: values for items in kept for name, values in items.items()}])
+    return interleave(shares)
+
+
+class _EpochCallback(TrainerCallback):
+    """Tells the collator which epoch it draws for."""
+
+    def __init__(self, collator):
+        self.collator = collator
+
+    def on_epoch_begin(self, args, state, control, **kwargs):
+        self.collator.set_epoch(int(state.epoch or 0))

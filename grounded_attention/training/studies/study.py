@@ -1,0 +1,256 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Runs a study: what is missing of its cells, each a recipe of its own, and the table of those that are there."""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+from safetensors.torch import load_file, save_file
+
+from grounded_attention.reports.study_figures import differences_figure, study_table
+from grounded_attention.training.experiments.checks import check
+from grounded_attention.training.experiments.experiment import run, say
+from grounded_attention.training.loop.checkpoint import seal
+from grounded_attention.training.loop.progress import named
+from grounded_attention.training.loop.side_by_side import run_side_by_side
+from grounded_attention.training.recipes.places import check_checkpoints, check_data
+from grounded_attention.training.recipes.recipe import Data, Model, Preserve, Recipe, RecipeError, is_quiet
+from grounded_attention.utils.whole_files import whole_file, write_json, write_text
+
+from .study_cells import FINISHED, MISSING, OTHER, RECORD, START, Cell, plan_cells
+from .study_recipe import Study
+from .study_results import check_scores, study_results
+
+VISUAL_NORMS = ("text_visual.norm.weight", "region_visual.norm.weight")
+
+Experiment = Callable[[Recipe], Any]
+
+
+def run_study(study: Study, experiment: Experiment = run) -> None:
+    """Trains and measures every cell that has not finished, then writes `results.json`, `<name>.md` and `<name>.png`.
+
+    Cells that were finished before are taken as they are, interrupted ones continue. The table is written again after
+    each seed, and of what is there when a cell fails or is interrupted.
+
+    Args:
+        study: what to run; with `plan` the cells are listed and nothing is written.
+        experiment: runs the recipe of a cell, as `grounded_attention.training.experiments.experiment.run` does.
+
+    Raises:
+        RecipeError: a cell's recipe that can't run as written, or a folder that holds a cell of another recipe.
+    """
+    cells = plan_cells(study)
+    if not study.plan:
+        check_study_places(study)
+    check_cells(study, cells)
+    states = {cell.name: cell.state for cell in cells}
+    say(cell_list(study, cells, states))
+    if study.plan:
+        return
+    _clear(study, cells, states)
+    try:
+        for cell in _run_missing(study, cells, states, experiment):
+            check_scores(study, cell)
+            states[cell.name] = FINISHED
+            if cell.stage == START:
+                check_cells(study, cells)  # what depends on the checkpoint that is there now
+            say(f"{cell.name}: finished; {time_left(cells, states, study.workers)}")
+            if _ends_a_seed(cell, cells, states):
+                write_report(study, cells, states)
+    finally:
+        table = write_report(study, cells, states)
+        if table:
+            say(f"\n{table}")
+
+
+def _run_missing(
+    study: Study, cells: Sequence[Cell], states: Mapping[str, str], experiment: Experiment
+) -> Iterator[Cell]:
+    """Runs the cells that have not finished, one after another or side by side; yields each when it has."""
+    if study.workers > 1:
+        if PartialState().num_processes > 1:
+            raise RecipeError(f"{study.source}: workers={study.workers} is for one process: leave the launcher out")
+        missing = [cell for cell in cells if states[cell.name] != FINISHED]
+        quiet = all(is_quiet(cell.recipe) for cell in missing)
+        yield from run_side_by_side(missing, study.workers, partial(_run_cell, experiment=experiment), quiet)
+        return
+    for number, cell in enumerate(cells):
+        if states[cell.name] != FINISHED:
+            say(f"cell {number + 1} of {len(cells)}: {cell.name}")
+            _run_cell(cell, experiment)
+            yield cell
+
+
+def check_study_places(study: Study) -> None:
+    """Refuses a study whose data or checkpoints are not there; data first.
+
+    Raises:
+        RecipeError: names the section.
+    """
+    rows = {name: study.known_rows[name] for name in study.rows}
+    recipes = {} if study.checkpoint else {"original": study.original}
+    recipes |= {f"known_rows.{name}.start": row.start for name, row in rows.items() if row.start}
+    recipes |= {f"known_rows.{name}": row.recipe for name, row in rows.items() if row.recipe}
+    recipes |= {f"downstream.{name}": recipe for name, recipe in study.downstream.items()}
+    models = {"original": (Model(source=study.checkpoint), Data())} if study.checkpoint else {}
+    for key, recipe in recipes.items():
+        with _naming(f"{study.source}: {key}"):
+            check_data(recipe.data, "data.")
+    models |= {key: (recipe.model, recipe.data) for key, recipe in recipes.items()}
+    for key, (model, data) in models.items():
+        with _naming(f"{study.source}: {key}"):
+            check_checkpoints(model, data)
+
+
+@contextmanager
+def _naming(place: str) -> Iterator[None]:
+    try:
+        yield
+    except RecipeError as error:
+        raise RecipeError(f"{place}: {error}") from error
+
+
+def check_cells(study: Study, cells: Sequence[Cell]) -> None:
+    """Refuses, before anything is trained, a recipe that can't run.
+
+    Raises:
+        RecipeError: names the cell.
+    """
+    for cell in cells:
+        if cell.seed in (None, study.seeds[0]):  # the others differ in their seed alone
+            try:
+                check(_checkable(cell))
+            except RecipeError as error:
+                raise RecipeError(f"{study.source}: cell {cell.name}: {error}") from error
+
+
+def _checkable(cell: Cell) -> Recipe:
+    """The recipe. Where the checkpoint that it starts from is still to come: with the model that is trained first,
+    and without what only that checkpoint can tell."""
+    if cell.parent is None or (cell.parent.checkpoint / "config.json").is_file():
+        return cell.recipe
+    first = cell.parent
+    while first.parent is not None:
+        first = first.parent
+    model = replace(first.recipe.model, config={**first.recipe.model.config, **cell.recipe.model.config})
+    return replace(cell.recipe, model=model, preserve=Preserve())
+
+
+def cell_list(study: Study, cells: Sequence[Cell], states: Mapping[str, str]) -> str:
+    """One line a cell with its state, and how many have finished."""
+    width = max(len(cell.name) for cell in cells)
+    lines = [f"  {cell.name.ljust(width)}  {states[cell.name]}{_seconds_text(cell)}" for cell in cells]
+    done = sum(state == FINISHED for state in states.values())
+    return "\n".join([f"{study.output_dir}: {done} of {len(cells)} cells finished", *lines])
+
+
+def _seconds_text(cell: Cell) -> str:
+    seconds = (cell.record or {}).get("seconds")
+    return "" if seconds is None else f" ({seconds:.0f} s)"
+
+
+def time_left(cells: Sequence[Cell], states: Mapping[str, str], workers: int = 1) -> str:
+    """How long the cells to come will take, from those of the same stage (or else all) that have finished."""
+    spent: dict[str, list[float]] = {}
+    for cell in cells:
+        seconds = (cell.record or {}).get("seconds") if states[cell.name] == FINISHED else None
+        if seconds is not None:
+            for kind in (cell.stage, "", f"{cell.stage} of {cell.row}"):
+                spent.setdefault(kind, []).append(seconds)
+    means = {kind: sum(values) / len(values) for kind, values in spent.items()}
+    waiting = [cell for cell in cells if states[cell.name] != FINISHED]
+    if not waiting:
+        return "all cells have finished"
+    kinds = [(f"{cell.stage} of {cell.row}", cell.stage, "") for cell in waiting]
+    left = sum(next((means[kind] for kind in of_cell if kind in means), 0.0) for of_cell in kinds)
+    return f"{len(waiting)} to come, about {left / 60 / workers:.0f} min"
+
+
+def _clear(study: Study, cells: Sequence[Cell], states: dict[str, str]) -> None:
+    """Deletes cells of another recipe where the study says so, and refuses to run beside them otherwise."""
+    others = [cell for cell in cells if states[cell.name] == OTHER]
+    if others and not study.overwrite:
+        raise RecipeError(
+            f"{others[0].directory} holds a cell of another recipe (so do {len(others) - 1} more of {len(cells)}): "
+            "give another output_dir, or overwrite=true to train these again"
+        )
+    state = PartialState()
+    state.wait_for_everyone()
+    for cell in others:
+        if state.is_main_process:
+            shutil.rmtree(cell.directory)
+        states[cell.name] = MISSING
+    state.wait_for_everyone()
+
+
+def _run_cell(cell: Cell, experiment: Experiment) -> None:
+    main = PartialState().is_main_process
+    record: dict[str, Any] = {"fingerprint": cell.fingerprint}
+    if main:
+        cell.directory.mkdir(parents=True, exist_ok=True)
+        write_json(cell.directory / RECORD, record)
+    begun = time.monotonic()
+    try:
+        with named(cell.name):
+            experiment(cell.recipe)
+    except BaseException:
+        if main and not (cell.directory / "recipe.json").is_file():
+            (cell.directory / RECORD).unlink()  # refused before it began: the mended recipe may have the folder
+        raise
+    if main:
+        if cell.zero_visual_scales:
+            zero_visual_scales(cell.checkpoint)
+        write_json(cell.directory / RECORD, {**record, "seconds": round(time.monotonic() - begun, 1)})
+    PartialState().wait_for_everyone()
+
+
+def zero_visual_scales(checkpoint: Path) -> None:
+    """Sets the scales of the visual normalisation to 0, where BERT weights without a visual part begin.
+
+    Raises:
+        ValueError: the checkpoint has none.
+    """
+    path = checkpoint / "model.safetensors"
+    weights = load_file(path)
+    scales = [name for name in weights if name.endswith(VISUAL_NORMS)]
+    if not scales:
+        raise ValueError(f"{path}: none of its weights is the scale of a visual normalisation ({VISUAL_NORMS[0]})")
+    for name in scales:
+        weights[name].zero_()
+    with whole_file(path) as draft:
+        save_file(weights, draft, metadata={"format": "pt"})
+    seal(checkpoint)
+
+
+def _ends_a_seed(cell: Cell, cells: Sequence[Cell], states: Mapping[str, str]) -> bool:
+    """Whether the cell was the last of its seed, and others are to come."""
+    own = [states[other.name] for other in cells if other.seed == cell.seed]
+    return cell.seed is not None and set(own) == {FINISHED} and set(states.values()) != {FINISHED}
+
+
+def write_report(study: Study, cells: Sequence[Cell], states: Mapping[str, str]) -> str:
+    """Writes what the finished cells say; nothing before a downstream task has finished. The main process alone does.
+
+    Returns:
+        The table; empty where nothing is written.
+
+    Raises:
+        RecipeError: a column's score is not among those that its task has written.
+    """
+    judged = any(cell.stage in study.downstream and states[cell.name] == FINISHED for cell in cells)
+    if not PartialState().is_main_process or not judged:
+        return ""
+    output = Path(study.output_dir)
+    results = study_results(study, cells, states)
+    write_json(output / "results.json", results)
+    table = study_table(results)
+    write_text(output / f"{study.name}.md", table)
+    differences_figure(results, output / f"{study.name}.png")
+    say(f"written: {output}/ (results.json, {study.name}.md, {study.name}.png)")
+    return table

@@ -1,0 +1,127 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The cells of a study: one run of one recipe each, in its own folder, and how far each has come."""
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from grounded_attention.training.experiments.output import identity, read_json
+from grounded_attention.training.loop.checkpoint import is_complete
+from grounded_attention.training.recipes.recipe import Recipe
+
+from .study_recipe import Study
+
+RECORD = "cell.json"
+START, FINE_TUNING = "start", "fine_tuning"
+FINISHED, STARTED, MISSING, OTHER = "finished", "started", "missing", "of another recipe"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run. Cells that do not depend on the row or the seed have none, and exist once.
+
+    Args:
+        name: its folder below the study's.
+        stage: `start`, `fine_tuning`, or the name of a downstream task.
+        recipe: what is run, complete with its folder, its seed and the checkpoint it starts from.
+        parent: the cell whose checkpoint that is; None where it is trained from nothing, or from elsewhere.
+        row: name of the row.
+        seed: of the cells of one seed.
+        zero_visual_scales: set the scales of the visual normalisation to 0 once it is trained.
+    """
+
+    name: str
+    stage: str
+    recipe: Recipe
+    parent: "Cell | None" = None
+    row: str | None = None
+    seed: int | None = None
+    zero_visual_scales: bool = False
+
+    @property
+    def directory(self) -> Path:
+        """Where its files lie."""
+        return Path(self.recipe.output_dir)
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where its trained model lies."""
+        return self.directory / self.recipe.methods[0]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of its recipe and of those of all cells that it is trained from."""
+        above = self.parent.fingerprint if self.parent else ""
+        content = json.dumps([identity(self.recipe), self.zero_visual_scales, above], sort_keys=True, default=str)
+        return hashlib.sha256(content.encode()).hexdigest()
+
+    @property
+    def record(self) -> dict[str, Any] | None:
+        """What is written about it: `fingerprint`, and `seconds` once it has finished."""
+        return read_json(self.directory / RECORD)
+
+    @property
+    def state(self) -> str:
+        """Read from its folder: finished, started, missing, or of another recipe."""
+        found = self.record
+        if found is None:
+            return MISSING
+        if found["fingerprint"] != self.fingerprint:
+            return OTHER
+        done = "seconds" in found and (self.checkpoint / "results.json").is_file() and is_complete(self.checkpoint)
+        return FINISHED if done else STARTED
+
+
+def plan_cells(study: Study) -> list[Cell]:
+    """Every cell in the order in which they are run: all rows with the first seed, then with the next."""
+    output, original = Path(study.output_dir), _original(study)
+    starts = {name: _start(study, name, output) for name in study.rows}
+    cells = [cell for cell in (original, *starts.values()) if cell is not None]
+    for seed in study.seeds:
+        for name in study.rows:
+            parent, recipe = starts[name] or original, study.known_rows[name].recipe
+            if recipe is not None:
+                parent = _cell(study, f"{name}/seed{seed}/{FINE_TUNING}", FINE_TUNING, recipe, parent, name, seed)
+                cells.append(parent)
+            cells += [
+                _cell(study, f"{name}/seed{seed}/{task}", task, downstream, parent, name, seed)
+                for task, downstream in study.downstream.items()
+            ]
+    return cells
+
+
+def _original(study: Study) -> Cell | None:
+    """The cell of the original model; None where it is a checkpoint from elsewhere."""
+    if study.checkpoint is not None:
+        return None
+    recipe = replace(
+        study.original, output_dir=str(Path(study.output_dir) / START), workers=study.workers, resume=True
+    )
+    return Cell(START, START, recipe)
+
+
+def _start(study: Study, name: str, output: Path) -> Cell | None:
+    row = study.known_rows[name]
+    if row.start is None:
+        return None
+    recipe = replace(row.start, output_dir=str(output / name / START), workers=study.workers, resume=True)
+    return Cell(f"{name}/{START}", START, recipe, row=name, zero_visual_scales=row.zero_visual_scales)
+
+
+def _cell(study: Study, name: str, stage: str, recipe: Recipe, parent: Cell | None, row: str, seed: int) -> Cell:
+    model = recipe.model
+    if model.source is None and model.bert is None:
+        given: dict[str, Any] = {"source": str(parent.checkpoint) if parent else study.checkpoint}
+        if parent is None:  # a checkpoint from elsewhere may have no processor of its own
+            original = study.original.model
+            given |= {"tokenizer": model.tokenizer or original.tokenizer}
+            given |= {"processor": {**original.processor, **model.processor}}
+        model = replace(model, **given)
+    else:
+        parent = None
+    directory = str(Path(study.output_dir) / name)
+    recipe = replace(recipe, model=model, seed=seed, output_dir=directory, workers=study.workers, resume=True)
+    return Cell(name, stage, recipe, parent, row, seed)

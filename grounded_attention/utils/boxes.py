@@ -1,0 +1,44 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Overlap of boxes, under the two conventions that evaluations use for pixels; any room may import this module.
+
+`grounded_attention.processing.region_boxes` has the same for tensors: it travels to the Hub, where this file is not.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+Boxes = npt.ArrayLike
+
+
+def box_iou(
+    boxes: Boxes, others: Boxes, plus_one: bool = False, dtype: type[np.floating] = np.float64
+) -> npt.NDArray[np.floating]:
+    """
+    Intersection over union of every box with every other.
+
+    Args:
+        boxes: (n, 4) corners x1, y1, x2, y2.
+        others: (m, 4), in the same units.
+        plus_one: Whether a box covers its last pixel too, so that its width is x2 - x1 + 1 (boxes in pixels).
+        dtype: In what the numbers are computed.
+
+    Returns:
+        (n, m) of this dtype in [0, 1]; 0 where a box is empty.
+    """
+    first, second = (np.asarray(array, dtype=dtype).reshape(-1, 4) for array in (boxes, others))
+    top_left = np.maximum(first[:, None, :2], second[None, :, :2])
+    bottom_right = np.minimum(first[:, None, 2:], second[None, :, 2:])
+    intersection = _area(bottom_right - top_left, plus_one)
+    union = _area(first[:, 2:] - first[:, :2], plus_one)[:, None] + _area(second[:, 2:] - second[:, :2], plus_one)
+    union = union - intersection
+    return np.divide(intersection, union, out=np.zeros_like(intersection), where=union > 0)
+
+
+def enclosing_box(boxes: Boxes) -> npt.NDArray[np.float64]:
+    """The smallest box (4,) around all of (n, 4), n at least 1."""
+    array = np.asarray(boxes, dtype=np.float64).reshape(-1, 4)
+    return np.concatenate([array[:, :2].min(axis=0), array[:, 2:].max(axis=0)])
+
+
+def _area(sides: npt.NDArray[np.floating], plus_one: bool) -> npt.NDArray[np.floating]:
+    return (sides + plus_one).clip(min=0).prod(axis=-1)

@@ -1,0 +1,123 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""`make audit`: from a run of two methods to one page, what is written beside it, cards that take it, mistakes."""
+
+import json
+import shutil
+
+import datasets
+import numpy as np
+import pytest
+
+from grounded_attention.analysis.audit.card import PLACE
+from grounded_attention.analysis.audit.changes import compare
+from grounded_attention.analysis.audit.result import AuditResult
+from grounded_attention.commands.audit_run import main
+from grounded_attention.training.loop.trainer import GroundingTrainer
+from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+
+METHODS = ("none", "direct")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """Scenes, a finished run in `run`, and its audit."""
+    folder = tmp_path_factory.mktemp("methods")
+    scenes = tiny_scenes(folder / "scenes")
+    with pytest.MonkeyPatch.context() as patch:
+        assert run_train(patch, folder, recipe(folder, scenes)) == 0
+        assert main([str(folder / "run"), "--limit", "1", "--rows", "4", "--explore", "1", "--cpu"]) == 0
+    return folder
+
+
+def recipe(folder, scenes):
+    return tiny_recipe(scenes, folder / "run", methods=["direct", "none"], resume=True)
+
+
+@pytest.fixture(autouse=True)
+def cached(root, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", root / "cache")
+
+
+def test_the_folder_has_the_audit_of_each_method_and_one_page(root):
+    folder = root / "run" / "audit"
+    before, after = (AuditResult.load(folder / name) for name in METHODS)
+    for result in (before, after):
+        assert result.entities.keys() == {"text_to_region", "region_to_text"} and "det" in result.relations
+        assert result.choice.split == "validation" and result.about["split"] == "test"
+        assert len(result.entities["text_to_region"]["all"].image_ids) == 1
+    changes = json.loads((folder / "direct" / "changes.json").read_text())
+    assert (changes["before"], changes["after"], changes["correction"]) == ("none", "direct", "holm")
+    expected = compare(before, after).corrected["text_to_region"]
+    np.testing.assert_array_equal(changes["text_to_region"]["p_corrected"], expected)
+    assert not (folder / "none" / "changes.json").exists(), "what the others are compared with comes first"
+    curves = json.loads((folder / "none" / "perturbation.json").read_text())
+    assert curves["examples"] == 4 and curves["about"]["split"] == "test"
+    assert (folder / "direct" / "words_across_layers.png").stat().st_size > 5000
+    page = (folder / "audit.html").read_text()
+    for part in ("What changed", "Syntactic relations", "Which map is faithful?", "Look for yourself", "not active"):
+        assert part in page
+    assert "http://" not in page.replace("http://www.w3.org", "") and "https://" not in page
+
+
+def test_cards_have_the_section_and_training_finds_its_models_finished(root, monkeypatch):
+    for name in METHODS:
+        section = AuditResult.load(root / "run" / "audit" / name).to_card_section()
+        text = (root / "run" / name / "README.md").read_text()
+        assert text.count(PLACE) == text.count(section) == 1
+    monkeypatch.setattr(GroundingTrainer, "train", lambda *_, **__: pytest.fail("a finished model is trained again"))
+    assert run_train(monkeypatch, root, recipe(root, root / "scenes")) == 0
+
+
+def test_without_parses_and_cards_it_says_so_and_goes_on(root, tmp_path, capsys):
+    shutil.copytree(root / "scenes", tmp_path / "old", ignore=shutil.ignore_patterns("parses"))
+    shutil.copytree(root / "run", tmp_path / "run")
+    (tmp_path / "run" / "none" / "README.md").unlink()
+    small = ("--limit", "2", "--rows", "0", "--explore", "0", "--cpu", "--json")
+    assert (
+        main([str(tmp_path / "run"), "--data-dir", str(tmp_path / "old"), "--output", str(tmp_path / "out"), *small])
+        == 0
+    )
+    printed = capsys.readouterr()
+    assert (
+        f"relations left out: no parses in {tmp_path / 'old' / 'parses'}; grounded-attention data scenes"
+        in printed.err
+    )
+    assert "--images 24 --seed 1 --force" in printed.err and "none/README.md: no card with a place" in printed.err
+    found = json.loads(printed.out)
+    assert list(found["methods"]) == list(METHODS) and found["methods"]["direct"]["perturbation"] is None
+    best = found["methods"]["direct"]["best"][0]
+    counts = AuditResult.load(tmp_path / "out" / "direct").entities["text_to_region"]["all"]
+    assert best["accuracy"] == counts.accuracy[int(best["layer"]), best["head"]]
+    page = (tmp_path / "out" / "audit.html").read_text()
+    assert "Syntactic relations" not in page and "left out: no parses" in page
+
+
+def missing(run):
+    (run / "direct" / "results.json").unlink()
+
+
+def torn(run):
+    with open(run / "none" / "model.safetensors", "r+b") as file:
+        file.truncate(100)
+
+
+@pytest.mark.parametrize(
+    ("damage", "options", "message"),
+    [
+        (shutil.rmtree, [], "run: no run of train.py (recipe.json is missing): `make train`"),
+        (missing, [], "run/direct: this model is not finished: `make train`"),
+        (torn, [], "run/none: the checkpoint is incomplete or was changed"),
+        (None, ["--data-dir", "nowhere"], "nowhere"),
+        (None, ["--limit", "0"], "--limit 0: expected 1 or more"),
+        (None, ["--rows", "-1"], "--rows -1: expected 0 or more"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(root, tmp_path, capsys, damage, options, message):
+    shutil.copytree(root / "run", tmp_path / "run", ignore=shutil.ignore_patterns("audit"))
+    if damage is not None:
+        damage(tmp_path / "run")
+    assert main([str(tmp_path / "run"), "--cpu", *options]) == 2
+    printed = capsys.readouterr()
+    errors = [line for line in printed.err.splitlines() if line.startswith("error: ")]
+    assert printed.out == "" and len(errors) == 1 and message in errors[0], printed.err
+    assert not (tmp_path / "run" / "audit").exists()

@@ -1,0 +1,329 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""CoNLL-U, parses beside captions, and the words that are asked for a grounded phrase's boxes."""
+
+import importlib.util
+import logging
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase
+from grounded_attention.analysis.audit.statistics import bootstrap_intervals
+from grounded_attention.analysis.dependencies import phrase_head, relation_examples, relation_markdown, relation_table
+from grounded_attention.analysis.dependency_parses import align_words, read_conllu, spacy_parses
+from grounded_attention.analysis.head_counts import HeadCounts
+
+BALL, CUBE = ([[0.1, 0.1, 0.3, 0.3]], [[0.5, 0.5, 0.9, 0.9], [0.6, 0.1, 0.7, 0.2]])
+# (form, head counted from 1, relation)
+HOLDS = [("A", 2, "det"), ("girl", 3, "nsubj"), ("holds", 0, "root"), ("two", 6, "nummod"), ("red", 6, "amod")]
+HOLDS += [("balls", 3, "obj"), (".", 3, "punct")]
+
+
+def conllu(words, **comments):
+    lines = [f"# {name} = {value}" for name, value in comments.items()]
+    lines += [
+        f"{n}\t{form}\t_\tX\t_\t_\t{head}\t{relation}\t_\t_" for n, (form, head, relation) in enumerate(words, 1)
+    ]
+    return "\n".join(lines) + "\n\n"
+
+
+def parses_of(tmp_path, text):
+    path = tmp_path / "parses.conllu"
+    path.write_text(text, encoding="utf-8")
+    return read_conllu(path)
+
+
+def phrase_of(caption, text, boxes, kind="other"):
+    start = caption.index(text)
+    return AuditPhrase(start, start + len(text), np.array(boxes, dtype=np.float32).reshape(-1, 4), (kind,))
+
+
+def example_of(caption, *phrases, image_id="7"):
+    return AuditExample(image_id, caption, tuple(phrase_of(caption, *phrase) for phrase in phrases))
+
+
+def told(examples):
+    """(word, relation, number of boxes) of every query."""
+    return [
+        (example.caption[phrase.start : phrase.end], phrase.groups[0], len(phrase.boxes))
+        for example in examples
+        for phrase in example.phrases
+    ]
+
+
+# Reading
+
+
+def test_sentences_comments_and_places(tmp_path):
+    text = "# newdoc\n" + conllu(HOLDS, sent_id="s1", image_id="7", text="A girl holds two red balls.") + conllu(HOLDS)
+    first, second = parses_of(tmp_path, text)
+    assert (first.text, first.image_id, first.caption_id) == ("A girl holds two red balls.", "7", None)
+    assert (second.text, second.image_id) == ("A girl holds two red balls .", None)
+    assert [(w.form, w.head, w.relation) for w in first.words] == [(f, h - 1, r) for f, h, r in HOLDS]
+    assert [word.line for word in first.words] == list(range(5, 12))
+
+
+def test_multiword_tokens_empty_nodes_and_space_after(tmp_path):
+    rows = ["1\tHe\t_\tX\t_\t_\t4\tnsubj\t4:nsubj|8.1:x\t_", "2-3\tdidn't\t_\t_\t_\t_\t_\t_\t_\t_"]
+    rows += ["2\tdid\t_\tX\t_\t_\t4\taux\t_\t_", "3\tn't\t_\tX\t_\t_\t4\tadvmod\t_\t_"]
+    rows += ["4\tsit\t_\tX\t_\t_\t0\troot\t_\tSpaceAfter=No", "4.1\tghost\t_\t_\t_\t_\t_\t_\t0:root\t_"]
+    rows += ["5\t.\t_\tX\t_\t_\t4\tpunct\t_\t_"]
+    (parse,) = parses_of(tmp_path, "\n".join(rows))
+    assert parse.text == "He didn't sit." and [word.form for word in parse.words] == ["He", "did", "n't", "sit", "."]
+    assert parse.written == (("He", 0, 1), ("didn't", 1, 3), ("sit", 3, 4), (".", 4, 5))
+    places = align_words("He  didn't sit.", parse)
+    assert ["He  didn't sit."[start:end] for start, end in places] == ["He", "did", "n't", "sit", "."]
+
+
+def test_words_of_a_multiword_token_that_do_not_spell_it_share_its_place(tmp_path):
+    rows = ["1-2\tau\t_\t_\t_\t_\t_\t_\t_\t_", "1\tà\t_\tX\t_\t_\t3\tcase\t_\t_", "2\tle\t_\tX\t_\t_\t3\tdet\t_\t_"]
+    (parse,) = parses_of(tmp_path, "\n".join([*rows, "3\tlac\t_\tX\t_\t_\t0\troot\t_\t_"]))
+    assert align_words("Au lac", parse) == [(0, 2), (0, 2), (3, 6)]
+
+
+def test_sentences_of_one_caption_are_one_parse(tmp_path):
+    text = "".join(conllu(HOLDS, caption_id=name) for name in ("7#0", "7#0", "7#1"))
+    both, single = parses_of(tmp_path, text)
+    assert len(both.words) == 14 and [word.head for word in both.words[7:9]] == [8, 9] and both.words[9].head == -1
+    caption = "A girl holds two red balls. A girl holds two red balls."
+    assert [caption[a:b] for a, b in align_words(caption, both)] == 2 * [form for form, *_ in HOLDS]
+    assert len(single.words) == 7 and single.caption_id == "7#1"
+
+
+def test_a_folder_of_files(tmp_path):
+    for name in ("b.conllu", "a.conllu", "other.txt"):
+        (tmp_path / name).write_text(conllu(HOLDS, image_id=name))
+    assert [parse.image_id for parse in read_conllu(tmp_path)] == ["a.conllu", "b.conllu"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"empty: no file in this folder ends in \.conllu"):
+        read_conllu(tmp_path / "empty")
+
+
+ROW = "1\tA\t_\tX\t_\t_\t0\troot\t_\t_\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "problem"),
+    [
+        (ROW + "2\tgirl\t_\n", 2, "found 3 columns, expected 10"),
+        (ROW + ROW, 2, "found the ID '1', expected 2"),
+        (ROW.replace("1", "x"), 1, "without words"),
+        ("# text = nothing\n\n", 1, "without words"),
+        (ROW.replace("\t0\t", "\t2\t"), 1, r"found the HEAD '2' of 'A', expected 0 to 1; parse the sentence first"),
+        (ROW.replace("\t0\t", "\t_\t"), 1, "found the HEAD '_'"),
+        (ROW.replace("\t0\t", "\t1\t"), 1, "'A' as its own head"),
+        (ROW.replace("root", "_"), 1, "DEPREL '_'"),
+        ("1-3" + ROW[1:] + ROW, 1, "multiword token 1-3"),
+        (conllu([("a", 2, "x"), ("b", 1, "x"), ("c", 0, "root")]), 1, "'a' in a circle of heads"),
+    ],
+)
+def test_what_is_no_conllu_is_told_with_its_line(tmp_path, text, line, problem):
+    with pytest.raises(ValueError, match=rf"parses\.conllu, line {line}: .*{problem}"):
+        parses_of(tmp_path, text)
+
+
+def test_a_file_of_other_bytes(tmp_path):
+    (tmp_path / "x.conllu").write_bytes(ROW.encode() + b"\xff\xfe")
+    with pytest.raises(ValueError, match=r"x\.conllu, byte 23: not UTF-8"):
+        read_conllu(tmp_path / "x.conllu")
+
+
+# Words and characters
+
+
+def words_of(forms):
+    return conllu([(form, 0 if n == 0 else 1, "root" if n == 0 else "dep") for n, form in enumerate(forms)])
+
+
+@pytest.mark.parametrize(
+    ("caption", "forms", "found"),
+    [
+        ("A girl's ball", ["a", "girl", "'s", "ball"], ["A", "girl", "'s", "ball"]),
+        ("girl ’s ball", ["girl", "'s", "ball"], ["girl", "’s", "ball"]),
+        ("a (red) ball", ["a", "-LRB-", "red", "-RRB-", "ball"], ["a", "(", "red", ")", "ball"]),
+        ('a "red" ball', ["a", "``", "red", "''", "ball"], ["a", '"', "red", '"', "ball"]),
+        ("t - shirt on", ["t-shirt", "on"], ["t - shirt", "on"]),
+        ("a ball", ["a", "ball", "."], ["a", "ball", None]),
+        ("a ball ... .", ["a", "ball", "."], ["a", "ball", "."]),
+        ("ball, cube!", ["ball", "cube"], ["ball", "cube"]),
+    ],
+)
+def test_alignment_passes_over_spacing_and_punctuation(tmp_path, caption, forms, found):
+    (parse,) = parses_of(tmp_path, words_of(forms))
+    places = align_words(caption, parse)
+    assert [place and caption[slice(*place)] for place in places] == found
+
+
+@pytest.mark.parametrize(
+    ("caption", "problem"),
+    [("a red cube", "line 3: the parse has 'ball' where the caption has ' cube'"), ("a red ball here", "'.* here'")],
+)
+def test_another_caption_is_told_with_the_line(tmp_path, caption, problem):
+    (parse,) = parses_of(tmp_path, words_of(["a", "red", "ball"]))
+    with pytest.raises(ValueError, match=rf"parses\.conllu, line 3: .*{problem.removeprefix('line 3: ')}"):
+        align_words(caption, parse)
+
+
+# Queries
+
+
+def test_entity_at_either_end(tmp_path):
+    parses = parses_of(tmp_path, conllu(HOLDS))
+    caption = "A girl holds two red balls."
+    example = example_of(caption, ("A girl", BALL), ("two red balls", CUBE))
+    everything = [
+        ("A", "det", 1),
+        ("holds", "nsubj", 1),
+        ("two", "nummod", 2),
+        ("red", "amod", 2),
+        ("holds", "obj", 2),
+    ]
+    assert told(relation_examples([example], parses)) == everything
+    (found,) = relation_examples([example], parses)
+    np.testing.assert_array_equal(found.phrases[1].boxes, np.float32(BALL))
+    assert (found.image_id, found.caption) == ("7", caption)
+    dependents = [("A", "det", 1), ("two", "nummod", 2), ("red", "amod", 2)]
+    assert told(relation_examples([example], parses, asked="dependent")) == dependents
+    assert told(relation_examples([example], parses, asked="head")) == [("holds", "nsubj", 1), ("holds", "obj", 2)]
+    with pytest.raises(ValueError, match="'both'; expected 'either'"):
+        relation_examples([example], parses, asked="both")
+
+
+def test_phrases_without_boxes_and_ungrounded_heads_ask_nothing(tmp_path):
+    parses = parses_of(tmp_path, conllu(HOLDS))
+    example = example_of("A girl holds two red balls .", ("A girl", []), ("two red balls", CUBE))
+    assert told(relation_examples([example], parses)) == [
+        ("two", "nummod", 2),
+        ("red", "amod", 2),
+        ("holds", "obj", 2),
+    ]
+    assert relation_examples([example_of("A girl holds two red balls .")], parses) == []
+
+
+def test_an_entity_is_asked_for_another_only_when_wanted(tmp_path):
+    words = [("a", 2, "det"), ("ball", 0, "root"), ("near", 4, "case"), ("cubes", 2, "nmod")]
+    parses, caption = parses_of(tmp_path, conllu(words)), "a ball near cubes"
+    example = example_of(caption, ("a ball", BALL), ("cubes", CUBE))
+    expected = [("a", "det", 1), ("near", "case", 2)]
+    assert told(relation_examples([example], parses)) == expected
+    more = told(relation_examples([example], parses, entity_words=True))
+    assert set(more) - set(expected) == {("cubes", "nmod", 1), ("ball", "nmod", 2)}
+
+
+def test_the_head_of_a_phrase(tmp_path):
+    """Of "group of balls" the group; of words that are no constituent the one nearest to the root."""
+    words = [("a", 2, "det"), ("group", 5, "nsubj"), ("of", 4, "case"), ("balls", 2, "nmod"), ("lies", 0, "root")]
+    (parse,) = parses_of(tmp_path, conllu(words))
+    caption = "a group of balls lies"
+    places = align_words(caption, parse)
+    heads = [
+        phrase_head(phrase_of(caption, text, BALL), parse, places) for text in ("a group of balls", "of balls", "a")
+    ]
+    assert heads == [1, 3, 0]
+    assert phrase_head(phrase_of(caption, "of balls lies", BALL), parse, places) == 4
+    assert phrase_head(phrase_of(caption, "grou", BALL), parse, places) is None
+
+
+def test_image_and_text_bring_captions_and_parses_together(tmp_path):
+    other = [("A", 2, "other"), *HOLDS[1:]]
+    parses = parses_of(tmp_path, conllu(HOLDS, image_id="7") + conllu(other, image_id="8") + conllu(other))
+    for image_id, relation in (("7", "det"), ("8", "other"), ("9", "other")):
+        example = example_of("A girl  holds two red balls", ("A girl", BALL), image_id=image_id)
+        assert told(relation_examples([example], parses))[0] == ("A", relation, 1)
+
+
+def test_captions_without_a_parse_are_counted_and_named(tmp_path, caplog):
+    parses = parses_of(tmp_path, conllu(HOLDS) + conllu([("Ahat", 0, "root")]))
+    good = example_of("A girl holds two red balls .", ("A girl", BALL))
+    lost, cut = example_of("A dog .", ("A dog", BALL)), example_of("A hat", ("A hat", BALL))
+    with caplog.at_level(logging.WARNING):
+        assert len(relation_examples([lost, good, cut], parses)) == 1
+    assert "1 of 3 captions" in caplog.text and "no parse of the caption 'A dog .' of image 7" in caplog.text
+    with pytest.raises(
+        ValueError, match=r"1 of 1 captions have no parse that fits.*parse the captions of this data set"
+    ):
+        relation_examples([lost], parses)
+
+
+# spaCy
+
+
+def token(index, text, head, relation):
+    return SimpleNamespace(i=index, text=text, dep_=relation, head=SimpleNamespace(i=head), is_space=text.isspace())
+
+
+class Document(list):
+    text = "a  red ball"
+
+    def has_annotation(self, name):
+        return all(each.dep_ for each in self)
+
+
+def installed(monkeypatch, document):
+    pipeline = SimpleNamespace(pipe=lambda texts: [document for _ in texts])
+    monkeypatch.setitem(sys.modules, "spacy", SimpleNamespace(load=lambda name: pipeline))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+
+
+def test_spacy_tokens_without_white_space(monkeypatch):
+    rows = [(0, "a", 3, "det"), (1, " ", 0, ""), (2, "red", 3, "amod"), (3, "ball", 3, "ROOT")]
+    document = Document(token(*row) for row in rows)
+    monkeypatch.setattr(Document, "has_annotation", lambda self, name: True)
+    installed(monkeypatch, document)
+    (parse,) = spacy_parses(["a  red ball", "a  red ball"])
+    assert [(word.form, word.head, word.relation) for word in parse.words] == [
+        ("a", 2, "det"),
+        ("red", 2, "amod"),
+        ("ball", -1, "ROOT"),
+    ]
+    assert align_words("a  red ball", parse) == [(0, 1), (3, 6), (7, 11)]
+
+
+def test_spacy_that_is_missing_or_does_not_parse(monkeypatch):
+    installed(monkeypatch, Document([token(0, "ball", 0, "")]))
+    with pytest.raises(ValueError, match="en_core_web_sm does not parse"):
+        spacy_parses(["ball"])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="python -m spacy download en_core_web_sm, or give parses in CoNLL-U"):
+        spacy_parses(["ball"])
+
+
+# The table
+
+
+def counts_of(correct, share, images=10):
+    """(L, H) right answers of 2 items an image, and share an item."""
+    correct = np.array(correct, dtype=np.int64)[None].repeat(images, 0)
+    correct[: images // 2] = np.minimum(correct[: images // 2] + 1, 2)
+    shares = 2 * np.array(share, dtype=np.float64)[None].repeat(images, 0)
+    ids, items = tuple(map(str, range(images))), np.full(images, 2)
+    return HeadCounts(ids, items, correct, shares, np.arange(images) % 2, np.full(images, 0.4))
+
+
+def test_best_active_head_of_the_most_common_relations():
+    relations = {
+        "rare": counts_of([[1, 0]], [[0.9, 0.9]], images=2),
+        "det": counts_of([[0, 2], [1, 0]], [[0.5, 0.125], [0.25, 0.75]]),
+        "amod": counts_of([[2, 0], [0, 0]], [[0.19, 0.2], [0.1, 0.0]], images=8),
+    }
+    det, amod = relation_table(relations, top=2, draws=200)
+    assert (det.relation, det.items, det.images) == ("det", 20, 10)
+    assert (det.layer, det.head, det.accuracy, det.share) == (1, 0, 0.75, 0.25), "head 0-1 is better but not active"
+    assert (det.baseline, det.chance) == (0.25, 0.2)
+    expected = bootstrap_intervals(relations["det"], draws=200)[:, 1, 0]
+    np.testing.assert_array_equal([det.low, det.high], expected)
+    assert (amod.relation, amod.layer, amod.head) == ("amod", None, None) and np.isnan([amod.accuracy, amod.low]).all()
+    text = relation_markdown([det, amod])
+    assert (
+        "| det | 20 | 25.0 | 75.0 |" in text and "| 1-0 |" in text and "| amod | 16 | 25.0 | no active head |" in text
+    )
+
+
+def test_heads_chosen_on_another_split():
+    reported = {"det": counts_of([[0, 2]], [[0.5, 0.5]]), "obj": counts_of([[0, 2]], [[0.5, 0.5]])}
+    other = {"det": counts_of([[2, 0]], [[0.5, 0.5]])}
+    same, (det, obj) = relation_table(reported)[0], relation_table(reported, chosen_on=other)
+    assert (same.head, same.accuracy) == (1, 1.0)
+    assert (det.head, det.accuracy) == (0, 0.25) and obj.head is None

@@ -1,0 +1,462 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Relevancy maps against a loop, and the perturbation test on a model whose answer hangs on one region."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transformers import LxmertConfig, LxmertForQuestionAnswering, set_seed
+
+from grounded_attention.analysis.perturbation_curves import LEAST, MOST, RANDOM, perturb
+from grounded_attention.analysis.relevancy import MAPS, ReadOut, _one_stream, attention_relevancy, region_maps
+from grounded_attention.analysis.relevancy_two_streams import TwoStreamModel
+from grounded_attention.families import FAMILIES
+from grounded_attention.reports.perturbation_figure import perturbation_figure
+from grounded_attention.supervision.rollout import attention_rollout
+from tests.helpers.tiny_vgp import FEATURE_SIZE, tiny_model
+
+T, R = 4, 6
+SIGN = torch.tensor([1.0, -1.0])
+
+
+class OneRegionModel(nn.Module):
+    """Two heads look at the regions from word 0. The one that decides finds the region that is flagged, and says which
+    of two classes it shows; the other looks harder, at a decoy, and nobody listens to it. Without the flagged region
+    the answer is wrong.
+
+    Features: is it flagged, is it the decoy, what it says.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.config = SimpleNamespace(_attn_implementation="sdpa")
+        self.heads = nn.Parameter(torch.tensor([[4.0, 0.0], [0.0, 9.0]]))
+        self.calls = []
+
+    def set_attn_implementation(self, name):
+        self.config._attn_implementation = name
+
+    def forward(self, input_ids, region_features, region_attention_mask, output_attentions=False):
+        self.calls.append(self.config._attn_implementation)
+        scores = torch.zeros(len(input_ids), 2, T + R)
+        scores[:, :, T:] = torch.einsum("hf,brf->bhr", self.heads, region_features[..., :2])
+        kept = torch.cat([torch.ones(len(input_ids), T), region_attention_mask], 1).bool()
+        rows = scores.masked_fill(~kept[:, None], -1e9).softmax(-1)
+        maps = torch.eye(T + R).expand(len(input_ids), 2, -1, -1).clone()
+        maps[:, :, 0] = rows
+        said = nn.functional.pad(region_features[..., 2], (T, 0))
+        context = (maps[:, 0, 0] * said).sum(-1)  # the second head's is not read
+        return SimpleNamespace(logits=context[:, None] * SIGN, attentions=(maps,) if output_attentions else None)
+
+
+def one_region_batch(examples=40, seed=0):
+    generator = np.random.default_rng(seed)
+    features, labels = torch.zeros(examples, R, 3), torch.from_numpy(generator.integers(2, size=examples))
+    for row in range(examples):
+        flagged, decoy = generator.choice(R, 2, replace=False)
+        features[row, flagged, 0], features[row, decoy, 1] = 1.0, 1.0
+        features[row, :, 2] = -0.02 * SIGN[labels[row]]  # all others say the wrong thing, quietly
+        features[row, flagged, 2] = SIGN[labels[row]]
+    ones = torch.ones(examples, R, dtype=torch.long)
+    words = torch.ones(examples, T, dtype=torch.long)
+    return {
+        "input_ids": words,
+        "region_features": features,
+        "region_attention_mask": ones,
+        "region_candidate_mask": ones,
+        "labels": labels,
+    }
+
+
+def inputs_of(batch):
+    return {name: batch[name] for name in ("input_ids", "region_features", "region_attention_mask")}
+
+
+def read_out(outputs, inputs):
+    return ReadOut(outputs.logits.max(-1).values, torch.zeros(len(outputs.logits), dtype=torch.long))
+
+
+def scores(outputs, batch):
+    shown = outputs.logits.abs().sum(-1) > 0  # nothing seen is no answer
+    return ((outputs.logits.argmax(-1) == batch["labels"]) & shown).double().tolist()
+
+
+def perturbed(model=None, batch=None, **kwargs):
+    batch = one_region_batch() if batch is None else batch
+    images = [f"image {row // 2}" for row in range(len(batch["labels"]))]
+    given = {"inputs": inputs_of, "read_out": read_out, "scores": scores, "steps": R, **kwargs}
+    return perturb((model or OneRegionModel()).eval(), [(batch, images)], **given)
+
+
+# Perturbation
+
+
+def test_a_faithful_map_takes_the_one_region_first_or_last():
+    found = perturbed()
+    np.testing.assert_allclose(found.fractions, np.arange(R + 1) / R)
+    np.testing.assert_array_equal(found.curve("relevancy", MOST), [1, 0, 0, 0, 0, 0, 0])
+    np.testing.assert_array_equal(found.curve("relevancy", LEAST), [1, 1, 1, 1, 1, 1, 0])
+    areas = dict(zip(found.curves, found.areas, strict=True))
+    assert areas["relevancy", MOST] == pytest.approx(0.5 / R) and areas["relevancy", LEAST] == pytest.approx(
+        1 - 0.5 / R
+    )
+
+
+def test_a_map_that_looks_at_the_decoy_is_found_out():
+    """Raw attention takes the decoy first: one step later than relevancy; random order stands between the two ends."""
+    found = perturbed()
+    np.testing.assert_array_equal(found.curve("raw_last", MOST)[:3], [1, 1, 0])
+    areas = dict(zip(found.curves, found.areas, strict=True))
+    assert areas["relevancy", MOST] < areas["raw_last", MOST] < areas[RANDOM, RANDOM] < areas["relevancy", LEAST]
+    assert areas[RANDOM, RANDOM] == pytest.approx(0.5, abs=0.12)
+
+
+def test_random_order_depends_on_seed_and_example_alone():
+    batch = one_region_batch(10)
+    halves = [{name: value[part] for name, value in batch.items()} for part in (slice(0, 4), slice(4, 10))]
+    images = [str(row) for row in range(10)]
+    given = {"inputs": inputs_of, "read_out": read_out, "scores": scores, "steps": R}
+    whole = perturb(OneRegionModel(), [(batch, images)], **given)
+    split = perturb(OneRegionModel(), zip(halves, (images[:4], images[4:]), strict=True), **given)
+    np.testing.assert_array_equal(whole.sums, split.sums)
+    other = perturb(OneRegionModel(), [(batch, images)], **given, seed=1)
+    assert (other.sums[:, :-1] == whole.sums[:, :-1]).all() and (other.sums[:, -1] != whole.sums[:, -1]).any()
+
+
+def test_what_is_no_candidate_stays():
+    """The flagged region as one that is no candidate: nothing that can be taken away changes the answer."""
+    batch = one_region_batch()
+    batch["region_candidate_mask"] = (batch["region_features"][..., 0] == 0).long()
+    found = perturbed(batch=batch)
+    np.testing.assert_array_equal(found.accuracy, np.ones_like(found.accuracy))
+
+
+def test_each_example_loses_its_own_share():
+    """Of 2 candidates at half one is gone, of 6 three: rows with padding go by their own number."""
+    batch = one_region_batch(2)
+    batch["region_candidate_mask"] = torch.tensor([[1, 1, 0, 0, 0, 0], [1] * R])
+    batch["region_attention_mask"] = batch["region_candidate_mask"]
+    kept = []
+
+    class Watching(OneRegionModel):
+        def forward(self, input_ids, region_features, region_attention_mask, **kwargs):
+            kept.append(region_attention_mask.sum(1).tolist())
+            return super().forward(input_ids, region_features, region_attention_mask, **kwargs)
+
+    perturbed(Watching(), batch, steps=2, maps=("raw_last",))
+    assert kept[0] == kept[1] == [2, 6] and kept[2] == [0, 0] and kept[3:] == [[1, 3]] * 3
+
+
+def test_examples_without_a_score_do_not_count():
+    def half(outputs, batch):
+        return [value if row % 2 else None for row, value in enumerate(scores(outputs, batch))]
+
+    found = perturbed(scores=half)
+    assert found.items.tolist() == [1] * 20 and found.image_ids[0] == "image 0"
+    odd = perturbed(batch={name: value[1::2] for name, value in one_region_batch().items()})
+    np.testing.assert_array_equal(found.accuracy[:-1], odd.accuracy[:-1])  # the random order goes by the example
+    with pytest.raises(ValueError, match="no example has a score"):
+        perturbed(scores=lambda outputs, batch: [None] * len(outputs.logits))
+    with pytest.raises(ValueError, match="0 steps"):
+        perturbed(steps=0)
+
+
+def test_back_end_is_eager_for_maps_only():
+    model = OneRegionModel()
+    perturbed(model, steps=1)
+    assert model.calls[0] == "eager" and set(model.calls[1:]) == {"sdpa"}
+
+
+def test_summary_files_and_figure(tmp_path):
+    found = perturbed(about={"task": "toy"})
+    rows = {row["map"]: row for row in found.summary(draws=200)}
+    assert list(rows) == [*MAPS, RANDOM]
+    assert rows["relevancy"]["gap"] == pytest.approx(1 - 1 / R)
+    assert rows["relevancy"]["gap_low"] == pytest.approx(1 - 1 / R), "every image says the same"
+    assert rows["raw_last"]["gap_low"] <= rows["raw_last"]["gap"] <= rows["raw_last"]["gap_high"]
+    assert rows[RANDOM]["gap"] == 0 and rows[RANDOM]["most_low"] < rows[RANDOM]["most"] < rows[RANDOM]["most_high"]
+    assert found.save(tmp_path / "out") == tmp_path / "out"
+    written = json.loads((tmp_path / "out" / "perturbation.json").read_text())
+    assert written["about"] == {"task": "toy"} and (written["examples"], written["images"]) == (40, 20)
+    assert len((tmp_path / "out" / "perturbation.csv").read_text().splitlines()) == 1 + len(found.curves) * (R + 1)
+    frame = found.to_pandas()
+    chosen = frame[(frame["map"] == "rollout") & (frame["order"] == LEAST)]
+    np.testing.assert_array_equal(chosen["accuracy"], found.curve("rollout", LEAST))
+    figure = perturbation_figure(found, tmp_path / "curves.png")
+    drawn = [axes for axes in figure.axes if axes.lines]
+    assert len(drawn) == len(MAPS)
+    for name, axes in zip(MAPS, drawn, strict=True):
+        lines = [line.get_ydata() for line in axes.lines]
+        for order in (MOST, LEAST):
+            assert any(np.array_equal(line, found.curve(name, order)) for line in lines)
+
+
+# Maps
+
+
+def lively(**config):
+    """A tiny VL-BERT with weights so large that attention is uneven and gradients are not lost in rounding."""
+    return tiny_model(initializer_range=0.4, **config).eval()
+
+
+def tiny_inputs(seed=0, batch=3):
+    generator = torch.Generator().manual_seed(seed)
+    words = torch.randint(5, 20, (batch, 5), generator=generator)
+    features = torch.randn(batch, 4, FEATURE_SIZE, generator=generator)
+    corners = torch.rand(batch, 4, 2, generator=generator) / 2
+    mask = torch.ones(batch, 4, dtype=torch.long)
+    mask[0, 3] = 0
+    return {
+        "input_ids": words,
+        "attention_mask": torch.ones_like(words),
+        "token_type_ids": torch.zeros_like(words),
+        "region_features": features,
+        "region_boxes": torch.cat([corners, corners + 0.4], -1),
+        "region_attention_mask": mask,
+    }
+
+
+def identified(outputs, inputs):
+    return ReadOut(
+        outputs.identification_logits.max(-1).values, torch.zeros(len(inputs["input_ids"]), dtype=torch.long)
+    )
+
+
+def by_loops(attentions, gradients):
+    """Chefer's rule, one number at a time, from attention and gradients (L, H, N, N) of one example."""
+    layers, heads, size = len(attentions), attentions[0].shape[0], attentions[0].shape[1]
+    relevancy = [[float(i == j) for j in range(size)] for i in range(size)]
+    for layer in range(layers):
+        weighted = [
+            [
+                sum(max(float(gradients[layer][h, i, k] * attentions[layer][h, i, k]), 0.0) for h in range(heads))
+                / heads
+                for k in range(size)
+            ]
+            for i in range(size)
+        ]
+        relevancy = [
+            [relevancy[i][j] + sum(weighted[i][k] * relevancy[k][j] for k in range(size)) for j in range(size)]
+            for i in range(size)
+        ]
+    return np.array(relevancy)
+
+
+@pytest.fixture(scope="module")
+def reference():
+    """Attention and gradients of a tiny VL-BERT by `backward`, another way to the same gradients."""
+    model = lively(attn_implementation="eager")
+    outputs = model(**tiny_inputs(), output_attentions=True)
+    for attention in outputs.attentions:
+        attention.retain_grad()
+    outputs.identification_logits.max(-1).values.sum().backward()
+    return [a.detach() for a in outputs.attentions], [a.grad for a in outputs.attentions]
+
+
+def test_relevancy_is_that_of_loops(reference):
+    attentions, gradients = reference
+    found = attention_relevancy(attentions, gradients)
+    for row in range(3):
+        expected = by_loops([a[row] for a in attentions], [g[row] for g in gradients])
+        np.testing.assert_allclose(found[row], expected, rtol=1e-4, atol=1e-7)
+    assert float((found - torch.eye(found.shape[-1])).abs().max()) > 1e-2
+
+
+def test_maps_of_a_model_are_rows_of_the_whole_maps(reference):
+    attentions, gradients = reference
+    model = lively()
+    assert model.config._attn_implementation == "sdpa"
+    found = region_maps(model, tiny_inputs(), identified)
+    assert model.config._attn_implementation == "sdpa" and tuple(found) == MAPS
+    means = [attention.mean(1) for attention in attentions]
+    whole = {
+        "raw_last": means[-1],
+        "raw_mean": sum(means) / len(means),
+        "rollout": attention_rollout(means)[-1],
+        "relevancy": attention_relevancy(attentions, gradients),
+    }
+    for name, expected in whole.items():
+        np.testing.assert_allclose(found[name], expected[:, 0, 5:9], rtol=1e-4, atol=1e-7, err_msg=name)
+        assert found[name].shape == (3, 4) and (found[name] >= 0).all()
+        assert found[name][0, 3] == 0, f"{name} of a padded region"
+
+
+def test_visualbert_too():
+    family = FAMILIES["visualbert"]
+    set_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+    config = family.config_class(vocab_size=30, region_feature_size=FEATURE_SIZE, initializer_range=0.4, **sizes)
+    model, inputs = family.heads["vgp"](config).eval(), tiny_inputs()
+    found = region_maps(model, inputs, identified)["relevancy"]
+    model.set_attn_implementation("eager")
+    outputs = model(**inputs, output_attentions=True)
+    for attention in outputs.attentions:
+        attention.retain_grad()
+    identified(outputs, inputs).score.sum().backward()
+    kept = [(a.detach(), a.grad) for a in outputs.attentions]
+    for row in range(3):
+        expected = by_loops([a[row] for a, _ in kept], [g[row] for _, g in kept])
+        np.testing.assert_allclose(
+            found[row], expected[0, 5:9] * inputs["region_attention_mask"][row].numpy(), rtol=1e-4
+        )
+    assert found.max() > 1e-3
+
+
+def test_examples_of_a_batch_do_not_touch_each_other():
+    inputs, model = tiny_inputs(), lively()
+    together = region_maps(model, inputs, identified)
+    alone = region_maps(model, {name: value[1:2] for name, value in inputs.items()}, identified)
+    for name in MAPS:
+        np.testing.assert_allclose(together[name][1:2], alone[name], rtol=1e-4, atol=1e-7)
+
+
+def test_relevancy_follows_the_decision_and_raw_attention_does_not():
+    model, inputs = lively(), tiny_inputs()
+
+    def of_class(number):
+        return lambda outputs, given: ReadOut(
+            outputs.identification_logits[:, number], torch.zeros(3, dtype=torch.long)
+        )
+
+    first, second = (region_maps(model, inputs, of_class(number)) for number in (0, 1))
+    assert (first["relevancy"] - second["relevancy"]).abs().max() > 1e-3
+    for name in ("raw_last", "raw_mean", "rollout"):
+        torch.testing.assert_close(first[name], second[name])
+
+
+def test_what_has_no_maps_is_refused():
+    model, inputs = tiny_model().eval(), tiny_inputs()
+    with pytest.raises(ValueError, match=r"maps gradcam: unknown; known: raw_last"):
+        region_maps(model, inputs, identified, ("gradcam",))
+    with pytest.raises(ValueError, match=r"model\.eval\(\)"):
+        region_maps(tiny_model().train(), inputs, identified)
+    with pytest.raises(ValueError, match="take no gradients"):
+        region_maps(tiny_model().eval().requires_grad_(False), inputs, identified)
+
+
+# Two streams
+
+
+def lxmert(head=LxmertForQuestionAnswering):
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 30}
+    layers = {"l_layers": 2, "x_layers": 2, "r_layers": 1, "visual_feat_dim": FEATURE_SIZE, "num_qa_labels": 3}
+    set_seed(0)
+    return head(LxmertConfig(**sizes, **layers, initializer_range=0.4)).eval()
+
+
+def answered(outputs, inputs):
+    words = torch.zeros(len(inputs["input_ids"]), dtype=torch.long)
+    return ReadOut(outputs.question_answering_score.max(-1).values, words)
+
+
+def test_lxmert_needs_its_wrapper():
+    with pytest.raises(ValueError, match=r"LXMERT wrapped in evaluation\.relevancy_two_streams\.TwoStreamModel"):
+        _one_stream(lxmert(), SimpleNamespace(attentions=None), tiny_inputs())
+    with pytest.raises(ValueError, match="VLBertForVGP is not transformers' LXMERT"):
+        TwoStreamModel(tiny_model())
+    with pytest.raises(ValueError, match="maps rollout: not for two streams; known: raw_last, raw_mean, relevancy"):
+        region_maps(TwoStreamModel(lxmert()), tiny_inputs(), answered, ("rollout",))
+
+
+def test_raw_attention_of_lxmert_is_what_it_returns():
+    model, inputs = TwoStreamModel(lxmert()), tiny_inputs()
+    found = region_maps(model, inputs, answered, ("raw_last", "raw_mean"))
+    outputs = model.model(
+        input_ids=inputs["input_ids"],
+        attention_mask=inputs["attention_mask"],
+        token_type_ids=inputs["token_type_ids"],
+        visual_feats=inputs["region_features"],
+        visual_pos=inputs["region_boxes"],
+        visual_attention_mask=inputs["region_attention_mask"],
+        output_attentions=True,
+    )
+    cross = [each.detach().mean(1)[:, 0] for each in outputs.cross_encoder_attentions]
+    torch.testing.assert_close(found["raw_last"], cross[-1])
+    torch.testing.assert_close(found["raw_mean"], (cross[0] + cross[1]) / 2)
+
+
+def normal(relevancy):
+    """Chefer et al., equations 8 and 9, with numpy."""
+    added = relevancy - np.eye(len(relevancy))
+    sums = added.sum(1, keepdims=True)
+    return np.divide(added, sums, out=np.zeros_like(added), where=sums > 0) + np.eye(len(relevancy))
+
+
+def two_streams_by_hand(model, inputs, row):
+    """The rules for one example, each attention from the modules' own returned maps, by name and not in a loop over
+    what was recorded: first the text layers, then the region layers, then cross, text and region of each cross layer.
+    """
+    kept = {}
+
+    def keep(name):
+        def hook(module, args, output):
+            output.retain_grad()
+            kept.setdefault(name, []).append(output)
+
+        return hook
+
+    encoder = model.model.base_model.encoder
+    named = {f"t{n}": layer.attention.self for n, layer in enumerate(encoder.layer)}
+    named |= {f"v{n}": layer.attention.self for n, layer in enumerate(encoder.r_layers)}
+    for n, layer in enumerate(encoder.x_layers):
+        named |= {f"x{n}": layer.visual_attention.att, f"xt{n}": layer.lang_self_att.self}
+        named |= {f"xv{n}": layer.visn_self_att.self}
+    handles = [module.dropout.register_forward_hook(keep(name)) for name, module in named.items()]
+    one = {name: value[row : row + 1] for name, value in inputs.items()}
+    answered(model(**one), one).score.sum().backward()
+    for handle in handles:
+        handle.remove()
+
+    def weighted(name, call=0):
+        attention = kept[name][call]
+        gradient = torch.zeros_like(attention) if attention.grad is None else attention.grad
+        return (gradient * attention).detach()[0].clamp(min=0).mean(0).double().numpy()
+
+    words, regions = one["input_ids"].shape[1], one["region_features"].shape[1]
+    tt, vv, tv, vt = np.eye(words), np.eye(regions), np.zeros((words, regions)), np.zeros((regions, words))
+    for n in range(2):
+        tt, tv = tt + weighted(f"t{n}") @ tt, tv + weighted(f"t{n}") @ tv
+    vv, vt = vv + weighted("v0") @ vv, vt + weighted("v0") @ vt
+    for n in range(2):
+        to_regions, to_words = weighted(f"x{n}", 0), weighted(f"x{n}", 1)
+        tt, tv, vv, vt = (
+            tt + to_regions @ vt,
+            tv + normal(tt).T @ to_regions @ normal(vv),
+            vv + to_words @ tv,
+            vt + normal(vv).T @ to_words @ normal(tt),
+        )
+        tt, tv = tt + weighted(f"xt{n}") @ tt, tv + weighted(f"xt{n}") @ tv
+        vv, vt = vv + weighted(f"xv{n}") @ vv, vt + weighted(f"xv{n}") @ vt
+    return tv[0]
+
+
+def test_relevancy_of_lxmert_is_that_of_the_rules_by_hand():
+    model, inputs = TwoStreamModel(lxmert()), tiny_inputs()
+    found = region_maps(model, inputs, answered, ("relevancy",))["relevancy"]
+    assert found.shape == (3, 4) and found[0, 3] == 0 and found.max() > 1e-3
+    for row in range(3):
+        np.testing.assert_allclose(found[row], two_streams_by_hand(model, inputs, row), rtol=1e-3, atol=1e-6)
+
+
+def test_perturbation_of_lxmert():
+    model, inputs = TwoStreamModel(lxmert()), tiny_inputs()
+    batch = {**inputs, "region_candidate_mask": inputs["region_attention_mask"]}
+    with torch.no_grad():
+        usual = model(**inputs).question_answering_score.argmax(-1)
+
+    def stays(outputs, batch):
+        return (outputs.question_answering_score.argmax(-1) == usual).double().tolist()
+
+    found = perturb(
+        model,
+        [(batch, ["a", "b", "c"])],
+        inputs=lambda batch: {name: batch[name] for name in inputs},
+        read_out=answered,
+        scores=stays,
+        maps=("raw_last", "relevancy"),
+        steps=4,
+    )
+    assert (found.accuracy[:, 0] == 1).all() and found.accuracy.shape == (5, 5)

@@ -1,0 +1,249 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""`grounded-attention evaluate`: the figures of training, the files it writes, and the mistakes of users."""
+
+import json
+import shutil
+
+import datasets
+import pytest
+from PIL import Image
+from transformers import BertConfig, set_seed
+
+from grounded_attention.commands.evaluate import find_picture, main, named_tables, settings
+from grounded_attention.dataset_scripts.regions.table import RegionTable, RegionTableWriter
+from grounded_attention.families import FAMILIES
+from grounded_attention.modeling import VLBertConfig, VLBertForVGP
+from grounded_attention.processing import VLBertProcessor
+from grounded_attention.supervision import get_method
+from grounded_attention.tasks import TASKS
+from grounded_attention.training.experiments.setup import make_processor, prepare_data, training_arguments
+from grounded_attention.training.loop.data import Collator
+from grounded_attention.training.loop.trainer import GroundingTrainer
+from grounded_attention.training.recipes.recipe import Data, Model, Recipe
+from tests.helpers.tiny_scenes import tiny_scenes
+
+ANSWERS = ["yes", "no", "1", "2", "red"]
+SIZES = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "max_position_embeddings": 128,
+    "region_classes": 80,
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Scenes, an untrained model of each task, and a BERT."""
+    folder = tmp_path_factory.mktemp("run")
+    cache, datasets.config.HF_DATASETS_CACHE = datasets.config.HF_DATASETS_CACHE, folder / "cache"
+    scenes = tiny_scenes(folder / "scenes")
+    processor = make_processor(Model(tokenizer=str(scenes / "vocab.txt")))
+    more = {"vqa": {"answers": ANSWERS}, "pretraining": {"relationship_head": True}}
+    for name in ("vgp", "vqa", "referring_expressions", "pretraining"):
+        set_seed(0)
+        config = VLBertConfig(vocab_size=len(processor.tokenizer), **SIZES, **more.get(name, {}))
+        FAMILIES["vl_bert"].heads[TASKS[name].head](config).save_pretrained(folder / name)
+        processor.save_pretrained(folder / name)
+    BertConfig(architectures=["BertModel"]).save_pretrained(folder / "bert")
+    yield folder
+    datasets.config.HF_DATASETS_CACHE = cache
+
+
+def run(files, checkpoint, *arguments, task=None):
+    first = [] if checkpoint is None else [str(files / checkpoint)]
+    return main(
+        [*first, "--task", task or checkpoint, "--data-dir", str(files / "scenes"), "--cpu", *map(str, arguments)]
+    )
+
+
+def read(path):
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_figures_are_those_of_the_trainer(files, tmp_path, capsys):
+    table = str(files / "scenes" / "regions")
+    arguments = ("--regions", table, "--limit", 8, "--seed", 3, "--batch-size", 3)
+    assert run(files, "pretraining", *arguments, "--output", tmp_path, "--json") == 0
+    printed = json.loads(capsys.readouterr().out)
+
+    options = {"regions": True, "relationship": True}
+    data = Data(data_dir=str(files / "scenes"), regions=table, limit={"validation": 8})
+    recipe = Recipe("pretraining", options, seed=3, data=data, training={"use_cpu": True})
+    prepared, task = prepare_data(recipe), TASKS["pretraining"]
+    processor = VLBertProcessor.from_pretrained(files / "pretraining")
+    trainer = GroundingTrainer(
+        FAMILIES["vl_bert"].heads[task.head].from_pretrained(files / "pretraining"),
+        training_arguments(recipe, tmp_path / "trainer"),
+        data_collator=Collator(task, processor, prepared.regions, 3, options=prepared.options),
+        processing_class=processor,
+        task=task,
+        method=get_method("none"),
+        metrics=task.metrics,
+    )
+    expected = trainer.measure(prepared.splits["validation"])
+    assert printed["validation"] == pytest.approx(expected)
+    assert read(tmp_path / "metrics.json")["splits"] == printed
+
+
+def test_vgp_writes_figures_predictions_and_a_page(files, tmp_path, capsys):
+    scenes = files / "scenes"
+    arguments = ("--regions", scenes / "regions", "--images", scenes / "flickr30k-images", "--limit", 12)
+    assert run(files, "vgp", *arguments, "--output", tmp_path / "out") == 0
+    assert "identification_accuracy" in capsys.readouterr().out
+    figures = read(tmp_path / "out" / "metrics.json")["splits"]["validation"]
+    found = lines(tmp_path / "out" / "predictions_validation.jsonl")
+    for group in ("identification", "vgp"):
+        scores = [one["score"] for one in found if one["group"] == group]
+        assert len(scores) == figures[f"{group}_count"]
+        assert sum(scores) / len(scores) == pytest.approx(figures[f"{group}_accuracy"])
+    assert {one["gold"] for one in found if one["group"] == "identification"} <= {"both", "first", "second"}
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert page.count("data:image/jpeg") > 0 and "text_to_region_by_head" in page
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+def test_sentences_are_scored_once_a_track(files, tmp_path):
+    tracks = [
+        f"--track={name}={files / 'scenes' / table}" for name, table in (("gt", "regions_gt"), ("det", "regions"))
+    ]
+    assert run(files, "referring_expressions", *tracks, "--split", "testA", "--output", tmp_path) == 0
+    figures = read(tmp_path / "metrics.json")["splits"]["testA"]
+    assert figures["gt_expressions_upper_bound"] == 1.0
+    for track in ("gt", "det"):
+        found = lines(tmp_path / f"predictions_testA_{track}.jsonl")
+        scores = [one["score"] for one in found]
+        assert sum(scores) / len(scores) == pytest.approx(figures[f"{track}_expressions_accuracy"])
+        assert all(len(one["gold_box"]) == len(one["predicted_box"]) == 4 for one in found)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "testA on gt" in page and "data:image" not in page and '<rect class="frame"' in page
+
+
+def test_a_file_of_answers_scores_as_the_model_that_wrote_it(files, tmp_path, capsys):
+    assert run(files, "vqa", "--regions", files / "scenes" / "regions", "--output", tmp_path / "a", "--json") == 0
+    by_model = json.loads(capsys.readouterr().out)["validation"]
+    written = tmp_path / "a" / "predictions_validation.json"
+    assert set(read(written)[0]) == {"question_id", "answer"} and {one["answer"] for one in read(written)} <= {
+        *ANSWERS
+    }
+    assert run(files, None, "--predictions", written, "--output", tmp_path / "b", "--json", task="vqa") == 0
+    by_file = json.loads(capsys.readouterr().out)["validation"]
+    shared = {name for name in by_file if name in by_model}
+    assert {"vqa_accuracy", "vqa_count", "vqa_number_accuracy"} <= shared
+    assert {name: by_file[name] for name in shared} == pytest.approx({name: by_model[name] for name in shared})
+    assert "By question type" in (tmp_path / "b" / "report.html").read_text(encoding="utf-8")
+
+
+def wrong_files(files, folder):
+    """Files of answers that leave one out, answer one twice, and answer one that is not asked."""
+    questions = files / "scenes" / "vqa" / "v2_OpenEnded_mscoco_val2014_questions.json"
+    rows = [{"question_id": one["question_id"], "answer": "yes"} for one in read(questions)["questions"]]
+    wrong = {
+        "short": rows[1:],
+        "double": [*rows, rows[0]],
+        "empty": [],
+        "foreign": [*rows, {"question_id": 1, "answer": "no"}],
+    }
+    for name, content in wrong.items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    "name, problem",
+    [
+        ("short", "has no answer to 1 of"),
+        ("double", "answered twice"),
+        ("foreign", "answers unknown 1 of"),
+        ("empty", "no answers"),
+        ("none", ""),
+    ],
+)
+def test_wrong_files_of_answers_are_refused(files, tmp_path, capsys, name, problem):
+    wrong_files(files, tmp_path)
+    path = tmp_path / f"{name}.json"
+    assert run(files, None, "--predictions", path, "--output", tmp_path / "out", task="vqa") == 2
+    _one_line(capsys, problem, str(path))
+    assert not (tmp_path / "out").exists()
+
+
+def _one_line(capsys, *problems):
+    printed = capsys.readouterr()
+    errors = [line for line in printed.err.splitlines() if line.startswith("error: ")]
+    assert printed.out == "" and len(errors) == 1 and printed.err.endswith(errors[0] + "\n")
+    for problem in problems:
+        assert problem in errors[0]
+
+
+TABLE = ["--regions", "scenes/regions"]
+
+
+@pytest.mark.parametrize(
+    "checkpoint, task, arguments, problem",
+    [
+        ("bert", "vgp", TABLE, "a checkpoint of the family 'bert', expected 'vl_bert'"),
+        ("vqa", "vgp", TABLE, "needs VLBertForVGP: give --task vqa"),
+        ("nowhere", "vgp", TABLE, "no checkpoint"),
+        ("vgp", "vpg", TABLE, f"--task vpg: unknown; known: {', '.join(sorted(TASKS))}"),
+        ("vgp", "vgp", [], "no region table"),
+        ("vgp", "vgp", ["--regions", "nowhere"], "nowhere"),
+        ("vgp", "vgp", [*TABLE, "--split", "dev"], "unknown split: found 'dev'"),
+        ("vgp", "vgp", [*TABLE, "--text-only"], "--text-only goes with neither"),
+        ("vgp", "vgp", [*TABLE, "--limit", "0"], "--limit 0: expected 1 or more"),
+        ("vgp", "vgp", [*TABLE, "--images", "nowhere"], "--images nowhere: no such folder"),
+        ("vgp", "vgp", [*TABLE, "--set", "seed=1"], "--set seed=1: expected data.builder"),
+        ("vgp", "vgp", [*TABLE, "--set", "data.options.negative=random"], "did you mean 'data.options.negatives'"),
+        ("vgp", "vgp", ["--track", "regions"], "--track regions: expected NAME=TABLE"),
+        ("vgp", "vgp", ["--predictions", "x.json"], "either a CHECKPOINT or --predictions"),
+        (None, "vgp", ["--predictions", "x.json"], "not of the task vgp"),
+        (None, "vqa", [], "either a CHECKPOINT or --predictions"),
+        ("damaged", "vgp", TABLE, "incomplete"),
+        ("vqa", "vqa", ["--regions", "few"], "no regions for this image"),
+    ],
+)
+def test_mistakes_end_in_one_line_and_status_2(
+    files, tmp_path, monkeypatch, capsys, checkpoint, task, arguments, problem
+):
+    monkeypatch.chdir(files)
+    if checkpoint == "damaged" and not (files / "damaged").exists():
+        shutil.copytree(files / "vgp", files / "damaged")
+        (files / "damaged" / "checkpoint_manifest.json").write_text('{"model.safetensors": {"size": 1}}')
+    if "few" in arguments and not (files / "few").exists():
+        _first_image_only(files / "scenes" / "regions", files / "few")
+    assert run(files, checkpoint, *arguments, "--output", tmp_path / "out", task=task) == 2
+    _one_line(capsys, problem)
+    assert not (tmp_path / "out").exists()
+
+
+def _first_image_only(source, target):
+    table = RegionTable.open(source)
+    with RegionTableWriter(target, {}) as writer:
+        writer.write(table[table.ids[0]])
+
+
+def test_missing_weights_are_refused_before_anything_is_scored(files, tmp_path, capsys):
+    model = VLBertForVGP.from_pretrained(files / "vgp")
+    kept = {name: value for name, value in model.state_dict().items() if "identification" not in name}
+    shutil.copytree(files / "vgp", tmp_path / "cut")
+    model.save_pretrained(tmp_path / "cut", state_dict={name: value.contiguous() for name, value in kept.items()})
+    assert run(files, tmp_path / "cut", "--regions", files / "scenes" / "regions", task="vgp") == 2
+    _one_line(capsys, "weights are missing, such as identification")
+
+
+def test_settings_and_tracks():
+    assert settings(["options.a=1", "data.builder=x"]) == {"options.a": 1, "data.builder": "x"}
+    assert named_tables(["a=b=c"]) == {"a": "b=c"}
+    with pytest.raises(ValueError, match="each name once"):
+        named_tables(["a=b", "a=c"])
+
+
+def test_images_are_found_by_file_name_id_or_as_coco_names_them(tmp_path):
+    for name, side in (("a.png", 1), ("7.jpg", 2), ("COCO_val2014_000000000009.jpg", 3)):
+        Image.new("RGB", (side * 10, 10)).save(tmp_path / name)
+    found = [find_picture(tmp_path, *asked) for asked in (("x", "a.png"), ("7", None), ("9", None), ("8", None))]
+    assert [None if one is None else one.height for one in found] == [420, 210, 140, None]
+    assert find_picture(None, "7", None) is None

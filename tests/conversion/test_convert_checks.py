@@ -1,0 +1,500 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""What the converters of all families refuse, and what they say that they assumed."""
+
+import json
+import os
+import pickle
+from collections import OrderedDict
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from vl_bert_reference import list_shapes, list_task_shapes
+
+from grounded_attention.commands.convert import main
+from grounded_attention.conversion.errors import CheckpointError
+from grounded_attention.conversion.fast_rcnn import FAST_RCNN
+from grounded_attention.conversion.visualbert import VISUALBERT
+from grounded_attention.conversion.vl_bert import VL_BERT
+from grounded_attention.modeling import (
+    VisualBERTConfig,
+    VisualBERTForPreTraining,
+    VisualBERTForVisualQuestionAnswering,
+    VLBertForVGP,
+)
+from tests.helpers.resnet_checkpoints import make_resnet_checkpoint
+from tests.helpers.vl_bert_checkpoints import (
+    KEY_LISTS,
+    TINY,
+    image_checkpoint,
+    pixel_checkpoint,
+    pretraining_checkpoint,
+    vgp_checkpoint,
+    without,
+)
+
+HEADS = {"num_attention_heads": 4}
+# Our names of VisualBERT -> those of the public code; the first that fits.
+ORIGINAL_NAMES = {
+    "visual_bert.embeddings.visual_token_type_embeddings": "bert.embeddings.token_type_embeddings_visual",
+    "visual_bert.embeddings.visual_position_embeddings": "bert.embeddings.position_embeddings_visual",
+    "visual_bert.embeddings.visual_projection": "bert.embeddings.projection",
+    "visual_bert.": "bert.",
+}
+
+
+def visualbert_checkpoint(model_class=VisualBERTForPreTraining, hidden=24):
+    sizes = {"hidden_size": hidden, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
+    config = VisualBERTConfig(vocab_size=31, max_position_embeddings=16, visual_embedding_dim=8, num_labels=5, **sizes)
+    state_dict = {}
+    for name, value in model_class(config).state_dict().items():
+        key = next(
+            (key + name.removeprefix(ours) for ours, key in ORIGINAL_NAMES.items() if name.startswith(ours)), name
+        )
+        if model_class is VisualBERTForVisualQuestionAnswering:
+            key = key.replace("cls.", "classifier.") if key.startswith("cls.") else key
+        state_dict[f"bert.{key}"] = value
+    return state_dict
+
+
+@pytest.fixture
+def convert(tmp_path, capsys):
+    """Saves a file's content, runs the command on it, returns (exit code, output, errors, directory)."""
+
+    def run(family, content, *options, config=HEADS):
+        checkpoint, fields = tmp_path / "original.model", tmp_path / "fields.json"
+        torch.save(content, checkpoint)
+        fields.write_text(json.dumps(config))
+        paths = ["--checkpoint", str(checkpoint), "--output", str(tmp_path / "out"), "--config", str(fields)]
+        code = main([family, *paths, *options])
+        captured = capsys.readouterr()
+        error = captured.err[captured.err.find("error:") :] if code else ""
+        return code, captured.out, error, tmp_path / "out"
+
+    return run
+
+
+@pytest.fixture
+def refused(convert):
+    """The error of a file that is refused: one line that begins with the file's name, and nothing is written."""
+
+    def run(family, content, config=HEADS):
+        code, printed, error, directory = convert(family, content, config=config)
+        assert (code, printed, error.count("\n")) == (2, "", 1)
+        assert error.startswith(f"error: {directory.parent / 'original.model'}")
+        assert not directory.exists() and not list(directory.parent.glob(".*"))
+        return error
+
+    return run
+
+
+# -- depth and heads
+
+
+def as_wide(layers, hidden=768, **sizes):
+    """A checkpoint of public width whose tensors take no memory."""
+    shapes = list_shapes(hidden=hidden, layers=layers, intermediate=8, vocab=9, positions=5, classes=3, **sizes)
+    return {f"module.{key}": torch.zeros(()).expand(shape) for key, shape in shapes.items()}
+
+
+@pytest.mark.parametrize(("hidden", "layers", "heads"), [(768, 12, 12), (1024, 24, 16)])
+def test_public_widths_tell_depth_and_heads(hidden, layers, heads):
+    fields = VL_BERT.read_fields(VL_BERT.convert_state_dict(as_wide(layers, hidden)), {})
+    assert fields.assumed["num_attention_heads"] == heads
+    assert fields.read["num_hidden_layers"] == layers
+    shallow = VL_BERT.convert_state_dict(as_wide(layers - 1, hidden))
+    with pytest.raises(CheckpointError, match=f"num_hidden_layers {layers - 1}, but .* have {layers}: .*are missing"):
+        VL_BERT.read_fields(shallow, {})
+    fields = VL_BERT.read_fields(shallow, {"num_hidden_layers": layers - 1})
+    assert fields.values()["num_hidden_layers"] == layers - 1
+
+
+def test_a_resnet_of_public_width_without_its_last_block_is_refused():
+    content = as_wide(12, end_to_end=True)
+    last = "backbone.layer3.22."
+    conversion = VL_BERT.convert_state_dict(without(content, last))
+    with pytest.raises(CheckpointError, match=r"depths \[3, 4, 22, 3\], but public files .* have \[3, 4, 23, 3\] or"):
+        VL_BERT.read_fields(conversion, {})
+    assert VL_BERT.read_fields(VL_BERT.convert_state_dict(content), {}).nested["vision_config"].read["depths"][2] == 23
+
+
+def test_the_command_says_what_was_assumed(convert):
+    code, printed, _, directory = convert("vl_bert", vgp_checkpoint()[1])
+    assert code == 0
+    rows = [tuple(part.strip() for part in line.split("  ", 1)) for line in printed.splitlines()]
+    read = " ".join(text for label, text in rows if label == "read")
+    for field in ("vocab_size 120", "hidden_size 48", "intermediate_size 96", "num_hidden_layers 3", "visual_size 48"):
+        assert field in read
+    assert "counted in the keys; nothing in the file tells whether its last layers are missing" in read
+    assert ("--config", "num_attention_heads 4") in rows
+    assumed = next(text for label, text in rows if label == "assumed")
+    assert 'coordinate_embedding "center"' in assumed and "position_offset 0" in assumed
+    account = json.loads((directory / "conversion.json").read_text())["config"]
+    saved = json.loads((directory / "config.json").read_text())
+    assert account["given"] == HEADS and account["assumed"]["coordinate_dim"] == 256
+    for source in ("read", "given", "assumed"):
+        assert account[source].items() <= {**saved, "num_identification_labels": 3, "num_vgp_labels": 5}.items()
+
+
+@pytest.mark.parametrize("family", ["vl_bert", "visualbert"])
+def test_the_number_of_heads_is_never_guessed_silently(refused, family):
+    """Hidden size 64 with 8 heads: 64 is a multiple of any usual head size, 64 itself among them."""
+    make = {
+        "vl_bert": lambda: image_checkpoint(list_shapes(**{**TINY, "hidden": 64})),
+        "visualbert": lambda: visualbert_checkpoint(hidden=64),
+    }
+    content = make[family]()
+    error = refused(family, content, config={})
+    assert 'give it: --config with {"num_attention_heads": ...}' in error
+
+
+@pytest.mark.parametrize(
+    ("family", "make", "gap"),
+    [
+        ("vl_bert", lambda: vgp_checkpoint()[1], "module.vlbert.encoder.layer.1."),
+        ("vl_bert", lambda: pixel_checkpoint(), "module.image_feature_extractor.backbone.layer3.1."),
+        ("visualbert", visualbert_checkpoint, "bert.bert.encoder.layer.0."),
+        ("fast_rcnn", make_resnet_checkpoint, "layer4.0."),
+    ],
+)
+def test_gaps_are_refused(refused, family, make, gap):
+    error = refused(family, without(make(), gap), config={} if family == "fast_rcnn" else HEADS)
+    assert f"has no {gap}" in error
+
+
+def test_a_missing_tail_is_refused_where_something_tells_the_depth(refused, convert):
+    _, whole = vgp_checkpoint()
+    short = without(whole, "encoder.layer.2.")
+    error = refused("vl_bert", short, config={**HEADS, "num_hidden_layers": 3})
+    assert "gives num_hidden_layers 3, but the tensors of the file say 2" in error
+    assert "fields.json" in error
+    optimizer = {"state": {}, "param_groups": [{"params": [0, 1]}, {"params": list(range(2, len(whole)))}]}
+    error = refused("vl_bert", {"state_dict": short, "optimizer": optimizer})
+    assert (
+        f"optimizer holds {len(whole)} parameters, its state_dict only {len(short)}: 16 tensors are missing" in error
+    )
+    code, printed, _, _ = convert("vl_bert", {"state_dict": whole, "optimizer": optimizer})
+    assert code == 0 and "num_hidden_layers 3: counted in the keys; the file's optimizer holds as many" in printed
+
+
+def test_the_two_names_of_the_last_stage_tell_its_depth(refused):
+    short = without(pixel_checkpoint(), "roi_head_feature_extractor.1.")
+    error = refused("vl_bert", short)
+    assert "has module.image_feature_extractor.head.0.1." in error and "but not module.image_feature" in error
+
+
+# -- keys
+
+
+FAMILIES = {
+    "VL-BERT pre-training": (VL_BERT, lambda: pretraining_checkpoint()[1]),
+    "VL-BERT end to end": (VL_BERT, lambda: image_checkpoint(list_shapes(**SHALLOW))),
+    "VL-BERT VGP": (VL_BERT, lambda: vgp_checkpoint()[1]),
+    "VL-BERT VQA": (VL_BERT, lambda: image_checkpoint(list_task_shapes("vqa", answers=7, **TINY))),
+    "VL-BERT RefCOCO": (VL_BERT, lambda: image_checkpoint(list_task_shapes("refcoco", **TINY))),
+    "VL-BERT VCR": (VL_BERT, lambda: image_checkpoint(list_task_shapes("vcr", **TINY))),
+    "VisualBERT": (VISUALBERT, visualbert_checkpoint),
+    "VisualBERT VQA": (VISUALBERT, lambda: visualbert_checkpoint(VisualBERTForVisualQuestionAnswering)),
+    "ResNet": (FAST_RCNN, make_resnet_checkpoint),
+}
+SHALLOW = {**TINY, "layers": 1, "end_to_end": True, "widths": (4, 8, 8, 8, 16), "depths": (1, 1, 1, 1)}
+# Tied to the words or the bias, a counter, or the classifier of another training.
+NOT_NEEDED = ("decoder.weight", "predictions.decoder.bias", "num_batches_tracked", "aux_text_visual_embedding.weight")
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_no_tensor_may_be_missing(name):
+    """Every key alone: without it the file is refused, in its own words, unless it is listed as optional."""
+    family, make = FAMILIES[name]
+    content = make()
+    given = {} if family is FAST_RCNN else HEADS
+    for key in content:
+        rest = {other: value for other, value in content.items() if other != key}
+        if key.endswith(NOT_NEEDED) or ".head.0." in key or key.startswith("fc."):
+            family.build_model(rest, given)
+            continue
+        with pytest.raises(CheckpointError) as caught:
+            family.build_model(rest, given)
+        assert key in str(caught.value) or key.rpartition(".")[0] in str(caught.value), key
+
+
+@pytest.mark.parametrize(
+    "part", ["embedding_LayerNorm", "end_embedding", "visual_ln_text", "visual_ln_object", "object_mask_visual"]
+)
+def test_whole_parts_of_vl_bert_may_not_be_missing(refused, part):
+    content = pretraining_checkpoint()[1]
+    error = refused("vl_bert", without(content, part))
+    for key in content:
+        assert (key in error) == (part in key)
+
+
+def test_names_of_ours_lead_back_to_the_keys(shared: Path):
+    for name in KEY_LISTS:
+        conversion = VL_BERT.convert_state_dict(read_key_list(shared, name, shrink))
+        for key, ours in conversion.converted.items():
+            restored = next(found for rules in conversion.rules if (found := rules.restore(ours)) is not None)
+            assert conversion.wrap(restored) == key
+
+
+def test_superfluous_keys_are_named_or_refused(convert, refused):
+    content = vgp_checkpoint()[1]
+    bias = "module.vlbert.encoder.layer.0.attention.self.distances.weight"
+    assert f"has {bias}, for which VLBertForVGP has no place" in refused("vl_bert", {**content, bias: torch.zeros(2)})
+    code, printed, _, _ = convert("vl_bert", {**content, "module.new_head.weight": torch.zeros(2)})
+    assert code == 0
+    assert "1 tensors: unknown key: not one of the public code's (module.new_head.weight)" in printed
+
+
+def read_key_list(shared, name, size=lambda number, key: number):
+    lines = (shared / "parity" / "checkpoint_keys" / f"keys_{name}.tsv").read_text().splitlines()
+    state_dict = {}
+    for line in lines:
+        key, shape = line.split("\t")
+        sizes = [size(int(number), key) for number in shape.strip("()").split(",") if number.strip()]
+        state_dict[f"module.{key}"] = torch.zeros(()).expand(sizes)  # one number, whatever the shape
+    return state_dict
+
+
+def shrink(number, key):
+    """The sizes of a file made tiny; what is small stays, and the columns of the projection are those of the parts."""
+    if "obj_downsample" in key:
+        return 2048 + 128 if number == 4096 else 48
+    if "image_feature_extractor" in key or "object_mask_visual" in key:
+        return number // 16 if number >= 64 else number
+    return {768: 48, 1024: 48, 1536: 96, 3072: 192, 4096: 64, 30522: 50, 512: 32, 1601: 17, 3129: 7}.get(
+        number, number
+    )
+
+
+@pytest.mark.parametrize("name", KEY_LISTS)
+def test_the_full_key_lists_convert_with_tiny_shapes(shared: Path, convert, name):
+    end_to_end = name not in ("pretrain_base_prec", "pretrain_large_prec", "vqa_base")
+    content = {key: value.clone() for key, value in read_key_list(shared, name, shrink).items()}
+    config = HEADS if end_to_end else {**HEADS, "region_feature_size": 128}
+    code, printed, error, directory = convert("vl_bert", content, config=config)
+    assert code == 0, error
+    assert f"num_hidden_layers {24 if 'large' in name else 12}: counted" in printed
+    account = json.loads((directory / "conversion.json").read_text())
+    left_out = {key: reason for reason, keys in account["left_out"].items() for key in keys}
+    assert set(account["converted"]) | set(left_out) == set(content)
+    assert {".head.0." in key or key.endswith("num_batches_tracked") for key in left_out} <= {True}
+    only_pretraining = [] if "pretrain" in name else ["vl_bert.embeddings.text_only_visual_embedding.weight"]
+    assert account["initialised"] == only_pretraining
+
+
+# -- numbers
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize(
+    ("family", "make", "key"),
+    [
+        ("vl_bert", lambda: vgp_checkpoint()[1], "module.vlbert.encoder.layer.1.output.dense.bias"),
+        ("vl_bert", pixel_checkpoint, "module.image_feature_extractor.backbone.bn1.running_var"),
+        ("visualbert", visualbert_checkpoint, "bert.cls.predictions.transform.dense.weight"),
+        ("fast_rcnn", make_resnet_checkpoint, "layer2.0.conv1.weight"),
+    ],
+)
+def test_numbers_that_are_not_finite_are_refused(refused, family, make, key, number):
+    content = make()
+    content[key] = content[key].clone()
+    content[key].view(-1)[:3] = number
+    error = refused(family, content, config={} if family == "fast_rcnn" else HEADS)
+    assert f"{key} holds 3 numbers that are NaN or infinite, of {content[key].numel()}" in error
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_tensors_of_other_dimensions_are_refused(name):
+    family, make = FAMILIES[name]
+    content = make()
+    sizes = ("word_embeddings.weight", "obj_downsample.1.weight", "projection.weight", "conv1.weight", "conv3.weight")
+    keys = [key for key in content if key.endswith((*sizes, "classifier.weight", "phrasal_cls.1.weight"))]
+    for key in (key for key in keys if ".head.0." not in key):
+        for shape in ((), (3,), (1, 1, 1)):
+            with pytest.raises(CheckpointError, match=f"{key}.* has the shape|differs from .*{key}"):
+                family.build_model({**content, key: torch.zeros(shape)}, {} if family is FAST_RCNN else HEADS)
+
+
+def test_whole_numbers_are_no_weights(refused):
+    key = "module.vlbert.end_embedding.weight"
+    error = refused("vl_bert", {**vgp_checkpoint()[1], key: torch.ones(1, 48, dtype=torch.int64)})
+    assert f"{key} holds torch.int64" in error
+
+
+# -- --config
+
+
+@pytest.mark.parametrize(
+    ("family", "make", "config", "message"),
+    [
+        ("fast_rcnn", make_resnet_checkpoint, {"depth": [1]}, "unknown configuration field depth"),
+        ("fast_rcnn", make_resnet_checkpoint, {"embedding_size": 8}, "gives embedding_size 8, but the tensors"),
+        ("visualbert", visualbert_checkpoint, {"heads": 4}, "unknown configuration field heads"),
+        ("visualbert", visualbert_checkpoint, {"hidden_size": 32}, "gives hidden_size 32, but the tensors"),
+        ("visualbert", visualbert_checkpoint, {"num_hidden_layers": 1}, "gives num_hidden_layers 1, but the tensors"),
+        ("visualbert", visualbert_checkpoint, {"region_feature_size": 9}, "gives visual_embedding_dim 9, but"),
+        ("vl_bert", lambda: vgp_checkpoint()[1], {"num_hidden_layers": 1}, "gives num_hidden_layers 1, but"),
+        ("vl_bert", lambda: vgp_checkpoint()[1], {"grounding_head": True}, "gives grounding_head True, but"),
+        ("vl_bert", lambda: vgp_checkpoint()[1], {"num_attention_heads": 0}, "expected a positive number"),
+        ("vl_bert", lambda: vgp_checkpoint()[1], {"num_attention_heads": -4}, "expected a positive number"),
+        ("vl_bert", lambda: vgp_checkpoint()[1], {"num_attention_heads": "4"}, "does not fit together"),
+        ("vl_bert", lambda: vgp_checkpoint()[1], {"model_type": "visualbert"}, "is of model_type 'visualbert'"),
+        ("vl_bert", lambda: vgp_checkpoint()[1], {"hidden_act": "a"}, "makes no model (KeyError: 'a')"),
+        ("vl_bert", lambda: vgp_checkpoint()[1], {"coordinate_dim": "a"}, "does not fit together"),
+        ("visualbert", visualbert_checkpoint, {"id2label": 3}, "does not fit together"),
+        ("vl_bert", pixel_checkpoint, {"vision_config": {"depths": [1, 1, 1, 1]}}, "gives depths [1, 1, 1, 1], but"),
+    ],
+)
+def test_fields_that_are_unknown_or_contradict_the_file_are_refused(refused, family, make, config, message):
+    error = refused(family, make(), config=config if family == "fast_rcnn" else {**HEADS, **config})
+    assert message in error
+    assert "with --config" in error and "fields.json" in error
+
+
+def test_a_written_configuration_can_be_given_again(convert):
+    _, _, _, directory = convert("vl_bert", pixel_checkpoint())
+    written = json.loads((directory / "config.json").read_text())
+    code, _, error, _ = convert("vl_bert", pixel_checkpoint(), "--force", config=written)
+    assert code == 0, error
+    assert json.loads((directory / "config.json").read_text()) == written
+
+
+# -- the wrong family, or no original file
+
+
+def some_keys(*keys):
+    return {key: torch.zeros(2) for key in keys}
+
+
+OTHERS = {
+    "VisualBERT": (visualbert_checkpoint, "a VisualBERT checkpoint, not VL-BERT: use `convert visualbert`"),
+    "LXMERT": (lambda: some_keys("module.bert.encoder.x_layers.0.visual_attention.att.key.bias"), "an LXMERT check"),
+    "LXMERT tasks": (
+        lambda: some_keys("module.lxrt_encoder.model.bert.encoder.x_layers.0.a"),
+        "can't be converted yet",
+    ),
+    "their LXMERT": (lambda: some_keys("lxmert.encoder.x_layers.0.a"), "an LXMERT checkpoint of transformers"),
+    "ViLBERT": (lambda: some_keys("bert.encoder.c_layer.0.a", "bert.encoder.layer.0.a"), "a ViLBERT checkpoint"),
+    "UNITER": (lambda: some_keys("uniter.img_embeddings.img_linear.weight"), "a UNITER checkpoint"),
+    "their VisualBERT": (
+        lambda: some_keys("visual_bert.embeddings.visual_token_type_embeddings.weight"),
+        "a VisualBERT checkpoint of transformers, not VL-BERT: nothing is to convert",
+    ),
+    "BERT": (lambda: some_keys("bert.encoder.layer.0.output.dense.bias"), "a BERT checkpoint"),
+    "ResNet": (make_resnet_checkpoint, "a ResNet checkpoint, not VL-BERT: use `convert fast_rcnn`"),
+    "converted": (lambda: some_keys("vl_bert.embeddings.end_embedding.weight"), "it is converted already"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_family_is_named(refused, name):
+    make, message = OTHERS[name]
+    assert message in refused("vl_bert", make())
+
+
+def test_each_converter_names_the_others(refused):
+    vl_bert = pretraining_checkpoint()[1]
+    assert "a VL-BERT checkpoint, not VisualBERT: use `convert vl_bert`" in refused("visualbert", vl_bert)
+    assert "this VL-BERT checkpoint has no pixel network" in refused("fast_rcnn", vgp_checkpoint()[1], config={})
+    assert "a VisualBERT checkpoint, not ResNet" in refused("fast_rcnn", visualbert_checkpoint(), config={})
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("lxmert_pretrain", "LXMERT"),
+        ("vilbert_pretrain_6l6c", "ViLBERT"),
+        ("vilbert_tasks_6l6c", "ViLBERT"),
+        ("vilbert_tasks_6l6c_tasktoken", "ViLBERT"),
+        ("vilbertbeta_tasks_6l6c", "ViLBERT"),
+    ],
+)
+def test_original_key_lists_of_other_families_are_recognised(shared: Path, name, title):
+    for family in (VL_BERT, VISUALBERT, FAST_RCNN):
+        with pytest.raises(CheckpointError, match=f"looks like an? {title} checkpoint, .*can't be converted yet"):
+            family.convert_state_dict(read_key_list(shared, name))
+
+
+def test_directories_and_safetensors_are_named(tmp_path, capsys):
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "config.json").write_text('{"model_type": "lxmert"}')
+    save_file({"lxmert.encoder.x_layers.0.bias": torch.zeros(1)}, tmp_path / "model.safetensors")
+    (tmp_path / "empty").mkdir()
+    for name, message in {
+        "theirs": "a model directory of the transformers format (model_type 'lxmert' in its config.json)",
+        "model.safetensors": "this looks like an LXMERT checkpoint of transformers; load its directory",
+        "empty": "a directory, expected one file of the original code",
+    }.items():
+        assert main(["vl_bert", "--checkpoint", str(tmp_path / name), "--output", str(tmp_path / "out")]) == 2
+        error = capsys.readouterr().err
+        assert message in error and str(tmp_path / name) in error and error.count("\n") == 1
+
+
+# -- pickles that run code
+
+
+class CallsSystem:
+    def __init__(self, command):
+        self.command = command
+
+    def __reduce__(self):
+        return (os.system, (self.command,))
+
+
+@pytest.mark.parametrize("kind", ["zip", "legacy", "pickle 0", "pickle 2", "pickle 4", "pickle 5"])
+def test_a_pickle_that_runs_code_is_called_so(tmp_path, capfd, kind):
+    path, trace = tmp_path / "original.model", tmp_path / "trace"
+    content = OrderedDict(a=torch.zeros(2), b=CallsSystem(f"touch {trace}"))
+    if kind.startswith("pickle"):
+        path.write_bytes(pickle.dumps(content["b"], protocol=int(kind[-1])))
+    else:
+        torch.save(content, path, _use_new_zipfile_serialization=kind == "zip")
+    assert main(["vl_bert", "--checkpoint", str(path), "--output", str(tmp_path / "out")]) == 2
+    error = capfd.readouterr().err
+    assert f"{path}: reading it would run code (`os.system`); nothing of it was run" in error
+    assert error.count("\n") == 1 and not trace.exists()
+
+
+# -- files
+
+
+def test_the_file_is_named_whatever_it_is_called(tmp_path, monkeypatch, capsys):
+    """A name that stands in other words too: `e` is in every message."""
+    monkeypatch.chdir(tmp_path)
+    torch.save(without(vgp_checkpoint()[1], "end_embedding"), "e")
+    Path("c").write_text(json.dumps(HEADS))
+    for output in ("o", "e-out"):
+        assert main(["vl_bert", "--checkpoint", "e", "--output", output, "--config", "c"]) == 2
+        assert capsys.readouterr().err.startswith("error: e: the file has no module.vlbert.end_embedding.weight")
+    Path("c").write_text('{"a": 1}')
+    assert main(["vl_bert", "--checkpoint", "e", "--output", "o", "--config", "c"]) == 2
+    assert capsys.readouterr().err.startswith("error: e with --config c: --config has the unknown")
+
+
+def test_a_failed_replacement_leaves_the_old_model(convert, monkeypatch):
+    content = vgp_checkpoint()[1]
+    _, _, _, directory = convert("vl_bert", content)
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+    replace = os.replace
+
+    def fail(source, target):
+        if Path(source).name == "new":
+            raise OSError(28, "No space left on device", str(target))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", fail)
+    code, _, error, _ = convert("vl_bert", content, "--force")
+    assert code == 2 and "No space left on device" in error
+    assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
+    assert not list(directory.parent.glob(".*"))
+
+
+def test_inputs_inside_the_output_are_not_deleted(convert, tmp_path, capsys):
+    _, _, _, directory = convert("vl_bert", vgp_checkpoint()[1])
+    inside = directory / "original.model"
+    torch.save(vgp_checkpoint()[1], inside)
+    paths = ["--checkpoint", str(inside), "--output", str(directory), "--config", str(tmp_path / "fields.json")]
+    assert main(["vl_bert", *paths, "--force"]) == 2
+    assert f"holds {inside}, which --force would delete" in capsys.readouterr().err
+    assert inside.is_file() and VLBertForVGP.from_pretrained(directory)

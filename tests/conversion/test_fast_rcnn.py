@@ -1,0 +1,147 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Original pixel networks become Hub directories that give the reference numbers; every key is accounted for."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from grounded_attention.commands.convert import main
+from grounded_attention.conversion.fast_rcnn import FAST_RCNN, ImageRules, explain_image_key
+from grounded_attention.modeling import FastRCNNConfig, FastRCNNFeatures
+from tests.helpers.resnet_checkpoints import DEPTHS, IMAGE, WIDTHS, list_image_shapes, make_resnet_checkpoint
+from tests.helpers.vl_bert_parity import image_weight
+
+
+def convert(tmp_path, state_dict, *options):
+    torch.save(state_dict, tmp_path / "resnet.model")
+    paths = ["--checkpoint", str(tmp_path / "resnet.model"), "--output", str(tmp_path / "model")]
+    return main(["fast_rcnn", *paths, *options])
+
+
+def test_network_equals_the_reference(shared: Path):
+    """Feature map, region features and a padded region of the public code's dilated ResNet-50."""
+    reference = torch.load(shared / "parity" / "fast_rcnn.pt", weights_only=True)["resnet50"]
+    state_dict = {}
+    for key, shape in reference["keys"].items():
+        first_name = "roi_head_feature_extractor." + key.removeprefix("head.0.") if key.startswith("head.0.") else key
+        state_dict[f"module.{IMAGE}{key}"] = image_weight(first_name, shape)
+    model, _ = FAST_RCNN.build_model(state_dict)
+    given, maps = reference["inputs"], []
+    model.eval().double().stages[-1].register_forward_hook(lambda *call: maps.append(call[-1].float()))
+    with (
+        torch.no_grad()
+    ):  # in float64: how a machine adds up float32 moves deep feature maps by more than the tolerance
+        features = model(given["images"].double(), given["boxes"], given["box_mask"]).region_features.float()
+    torch.testing.assert_close(maps[0][:, ::64], reference["body4"], rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(features, reference["obj_reps_raw"], rtol=1e-5, atol=1e-4)
+    assert features[1, 2].abs().max() == 0
+
+
+def test_every_key_of_the_public_checkpoints_has_a_place_or_a_reason():
+    with torch.device("meta"):
+        expected = {name: value.shape for name, value in FastRCNNFeatures(FastRCNNConfig()).state_dict().items()}
+    found, rules = {}, ImageRules(end_to_end=True)
+    for key, shape in list_image_shapes().items():
+        name = rules.rename(key)
+        if name is None:
+            assert explain_image_key(key), key
+        else:
+            assert name not in found, key
+            assert rules.restore(name) == key
+            found[name] = torch.Size(shape)
+    assert found == expected
+    heads = {explain_image_key(key) for key in list_image_shapes() if key.startswith(IMAGE + "head.0.")}
+    assert heads == {"second name of roi_head_feature_extractor"}
+
+
+def test_keys_of_other_parts_have_neither():
+    for key in ("vlbert.end_embedding.weight", IMAGE + "obj_downsample.1.weight", "layer5.0.conv1.weight", "conv1x"):
+        assert ImageRules(end_to_end=True).rename(key) is None
+        assert ImageRules(end_to_end=False).rename(key) is None
+        assert explain_image_key(key) is None
+
+
+def test_command_writes_a_directory_with_every_tensor_in_its_place(tmp_path, capsys):
+    state_dict = make_resnet_checkpoint()
+    assert convert(tmp_path, state_dict) == 0
+    assert "2 tensors: classifier of the ResNet's own pre-training" in capsys.readouterr().out
+    model = FastRCNNFeatures.from_pretrained(tmp_path / "model")
+    assert (model.config.hidden_sizes, model.config.depths) == ([8, 8, 12, 16], [1, 2, 1, 2])
+    record = json.loads((tmp_path / "model" / "conversion.json").read_text())
+    left_out = [key for keys in record["left_out"].values() for key in keys]
+    assert sorted([*record["converted"], *left_out]) == sorted(state_dict)
+    assert record["left_out"]["classifier of the ResNet's own pre-training"] == ["fc.weight", "fc.bias"]
+    weights = model.state_dict()
+    assert sorted(record["converted"].values()) == sorted(weights)
+    for key, name in record["converted"].items():
+        assert torch.equal(weights[name], state_dict[key]), key
+    # Same places, seen from the modules.
+    block = model.stages[1][0]
+    assert torch.equal(block.layer[2].convolution.weight, state_dict["layer2.0.conv3.weight"])
+    assert torch.equal(block.shortcut.normalization.running_var, state_dict["layer2.0.downsample.1.running_var"])
+    assert torch.equal(model.head[1].layer[0].normalization.bias, state_dict["layer4.1.bn1.bias"])
+    assert torch.equal(model.embedder.embedder.normalization.weight, state_dict["bn1.weight"])
+
+
+def test_an_end_to_end_checkpoint_gives_its_pixel_network(tmp_path):
+    shapes = {**list_image_shapes(widths=WIDTHS, depths=DEPTHS), "vlbert.end_embedding.weight": (1, 4)}
+    state_dict = {f"module.{key}": torch.full(shape, 2.0).half() for key, shape in shapes.items()}
+    state_dict["module.conv1.weight"] = torch.zeros(1)
+    model, conversion = FAST_RCNN.build_model(state_dict)
+    assert conversion.left_out["module.vlbert.end_embedding.weight"] == "not part of the pixel network"
+    assert conversion.left_out["module.conv1.weight"] == "not part of the pixel network"
+    assert all(value.dtype == torch.float32 and (value == 2).all() for value in model.state_dict().values())
+
+
+def without(key):
+    return lambda state_dict: {name: value for name, value in state_dict.items() if not name.startswith(key)}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (without("layer4."), "has no layer4.0.conv3.weight"),
+        (
+            without("layer2.1.bn2.running_var"),
+            "has no layer2.1.bn2.running_var, which FastRCNNFeatures needs (1 in all)",
+        ),
+        (without("conv1."), "has no conv1.weight"),
+        (lambda sd: {**sd, "layer1.0.bn1.bias": torch.zeros(5)}, "layer1.0.bn1.bias has the shape (5,)"),
+        (
+            lambda sd: {**sd, "layer1.0.conv1.bias": torch.zeros(2)},
+            "has layer1.0.conv1.bias, for which FastRCNNFeatures has no place",
+        ),
+        (
+            lambda sd: {**sd, "module.conv1.weight": sd["conv1.weight"]},
+            "conv1.weight and module.conv1.weight are one key",
+        ),
+        (lambda sd: {"embeddings.weight": torch.zeros(3)}, "Expected a ResNet of bottleneck blocks"),
+    ],
+)
+def test_checkpoints_that_do_not_fit_are_refused(tmp_path, capsys, change, message):
+    assert convert(tmp_path, change(make_resnet_checkpoint())) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert "resnet.model" in error
+    assert not (tmp_path / "model").exists()
+
+
+def test_two_heads_that_differ_are_refused():
+    shapes = list_image_shapes(widths=WIDTHS, depths=DEPTHS)
+    state_dict = {key: torch.ones(shape) for key, shape in shapes.items()}
+    state_dict[IMAGE + "head.0.1.conv2.weight"] *= 2
+    with pytest.raises(ValueError, match=r"head\.0\.1\.conv2\.weight differs from"):
+        FAST_RCNN.build_model(state_dict)
+
+
+def test_overrides_win_and_are_checked(tmp_path, capsys):
+    (tmp_path / "fields.json").write_text('{"frozen_stages": 0, "dilated_c5": false}')
+    assert convert(tmp_path, make_resnet_checkpoint(), "--config", str(tmp_path / "fields.json")) == 0
+    config = FastRCNNConfig.from_pretrained(tmp_path / "model")
+    assert (config.frozen_stages, config.dilated_c5, config.stride_in_1x1) == (0, False, True)
+    (tmp_path / "fields.json").write_text('{"depths": [1, 1, 1, 1]}')
+    assert convert(tmp_path, make_resnet_checkpoint(), "--config", str(tmp_path / "fields.json"), "--force") == 2
+    assert "gives depths [1, 1, 1, 1], but the tensors of the file say [1, 2, 1, 2]" in capsys.readouterr().err

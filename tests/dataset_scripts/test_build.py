@@ -1,0 +1,116 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import datasets
+import pytest
+
+from grounded_attention.commands.build_data import main, parse_options
+from grounded_attention.dataset_scripts.builders.flickr30k_entities import Flickr30kEntities
+from grounded_attention.dataset_scripts.builders.vgp import VGP
+from grounded_attention.dataset_scripts.files.errors import DataError
+from tests.helpers.entities_files import write_vgp
+
+PAIRS = [("1", "A man", "An old man", 2), ("1", "A man", "a giraffe", 2)]
+
+
+def test_parquet_holds_the_rows_of_the_builder(tmp_path, capsys):
+    data, output = write_vgp(tmp_path / "data", PAIRS), tmp_path / "built"
+    arguments = [
+        "vgp",
+        "negatives=random",
+        "--data-dir",
+        str(data),
+        "--output",
+        str(output),
+        "--num-proc",
+        "2",
+        "seed=3",
+    ]
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert "train: 60 rows" in printed and "rows_with_phrase_not_in_captions" in printed
+    builder = VGP(data_dir=str(data), cache_dir=str(tmp_path / "cache"), negatives="random", seed=3)
+    builder.download_and_prepare()
+    assert json.loads((output / "report.json").read_text()) == builder.report
+    loaded = datasets.load_dataset("parquet", data_dir=str(output), cache_dir=str(tmp_path / "cache"))
+    for split in ("train", "validation", "test"):
+        assert list(loaded[split]) == list(builder.as_dataset(split))
+        assert loaded[split].features == builder.as_dataset(split).features
+
+
+def test_a_second_build_replaces_the_first(tmp_path):
+    data, output = write_vgp(tmp_path / "data", PAIRS), tmp_path / "built"
+    arguments = ["vgp", "--data-dir", str(data), "--output", str(output), "--split", "train", "--split", "test"]
+    assert main([*arguments, "negatives=random"]) == 0
+    assert main([*arguments, "negatives=random", "negatives_per_image=0"]) == 0
+    loaded = datasets.load_dataset("parquet", data_dir=str(output), cache_dir=str(tmp_path / "cache"))
+    assert set(loaded) == {"train", "test"} and len(loaded["train"]) == 30
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["flickr30k_entities", "--data-dir", "nowhere"], "nowhere: the data folder does not exist"),
+        (["vgp", "--data-dir", "data"], "pass regions=FOLDER"),
+        (["vgp", "--data-dir", "data", "--config", "ternary"], "Available: ['typology', 'binary']"),
+        (["vgp", "--data-dir", "data", "negative=random"], "unknown option: found 'negative=random'"),
+        (["vgp", "--data-dir", "data", "negatives=random", "seed=x"], "bad option seed"),
+        (["vgp", "--data-dir", "data", "seed=[1"], "bad option seed: found '[1', expected a whole number"),
+        (["vgp", "--data-dir", "data", "only_images_with_pairs=maybe"], "expected true or false"),
+        (["flickr30k_entities", "--data-dir", "data", "captions_per_image=five"], "bad option captions_per_image"),
+        (["flickr30k_entities", "--data-dir", "data", "--split", "dev"], "unknown split"),
+    ],
+)
+def test_errors_are_one_line_and_exit_2(tmp_path, monkeypatch, capsys, arguments, message):
+    write_vgp(tmp_path / "data", PAIRS)
+    monkeypatch.chdir(tmp_path)
+    assert main([*arguments, "--output", "built"]) == 2
+    *_, line = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ") and message in line
+    assert not (tmp_path / "built").exists()
+
+
+def test_other_files_in_the_output_folder_are_not_removed(tmp_path, capsys):
+    precious = tmp_path / "home" / "precious.txt"
+    precious.parent.mkdir()
+    precious.write_text("x")
+    data = write_vgp(tmp_path / "data")
+    assert main(["flickr30k_entities", "--data-dir", str(data), "--output", str(precious.parent)]) == 2
+    assert "holds other files" in capsys.readouterr().err and precious.read_text() == "x"
+
+
+def test_data_sets_of_others_are_not_replaced(tmp_path, capsys):
+    data, output = write_vgp(tmp_path / "data"), tmp_path / "built"
+    datasets.Dataset.from_dict({"x": [1]}).save_to_disk(output)
+    assert main(["flickr30k_entities", "--data-dir", str(data), "--output", str(output)]) == 2
+    assert "holds other files" in capsys.readouterr().err and datasets.load_from_disk(output)["x"][:] == [1]
+
+
+def test_json_is_all_that_is_printed(tmp_path, capsys):
+    data, output = write_vgp(tmp_path / "data", PAIRS), tmp_path / "built"
+    arguments = ["vgp", "--data-dir", str(data), "--output", str(output), "--json", "negatives=random"]
+    assert main(arguments) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["rows"] == {"train": 60, "validation": 10, "test": 10} and printed["output"] == str(output)
+    assert printed["report"]["train"]["rows_with_phrase_not_in_captions"] == 1
+
+
+def test_options_take_the_type_of_the_builder():
+    pairs = ["seed=7", "regions=01", "only_images_with_pairs=true"]
+    assert parse_options(VGP, pairs) == {"seed": 7, "regions": "01", "only_images_with_pairs": True}
+    with pytest.raises(DataError, match="unknown option"):
+        parse_options(Flickr30kEntities, ["seed=7"])
+
+
+def test_the_command_runs_from_the_clone(tmp_path):
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-m", "grounded_attention.commands.build_data"]
+    shown = subprocess.run([*command, "--help"], cwd=root, capture_output=True, text=True, check=True).stdout
+    assert "only_images_with_pairs" in shown and "--data-dir data --output" in shown
+    arguments = ["vgp", "--data-dir", str(tmp_path), "--output", str(tmp_path / "out"), "negatives=random"]
+    failed = subprocess.run([*command, *arguments], cwd=root, capture_output=True, text=True)
+    assert failed.returncode == 2 and "Traceback" not in failed.stderr
+    assert failed.stderr.splitlines()[-1].startswith(f"error: {tmp_path}")

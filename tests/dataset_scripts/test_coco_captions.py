@@ -1,0 +1,214 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+import json
+
+import pytest
+
+from grounded_attention.commands.build_data import main
+from grounded_attention.dataset_scripts.builders.coco_captions import CocoCaptions
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+
+
+def image(number, split="train", **changes):
+    name = f"COCO_{split}2014_{number:012d}.jpg"
+    return {"license": 5, "file_name": name, "height": 480, "width": 640, "id": number, **changes}
+
+
+def caption(number, image_id, text="A cat ."):
+    return {"image_id": image_id, "id": number, "caption": text}
+
+
+def write_official(folder, train, val=None, year="2014"):
+    (folder / "annotations").mkdir(parents=True, exist_ok=True)
+    for split, content in (("train", train), ("val", val or content_of([image(9, "val")], [caption(90, 9)]))):
+        (folder / "annotations" / f"captions_{split}{year}.json").write_text(json.dumps(content))
+    return folder
+
+
+def content_of(images, annotations):
+    return {
+        "info": {"year": 2014, "url": ["x"]},
+        "images": images,
+        "licenses": [{"id": 1}],
+        "annotations": annotations,
+    }
+
+
+def karpathy_image(number, split, texts=("A cat.",), **changes):
+    sentences = [
+        {"tokens": text.split(), "raw": text, "imgid": 0, "sentid": 10 * number + k} for k, text in enumerate(texts)
+    ]
+    name = f"COCO_val2014_{number:012d}.jpg"
+    return {
+        "filepath": "val2014",
+        "filename": name,
+        "split": split,
+        "sentences": sentences,
+        "cocoid": number,
+    } | changes
+
+
+def write_karpathy(folder, images):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "dataset_coco.json").write_text(json.dumps({"images": images, "dataset": "coco"}))
+    return folder
+
+
+def build(data_dir, tmp_path, name="official", **options):
+    builder = CocoCaptions(data_dir=str(data_dir), cache_dir=str(tmp_path / "cache"), config_name=name, **options)
+    builder.download_and_prepare()
+    return builder
+
+
+@pytest.mark.parametrize("inside", ["", "coco"])
+def test_official_rows(tmp_path, inside):
+    annotations = [
+        caption(3, 8, " Two dogs\n on a lawn.  "),
+        caption(1, 7),
+        caption(2, 8, "A dog."),
+        caption(4, 7, " \n"),
+    ]
+    write_official(tmp_path / "data" / inside, content_of([image(8), image(7, height=1), image(6)], annotations))
+    builder = build(tmp_path / "data", tmp_path)
+    rows = builder.as_dataset()
+    assert list(rows["train"]) == [
+        {
+            "image_id": "8",
+            "width": 640,
+            "height": 480,
+            "file_name": "COCO_train2014_000000000008.jpg",
+            "captions": [{"caption_id": "3", "text": "Two dogs on a lawn."}, {"caption_id": "2", "text": "A dog."}],
+        },
+        {
+            "image_id": "7",
+            "width": 640,
+            "height": 1,
+            "file_name": "COCO_train2014_000000000007.jpg",
+            "captions": [{"caption_id": "1", "text": "A cat ."}],
+        },
+    ]
+    assert rows["validation"]["image_id"][:] == ["9"] and set(rows) == {"train", "validation"}
+    counts = {"images": 2, "captions": 3, "captions_without_words": 1, "images_without_captions": 1}
+    assert counts.items() <= builder.report["train"].items()
+    assert builder.report["train"]["examples"] == {"captions_without_words": ["4"], "images_without_captions": ["6"]}
+
+
+def test_annotations_may_come_before_images_and_other_years_exist(tmp_path):
+    content = content_of([image(8, file_name="000000000008.jpg")], [caption(3, 8)])
+    write_official(tmp_path / "data", dict(reversed(content.items())), year="2017")
+    rows = build(tmp_path / "data", tmp_path, year="2017", image_id_format="file_stem", splits="train")
+    assert rows.as_dataset("train")["image_id"][:] == ["000000000008"]
+
+
+def test_ids_by_file_stem_join_feature_tables_that_use_them(tmp_path):
+    write_official(tmp_path / "data", content_of([image(132417)], [caption(1, 132417)]))
+    rows = build(tmp_path / "data", tmp_path, image_id_format="file_stem").as_dataset("train")
+    assert rows["image_id"][:] == ["COCO_train2014_000000132417"]
+
+
+@pytest.mark.parametrize("merged", [True, False])
+def test_karpathy_splits(tmp_path, merged):
+    images = [karpathy_image(1, "test"), karpathy_image(2, "restval"), karpathy_image(3, "train", ["A  cat\n", " "])]
+    write_karpathy(tmp_path / "data", [*images, karpathy_image(4, "val")])
+    builder = build(tmp_path / "data", tmp_path, "karpathy", merge_restval=merged)
+    rows = builder.as_dataset()
+    ids = {split: data["image_id"][:] for split, data in rows.items()}
+    assert ids == {"train": ["2", "3"] if merged else ["3"], "validation": ["4"], "test": ["1"]}
+    assert builder.report["train"].get("restval_images_left_out", 0) == (0 if merged else 1)
+    [row] = rows["train"].filter(lambda row: row["image_id"] == "3")
+    assert row == {
+        "image_id": "3",
+        "width": None,
+        "height": None,
+        "file_name": "COCO_val2014_000000000003.jpg",
+        "captions": [{"caption_id": "30", "text": "A cat"}],
+    }
+    assert builder.report["train"]["captions_without_words"] == 1
+    assert "captions_without_words" not in builder.report["test"]
+
+
+@pytest.mark.parametrize(
+    "images, annotations, message",
+    [
+        ([image(1)], [caption(1, 1), caption(2, 5)], r"not in the file's list of images \(1 images\): found 5"),
+        ([image(1)], [caption(1, 1), caption(1, 1)], "annotations, element 2: id twice: found 1"),
+        ([image(1), image(1)], [], "images, element 2: an image twice"),
+        ([image(1, file_name="a/x.jpg"), image(2, file_name="b/x.jpg")], [], "two images of one name: found 'x'"),
+        ([image(1, width=0)], [], "impossible width: found 0"),
+        ([image(1, height=-3)], [], "impossible height"),
+        ([image(1, height=2**31)], [], "impossible height"),
+        ([image(1, width="640")], [], "bad width: found '640'"),
+        ([image(1, file_name=" ")], [], "bad file_name"),
+        ([image(True)], [], "bad id: found True"),
+        ([image(1)], [{"image_id": 1, "id": 1, "bbox": []}], r"caption is missing.*is it captions_\*\.json"),
+        ([image(1)], [caption(1, 1, "\ud800")], "bad caption"),
+        ([image(1)], [7], "annotations, element 1: not an object"),
+        ([], [], "no images"),
+    ],
+)
+def test_bad_official_records(tmp_path, images, annotations, message):
+    data = write_official(tmp_path / "data", content_of(images, annotations))
+    with pytest.raises(DataError, match=message) as caught:
+        build(data, tmp_path, image_id_format="file_stem")
+    assert "captions_train2014.json" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "images, message",
+    [
+        ([karpathy_image(1, "dev")], "element 1: unknown split: found 'dev'"),
+        ([karpathy_image(1, "test"), karpathy_image(1, "train")], "element 2: cocoid twice"),
+        ([karpathy_image(1, "test", sentences=[{"raw": "x", "sentid": 1}] * 2)], "sentence 2: sentid twice"),
+        ([karpathy_image(1, "test", sentences=[{"sentid": 1}])], "sentence 1: raw is missing"),
+        ([karpathy_image(1, "test", sentences=None)], "bad sentences"),
+        ([karpathy_image(1, "test", filename=None)], "bad filename"),
+        ([], "no images"),
+    ],
+)
+def test_bad_karpathy_records(tmp_path, images, message):
+    data = write_karpathy(tmp_path / "data", images)
+    with pytest.raises(DataError, match=message) as caught:
+        build(data, tmp_path, "karpathy", splits="train")
+    assert "dataset_coco.json" in str(caught.value)
+
+
+def test_truncated_and_missing_files(tmp_path):
+    data = write_official(tmp_path / "data", content_of([image(1)], [caption(1, 1)]))
+    path = data / "annotations" / "captions_train2014.json"
+    path.write_text(path.read_text()[:-20])
+    with pytest.raises(DataError, match=r"captions_train2014\.json, annotations element 1: the file ends too early"):
+        build(data, tmp_path)
+    path.unlink()
+    with pytest.raises(
+        MissingFileError, match=r"annotations/captions_train2014\.json: .*annotations_trainval2014\.zip"
+    ):
+        build(data, tmp_path)
+    with pytest.raises(MissingFileError, match=r"dataset_coco\.json: .*caption_datasets\.zip"):
+        build(data, tmp_path, "karpathy")
+    with pytest.raises(MissingFileError, match="does not exist"):
+        build(tmp_path / "nowhere", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name, options, message",
+    [
+        ("official", {"image_id_format": "stem"}, "expected number or file_stem"),
+        ("official", {"splits": "test"}, "no such split: found 'test', expected train or validation"),
+        ("official", {"merge_restval": False}, "option of the Karpathy splits"),
+        ("karpathy", {"year": "2017"}, "are of 2014"),
+    ],
+)
+def test_bad_options(tmp_path, name, options, message):
+    with pytest.raises(DataError, match=message):
+        build(tmp_path, tmp_path, name, **options)
+
+
+def test_command(tmp_path, capsys):
+    data = write_karpathy(
+        tmp_path / "data", [karpathy_image(n, split) for n, split in enumerate(("train", "val", "test"))]
+    )
+    command = ["coco_captions", "--config", "karpathy", "--data-dir", str(data), "--output", str(tmp_path / "out")]
+    for _ in range(2):  # the second build replaces the first
+        assert main([*command, "merge_restval=false", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["rows"] == {"train": 1, "validation": 1, "test": 1}
+    assert main([*command, "year=2017"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == "error: the Karpathy splits are of 2014: found 'year=2017'"

@@ -1,0 +1,391 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Extraction of regions into a table: lists of images, broken images, kills at any point, processes, refusals."""
+
+import json
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from grounded_attention.commands.extract_regions import main
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.image_files import ImageFile, list_images
+from grounded_attention.dataset_scripts.regions.boxes import read_boxes
+from grounded_attention.dataset_scripts.regions.extraction_run import PARTS
+from grounded_attention.dataset_scripts.regions.table import RegionTable
+from tests.helpers.stub_extractor import Extractor, extract
+from tests.helpers.tiny_backbone import save_backbone
+from tests.helpers.tiny_detectors import save_detector
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def photos(tmp_path):
+    return save_photos(tmp_path / "photos", 12)
+
+
+def save_photos(folder, count):
+    folder.mkdir()
+    for number in range(count):
+        Image.new("RGB", (6, 4), (number, 0, 0)).save(folder / f"{number:03d}.png")
+    return folder
+
+
+def assert_whole(output, count):
+    """Every image once, each with its own content, and no part left."""
+    table = RegionTable.open(output)
+    table.verify()
+    assert sorted(table.ids) == [f"{number:03d}" for number in range(count)]
+    for image_id in table:
+        number = int(image_id)
+        assert len(table[image_id]) == 1 + number % 3
+        assert (table[image_id].features == number).all()
+    assert not (output / PARTS).exists()
+    return table
+
+
+def test_a_folder_becomes_a_table(photos, tmp_path):
+    info = extract(photos, tmp_path / "out")
+    table = assert_whole(tmp_path / "out", 12)
+    assert info["summary"] == {"given": 12, "images": 12, "skipped": 0, "problems": []}
+    assert table.provenance["detector"] == {"name": "stub"} and table.provenance["images"]["count"] == 12
+    assert (table["004"].width, table["004"].height) == (6, 4)
+
+
+def test_a_finished_table_is_left_as_it_is(photos, tmp_path):
+    info = extract(photos, tmp_path / "out")
+    before = (tmp_path / "out" / "regions.json").stat().st_mtime_ns
+
+    class Never(Extractor):
+        def extract(self, images, image_ids=None):
+            raise AssertionError("nothing is to be done")
+
+    assert extract(photos, tmp_path / "out", Never()) == info
+    assert (tmp_path / "out" / "regions.json").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_another_detector_option_or_set_of_images_is_refused(photos, tmp_path, finished):
+    output = tmp_path / "out"
+    if not finished:
+        Image.new("RGB", (6, 4), (255, 0, 0)).save(photos / "bright.png")
+        with pytest.raises(DataError, match=r"bright\.png: this picture is too bright.*--on-error skip"):
+            extract(photos, output)
+    else:
+        extract(photos, output)
+    with pytest.raises(DataError, match=r"differs in detector\.name \('stub', now 'other'\)"):
+        extract(photos, output, Extractor(detector={"name": "other"}))
+    with pytest.raises(DataError, match=r"options\.max_regions \(9, now 5\)"):
+        extract(photos, output, Extractor(options={"max_regions": 5}))
+    (photos / "000.png").unlink()
+    with pytest.raises(DataError, match=r"images\.count"):
+        extract(photos, output)
+
+
+def test_a_table_without_rows_may_be_begun_anew_with_other_options(tmp_path):
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    (photos / "a.png").write_bytes(b"no picture")
+    with pytest.raises(DataError, match=r"a\.png"):
+        extract(photos, tmp_path / "out")
+    Image.new("RGB", (6, 4), (3, 0, 0)).save(photos / "a.png")
+    extract(photos, tmp_path / "out", Extractor(detector={"name": "other"}))
+    assert RegionTable.open(tmp_path / "out").ids == ["a"]
+
+
+@pytest.mark.parametrize("batch_size", [1, 8])
+def test_broken_images_are_left_out_and_listed(photos, tmp_path, batch_size):
+    (photos / "torn.png").write_bytes((photos / "001.png").read_bytes()[:40])
+    Image.new("RGB", (6, 4), (255, 0, 0)).save(photos / "bright.png")
+    extractor = Extractor()
+    extractor.batch_size = batch_size
+    info = extract(photos, tmp_path / "out", extractor, on_error="skip")
+    assert info["summary"]["skipped"] == 2 and info["summary"]["images"] == 12
+    assert all(any(name in problem for problem in info["summary"]["problems"]) for name in ("torn.png", "bright.png"))
+    assert_whole(tmp_path / "out", 12)
+
+
+def test_features_that_float16_cannot_hold_name_their_image(photos, tmp_path):
+    class Huge(Extractor):
+        def _regions(self, image):
+            regions = super()._regions(image)
+            regions.features[0, 0] = 1e6
+            return regions
+
+    with pytest.raises(DataError, match=r"000\.png.*features hold a value that float16 has no number for"):
+        extract(photos, tmp_path / "out", Huge())
+
+
+def test_no_usable_image_is_an_error(tmp_path):
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    (photos / "a.png").write_bytes(b"no picture")
+    with pytest.raises(DataError, match=r"no usable image; the first problem: .*a\.png"):
+        extract(photos, tmp_path / "out", on_error="skip")
+
+
+# Kills
+
+
+def rows_on_disk(output):
+    return sum(path.stat().st_size for path in Path(output).rglob("regions-*.arrow")) if Path(output).exists() else 0
+
+
+def run_and_kill(photos, output, size):
+    """Extracts in a process of its own, which is killed when its shards reach `size` bytes."""
+    child = multiprocessing.get_context("fork").Process(target=extract, args=(photos, output, Extractor(slow=0.01)))
+    child.start()
+    while rows_on_disk(output) < size and child.is_alive():
+        time.sleep(0.002)
+    os.kill(child.pid, signal.SIGKILL)
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+
+
+def test_killed_again_and_again_no_image_is_lost_or_double(tmp_path):
+    photos, output = save_photos(tmp_path / "photos", 24), tmp_path / "out"
+    for size in (1, 6000, 12000):
+        run_and_kill(photos, output, size)
+        assert not (output / "regions.json").exists()
+    extract(photos, output)
+    assert_whole(output, 24)
+
+
+def test_a_torn_row_is_done_again(photos, tmp_path):
+    output = tmp_path / "out"
+    run_and_kill(photos, output, 3000)
+    shard = next(output.rglob("regions-*.arrow"))
+    with open(shard, "r+b") as file:
+        file.truncate(shard.stat().st_size - 30)
+    extract(photos, output)
+    assert_whole(output, 12)
+
+
+@pytest.mark.parametrize(
+    "stop", ["os.rename", "grounded_attention.dataset_scripts.regions.writer.write_json", "shutil.rmtree"]
+)
+def test_a_kill_while_the_parts_are_joined(photos, tmp_path, monkeypatch, stop):
+    """Killed at each step of the join in turn, the table is whole after the next run."""
+    output = tmp_path / "out"
+
+    def killed():
+        called = []
+
+        def last(*arguments, **options):
+            # The first `write_json` begins a table, the others are those of the join.
+            called.append(arguments)
+            if stop != "grounded_attention.dataset_scripts.regions.writer.write_json" or "regions.json" in str(
+                arguments[0]
+            ):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*arguments, **options)
+
+        module, name = stop.rsplit(".", 1)
+        target = sys.modules[module]
+        real = getattr(target, name)
+        setattr(target, name, last)
+        extract(photos, output)
+
+    for _ in range(2):
+        child = multiprocessing.get_context("fork").Process(target=killed)
+        child.start()
+        child.join()
+    assert child.exitcode in (-signal.SIGKILL, 0)
+    extract(photos, output)
+    assert_whole(output, 12)
+
+
+def test_another_number_of_processes_goes_on(tmp_path):
+    """Three processes' parts, one of them half moved into the table, are finished by one process."""
+    photos, output = save_photos(tmp_path / "photos", 24), tmp_path / "out"
+    run_and_kill(photos, output, 4000)
+    # What a run with three processes leaves: parts with higher numbers, of which one was moved already.
+    (output / PARTS / "00000").rename(output / PARTS / "00002")
+    run_and_kill(photos, output, 8000)
+    shard = next((output / PARTS / "00000").glob("regions-*.arrow"))
+    shard.rename(output / "regions-00000.arrow")
+    extract(photos, output)
+    assert_whole(output, 24)
+
+
+SCRIPT = """
+import sys
+import torch
+from tests.helpers.stub_extractor import Extractor, extract
+extract(sys.argv[1], sys.argv[2], Extractor(slow=float(sys.argv[3])))
+torch.distributed.destroy_process_group()
+"""
+
+
+def launch(photos, output, slow):
+    """Two processes with the variables that torchrun and accelerate give to theirs."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    shared = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2"}
+    shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    command = [sys.executable, "-c", SCRIPT, str(photos), str(output), str(slow)]
+    return [
+        subprocess.Popen(
+            command,
+            env={**os.environ, **shared, "RANK": rank, "LOCAL_RANK": rank},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in ("0", "1")
+    ]
+
+
+def test_two_processes_killed_and_finished_by_two(tmp_path):
+    photos, output = save_photos(tmp_path / "photos", 40), tmp_path / "out"
+    launched = launch(photos, output, 0.2)
+    deadline = time.monotonic() + 400
+    while len([path for path in output.rglob("regions-*.arrow") if path.stat().st_size > 2000]) < 2:
+        alive = all(process.poll() is None for process in launched)
+        assert alive and time.monotonic() < deadline, [process.communicate()[1][-2000:] for process in launched]
+        time.sleep(0.02)
+    for process in launched:
+        process.kill()
+        process.communicate()
+    assert not (output / "regions.json").exists()
+    for process in launch(photos, output, 0):
+        error = process.communicate(timeout=400)[1]
+        assert process.returncode == 0, error[-3000:]
+    assert_whole(output, 40)
+
+
+# Lists of images and boxes
+
+
+def test_images_of_a_folder_and_of_a_list(tmp_path):
+    (tmp_path / "b").mkdir()
+    for name in ("2.PNG", "b/1.jpg", "notes.txt"):
+        (tmp_path / name).write_bytes(b"")
+    assert list_images(tmp_path) == [ImageFile("2", tmp_path / "2.PNG"), ImageFile("1", tmp_path / "b" / "1.jpg")]
+    listing = tmp_path / "list.txt"
+    listing.write_text("b/1.jpg\n\nseven\t2.PNG\n/elsewhere/x.png\n")
+    assert list_images(listing) == [
+        ImageFile("1", tmp_path / "b" / "1.jpg"),
+        ImageFile("seven", tmp_path / "2.PNG"),
+        ImageFile("x", Path("/elsewhere/x.png")),
+    ]
+
+
+def test_lists_of_images_that_are_refused(tmp_path):
+    with pytest.raises(MissingFileError, match="nowhere"):
+        list_images(tmp_path / "nowhere")
+    with pytest.raises(DataError, match="no images"):
+        list_images(tmp_path)
+    for text, problem in {
+        "a\tb\tc\n": "line 1: not an image",
+        "\tx.png\n": "line 1: not an image",
+        "\n": "no images",
+    }.items():
+        (tmp_path / "list").write_text(text)
+        with pytest.raises(DataError, match=problem):
+            list_images(tmp_path / "list")
+    folder = tmp_path / ("long" * 40)
+    folder.mkdir()
+    (folder / "list").write_text("x/1.png\ny/1.jpg\n")
+    with pytest.raises(DataError, match=r"id 1: two images have one id.*'x/1\.png and y/1\.jpg'"):
+        list_images(folder / "list")
+
+
+def test_boxes_as_json_and_as_lines(tmp_path):
+    boxes, labels = [[0, 1, 2, 3], [4.5, 5, 6, 7]], ["cat", "dog"]
+    (tmp_path / "boxes.json").write_text(json.dumps({"1": boxes, "2": {"boxes": boxes, "labels": labels}}))
+    lines = [{"image_id": 1, "boxes": boxes}, {"image_id": "2", "boxes": boxes, "labels": labels, "scores": [1, 0.5]}]
+    (tmp_path / "boxes.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
+    for name, keys in {"boxes.json": {"boxes", "labels"}, "boxes.jsonl": {"boxes", "labels", "scores"}}.items():
+        found = read_boxes(tmp_path / name)
+        assert list(found) == ["1", "2"] and set(found["1"]) == {"boxes"} and set(found["2"]) == keys
+        assert found["1"]["boxes"].tolist() == boxes and found["2"]["labels"] == labels
+
+
+@pytest.mark.parametrize(
+    "name, text, problem",
+    [
+        ("b.json", "[1, 2]", "not an object"),
+        ("b.json", "{", "not JSON"),
+        ("b.json", "{}", "no"),
+        ("b.json", '{"1": [[0, 0, 1]]}', "image 1: boxes are not numbers"),
+        ("b.json", '{"1": "abcd"}', "image 1: boxes are not numbers"),
+        ("b.json", '{"1": [[0,0,1,1]], "1": [[0,0,1,1]]}', "image id occurs twice"),
+        ("b.json", '{"1": {}}', "image 1: not a record of boxes"),
+        ("b.json", '{"1": {"boxes": [[0,0,1,1]], "sizes": 3}}', "image 1: not a record of boxes"),
+        ("b.json", '{"1": {"boxes": [[0,0,1,1]], "scores": [1, 2]}}', "not one score a box"),
+        ("b.json", '{"1": {"boxes": [[0,0,1,1]], "labels": [1]}}', "not one label a box"),
+        ("b.jsonl", '{"boxes": []}', "line 1: not a record"),
+        ("b.jsonl", "[]", "line 1: not a record"),
+        ("b.jsonl", '{"image_id": 1}', "line 1: not a record of boxes"),
+    ],
+)
+def test_boxes_that_are_refused(tmp_path, name, text, problem):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match=problem):
+        read_boxes(tmp_path / name)
+
+
+# The command
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    save_detector("yolos", folder / "yolos")
+    save_detector("owlvit", folder / "owlvit")
+    (folder / "backbone").mkdir()
+    save_backbone(folder / "backbone")
+    return folder
+
+
+def command(models, photos, output, *arguments):
+    common = ["--images", photos, "--output", output, "--features", models / "backbone", "--device", "cpu", "--quiet"]
+    return main([str(argument) for argument in [*common, *arguments]])
+
+
+def test_the_command_makes_a_table_once(models, photos, tmp_path, capsys):
+    detector = ("--detector", models / "yolos", "--min-regions", 2, "--max-regions", 5)
+    assert command(models, photos, tmp_path / "out", *detector) == 0
+    assert "12 images with" in capsys.readouterr().out
+    table = RegionTable.open(tmp_path / "out")
+    assert len(table) == 12 and table.feature_size == 12 and table["003"].class_probs.shape[1] == 4
+    assert table.provenance["detector"]["label_names"] == ["cat", "dog", "ball"]
+    assert table.provenance["features"]["feature_size"] == 12
+    assert command(models, photos, tmp_path / "out", *detector, "--batch-size", 3, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["images"] == 12
+    assert command(models, photos, tmp_path / "out", *detector, "--nms", "0.4") == 2
+    assert "differs in options.nms_threshold (0.7, now 0.4)" in capsys.readouterr().err
+
+
+def test_the_command_takes_queries_and_boxes(models, photos, tmp_path):
+    assert command(models, photos, tmp_path / "a", "--detector", models / "owlvit", "--queries", "a dog", "cat") == 0
+    assert RegionTable.open(tmp_path / "a").provenance["detector"]["label_names"] == ["a dog", "cat"]
+    (tmp_path / "b.json").write_text(json.dumps({f"{number:03d}": [[0, 0, 3, 4]] for number in range(12)}))
+    assert command(models, photos, tmp_path / "b", "--boxes", tmp_path / "b.json") == 0
+    assert RegionTable.open(tmp_path / "b")["005"].boxes.tolist() == [[0, 0, 0.5, 1]]
+
+
+def test_mistakes_end_in_one_line_and_status_2(models, photos, tmp_path, capsys):
+    (tmp_path / "b.json").write_text(json.dumps({"000": [[0, 0, 3, 4]]}))
+    mistakes = {
+        "nowhere": ("--detector", tmp_path / "nowhere"),
+        "No boxes are given for image '001'": ("--boxes", tmp_path / "b.json"),
+        "has fixed classes": ("--detector", models / "yolos", "--queries", "dog"),
+        "--queries are for a zero-shot": ("--boxes", tmp_path / "b.json", "--queries", "dog"),
+        "expected 1 <= min_regions": ("--detector", models / "yolos", "--min-regions", 0),
+        "--device warp": ("--detector", models / "yolos", "--device", "warp"),
+    }
+    for problem, arguments in mistakes.items():
+        assert command(models, photos, tmp_path / "out", *arguments) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("error: ") and error.count("\n") == 1
+        assert problem in error

@@ -1,0 +1,246 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+import numpy as np
+import pytest
+
+from grounded_attention.dataset_scripts.builders.flickr30k_entities import (
+    Flickr30kEntities,
+    parse_annotation,
+    parse_sentence,
+)
+from grounded_attention.dataset_scripts.builders.flickr30k_parsing import parse_unrelated
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from tests.helpers.entities_files import CAPTIONS, box, write_annotation, write_entities
+
+
+def build(data_dir, cache, **options):
+    builder = Flickr30kEntities(data_dir=str(data_dir), cache_dir=str(cache), **options)
+    builder.download_and_prepare()
+    return builder
+
+
+@pytest.fixture
+def entities(tmp_path):
+    unrelated = "# format: <imageID> <sentence number>\n7 1\n9 5"
+    return write_entities(tmp_path / "flickr30k_entities", {"7": CAPTIONS, "9": CAPTIONS}, {"train": "79"}, unrelated)
+
+
+def test_sentence_text_and_spans():
+    text, phrases = parse_sentence(CAPTIONS[0])
+    assert text == "A man in a red coat feeds two dogs ."
+    assert [(p["text"], p["start"], p["end"], p["entity_id"], p["types"]) for p in phrases] == [
+        ("A man", 0, 5, "11", ["people"]),
+        ("a red coat", 9, 19, "12", ["clothing"]),
+        ("two dogs", 26, 34, "13", ["animals"]),
+    ]
+
+
+@pytest.mark.parametrize(
+    "line, expected",
+    [
+        ("[/EN#5/bodyparts/people a man 's arm] .", ("a man 's arm", "5", ["bodyparts", "people"])),
+        ("[/EN#5 it]", ("it", "5", [])),
+        ("with [/EN#0/notvisual each other]\r", ("each other", "0", ["notvisual"])),
+        ("un [/EN#5/other cafe\u0301 ] # ''", ("cafe\u0301", "5", ["other"])),
+    ],
+)
+def test_sentence_variants(line, expected):
+    text, [phrase] = parse_sentence(line)
+    assert (phrase["text"], phrase["entity_id"], phrase["types"]) == expected
+    assert text[phrase["start"] : phrase["end"]] == phrase["text"] and "[" not in text and "]" not in text
+
+
+@pytest.mark.parametrize(
+    "line, problem",
+    [
+        ("[/EN#1/people A man walks .", "not closed"),
+        ("[/EN#1/people A man] walks ] .", "none is open"),
+        ("[/EN#1/people A [/EN#2/people man]] .", "opens inside"),
+        ("[ A man] walks", "not a phrase tag"),
+        ("[/EN#/people A man] walks", "not a phrase tag"),
+        ("[/1/people A man] walks", "not a phrase tag"),
+        ("[/EN#1/people ] walks", "without words"),
+    ],
+)
+def test_malformed_brackets(line, problem):
+    with pytest.raises(DataError, match=problem) as caught:
+        parse_sentence(line, file="x/12.txt", line_number=3)
+    assert "x/12.txt, line 3" in str(caught.value) and "found" in str(caught.value)
+
+
+def test_annotation_names_boxes_and_flags(tmp_path):
+    objects = [
+        "<name>1</name>" + box(1, 1, 100, 50),
+        "<name>1</name>\n<name>6</name>" + box(11, 6, 21, 11),
+        "<name>8</name><scene>1</scene><nobndbox>0</nobndbox>",
+        "<name>10</name><scene>0</scene><nobndbox>1</nobndbox>",
+        "<name>0</name>" + box(1, 1, 2, 2),
+    ]
+    width, height, found = parse_annotation(write_annotation(tmp_path / "1.xml", objects))
+    assert (width, height) == (100, 50)
+    entities = {entity["entity_id"]: entity for entity in found}
+    # 1 is subtracted from every side, as in the official utilities.
+    np.testing.assert_allclose(entities["1"]["boxes"], [[0, 0, 0.99, 0.98], [0.1, 0.1, 0.2, 0.2]])
+    assert entities["6"]["boxes"] == entities["1"]["boxes"][1:]
+    assert (entities["8"]["scene"], entities["8"]["nobox"], entities["8"]["boxes"]) == (True, False, [])
+    assert (entities["10"]["scene"], entities["10"]["nobox"]) == (False, True)
+    assert list(entities) == ["1", "6", "8", "10"]
+
+
+@pytest.mark.parametrize(
+    "corners, problem",
+    [
+        ((10, 10, 9, 20), "inverted"),
+        ((10, 20, 12, 19), "inverted"),
+        ((10, 10, 102, 20), "outside"),
+        ((-1, 10, 20, 20), "outside"),
+        ((10, 10, 20, 52), "outside"),
+        ((10, "nan", 20, 20), "ymin is no finite number"),
+        ((10, 10, "inf", 20), "xmax is no finite number"),
+        ((10, 10, 20, ""), "ymax is no finite number"),
+    ],
+)
+def test_impossible_boxes(tmp_path, corners, problem):
+    path = write_annotation(tmp_path / "3.xml", ["<name>4</name>" + box(1, 1, 2, 2), "<name>5</name>" + box(*corners)])
+    with pytest.raises(DataError, match=problem) as caught:
+        parse_annotation(path)
+    assert f"{path}, object 2 (name 5)" in str(caught.value)
+
+
+def test_one_pixel_overshoot_is_clipped_and_one_pixel_box_is_kept(tmp_path):
+    objects = ["<name>4</name>" + box(0, 0, 101, 51), "<name>5</name>" + box(51, 26, 51, 26)]
+    _, _, (whole, single) = parse_annotation(write_annotation(tmp_path / "3.xml", objects))
+    assert whole["boxes"] == [[0, 0, 1, 1]] and single["boxes"] == [[0.5, 0.5, 0.5, 0.5]]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        '<!DOCTYPE annotation [<!ENTITY a "aaaa">]><annotation>&a;</annotation>',
+        '<!DOCTYPE annotation SYSTEM "http://localhost/x.dtd"><annotation/>',
+        '<!DOCTYPE annotation [<!ENTITY x SYSTEM "file:///etc/passwd">]><annotation>&x;</annotation>',
+    ],
+)
+def test_xml_with_entities_or_dtd_is_refused(tmp_path, header):
+    path = tmp_path / "3.xml"
+    path.write_text(f'<?xml version="1.0"?>{header}')
+    with pytest.raises(DataError, match="refused") as caught:
+        parse_annotation(path)
+    assert str(path) in str(caught.value)
+
+
+def test_truncated_xml_and_bad_size(tmp_path):
+    path = write_annotation(tmp_path / "3.xml", ["<name>4</name>" + box(1, 1, 2, 2)])
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(DataError, match="truncated"):
+        parse_annotation(path)
+    with pytest.raises(DataError, match="impossible image size"):
+        parse_annotation(write_annotation(tmp_path / "4.xml", [], size=(0, 10)))
+
+
+def test_unrelated_captions(tmp_path):
+    path = tmp_path / "UNRELATED_CAPTIONS"
+    path.write_text("# format: <imageID> <sentence number>\n129602216 5\n133010954 1")
+    assert parse_unrelated(path) == {("129602216", 4), ("133010954", 0)}
+    path.write_text("# format\n129602216 five")
+    with pytest.raises(DataError, match="line 2"):
+        parse_unrelated(path)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_rows(entities, tmp_path, inside):
+    builder = build(entities if inside else entities.parent, tmp_path / "cache")
+    first, second = builder.as_dataset("train")
+    assert {name: split.num_examples for name, split in builder.info.splits.items()} == {
+        "train": 2,
+        "validation": 0,
+        "test": 0,
+    }
+    assert (first["image_id"], first["width"], first["height"]) == ("7", 100, 50)
+    assert [caption["caption_id"] for caption in first["captions"]] == [f"7#{k}" for k in range(5)]
+    assert [caption["related"] for caption in first["captions"]] == [False, True, True, True, True]
+    assert [caption["related"] for caption in second["captions"]] == [True, True, True, True, False]
+    assert first["captions"][2]["phrases"][1] == {
+        "text": "two dogs",
+        "start": 13,
+        "end": 21,
+        "entity_id": "13",
+        "types": ["animals", "other"],
+    }
+    [dogs, park] = first["entities"]
+    assert dogs == {"entity_id": "13", "boxes": [[0, 0, 0.5, 0.5]], "scene": False, "nobox": False}
+    assert park == {"entity_id": "14", "boxes": [], "scene": True, "nobox": True}
+
+
+def test_missing_files_are_named_first_of_all(entities, tmp_path):
+    (entities / "Annotations" / "9.xml").unlink()
+    with pytest.raises(MissingFileError, match=r"Annotations/9\.xml.*github\.com/BryanPlummer"):
+        build(entities, tmp_path / "cache")
+    (entities / "Sentences" / "9.txt").unlink()
+    with pytest.raises(MissingFileError, match=r"Sentences/9\.txt"):
+        build(entities, tmp_path / "cache")
+    (entities / "test.txt").unlink()
+    with pytest.raises(MissingFileError, match=r"test\.txt"):
+        build(entities, tmp_path / "cache")
+    assert list(build(entities, tmp_path / "cache", splits="validation").info.splits) == ["validation"]
+    (entities / "UNRELATED_CAPTIONS").unlink()
+    with pytest.raises(MissingFileError, match="UNRELATED_CAPTIONS"):
+        build(entities, tmp_path / "cache")
+    with pytest.raises(MissingFileError, match="does not exist"):
+        build(tmp_path / "nowhere", tmp_path / "cache")
+
+
+@pytest.mark.parametrize("num_proc", [1, 2])
+def test_record_errors_surface_as_themselves(entities, tmp_path, num_proc):
+    (entities / "Sentences" / "9.txt").write_text("\n".join([*CAPTIONS[:4], "[/EN#1/people A man"]))
+    builder = Flickr30kEntities(data_dir=str(entities), cache_dir=str(tmp_path / "cache"))
+    with pytest.raises(DataError, match=r"9\.txt, line 5: a bracket is not closed"):
+        builder.download_and_prepare(num_proc=num_proc)
+
+
+def test_truncated_sentence_files(entities, tmp_path):
+    path = entities / "Sentences" / "9.txt"
+    path.write_text("\n".join(CAPTIONS[:3]))
+    with pytest.raises(DataError, match=r"9\.txt: the sentence file looks truncated.*3 captions"):
+        build(entities, tmp_path / "cache")
+    rows = build(entities, tmp_path / "cache", captions_per_image=0).as_dataset("train")
+    assert [len(row["captions"]) for row in rows] == [5, 3]
+    path.write_bytes("\n".join(CAPTIONS).encode() + " caf\u00e9".encode()[:-1])
+    with pytest.raises(DataError, match="UTF-8"):
+        build(entities, tmp_path / "cache")
+
+
+def test_changed_files_are_not_served_from_the_cache(entities, tmp_path):
+    build(entities, tmp_path / "cache")
+    path = entities / "Sentences" / "9.txt"
+    path.write_text(path.read_text().replace("A man", "The man"))
+    rows = build(entities, tmp_path / "cache").as_dataset("train")
+    assert rows[1]["captions"][0]["text"].startswith("The man")
+
+
+def test_original_vgp_layout(entities, tmp_path):
+    for split in ("train", "val", "test"):
+        (entities / f"{split}_captions").mkdir()
+        (entities / f"{split}.txt").unlink()
+    for path in (entities / "Sentences").iterdir():
+        path.rename(entities / "train_captions" / path.name)
+    (entities / "Sentences").rmdir()
+    rows = build(entities, tmp_path / "cache").as_dataset("train")
+    assert rows["image_id"][:] == ["7", "9"] and not rows[0]["captions"][0]["related"]
+    assert str(rows.info.version) == "1.0.0"
+    (entities / "test_captions").rmdir()
+    with pytest.raises(MissingFileError, match="test_captions: the folder is missing"):
+        build(entities, tmp_path / "cache")
+
+
+def test_real_excerpts(shared):
+    folder = shared / "real" / "flickr30k_entities"
+    for path in (folder / "Sentences").iterdir():
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            text, phrases = parse_sentence(line, file=path, line_number=number)
+            assert phrases and all(text[p["start"] : p["end"]] == p["text"] for p in phrases)
+    assert len(parse_unrelated(folder / "UNRELATED_CAPTIONS")) == 21
+    width, height, entities = parse_annotation(folder / "1000092795.partial.xml")
+    boxes = {entity["entity_id"]: entity["boxes"] for entity in entities}
+    assert (width, height) == (333, 500) and boxes["6"] == boxes["1"][1:] and len(boxes["4"]) == 2
+    np.testing.assert_allclose(np.multiply(boxes["6"][0], [333, 500, 333, 500]), [196, 109, 260, 372])
+    assert boxes["10"] == []

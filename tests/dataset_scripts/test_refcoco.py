@@ -1,0 +1,165 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""RefCOCO's builder on files in the official containers."""
+
+import json
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+from grounded_attention.dataset_scripts.builders.refcoco import RefCOCO, corners
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+
+IMAGES = [
+    {"id": 9, "file_name": "COCO_train2014_000000000009.jpg", "width": 200, "height": 100},
+    {"id": 30, "file_name": "COCO_train2014_000000000030.jpg", "width": 50, "height": 80},
+]
+OBJECTS = [
+    {"id": 500, "image_id": 9, "bbox": [20.0, 10.0, 100.0, 50.0], "category_id": 1},
+    {"id": 501, "image_id": 9, "bbox": [150.0, 60.0, 60.0, 30.0], "category_id": 1},
+    {"id": 502, "image_id": 30, "bbox": [0, 0, 50, 80], "category_id": 2},
+]
+
+
+def reference(number, ann_id, image_id, split, *sentences):
+    listed = [
+        {"sent_id": 10 * number + place, "tokens": text.split(), "sent": text, "raw": text.upper()}
+        for place, text in enumerate(sentences)
+    ]
+    fields = {"ref_id": number, "ann_id": ann_id, "image_id": image_id, "split": split, "category_id": 1}
+    return {**fields, "file_name": f"COCO_train2014_{image_id:012}_{number}.jpg", "sentences": listed}
+
+
+def references():
+    return [
+        reference(1, 500, 9, "train", "the big dog", "brown one"),
+        reference(2, 501, 9, "val", "half a cat"),
+        reference(3, 502, 30, "testA", "woman"),
+        reference(4, 502, 30, "testB", "not a dog"),
+    ]
+
+
+def write(folder, refs, name="refs(unc).p", objects=OBJECTS):
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {"images": IMAGES, "annotations": objects, "categories": []}
+    (folder / "instances.json").write_text(json.dumps(content))
+    if name.endswith(".p"):
+        (folder / name).write_bytes(pickle.dumps(refs, protocol=2))
+    else:
+        (folder / name).write_text(json.dumps(refs))
+    return folder
+
+
+def build(data_dir, tmp_path, **options):
+    builder = RefCOCO(data_dir=str(data_dir), cache_dir=str(tmp_path / "cache"), **options)
+    builder.download_and_prepare()
+    return builder
+
+
+@pytest.mark.parametrize("name", ["refs(unc).p", "refs(unc).json"])
+def test_every_sentence_is_a_row_of_its_split(tmp_path, name):
+    builder = build(write(tmp_path / "refcoco+", references(), name), tmp_path)
+    splits = builder.as_dataset()
+    assert {split: rows["text"][:] for split, rows in splits.items()} == {
+        "train": ["the big dog", "brown one"],
+        "validation": ["half a cat"],
+        "testA": ["woman"],
+        "testB": ["not a dog"],
+    }
+    assert splits["train"]["example_id"][:] == ["10", "11"]
+    assert splits["train"]["image_id"][:] == ["9", "9"]
+
+
+def test_boxes_are_corners_within_the_image(tmp_path):
+    builder = build(write(tmp_path / "data", references()), tmp_path)
+    splits = builder.as_dataset()
+    assert splits["train"][0]["box"] == pytest.approx([0.1, 0.1, 0.6, 0.6])
+    assert splits["validation"][0]["box"] == pytest.approx([0.75, 0.6, 1.0, 0.9])
+    assert builder.report["validation"]["boxes_clipped"] == 1
+    assert "boxes_clipped" not in builder.report["train"]
+    x1, y1, x2, y2 = corners([20, 10, 100, 50], 200, 100)[0]
+    assert ((x2 - x1) * 200, (y2 - y1) * 100) == pytest.approx((100, 50))
+
+
+def test_images_may_go_by_their_file(tmp_path):
+    builder = build(write(tmp_path / "data", references()), tmp_path, image_id_format="file_stem", splits="testA")
+    assert builder.as_dataset("testA")["image_id"][:] == ["COCO_train2014_000000000030"]
+
+
+def test_refcocog_has_one_test_split(tmp_path):
+    refs = [reference(1, 500, 9, "train", "a"), reference(2, 501, 9, "val", "b"), reference(3, 502, 30, "test", "c")]
+    builder = build(write(tmp_path / "refcocog", refs, "refs(umd).p"), tmp_path, config_name="refcocog")
+    assert set(builder.as_dataset()) == {"train", "validation", "test"}
+    with pytest.raises(DataError, match="has no such split: found 'testA', expected train or validation or test"):
+        build(tmp_path / "refcocog", tmp_path, config_name="refcocog", splits="testA")
+
+
+class Evil:
+    """Runs a command when it is unpickled."""
+
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return subprocess.call, ([sys.executable, "-c", f"open({str(self.marker)!r}, 'w').close()"],)
+
+
+def test_a_malicious_pickle_is_refused_before_anything_runs(tmp_path):
+    marker = tmp_path / "marker"
+    folder = write(tmp_path / "data", [*references(), Evil(marker)])
+    with pytest.raises(DataError, match="holds more than data"):
+        build(folder, tmp_path)
+    assert not marker.exists()
+    pickle.loads((folder / "refs(unc).p").read_bytes())
+    assert marker.exists(), "the pickle would not have done anything"
+
+
+def broken(change):
+    refs = references()
+    change(refs)
+    return refs
+
+
+@pytest.mark.parametrize(
+    ("refs", "message"),
+    [
+        (broken(lambda refs: refs[0].update(ann_id=7)), r"reference 1: its object is not annotated: found 7"),
+        (broken(lambda refs: refs[0].update(image_id=30)), "reference 1: its object lies in another image"),
+        (broken(lambda refs: refs[1]["sentences"][0].update(sent_id=10)), "reference 2: a sentence twice: found '10'"),
+        (broken(lambda refs: refs[1]["sentences"][0].update(tokens=[])), "reference 2, sentence 1: bad tokens"),
+        (broken(lambda refs: refs[2].pop("split")), "reference 3: split is missing"),
+        ({"refs": []}, "not a list of references: found 'dict'"),
+    ],
+)
+def test_a_wrong_reference_is_named(tmp_path, refs, message):
+    with pytest.raises(DataError, match=message):
+        build(write(tmp_path / "data", refs), tmp_path)
+
+
+def test_a_wrong_object_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"annotations, element 1: bad bbox: found \[1, 2\]"):
+        build(write(tmp_path / "data", references(), objects=[{**OBJECTS[0], "bbox": [1, 2]}]), tmp_path)
+    with pytest.raises(DataError, match="annotation 500: an object of an image that is not in the file's list"):
+        build(write(tmp_path / "other", references(), objects=[{**OBJECTS[0], "image_id": 5}]), tmp_path)
+
+
+def test_missing_files_and_options_are_named(tmp_path):
+    folder = write(tmp_path / "data", references())
+    with pytest.raises(MissingFileError, match=r"refs\(unc\)\.json: the file is missing.*refs\(unc\)\.p"):
+        build(tmp_path / "nowhere", tmp_path)
+    with pytest.raises(DataError, match="split_by of refcoco\\+: found 'google', expected unc"):
+        build(folder, tmp_path, split_by="google")
+    (folder / "instances.json").unlink()
+    with pytest.raises(MissingFileError, match=r"instances\.json: the file is missing"):
+        build(folder, tmp_path)
+
+
+def test_the_documented_record_reads_right(shared, tmp_path):
+    folder = shared / "real" / "refcoco" / "documented_records"
+    rows = build(folder, tmp_path, config_name="refcoco", splits="train").as_dataset("train")
+    assert rows["text"][:] == ["the lady with the blue shirt", "lady with back to us", "blue shirt"]
+    instances = json.loads((folder / "refcoco" / "instances.json").read_text())
+    x, y, width, height = instances["annotations"][1]["bbox"]
+    expected = [x / 427, y / 640, (x + width) / 427, (y + height) / 640]
+    assert rows[0]["box"] == pytest.approx(expected)

@@ -1,0 +1,310 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Each legacy format comes back as what was written; damaged files end in one clear error."""
+
+import json
+import os
+import pickle
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import h5py
+import lmdb
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from grounded_attention.commands.import_regions import import_regions, main
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.regions.readers import READERS, read_regions, recognise
+from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable
+from tests.helpers.legacy_region_files import (
+    CASES,
+    OPTIONAL,
+    Writer,
+    frcnn_row,
+    padded,
+    vl_bert_json,
+    volta_item,
+    write_frcnn_vg,
+    write_gqa,
+    write_hengyuan,
+    write_json_folder,
+    write_lmdb,
+    write_npy,
+    write_volta_arrays,
+    write_volta_h5,
+    write_zip,
+)
+from tests.helpers.region_samples import SIZE, butd_fields, integers, lxmert_fields, pixels, sample, write_tsv
+
+IDS = ["9", "300104", "147295", "321486"]
+
+
+def rows_of(name: str) -> list[Regions]:
+    counts = [3, 3, 3, 3] if name == "hengyuan fixed" else [3, 2, 1, 3]
+    return [sample(image_id, count) for image_id, count in zip(IDS, counts, strict=True)]
+
+
+def run(source: Path, output: Path, format: str = "auto", **options: Any) -> dict[str, Any]:
+    return import_regions([source], format, output, feature_size=SIZE, progress=False, **options)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_format_comes_back(tmp_path: Path, name: str) -> None:
+    format, write, optional = CASES[name]
+    folder = tmp_path / "source"
+    folder.mkdir()
+    rows = {regions.image_id: regions for regions in rows_of(name)}
+    source = write(folder, list(rows.values()))
+    assert recognise(source)[0] == format
+    found = {regions.image_id: regions for regions in read_regions(source, format, SIZE)}
+    assert sorted(found) == sorted(rows)
+    for image_id, expected in rows.items():
+        regions = found[image_id]
+        assert (regions.width, regions.height) == (expected.width, expected.height)
+        np.testing.assert_allclose(regions.boxes, expected.boxes, atol=1e-6)
+        np.testing.assert_array_equal(regions.features, expected.features.astype(np.float16))
+        for array in OPTIONAL:
+            if array in optional:
+                np.testing.assert_array_equal(getattr(regions, array), getattr(expected, array))
+        if not optional:
+            assert regions.classes is None and regions.scores is None
+    info = run(source, tmp_path / "regions")
+    assert info["provenance"]["format"] == format and info["images"] == 4
+    RegionTable.open(tmp_path / "regions").verify()
+    assert run(source, tmp_path / "regions", resume=True) == info
+
+
+@pytest.mark.parametrize("name", ["VL-BERT zip", "ViLBERT multi-task", "MMF npy", "MMF npy dicts", "MMF lmdb"])
+def test_background_column(tmp_path: Path, name: str) -> None:
+    columns = 1600 if name in ("MMF npy", "MMF lmdb") else 1601
+    (source, rows) = (CASES[name][1](tmp_path, rows_of(name)), rows_of(name))
+    for found in read_regions(source, CASES[name][0], SIZE):
+        (expected,) = [regions for regions in rows if regions.image_id == found.image_id]
+        assert found.class_probs.shape == (len(expected), columns)
+        np.testing.assert_array_equal(found.classes, expected.classes)
+        np.testing.assert_allclose(found.scores, 0.3, rtol=1e-6)
+
+
+def test_places_in_a_zip(tmp_path: Path) -> None:
+    rows = rows_of("zip")
+    with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for folder, regions in zip(("a", "a/b", "ab", "c"), rows, strict=True):
+            archive.writestr(f"{folder}/{regions.image_id}.json", json.dumps(vl_bert_json(regions)))
+        archive.writestr("__MACOSX/a/._9.json", b"\0")
+        archive.writestr("readme.txt", "")
+
+    def ids(place: str) -> list[str]:
+        return [regions.image_id for regions in read_regions(f"{tmp_path}/x.zip{place}", "vl_bert_zip", SIZE)]
+
+    assert ids("") == IDS and ids("@/a") == IDS[:2] and ids("@/a/9.json") == IDS[:1] and ids("@c/") == IDS[3:]
+    with pytest.raises(DataError, match=r"x\.zip, d: no JSON files"):
+        ids("@/d")
+    with pytest.raises(MissingFileError, match=r"y\.zip: no such file"):
+        next(read_regions(f"{tmp_path}/y.zip@/a", "auto", SIZE))
+
+
+class Attack:
+    def __reduce__(self) -> Any:
+        return os.system, ("touch marker",)
+
+
+def bad_item(**changes: Any) -> dict[str, Any]:
+    return {**volta_item(sample("bad")), **changes}
+
+
+BAD_ITEMS = {
+    "attack": ({"features": Attack()}, r"holds more than data: found 'posix\.system'"),
+    "attack in an array": (bad_item(boxes=np.array([Attack()], dtype=object)), "holds more than data"),
+    "cut": (pickle.dumps(bad_item())[:-9], "the pickle is cut"),
+    "empty": (b"", "the pickle is cut"),
+    "list": ([1, 2], "no table of fields: found 'list'"),
+    "no boxes": (bad_item(boxes=None), "boxes_?.* is missing|image_w is missing|boxes is missing"),
+    "no size": (bad_item(img_w=None), "image_w is missing"),
+    "negative size": (bad_item(img_w=-5), "img_w is not a positive whole number"),
+    "broken size": (bad_item(img_h=40.5), "img_h is not a positive whole number"),
+    "other count": (bad_item(num_objects=4), "boxes has a wrong length"),
+    "short features": (bad_item(features=np.ones((3, SIZE - 1))), "features has a wrong length"),
+    "texts": (bad_item(boxes=np.array([["a"] * 4] * 3)), "boxes is no array of numbers"),
+    "objects": (bad_item(boxes=[{"x": 1}]), "boxes is no array of numbers"),
+    "ragged": (bad_item(boxes=[[1, 2], [3]]), "damaged record|boxes"),
+    "not base64": (bad_item(features="$$$"), "features is not base64"),
+    "odd base64": (bad_item(features="AAAA"), "features has a wrong length in bytes"),
+    "nan": (bad_item(features=np.full((3, SIZE), np.nan)), "features hold a value"),
+    "outside": (bad_item(boxes=np.full((3, 4), 99.0)), "box outside the image"),
+    "one class": (
+        bad_item(obj_id=None, obj_conf=None, cls_prob=np.ones((3, 1))),
+        "class probabilities have one column",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ITEMS)
+def test_damaged_lmdb_values(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    item, message = BAD_ITEMS[name]
+    rows = rows_of("lmdb")
+    source = write_lmdb(tmp_path, {"9": volta_item(rows[0]), "bad": item, "147295": volta_item(rows[2])})
+    with pytest.raises(DataError, match=rf"features\.lmdb, key bad: .*({message}).*--on-error skip"):
+        run(source, tmp_path / "refuse")
+    info = run(source, tmp_path / "skip", on_error="skip")
+    assert (info["images"], info["summary"]["skipped"]) == (2, 1)
+    assert run(source, tmp_path / "refuse", on_error="skip", resume=True)["checksum"] == info["checksum"]
+    assert not (tmp_path / "marker").exists()
+
+
+def test_lmdb_keys(tmp_path: Path) -> None:
+    rows = rows_of("lmdb")
+    items = {regions.image_id: volta_item(regions) for regions in rows}
+    order = [image_id.encode() for image_id in IDS[::-1]]
+    source = write_lmdb(tmp_path, items, [*order, b"gone", b""])
+    info = run(source, tmp_path / "regions", on_error="skip")
+    assert RegionTable.open(tmp_path / "regions").ids == IDS[::-1]
+    assert "key gone: listed in the entry keys, but not there" in info["summary"]["problems"][0]
+    with lmdb.open(str(source)) as environment, environment.begin(write=True) as transaction:
+        transaction.put(b"keys", pickle.dumps(Attack()))
+    with pytest.raises(DataError, match=r"key keys: .*holds more than data"):
+        run(source, tmp_path / "other")
+    with lmdb.open(str(source)) as environment, environment.begin(write=True) as transaction:
+        transaction.delete(b"keys")
+    assert run(source / "data.mdb", tmp_path / "unlisted")["images"] == 4
+
+
+def test_damaged_files(tmp_path: Path) -> None:
+    archive = write_zip(tmp_path, rows_of("zip"))
+    content = bytearray(archive.read_bytes())
+    content[content.index(b'"boxes"') + 20] ^= 1
+    archive.write_bytes(content)
+    info = run(archive, tmp_path / "zip", on_error="skip")
+    assert info["images"] == 3 and "frcnn.zip, train/9.json: damaged file in the zip" in info["summary"]["problems"][0]
+    archive.write_bytes(content[:-40])
+    with pytest.raises(DataError, match=r"frcnn\.zip"):
+        run(archive, tmp_path / "cut")
+    (tmp_path / "json").mkdir()
+    folder = write_json_folder(tmp_path / "json", rows_of("json"))
+    for name, text in (("9", '{"boxes": '), ("147295", "[1]")):
+        (folder / f"{name}.json").write_text(text)
+    info = run(folder, tmp_path / "jsons", on_error="skip")
+    assert info["images"] == 2 and "not JSON" in "".join(info["summary"]["problems"])
+    for write, size in ((write_volta_h5, 3000), (write_hengyuan, 900), (write_frcnn_vg, 1500), (write_frcnn_vg, 40)):
+        source = write(tmp_path, rows_of("hengyuan fixed"))
+        source.write_bytes(source.read_bytes()[:size])
+        with pytest.raises(DataError, match=source.name):
+            run(source, tmp_path / f"{source.name}-{size}")
+
+
+def test_damaged_npy_pairs(tmp_path: Path) -> None:
+    source = tmp_path / "npy"
+    source.mkdir()
+    write_npy(source, rows_of("npy"))
+    (source / "9_info.npy").unlink()
+    np.save(source / "147295_info.npy", np.array([Attack()], dtype=object), allow_pickle=True)
+    np.save(source / "321486.npy", np.ones(SIZE))
+    info = run(source, tmp_path / "regions", on_error="skip")
+    problems = "".join(info["summary"]["problems"])
+    assert info["images"] == 1 and info["summary"]["skipped"] == 3
+    assert "9_info.npy: no such file" in problems and "posix.system" in problems and "wrong shape" in problems
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="no NumPy files"):
+        run(tmp_path / "empty", tmp_path / "none", "npy")
+
+
+def test_hdf5_side_files(tmp_path: Path) -> None:
+    source = write_hengyuan(tmp_path, rows_of("hengyuan fixed"))
+    index = tmp_path / "train36_imgid2idx.pkl"
+    index.write_bytes(pickle.dumps({9: 0, 5: 77}))
+    info = run(source, tmp_path / "a", on_error="skip")
+    assert info["images"] == 1 and "image 5 (row 77): image_features has no such row" in info["summary"]["problems"][0]
+    for content, message in (([1], "no image ids"), ({1: "a"}, "a row is no number"), (Attack(), "more than data")):
+        index.write_bytes(pickle.dumps(content))
+        with pytest.raises(DataError, match=message):
+            run(source, tmp_path / "b")
+    index.unlink()
+    with pytest.raises(MissingFileError, match=r"train36_imgid2idx\.pkl: no such file"):
+        run(source, tmp_path / "b")
+    source = write_gqa(tmp_path, rows_of("GQA"))
+    info_file = tmp_path / "gqa_objects_info.json"
+    info_file.write_text('{"a": 1}')
+    with pytest.raises(DataError, match="not the objects' info"):
+        run(source, tmp_path / "c")
+    info_file.unlink()
+    with pytest.raises(MissingFileError, match=r"gqa_objects_info\.json: no such file"):
+        run(source, tmp_path / "c")
+
+
+def test_hdf5_boxes_and_shares_disagree(tmp_path: Path) -> None:
+    source = write_hengyuan(tmp_path, rows_of("hengyuan fixed"))
+    with h5py.File(source, "r+") as file:
+        file["spatial_features"][0, 0, 2] *= 0.5
+        file["spatial_features"][1] = 0
+    info = run(source, tmp_path / "regions", on_error="skip")
+    assert info["images"] == 2 and "disagree" in info["summary"]["problems"][0]
+    assert "give no image size" in info["summary"]["problems"][1]
+
+
+def arrow_file(path: Path, rows: list[dict[str, Any]]) -> Path:
+    lists = [{name: np.asarray(value).tolist() for name, value in row.items()} for row in rows]
+    table = pa.Table.from_pylist(lists)
+    with pa.ipc.new_file(str(path), table.schema) as writer:
+        writer.write_table(table)
+    return path
+
+
+def test_frcnn_vg_boxes_in_pixels_and_damaged_rows(tmp_path: Path) -> None:
+    rows = rows_of("frcnn")
+    in_pixels = {**frcnn_row(rows[0]), "boxes": padded(pixels(rows[0]))}
+    source = arrow_file(tmp_path / "a.arrow", [in_pixels, frcnn_row(rows[1])])
+    info = run(source, tmp_path / "pixels", on_error="skip")
+    # `sizes` is the resized image's, so that pixels of the original one cannot be divided by it.
+    assert info["images"] == 1 and "row 1: boxes are not divided" in info["summary"]["problems"][0]
+    source = arrow_file(tmp_path / "both.arrow", [{**in_pixels, "normalized_boxes": padded(rows[0].boxes)}])
+    (found,) = read_regions(source, "auto", SIZE)
+    np.testing.assert_allclose(found.boxes, rows[0].boxes, atol=1e-6)
+    bad = [
+        {"preds_per_image": 9},
+        {"sizes": [40]},
+        {"obj_ids": [0.5] * 4},
+        {"boxes": [[0.0] * 4]},
+        {"obj_probs": [1.0]},
+    ]
+    source = arrow_file(tmp_path / "b.arrow", [frcnn_row(rows[0]), *({**frcnn_row(rows[1]), **part} for part in bad)])
+    info = run(source, tmp_path / "regions", on_error="skip")
+    assert (info["images"], info["summary"]["skipped"]) == (1, 5)
+    assert "b.arrow, row 2: preds_per_image exceeds" in info["summary"]["problems"][0]
+    with pytest.raises(DataError, match="no column roi_features"):
+        run(arrow_file(tmp_path / "c.arrow", [{"img_id": 1, "boxes": [1.0]}]), tmp_path / "other")
+
+
+def test_unrecognised_content(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "a.tsv"
+    source.write_bytes(b"a caption\thttp://x\n")
+    with pytest.raises(DataError, match=r"a\.tsv: format not recognised: found \"2 field.*a caption.*--format"):
+        recognise(source)
+    with pytest.raises(DataError, match="format not recognised"):
+        recognise(tmp_path)
+    rows = rows_of("tsv")
+    for name, fields in (("butd_tsv", butd_fields), ("lxmert_tsv", lxmert_fields)):
+        # The ending says nothing.
+        path = write_tsv(tmp_path / f"{name}.json", [fields(regions) for regions in rows])
+        assert recognise(path)[0] == name
+    options = ["--output", str(tmp_path / "regions"), "--feature-size", str(SIZE), "--quiet"]
+    assert main([str(path), *options]) == 0
+    assert "lxmert_tsv.json: a first line of 10 fields, read as lxmert_tsv" in capsys.readouterr().err
+    assert main([str(source), *options]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {source}: format not recognised")
+
+
+@pytest.mark.parametrize(("library", "write"), [("h5py", write_volta_h5), ("lmdb", write_volta_arrays)])
+def test_absent_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, write: Writer) -> None:
+    source = write(tmp_path, rows_of("x"))
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(DataError, match=rf'{library} is needed.*pip install "grounded-attention\[legacy\]"'):
+        run(source, tmp_path / "regions")
+
+
+def test_every_reader_says_what_it_reads() -> None:
+    assert sorted(READERS) == ["butd_tsv", "frcnn_vg", "h5", "lmdb", "lxmert_tsv", "npy", "vl_bert_zip"]
+    assert all(reader.__doc__ and "Records of" in reader.__doc__ for reader in READERS.values())
+    assert integers(np.array([1])) == "AQAAAAAAAAA="

@@ -1,0 +1,290 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+import json
+import shutil
+import subprocess
+import sys
+import time
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from grounded_attention.commands.import_regions import import_regions, main
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.regions.readers import read_regions, source_records
+from grounded_attention.dataset_scripts.regions.table import RegionTable
+from tests.helpers.region_samples import SIZE, butd_fields, floats, lxmert_fields, pixels, sample, write_tsv
+
+ROOT = Path(__file__).resolve().parents[2]
+IDS = ["300104", "147295", "321486", "9"]
+
+
+def lxmert_rows(ids: list[str] = IDS) -> list[list[str]]:
+    return [lxmert_fields(sample(image_id)) for image_id in ids]
+
+
+def run(source: Path, output: Path, **options: object) -> dict:
+    arguments = {"format": "lxmert_tsv", "feature_size": SIZE, "progress": False, **options}
+    return import_regions([source], output=output, **arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\n"])
+def test_lxmert_rows(tmp_path: Path, end: str) -> None:
+    source = write_tsv(tmp_path / "obj36.tsv", lxmert_rows(), end)
+    source.write_bytes(source.read_bytes() + end.encode())
+    for image_id, found in zip(IDS, read_regions(source, "lxmert_tsv", SIZE), strict=True):
+        expected = sample(image_id)
+        assert (found.image_id, found.width, found.height) == (image_id, 50, 40)
+        np.testing.assert_allclose(found.boxes, expected.boxes, rtol=1e-6)
+        np.testing.assert_array_equal(found.features, expected.features.astype(np.float16))
+        for name in ("classes", "scores", "attributes", "attribute_scores"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+
+
+def test_butd_rows_without_classes(tmp_path: Path) -> None:
+    source = write_tsv(tmp_path / "trainval.tsv", [butd_fields(sample(image_id)) for image_id in IDS])
+    found = list(read_regions(source, "butd_tsv", SIZE))
+    assert [(regions.image_id, regions.width, regions.height) for regions in found] == [(id, 50, 40) for id in IDS]
+    np.testing.assert_allclose(found[0].boxes, sample(IDS[0]).boxes, rtol=1e-6)
+    np.testing.assert_array_equal(found[3].features, sample("9").features.astype(np.float16))
+    assert found[0].classes is None and found[0].class_probs is None
+
+
+def test_butd_class_probabilities_begin_with_background(tmp_path: Path) -> None:
+    probabilities = np.array([[0.9, 0.01, 0.09], [0.1, 0.7, 0.2], [0.2, 0.2, 0.6]])
+    source = write_tsv(tmp_path / "cc.tsv", [[*butd_fields(sample("9")), floats(probabilities)]])
+    (found,) = read_regions(source, "butd_tsv", SIZE)
+    # Background is the likeliest for the first region; its class is the likeliest object all the same.
+    assert found.classes.tolist() == [1, 0, 1]
+    np.testing.assert_allclose(found.scores, [0.09, 0.7, 0.6], rtol=1e-6)
+    np.testing.assert_array_equal(found.class_probs, probabilities.astype(np.float32).astype(np.float16))
+
+
+def test_boxes_at_the_edge(tmp_path: Path) -> None:
+    row = lxmert_rows(["9"])[0]
+    row[8] = floats(np.array([[0, 0, 50, 40], [-0.5, 0, 50.5, 41], [49.5, 0, 49.5, 1]]))
+    (found,) = read_regions(write_tsv(tmp_path / "edge.tsv", [row]), "lxmert_tsv", SIZE)
+    np.testing.assert_allclose(found.boxes, [[0, 0, 1, 1], [0, 0, 1, 1], [0.99, 0, 0.99, 0.025]], rtol=1e-6)
+
+
+def with_field(position: int, value: str) -> list[str]:
+    row = lxmert_rows(["bad"])[0]
+    row[position] = value
+    return row
+
+
+def damaged(position: int, value: float) -> list[str]:
+    regions = sample("bad")
+    array = {6: regions.attribute_scores, 8: pixels(regions), 9: regions.features}[position].copy()
+    array[1, ...] = value
+    return with_field(position, floats(array))
+
+
+BAD_ROWS = {
+    "torn": (lxmert_rows(["bad"])[0][:6], "wrong number of fields: found 6, expected 10"),
+    "torn features": (with_field(9, lxmert_rows(["bad"])[0][9][:-6]), "features is not base64"),
+    "short features": (
+        with_field(9, floats(sample("bad").features[:, 1:])),
+        r"features has a wrong length.*found 84, expected 96",
+    ),
+    "other count": (with_field(7, "4"), "objects_id has a wrong length|boxes has a wrong length"),
+    "no count": (with_field(7, "0"), "num_boxes is not a positive whole number"),
+    "no number": (with_field(1, "4e1"), "img_h is not a positive whole number: found '4e1'"),
+    "endless number": (with_field(2, "9" * 5000), "img_w is not a positive whole number"),
+    "huge size": (with_field(2, "9" * 12), "img_w is not a positive whole number: found '9+', expected 1 to 9 digits"),
+    "huge count": (with_field(7, str(1 << 62)), "num_boxes is not a positive whole number"),
+    "not base64": (with_field(3, "$$$$"), "objects_id is not base64"),
+    "nan": (damaged(9, np.nan), "features hold a value"),
+    "nan score": (damaged(6, np.nan), "attribute_scores hold a value"),
+    "nan box": (damaged(8, np.nan), "box is not a number"),
+    "outside": (damaged(8, 51.5), "region 1: box outside the image"),
+    "inverted": (with_field(8, floats(np.array([[0, 0, 1, 1], [20, 5, 10, 6], [0, 0, 1, 1]]))), "box inverted"),
+    "no id": (with_field(0, ""), "image id is not a text"),
+    "duplicate": (lxmert_rows()[0], "image 300104: image id occurs twice; the first is row 1"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ROWS)
+def test_damaged_row_is_skipped_or_refused(tmp_path: Path, name: str) -> None:
+    row, message = BAD_ROWS[name]
+    rows = lxmert_rows()
+    source = write_tsv(tmp_path / "obj36.tsv", [*rows[:2], row, *rows[2:]])
+    info = run(source, tmp_path / "skip", on_error="skip")
+    assert (info["summary"]["rows"], info["summary"]["skipped"], info["images"]) == (5, 1, 4)
+    (problem,) = info["summary"]["problems"]
+    assert problem.startswith(f"{source}, row 3: ")
+    table = RegionTable.open(tmp_path / "skip")
+    table.verify()
+    assert table.ids == IDS and table.info == info
+    with pytest.raises(DataError, match=rf"obj36.tsv, row 3: .*({message}).*--on-error skip"):
+        run(source, tmp_path / "refuse")
+    resumed = run(source, tmp_path / "refuse", on_error="skip", resume=True)
+    assert (resumed["checksum"], resumed["summary"]) == (info["checksum"], info["summary"])
+
+
+@pytest.mark.parametrize("cut", [3, 40, 150])
+def test_torn_last_row(tmp_path: Path, cut: int) -> None:
+    source = write_tsv(tmp_path / "obj36.tsv", lxmert_rows())
+    source.write_bytes(source.read_bytes()[:-cut])
+    info = run(source, tmp_path / "regions", on_error="skip")
+    assert info["images"] == 3 and "row 4" in info["summary"]["problems"][0]
+
+
+def test_last_row_without_line_end_is_whole(tmp_path: Path) -> None:
+    source = write_tsv(tmp_path / "obj36.tsv", lxmert_rows())
+    source.write_bytes(source.read_bytes()[:-2])
+    assert run(source, tmp_path / "regions")["images"] == 4
+
+
+def test_several_files_make_one_table(tmp_path: Path) -> None:
+    first = write_tsv(tmp_path / "a.tsv", lxmert_rows(IDS[:2]))
+    second = write_tsv(tmp_path / "b.tsv", lxmert_rows([IDS[0], *IDS[2:]]))
+    info = import_regions(
+        [first, second],
+        "lxmert_tsv",
+        tmp_path / "regions",
+        on_error="skip",
+        feature_size=SIZE,
+        detector="made up",
+        progress=False,
+    )
+    assert RegionTable.open(tmp_path / "regions").ids == IDS
+    assert [problem.split(": ")[0] for problem in info["summary"]["problems"]] == [f"{second}, row 1"]
+    files = [{"file": path.name, "bytes": path.stat().st_size} for path in (first, second)]
+    expected = {"sources": files, "format": "lxmert_tsv", "feature_size": SIZE, "detector": "made up"}
+    assert info["provenance"] == expected
+
+
+def test_wrong_sources(tmp_path: Path) -> None:
+    source = write_tsv(tmp_path / "obj36.tsv", lxmert_rows())
+    with pytest.raises(MissingFileError, match=r"absent\.tsv: no such file"):
+        run(tmp_path / "absent.tsv", tmp_path / "regions")
+    with pytest.raises(DataError, match=r"unknown format.*found 'csv', expected one of butd_tsv, frcnn_vg, h5"):
+        run(source, tmp_path / "regions", format="csv")
+    for on_error in ("refuse", "skip"):
+        with pytest.raises(DataError, match="wrong number of fields: found 10, expected 6"):
+            run(source, tmp_path / "regions", format="butd_tsv", on_error=on_error)
+    with pytest.raises(DataError, match="features has a wrong length in bytes"):
+        run(source, tmp_path / "regions", feature_size=2048)
+    assert run(source, tmp_path / "regions")["images"] == 4
+    with pytest.raises(DataError, match="finished region table stands here"):
+        run(source, tmp_path / "regions")
+    assert run(source, tmp_path / "regions", resume=True)["images"] == 4
+
+
+def test_resume_notices_another_source(tmp_path: Path) -> None:
+    rows = lxmert_rows()
+    source = write_tsv(tmp_path / "obj36.tsv", [*rows, rows[0]])
+    with pytest.raises(DataError, match="row 5"):
+        run(source, tmp_path / "regions")
+    write_tsv(source, [rows[0], rows[2], rows[1], rows[3], rows[0]])
+    with pytest.raises(DataError, match=r"row 2: the source changed.*found '321486', expected image 147295"):
+        run(source, tmp_path / "regions", resume=True, on_error="skip")
+    write_tsv(source, rows)
+    with pytest.raises(DataError, match="begun from another source"):
+        run(source, tmp_path / "regions", resume=True)
+
+
+def command(source: Path, output: Path, *options: str) -> list[str]:
+    module = [sys.executable, "-m", "grounded_attention.commands.import_regions"]
+    return [*module, str(source), "--format", "lxmert_tsv", "--output", str(output), *options]
+
+
+def kill_after(size: int, source: Path, output: Path, shard: Path, *options: str) -> bool:
+    """Starts an import and kills it once its shard has this size; whether it came to that."""
+    shutil.rmtree(output, ignore_errors=True)
+    process = subprocess.Popen(command(source, output, *options), cwd=ROOT)
+    while process.poll() is None and not (shard.exists() and shard.stat().st_size > size):
+        time.sleep(0.001)
+    process.kill()
+    process.wait()
+    return shard.exists() and not (output / "regions.json").exists()
+
+
+def test_killed_import_resumes_without_a_lost_or_double_row(tmp_path: Path) -> None:
+    size, count = 1024, 400
+    rows = [lxmert_fields(sample(f"image-{number}", count=10, seed=number % 5, size=size)) for number in range(count)]
+    # Duplicates and a torn row on both sides of the kill: their count must come out as in one run.
+    rows[5:5], rows[350:350] = [rows[0], rows[1][:4]], [rows[3], rows[300]]
+    source = write_tsv(tmp_path / "obj36.tsv", rows)
+    options = ("--feature-size", str(size), "--on-error", "skip", "--quiet")
+    output = tmp_path / "killed"
+    shard = output / "regions-00000.arrow"
+    # On a busy machine the import may end before this process gets to kill it; then it is run again.
+    killed = any(kill_after(20 * size * 20, source, output, shard, *options) for _ in range(10))
+    assert killed, "the import ended before the kill each time"
+    with pytest.raises(DataError, match="unfinished"):
+        RegionTable.open(output)
+    # What a kill inside a write would leave.
+    with open(shard, "ab") as file:
+        file.write(shard.read_bytes()[4000:9000])
+    assert main([*command(source, output, *options, "--resume")[3:]]) == 0
+    straight = run(source, tmp_path / "straight", feature_size=size, on_error="skip")
+    resumed = RegionTable.open(output)
+    resumed.verify()
+    assert resumed.ids == [f"image-{number}" for number in range(count)]
+    assert (resumed.info["checksum"], resumed.info["summary"]) == (straight["checksum"], straight["summary"])
+    assert straight["summary"]["skipped"] == 4 and len(resumed.info["shards"]) == 2
+
+
+def test_command_reports_and_exits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_tsv(tmp_path / "obj36.tsv", [*lxmert_rows(), ["9", "torn"]])
+    options = ("--feature-size", str(SIZE))
+    assert main(command(source, tmp_path / "regions", *options)[3:]) == 2
+    *_, last = capsys.readouterr().err.strip().splitlines()
+    assert last.startswith(f"error: {source}, row 5: wrong number of fields")
+    assert main(command(source, tmp_path / "regions", *options, "--resume", "--on-error", "skip")[3:]) == 0
+    captured = capsys.readouterr()
+    assert "4 images with 12 regions, 5 rows read, 1 left out" in captured.out and "row 5" in captured.out
+    assert "B/s" in captured.err and "images=4" in captured.err
+    assert main(command(source, tmp_path / "other", *options, "--on-error", "skip", "--json", "--quiet")[3:]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["summary"]["skipped"] == 1 and not captured.err
+    blocked = tmp_path / "file"
+    blocked.touch()
+    assert main(command(source, blocked, *options, "--quiet")[3:]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    with pytest.raises(SystemExit) as stop:
+        main(["--help"])
+    assert stop.value.code == 0 and "examples:" in capsys.readouterr().out
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    def peak(count: int) -> int:
+        rows = [lxmert_fields(sample(str(number), count=20, seed=number % 3, size=2048)) for number in range(count)]
+        source = write_tsv(tmp_path / f"{count}.tsv", rows)
+        del rows
+        before = pa.total_allocated_bytes()
+        tracemalloc.start()
+        run(source, tmp_path / str(count), feature_size=2048)
+        result = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert pa.total_allocated_bytes() == before
+        return result
+
+    image = 20 * 2048 * 4
+    few, many = peak(3), peak(30)
+    assert many - few < image / 2 and many < 12 * image
+
+
+def test_real_lxmert_file(shared: Path, tmp_path: Path) -> None:
+    source = shared / "real" / "features" / "train2014_obj36.tsv"
+    words = (shared / "real" / "vocab" / "vg_objects_vocab.txt").read_text().splitlines()
+    colours = (shared / "real" / "vocab" / "vg_attributes_vocab.txt").read_text().splitlines()
+    raw = next(source_records(source, "lxmert_tsv", 2048)).decode()
+    assert raw.features[0].sum(dtype=np.float64) == pytest.approx(1029.5025, abs=1e-4)
+    info = run(source, tmp_path / "regions", feature_size=2048)
+    table = RegionTable.open(tmp_path / "regions")
+    table.verify()
+    assert (info["images"], info["regions"], info["feature_size"]) == (6, 216, 2048)
+    first = table["COCO_train2014_000000132417"]
+    assert (first.image_id, first.height, first.width) == (table.ids[0], 333, 500)
+    assert [words[index] for index in first.classes[:3]] == ["sky", "tree", "tree"]
+    assert colours[first.attributes[0]] == "blue" and first.scores[0] == pytest.approx(0.85, abs=0.005)
+    np.testing.assert_allclose(first.boxes[0] * [500, 333, 500, 333], [0, 0, 361.85, 216.98], atol=0.005)
+    assert first.features[0].sum(dtype=np.float64) == pytest.approx(1029.5025, abs=0.03)
+    for record in source_records(source, "lxmert_tsv", 2048):
+        features = record.decode().features
+        assert np.abs(table[record.image_id].features - features).max() <= 0.0149

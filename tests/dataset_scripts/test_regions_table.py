@@ -1,0 +1,237 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+import json
+import pickle
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.regions.table import (
+    MissingRegionsError,
+    Regions,
+    RegionTable,
+    RegionTableWriter,
+)
+from tests.helpers.region_samples import PROVENANCE, sample, write_table
+
+IDS = ["7", "42", "dev-850-0-img0", "COCO_train2014_000000132417"]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> RegionTable:
+    return RegionTable.open(write_table(tmp_path / "regions", IDS))
+
+
+def test_rows_come_back_in_half_precision(table: RegionTable) -> None:
+    assert (len(table), table.ids, list(table), table.feature_size) == (4, IDS, IDS, 8)
+    assert table.provenance == PROVENANCE and "42" in table and "43" not in table and 42 not in table
+    for image_id in IDS:
+        expected, found = sample(image_id, count=1 + len(image_id) % 3), table[image_id]
+        assert (found.image_id, found.width, found.height) == (image_id, 50, 40)
+        np.testing.assert_array_equal(found.boxes, expected.boxes)
+        np.testing.assert_array_equal(found.features, expected.features.astype(np.float16))
+        for name in ("classes", "scores", "attributes", "attribute_scores"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+        assert found.class_probs is None
+        dtypes = [found.boxes.dtype, found.features.dtype, found.classes.dtype, found.scores.dtype]
+        assert dtypes == [np.float32, np.float16, np.int32, np.float32]
+
+
+def test_only_boxes_and_features_are_needed(tmp_path: Path) -> None:
+    full = sample("a")
+    with RegionTableWriter(tmp_path, PROVENANCE) as writer:
+        writer.write(Regions("a", 50, 40, full.boxes, full.features, class_probs=full.features / 30))
+    found = RegionTable.open(tmp_path)["a"]
+    assert found.classes is None and found.scores is None and found.attributes is None
+    np.testing.assert_array_equal(found.class_probs, (full.features / 30).astype(np.float16))
+
+
+def test_features_are_views_of_the_mapped_file(table: RegionTable) -> None:
+    before = pa.total_allocated_bytes()
+    first, second = table["42"].features, table["42"].features
+    assert first.__array_interface__["data"] == second.__array_interface__["data"] and np.shares_memory(first, second)
+    assert not first.flags.writeable and pa.total_allocated_bytes() == before
+
+
+def test_opening_reads_no_row(tmp_path: Path) -> None:
+    path = write_table(tmp_path, IDS)
+    shard = path / "regions-00000.arrow"
+    with pa.OSFile(str(shard)) as source:
+        pa.ipc.read_schema(source)
+        begin = source.tell()
+    with open(shard, "r+b") as file:
+        file.seek(begin)
+        file.write(bytes(shard.stat().st_size - begin))
+    table = RegionTable.open(path)
+    assert table.ids == IDS
+    with pytest.raises(DataError, match="image 7: damaged row"):
+        table.verify()
+
+
+def test_other_arrow_software_reads_the_shards(table: RegionTable) -> None:
+    shard = table.path / "regions-00000.arrow"
+    rows = pa.ipc.open_stream(pa.memory_map(str(shard))).read_all()
+    assert rows["image_id"].to_pylist() == IDS
+    dataset = datasets.Dataset.from_file(str(shard)).with_format("numpy")
+    np.testing.assert_array_equal(np.asarray(dataset[3]["boxes"]), table[IDS[3]].boxes)
+
+
+def test_missing_id_says_what_there_is(table: RegionTable) -> None:
+    with pytest.raises(
+        MissingRegionsError, match="no regions for this image: found '8', expected one of 4 ids such as '7'"
+    ):
+        table["8"]
+    with pytest.raises(KeyError, match="ids are strings"):
+        table[7]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("position", [-9, -60, 0.3, 0.5, 0.8])
+def test_verify_finds_a_changed_byte(tmp_path: Path, position: float) -> None:
+    path = write_table(tmp_path, ["only"])
+    shard = path / "regions-00000.arrow"
+    content = bytearray(shard.read_bytes())
+    regions = RegionTable.open(path)["only"]
+    # Bytes of the features, wherever they stand; negative positions count from their end.
+    values = regions.features.tobytes()
+    start = content.index(values)
+    offset = position if position < 0 else int(position * len(values))
+    if position == -9:
+        start, offset = content.index(regions.boxes.tobytes()), 3
+    place = start + (offset if offset >= 0 else len(values) + offset)
+    content[int(place)] ^= 1
+    del regions
+    shard.write_bytes(content)
+    with pytest.raises(DataError, match="damaged row"):
+        RegionTable.open(path).verify()
+
+
+def test_verify_finds_exchanged_ids(table: RegionTable) -> None:
+    table.verify()
+    path = table.path / "regions.index.arrow"
+    index = pa.ipc.open_file(pa.BufferReader(path.read_bytes())).read_all()
+    order = index["image_id"].take([1, 0, 2, 3])
+    index = index.set_column(0, "image_id", order)
+    with pa.ipc.new_file(str(path), index.schema) as writer:
+        writer.write_table(index)
+    manifest = table.path / "regions.json"
+    info = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**info, "index_bytes": path.stat().st_size}))
+    with pytest.raises(DataError, match="damaged row"):
+        RegionTable.open(table.path).verify()
+
+
+def test_checksum_depends_on_content_and_not_on_order(tmp_path: Path) -> None:
+    def checksum(name: str, ids: list[str], **options: int) -> str:
+        return RegionTable.open(write_table(tmp_path / name, ids, **options)).info["checksum"]
+
+    first = checksum("first", IDS)
+    assert first == checksum("reversed", IDS[::-1]) == checksum("shards", IDS, shard_bytes=1)
+    assert first != checksum("fewer", IDS[:3])
+    with RegionTableWriter(tmp_path / "other", PROVENANCE) as writer:
+        for image_id in IDS:
+            regions = sample(image_id, count=1 + len(image_id) % 3)
+            regions.scores[0] = np.nextafter(regions.scores[0], np.float32(2))
+            writer.write(regions)
+    assert RegionTable.open(tmp_path / "other").info["checksum"] != first
+
+
+def test_absent_unfinished_cut_and_foreign_tables_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError, match=r"no region table here.*import_regions"):
+        RegionTable.open(tmp_path / "nothing")
+    writer = RegionTableWriter(tmp_path / "half", PROVENANCE)
+    writer.write(sample("a"))
+    writer.close()
+    with pytest.raises(DataError, match=r"unfinished.*--resume"):
+        RegionTable.open(tmp_path / "half")
+    path = write_table(tmp_path / "whole", IDS, shard_bytes=1)
+    shard = path / "regions-00002.arrow"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with pytest.raises(DataError, match=r"regions-00002\.arrow: the file is cut"):
+        RegionTable.open(path)
+    shard.unlink()
+    with pytest.raises(MissingFileError, match=r"regions-00002\.arrow"):
+        RegionTable.open(path)
+    (path / "regions.json").write_text('{"rows": 3}')
+    with pytest.raises(DataError, match="not the manifest of a region table"):
+        RegionTable.open(path)
+
+
+def test_pickled_table_opens_again(table: RegionTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(table.path.parent)
+    content = pickle.dumps(RegionTable.open(table.path.name))
+    monkeypatch.chdir("/")
+    copy = pickle.loads(content)
+    assert len(content) < 500 and copy.ids == IDS
+    np.testing.assert_array_equal(copy["42"].features, table["42"].features)
+
+
+class Sums(torch.utils.data.Dataset):
+    def __init__(self, table: RegionTable) -> None:
+        self.table = table
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __getitem__(self, row: int) -> float:
+        return float(self.table[self.table.ids[row]].features.astype(np.float64).sum())
+
+
+def test_forked_loader_workers_read_the_same(table: RegionTable) -> None:
+    loader = torch.utils.data.DataLoader(Sums(table), batch_size=None, num_workers=2, multiprocessing_context="fork")
+    assert [float(value) for value in loader] == [Sums(table)[row] for row in range(len(IDS))]
+
+
+def test_mean_features(table: RegionTable) -> None:
+    means = table.mean_features(iter(IDS[::-1]))
+    expected = [table[image_id].features.astype(np.float64).mean(axis=0) for image_id in IDS[::-1]]
+    assert means.dtype == np.float32 and means.shape == (4, 8)
+    np.testing.assert_allclose(means, expected, rtol=1e-6)
+    assert table.mean_features([]).shape == (0, 8)
+    with pytest.raises(MissingRegionsError):
+        table.mean_features(["7", "8"])
+
+
+def test_counts_come_from_the_index_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [f"{'é' * (number % 11)}{number}" for number in range(40)]
+    with RegionTableWriter(tmp_path / "regions", PROVENANCE) as writer:
+        for number, image_id in enumerate(ids):
+            writer.write(sample(image_id, count=1 + number % 17, size=3))
+    table = RegionTable.open(tmp_path / "regions")
+    expected = [len(table[image_id].boxes) for image_id in ids]
+    read: list[str] = []
+    lookup = RegionTable.__getitem__
+    monkeypatch.setattr(RegionTable, "__getitem__", lambda self, name: read.append(name) or lookup(self, name))
+    assert table.counts(ids).tolist() == expected == [1 + number % 17 for number in range(40)]
+    assert read == ids[:1], "one row is read, to know what a row without regions takes"
+    with pytest.raises(MissingRegionsError):
+        table.counts(["0", "no such image"])
+
+
+def test_rows_are_read_as_arrow_reads_them(table: RegionTable) -> None:
+    for image_id in IDS:
+        message = table._message(image_id)
+        quick, arrow = table._decoder._read_layout(memoryview(message)), table._decoder.verified(message)[0]
+        assert quick is not None
+        assert (quick.image_id, quick.width, quick.height) == (arrow.image_id, arrow.width, arrow.height)
+        for name, values in arrow.arrays().items():
+            np.testing.assert_array_equal(getattr(quick, name), values)
+            assert not getattr(quick, name).flags.writeable
+
+
+def test_rows_that_are_laid_out_in_another_way_are_read_by_arrow(table: RegionTable) -> None:
+    schema = table._decoder.schema
+    batch = table._decoder._batch(table._message("42"))
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema, options=options) as writer:
+        writer.write_batch(batch)
+    stream = pa.BufferReader(sink.getvalue())
+    pa.ipc.read_schema(stream)
+    begin = stream.tell()
+    pa.ipc.read_message(stream)
+    message = sink.getvalue().slice(begin, stream.tell() - begin)
+    np.testing.assert_array_equal(table._decoder.decode(message).features, table["42"].features)

@@ -1,0 +1,237 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+import errno
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.regions import writer as region_writer
+from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter, normalise_boxes
+from tests.helpers.region_samples import PROVENANCE, sample, write_table
+
+
+def change(name: str, value: object) -> Callable[[Regions], None]:
+    return lambda regions: setattr(regions, name, value)
+
+
+def put(name: str, value: float) -> Callable[[Regions], None]:
+    """Puts a value into the second region's entry of an array."""
+
+    def edit(regions: Regions) -> None:
+        array = getattr(regions, name).copy()
+        array[1, ...] = value
+        setattr(regions, name, array)
+
+    return edit
+
+
+BAD_ROWS = {
+    "nan feature": (put("features", np.nan), "features hold a value.*found nan"),
+    "infinite feature": (put("features", np.inf), "features hold a value"),
+    "beyond float16": (put("features", 70000.0), "region 1: features hold a value that float16.*found 70000"),
+    "nan score": (put("scores", np.nan), "scores hold a value"),
+    "nan box": (put("boxes", np.nan), "boxes hold a value"),
+    "outside": (put("boxes", np.array([0.1, 0.1, 1.02, 0.5])), "region 1: box outside the image"),
+    "negative": (put("boxes", np.array([-0.01, 0.1, 0.5, 0.5])), "region 1: box outside the image"),
+    "inverted": (put("boxes", np.array([0.5, 0.1, 0.4, 0.5])), "region 1: box inverted"),
+    "negative class": (put("classes", -1), "classes out of range"),
+    "no boxes": (change("boxes", np.zeros((0, 4), np.float32)), "wrong shape"),
+    "three coordinates": (change("boxes", np.zeros((3, 3), np.float32)), "boxes have a wrong shape"),
+    "fewer features": (change("features", np.zeros((2, 8))), r"features have a wrong shape: found \(2, 8\)"),
+    "other width": (change("features", np.zeros((3, 9))), "arrays differ from those of the first row.*'features': 9"),
+    "flat features": (change("features", np.zeros(24)), "features have a wrong shape"),
+    "fewer scores": (change("scores", np.zeros(2)), "scores have a wrong shape"),
+    "absent scores": (change("scores", None), "arrays differ from those of the first row"),
+    "same id": (change("image_id", "first"), "image id occurs twice; the first is row 5"),
+    "no id": (change("image_id", ""), "image id is not a text"),
+    "number as id": (change("image_id", 7), "image id is not a text"),
+    "no width": (change("width", 0), "image size is not positive"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ROWS)
+def test_bad_row_is_refused_and_leaves_no_trace(tmp_path: Path, name: str) -> None:
+    edit, message = BAD_ROWS[name]
+    bad = sample("bad")
+    edit(bad)
+    with RegionTableWriter(tmp_path, PROVENANCE) as writer:
+        writer.write(sample("first"), source_row=5)
+        with pytest.raises(DataError, match=f"image {bad.image_id}: .*{message}"):
+            writer.write(bad)
+        writer.write(sample("last"))
+    table = RegionTable.open(tmp_path)
+    table.verify()
+    assert table.ids == ["first", "last"]
+
+
+def test_boxes_become_fractions_of_the_size() -> None:
+    boxes = normalise_boxes([[0, 0, 50, 40], [25, 10, 25, 20], [-0.9, -1, 51, 40.5]], width=50, height=40)
+    assert boxes.dtype == np.float32
+    np.testing.assert_allclose(boxes, [[0, 0, 1, 1], [0.5, 0.25, 0.5, 0.5], [0, 0, 1, 1]])
+
+
+@pytest.mark.parametrize(
+    ("box", "message"),
+    [
+        ([0, 0, 51.1, 40], "box outside the image: found .*51.*expected 0 <= x1 <= x2 <= 50, 0 <= y1 <= y2 <= 40"),
+        ([0, -1.1, 50, 40], "box outside"),
+        ([30, 0, 20, 40], "region 1: box inverted"),
+        ([0, 30, 20, 20], "region 1: box inverted"),
+        ([0, 0, np.nan, 20], "box is not a number"),
+    ],
+)
+def test_pixel_boxes_that_are_no_boxes(box: list[float], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        normalise_boxes([[0, 0, 1, 1], box], width=50, height=40)
+
+
+def test_finished_and_unfinished_tables_are_not_overwritten(tmp_path: Path) -> None:
+    write_table(tmp_path / "done", ["a"])
+    for resume in (False, True):
+        with pytest.raises(DataError, match="finished region table stands here"):
+            RegionTableWriter(tmp_path / "done", PROVENANCE, resume=resume)
+    writer = RegionTableWriter(tmp_path / "half", PROVENANCE)
+    writer.write(sample("a"))
+    with pytest.raises(DataError, match="another process is writing"):
+        RegionTableWriter(tmp_path / "half", PROVENANCE, resume=True)
+    writer.close()
+    with pytest.raises(DataError, match=r"unfinished region table.*--resume"):
+        RegionTableWriter(tmp_path / "half", PROVENANCE)
+    with pytest.raises(DataError, match="begun from another source"):
+        RegionTableWriter(tmp_path / "half", {"detector": "other"}, resume=True)
+
+
+def test_a_table_without_rows_is_no_table(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no image was written"):
+        RegionTableWriter(tmp_path / "empty", PROVENANCE).finish()
+    with pytest.raises(ValueError, match="mine"), RegionTableWriter(tmp_path / "failed", PROVENANCE):
+        raise ValueError("mine")
+    # A failure before the first row leaves nothing that a second try would have to remove.
+    write_table(tmp_path / "failed", ["a"])
+
+
+def test_error_inside_leaves_a_table_to_resume(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="mine"), RegionTableWriter(tmp_path, PROVENANCE) as writer:
+        writer.write(sample("a"), source_row=1)
+        raise ValueError("mine")
+    with RegionTableWriter(tmp_path, PROVENANCE, resume=True) as writer:
+        assert writer.written == {"a": 1}
+        with pytest.raises(DataError, match="twice; the first is row 1"):
+            writer.write(sample("a"))
+        with pytest.raises(DataError, match="arrays differ"):
+            writer.write(sample("b", size=9))
+        writer.write(sample("b"))
+    assert RegionTable.open(tmp_path).ids == ["a", "b"]
+
+
+def unfinished(path: Path, ids: list[str]) -> tuple[Path, list[int]]:
+    """The shard of a table left after these rows, and where each row ends in it."""
+    writer = RegionTableWriter(path, PROVENANCE)
+    shard, ends = path / "regions-00000.arrow", []
+    for image_id in ids:
+        writer.write(sample(image_id))
+        ends.append(shard.stat().st_size)
+    writer.close()
+    return shard, ends
+
+
+def fill_the_disk(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+    """Makes shards fail to grow beyond `free` bytes, after a part of the last write."""
+
+    class Disk(io.FileIO):
+        def write(self, data: bytes) -> int:
+            room = free - self.tell()
+            if room <= 0:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return super().write(bytes(data)[:room])
+
+    def opened(path: Path, mode: str) -> io.BufferedWriter:
+        return io.BufferedWriter(Disk(path, mode.replace("b", "")))
+
+    monkeypatch.setattr(region_writer, "open", opened, raising=False)
+
+
+@pytest.mark.parametrize("free, kept", [(100, []), (2500, ["a"])])
+def test_a_full_disk_leaves_a_table_to_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, kept: list[str]
+) -> None:
+    with monkeypatch.context() as patch:
+        fill_the_disk(patch, free)
+        with pytest.raises(OSError, match="No space left"):
+            with RegionTableWriter(tmp_path, PROVENANCE) as writer:
+                for image_id in "abc":
+                    writer.write(sample(image_id))
+    with RegionTableWriter(tmp_path, PROVENANCE, resume=True) as writer:
+        assert list(writer.written) == kept
+        for image_id in "abc"[len(kept) :]:
+            writer.write(sample(image_id))
+    table = RegionTable.open(tmp_path)
+    table.verify()
+    assert table.ids == ["a", "b", "c"]
+
+
+def test_a_disk_that_is_full_at_the_end_lets_go_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left") as caught:
+        with RegionTableWriter(tmp_path, PROVENANCE) as writer:
+            writer.write(sample("a"))
+            patch.setattr(region_writer, "write_json", fail)
+    assert caught.value.errno == errno.ENOSPC
+    with RegionTableWriter(tmp_path, PROVENANCE, resume=True) as writer:
+        assert list(writer.written) == ["a"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_file_systems_without_locks_hold_tables_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(number, "no locks here")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    assert len(RegionTable.open(write_table(tmp_path, ["a"]))) == 1
+
+
+@pytest.mark.parametrize("cut", [0, 5, -1, -400, -1500, "second", "second+1", "second+8", "second+200"])
+def test_a_cut_anywhere_costs_only_the_row_that_it_tears(tmp_path: Path, cut: int | str) -> None:
+    ids = ["a", "b", "c"]
+    shard, ends = unfinished(tmp_path / "cut", ids)
+    size = ends[1] + int("0" + cut[7:]) if isinstance(cut, str) else cut % ends[2]
+    shard.write_bytes(shard.read_bytes()[:size])
+    whole = sum(end <= size for end in ends)
+    with RegionTableWriter(tmp_path / "cut", PROVENANCE, resume=True) as writer:
+        assert list(writer.written) == ids[:whole]
+        for image_id in ids[whole:]:
+            writer.write(sample(image_id))
+    resumed = RegionTable.open(tmp_path / "cut")
+    resumed.verify()
+    with RegionTableWriter(tmp_path / "straight", PROVENANCE) as writer:
+        for image_id in ids:
+            writer.write(sample(image_id))
+    assert resumed.ids == ids
+    assert resumed.info["checksum"] == RegionTable.open(tmp_path / "straight").info["checksum"]
+
+
+def test_pages_lost_in_a_power_failure_are_noticed(tmp_path: Path) -> None:
+    shard, ends = unfinished(tmp_path, ["a", "b", "c"])
+    content = bytearray(shard.read_bytes())
+    features = sample("b").features.astype(np.float16).tobytes()
+    place = content.index(features)
+    content[place : place + len(features)] = bytes(len(features))
+    shard.write_bytes(content + bytes(5000))
+    with RegionTableWriter(tmp_path, PROVENANCE, resume=True) as writer:
+        assert list(writer.written) == ["a"] and shard.stat().st_size == ends[0] + 8
+        writer.write(sample("b"))
+    RegionTable.open(tmp_path).verify()
+
+
+def test_shards(tmp_path: Path) -> None:
+    ids = [str(number) for number in range(7)]
+    table = RegionTable.open(write_table(tmp_path, ids, shard_bytes=2500))
+    assert 1 < len(table.info["shards"]) < 7 and table.ids == ids
+    table.verify()

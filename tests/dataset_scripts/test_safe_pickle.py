@@ -1,0 +1,356 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+import collections
+import io
+import os
+import pickle
+import pickletools
+import random
+import subprocess
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from grounded_attention.dataset_scripts.files import safe_pickle
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.safe_pickle import load_npy, load_pickle, loads
+
+ARRAYS = {
+    "floats": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "big endian": np.arange(3, dtype=">f8"),
+    "columns first": np.asfortranarray(np.arange(6).reshape(2, 3)),
+    "axes exchanged": np.arange(24, dtype=np.int16).reshape(2, 3, 4).transpose(1, 0, 2),
+    "strided": np.arange(10)[::3],
+    "half": np.array([1.5, -2], dtype=np.float16),
+    "booleans": np.array([True, False]),
+    "bytes": np.array([b"ab", b"c"]),
+    "texts": np.array(["sky", "träum"]),
+    "big-endian texts": np.array(["sky", "träum"], dtype=">U5"),
+    "empty": np.empty((0, 4), dtype=np.float32),
+    "no dimension": np.array(3.5),
+}
+DATA = [
+    None,
+    {"image_id": 7, "raw": "two dogs", "tokens": ["two", "dogs"], "split": b"x", "box": (1, 2.5), "flag": True},
+    [1, -1, 1 << 70, 0.1, 1 + 2j, {3, 4}, frozenset({5}), bytearray(b"abc"), b"", ""],
+    {("a", 1): [[], {}, ()], 5: None},
+]
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("name", ARRAYS)
+def test_arrays_come_back(name: str, protocol: int) -> None:
+    found = loads(pickle.dumps({"features": ARRAYS[name]}, protocol))["features"]
+    assert found.dtype == ARRAYS[name].dtype and found.shape == ARRAYS[name].shape
+    np.testing.assert_array_equal(found, ARRAYS[name])
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_plain_data_comes_back(protocol: int) -> None:
+    for data in DATA:
+        found = loads(pickle.dumps(data, protocol))
+        assert found == data and type(found) is type(data)
+    scalars = {np.int64(3): np.float32(0.5), "flag": np.bool_(True), "ordered": collections.OrderedDict(a=1, b=2)}
+    found = loads(pickle.dumps(scalars, protocol))
+    assert found == {3: 0.5, "flag": True, "ordered": {"a": 1, "b": 2}}
+    assert isinstance(found[3], np.float32) and isinstance(next(iter(found)), np.int64)
+    assert type(found["ordered"]) is dict
+
+
+def test_module_names_of_numpy_one() -> None:
+    for array in (ARRAYS["floats"], np.array([{"a": 1}], dtype=object)):
+        content = pickle.dumps(array, 2).replace(b"numpy._core", b"numpy.core")
+        assert b"numpy.core.multiarray" in content
+        assert loads(content).tolist() == array.tolist()
+
+
+def text(value: bytes) -> bytes:
+    """Python 2's `str` in protocol 2."""
+    return b"T" + len(value).to_bytes(4, "little") + value
+
+
+def python2_array(values: bytes) -> bytes:
+    """What Python 2's cPickle writes of a float32 vector in protocol 2."""
+    dtype = b"cnumpy\ndtype\n" + text(b"f4") + b"K\x00K\x01\x87R(K\x03" + text(b"<") + b"NNNJ\xff\xff\xff\xffJ"
+    dtype += b"\xff\xff\xff\xffK\x00tb"
+    begin = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85" + text(b"b") + b"\x87R"
+    return begin + b"(K\x01K" + bytes([len(values) // 4]) + b"\x85" + dtype + b"\x89" + text(values) + b"tb"
+
+
+def test_pickles_of_python_2() -> None:
+    values = np.array([1.5, -300.25, 3e38], dtype=np.float32)
+    content = b"\x80\x02}(" + text(b"boxes") + python2_array(values.tobytes()) + text(b"raw")
+    content += b"X\x06\x00\x00\x00caf\xc3\xa9s" + text(b"id") + b"\x8a\x05\x15\xcd\x5b\x07\x00u."
+    found = loads(content)
+    np.testing.assert_array_equal(found["boxes"], values)
+    assert (found["raw"], found["id"]) == ("cafés", 123456789)
+    # Protocol 0, as `pickle.dump(x, file)` wrote it by default.
+    assert loads(b"(dp1\nS'sentences'\np2\n(lp3\nVtwo dogs\np4\nasS'ref_id'\np5\nL12L\ns.") == {
+        "sentences": ["two dogs"],
+        "ref_id": 12,
+    }
+
+
+def test_shared_and_circular_containers() -> None:
+    row: list[Any] = [np.arange(2)]
+    found = loads(pickle.dumps({"a": row, "b": row}))
+    assert found["a"] is found["b"] and isinstance(found["b"][0], np.ndarray)
+    circle: list[Any] = [np.arange(2)]
+    circle.append(circle)
+    found = loads(pickle.dumps(circle))
+    assert found[1] is found and found[0].tolist() == [0, 1]
+    # Each list holds the one before twice: 2^60 leaves, if it were walked as a tree.
+    laughs: list[Any] = [np.arange(2)]
+    for _ in range(60):
+        laughs = [laughs, laughs]
+    assert len(loads(pickle.dumps(laughs))) == 2
+    knot: list[Any] = []
+    knot.append((np.arange(2), knot))
+    assert loads(pickle.dumps(knot))[0][1][0][0].tolist() == [0, 1]
+
+
+class Call:
+    """Pickles as a call of any function, as malicious files do."""
+
+    def __init__(self, function: Any, *arguments: Any, state: Any = None) -> None:
+        self.reduced = (function, arguments) if state is None else (function, arguments, state)
+
+    def __reduce__(self) -> Any:
+        return self.reduced
+
+
+def attacks(marker: Path) -> dict[str, bytes]:
+    """Pickles that write the file `marker` where pickles are executed."""
+    command, code = f"touch {marker}", f"open({str(marker)!r}, 'w').close()"
+    calls = {
+        "os.system": Call(os.system, command),
+        "subprocess": Call(subprocess.check_output, ["touch", str(marker)]),
+        "eval": Call(eval, code),
+        "exec": Call(exec, code),
+        "open": Call(open, str(marker), "w"),
+        "compile": Call(eval, Call(compile, code, "x", "eval")),
+        "numpy.load": Call(np.load, str(marker), None, True),
+        "numpy's eval": Call(np.testing.runstring, code, {}),
+        "in a dict": {"features": np.ones(2), "boxes": [({"deep": (Call(os.system, command),)},)]},
+        "a state": Call(collections.OrderedDict, (), state={"x": Call(os.system, command)}),
+        "in an array": np.array([np.ones(2), [Call(os.system, command)]], dtype=object),
+        "a key": {Call(os.system, command): 1},
+    }
+    found = {name: pickle.dumps(call, 4) for name, call in calls.items()}
+    found |= {
+        "getattr": b"cbuiltins\ngetattr\n(cos\nsystem\nX\x08\x00\x00\x00__call__tR(V" + command.encode() + b"\ntR.",
+        "protocol 0": b"cos\nsystem\n(S'" + command.encode() + b"'\ntR.",
+        "posix": b"cposix\nsystem\n(S'" + command.encode() + b"'\ntR.",
+        "instance": b"(S'" + command.encode() + b"'\nios\nsystem\n.",
+        "object": b"(cos\nsystem\nS'" + command.encode() + b"'\no.",
+        "new object": b"\x80\x02cos\nsystem\n(S'" + command.encode() + b"'\nt\x81.",
+        "dotted": b"\x80\x04\x8c\x05numpy\x8c\x12compat.py3k.os.sys\x93(S'x'\ntR.",
+        "extension": b"\x80\x02\x82\x01.",
+        "persistent id": b"Pos.system\n.",
+        # The memo holds the name, which is fetched and called after harmless work.
+        "memo": b"cos\nsystem\np7\n0(lp1\n0(S'" + command.encode() + b"'\ntp2\n0g7\ng2\nR.",
+        "memo overwritten": b"cnumpy\ndtype\np0\n0cos\nsystem\np0\n0g0\n(S'" + command.encode() + b"'\ntR.",
+        "after the data": b"}S'a'\nI1\ns0cos\nsystem\n(S'" + command.encode() + b"'\ntR.",
+        "two pickles": b"\x80\x02]q\x000\x80\x02cos\nsystem\n(S'" + command.encode() + b"'\ntR.",
+    }
+    return found
+
+
+def test_malicious_pickles_run_nothing(tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    pickle.loads(attacks(marker)["os.system"])
+    assert marker.exists(), "the attack itself does not work"
+    marker.unlink()
+    for name, content in attacks(marker).items():
+        with pytest.raises(DataError, match=r"holds more than data|damaged pickle"):
+            loads(content)
+            pytest.fail(f"accepted: {name}")
+        with pytest.raises(DataError):
+            load_npy(write_object_npy(tmp_path / "objects.npy", content))
+        assert not marker.exists(), name
+
+
+def write_object_npy(path: Path, content: bytes, shape: tuple[int, ...] = ()) -> Path:
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": "|O", "fortran_order": False, "shape": shape})
+    path.write_bytes(file.getvalue() + content)
+    return path
+
+
+def test_the_refused_name_stands_in_the_error(tmp_path: Path) -> None:
+    path = tmp_path / "refs(unc).p"
+    path.write_bytes(pickle.dumps(Call(os.system, "true")))
+    with pytest.raises(DataError, match=r"refs\(unc\)\.p: the pickle holds more than data: found 'posix\.system'"):
+        load_pickle(path)
+    with pytest.raises(DataError, match=r"data\.mdb, key 7: .*found 'builtins\.eval'"):
+        loads(pickle.dumps(Call(eval, "1")), file="data.mdb", where="key 7")
+    with pytest.raises(MissingFileError, match=r"absent\.p: no such file"):
+        load_pickle(tmp_path / "absent.p")
+    with pytest.raises(MissingFileError, match=r"absent\.npy: no such file"):
+        load_npy(tmp_path / "absent.npy")
+
+
+def array_with(**changes: bytes) -> bytes:
+    """A pickled float32 array of two values, with forged parts."""
+    parts = {
+        "kind": b"cnumpy\nndarray\n",
+        "code": b"S'f4'\n",
+        "dtype_state": b"(I3\nS'<'\nNNNI-1\nI-1\nI0\nt",
+        "shape": b"(I2\nt",
+        "raw": text(bytes(8)),
+    } | changes
+    dtype = b"cnumpy\ndtype\n(" + parts["code"] + b"I00\nI01\ntR" + parts["dtype_state"] + b"b"
+    begin = b"cnumpy.core.multiarray\n_reconstruct\n(" + parts["kind"] + b"(I0\ntS'b'\ntR(I1\n"
+    return begin + parts["shape"] + dtype + b"I00\n" + parts["raw"] + b"tb."
+
+
+FORGED = {
+    "shape larger than the bytes": array_with(shape=b"(I2000000000\nt"),
+    "endless shape": array_with(shape=b"(I" + b"9" * 30 + b"\nt"),
+    "negative shape": array_with(shape=b"(I-2\nt"),
+    "shape of objects": array_with(code=b"S'O8'\n"),
+    "shape no tuple": array_with(shape=b"I2\n"),
+    "shape that overflows": array_with(shape=b"(" + b"I4294967296\n" * 2 + b"t", raw=text(b"")),
+    "record dtype": array_with(code=b"S'V8'\n"),
+    "dtype by a string of NumPy": array_with(code=b"S'f4,O'\n"),
+    "dtype without a size": array_with(code=b"S'S0'\n"),
+    "dtype of dates": array_with(code=b"S'M8'\n"),
+    "dtype no text": array_with(code=b"I8\n"),
+    # Fields beyond the item would read other memory.
+    "fields": array_with(dtype_state=b"(I3\nS'<'\nN(S'a'\nt(S'a'\n(I1\nI4096\ntdI-1\nI-1\nI0\nt"),
+    "sub-array": array_with(dtype_state=b"(I3\nS'<'\n(I1\nI99\ntNNI-1\nI-1\nI0\nt"),
+    "byte order": array_with(dtype_state=b"(I3\nS'x'\nNNNI-1\nI-1\nI0\nt"),
+    "bytes no bytes": array_with(raw=b"I8\n"),
+    "subclass": array_with(kind=b"cnumpy\nmatrix\n"),
+    "array type of another name": array_with(kind=b"cnumpy\ndtype\n"),
+    "text beyond Unicode": array_with(code=b"S'U2'\n", shape=b"(I1\nt", raw=text(b"\xff" * 8)),
+    "ndarray called": b"cnumpy\nndarray\n(cnumpy\ndtype\n(S'f4'\ntR(I9\nttR.",
+    "dtype called without arguments": b"cnumpy\ndtype\n)R.",
+    "scalar of objects": b"cnumpy.core.multiarray\nscalar\n(cnumpy\ndtype\n(S'O8'\ntR(lI1\natR.",
+    "scalar too long": b"cnumpy.core.multiarray\nscalar\n(cnumpy\ndtype\n(S'f4'\ntRS'12345678'\ntR.",
+    "array without content": b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR.",
+    "axes": b"cnumpy.core.numeric\n_frombuffer\n(" + text(b"") + b"cnumpy\ndtype\n(S'f4'\ntR(I0\ntS'K'\n(I9\nttR.",
+    "name as a value": b"cnumpy\ndtype\n.",
+    "name in a list": b"(lcnumpy\ndtype\na.",
+    "another encoding": b"c_codecs\nencode\n(Va\nS'zlib'\ntR.",
+    "constructor changed": b"cnumpy\ndtype\n(N}S'_function'\nI1\nstb.",
+    "many bytes": b"cbuiltins\nbytearray\n(I100000000000\ntR.",
+    "list of a number": b"cbuiltins\nlist\n(I9\ntR.",
+    "unhashable": b"cbuiltins\nset\n((l(lattR.",
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_forged_arrays_are_refused(name: str) -> None:
+    with pytest.raises(DataError):
+        loads(FORGED[name])
+    # A forged pickle leaves nothing behind.
+    np.testing.assert_array_equal(loads(array_with()), np.zeros(2, np.float32))
+
+
+HUGE = {
+    "bytes": b"\x8e" + (1 << 40).to_bytes(8, "little"),
+    "text": b"\x8d" + (1 << 40).to_bytes(8, "little"),
+    "bytearray": b"\x96" + (1 << 40).to_bytes(8, "little"),
+    "frame": b"\x80\x04\x95" + (1 << 40).to_bytes(8, "little"),
+    "number": b"\x8b" + (1 << 30).to_bytes(4, "little"),
+    "memo": b"]r" + (1 << 30).to_bytes(4, "little"),
+    "memo in text": b"]p1000000000\n",
+    "memo in endless text": b"]p" + b"9" * 5000 + b"\n",
+}
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_claimed_sizes_take_no_memory(name: str) -> None:
+    tracemalloc.start()
+    with pytest.raises(DataError):
+        loads(HUGE[name] + b"]" * 20 + b".")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+def test_deep_pickles_are_refused() -> None:
+    with pytest.raises(DataError, match="RecursionError"):
+        loads(array_with()[:-1] + b"]" * 50000 + b"a" * 49999 + b"\x86.")
+
+
+def test_cut_and_damaged_pickles() -> None:
+    whole = pickle.dumps({"features": ARRAYS["floats"], "id": "7", "more": [1.5, 1 << 70]})
+    for end in range(len(whole)):
+        with pytest.raises(DataError):
+            loads(whole[:end])
+    for content in (b"", b"image_id\t7\n", b"\xff\xff", b"."):
+        with pytest.raises(DataError):
+            loads(content)
+    generator = random.Random(0)
+    for protocol in (0, 2, 5):
+        whole = pickle.dumps([*ARRAYS.values(), np.array([{"a": 1}], dtype=object), *DATA], protocol)
+        for _ in range(300):
+            content = bytearray(whole)
+            for _ in range(generator.randint(1, 4)):
+                content[generator.randrange(len(content))] = generator.randrange(256)
+            try:
+                loads(bytes(content))
+            except DataError as error:
+                assert len(str(error)) < 1000
+
+
+def test_look_through_reads_instructions_as_pickletools_does() -> None:
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        content = pickle.dumps([DATA, {str(number): number for number in range(300)}, "x" * 300], protocol)
+        assert [instruction.name for instruction, *_ in pickletools.genops(content)][-1] == "STOP"
+        safe_pickle._look_through(content)
+        with pytest.raises(DataError, match="cut"):
+            safe_pickle._look_through(content[:-1])
+
+
+def test_npy_files(tmp_path: Path) -> None:
+    for number, array in enumerate(ARRAYS.values()):
+        np.save(tmp_path / f"{number}.npy", array)
+        found = load_npy(tmp_path / f"{number}.npy")
+        assert found.dtype == array.dtype
+        np.testing.assert_array_equal(found, array)
+    information = {"bbox": np.ones((2, 4)), "image_id": "7", "num_boxes": 2, "cls_prob": None}
+    np.save(tmp_path / "info.npy", np.array(information, dtype=object), allow_pickle=True)
+    found = load_npy(tmp_path / "info.npy")
+    assert isinstance(found, dict) and found["image_id"] == "7" and found["bbox"].shape == (2, 4)
+    objects = np.empty(2, dtype=object)
+    objects[:] = [np.arange(3), {"a": 1}]
+    np.save(tmp_path / "objects.npy", objects, allow_pickle=True)
+    found = load_npy(tmp_path / "objects.npy")
+    assert found.shape == (2,) and found[0].tolist() == [0, 1, 2] and found[1] == {"a": 1}
+
+
+def test_damaged_npy_files(tmp_path: Path) -> None:
+    path = tmp_path / "a.npy"
+    np.save(path, np.ones((3, 4), np.float32))
+    whole = path.read_bytes()
+    for content in (b"", b"PK\3\4", whole[:40], whole[:-1], whole.replace(b"(3, 4)", b"(9, 9)")):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=r"a\.npy: (not a NumPy array|the array is cut)"):
+            load_npy(path)
+    huge = whole.replace(b"(3, 4), }        ", b"(999999999, 4), }")
+    assert huge != whole and len(huge) == len(whole)
+    path.write_bytes(huge)
+    with pytest.raises(DataError, match="the array is cut"):
+        load_npy(path)
+    np.save(path, np.zeros(2, dtype=[("a", "f4"), ("b", "O")]), allow_pickle=True)
+    with pytest.raises(DataError, match="an array of this kind is not read"):
+        load_npy(path)
+    with pytest.raises(DataError, match="objects differ from the head"):
+        load_npy(write_object_npy(path, pickle.dumps([1])))
+    np.save(path, np.array({"a": 1}, dtype=object), allow_pickle=True)
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(DataError, match=r"a\.npy: the pickle is cut"):
+        load_npy(path)
+
+
+def test_too_large_pickles_are_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "sparse.p"
+    with open(path, "wb") as file:
+        file.truncate(safe_pickle.LARGEST + 1)
+    with pytest.raises(DataError, match=r"sparse\.p: the pickle is too large"):
+        load_pickle(path)

@@ -1,0 +1,202 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Parses of the scenes' captions: trees, texts, relations; and what the audit makes of them."""
+
+from collections import Counter
+
+import pytest
+
+from grounded_attention.analysis.audit.examples import entity_examples
+from grounded_attention.analysis.dependencies import relation_examples
+from grounded_attention.analysis.dependency_parses import read_conllu
+from grounded_attention.dataset_scripts.builders.flickr30k_entities import Flickr30kEntities
+from grounded_attention.dataset_scripts.scenes.annotators import PAIR_TEMPLATES, RELATION_WORDS, TEMPLATES
+from grounded_attention.dataset_scripts.scenes.captions import Caption, Entity, Mention
+from grounded_attention.dataset_scripts.scenes.dataset import scene_record, write_scenes
+from grounded_attention.dataset_scripts.scenes.writers_coco import caption_text
+from grounded_attention.dataset_scripts.scenes.writers_conllu import CLAUSES, conllu, nominal, parse
+
+IMAGES, SEED = 30, 8
+# https://universaldependencies.org/u/dep/, with the subtypes of the English treebanks.
+UNIVERSAL = set(
+    "root nsubj nsubj:pass obj obl expl cop aux aux:pass mark advcl acl:relcl advmod amod nummod det case nmod "
+    "cc conj punct".split()
+)
+
+
+@pytest.fixture(scope="module")
+def records():
+    return [scene_record(SEED, number, IMAGES) for number in range(IMAGES)]
+
+
+@pytest.fixture(scope="module")
+def read(records, tmp_path_factory):
+    path = tmp_path_factory.mktemp("parses") / "all.conllu"
+    path.write_text("".join(map(conllu, records)))
+    return read_conllu(path)
+
+
+def caption_of(*tokens):
+    """A caption of words and ("phrase", kind) pairs."""
+    mentions = [Mention(t[0], Entity(t[1]) if t[1] else None) for t in tokens if not isinstance(t, str)]
+    numbers = iter(range(len(mentions)))
+    spread = (word for t in tokens for word in (t.split() if isinstance(t, str) else [next(numbers)]))
+    return Caption(tuple(spread), tuple(mentions), ())
+
+
+def tree(*tokens):
+    """word -> (head, relation); words of these captions occur once."""
+    nodes = parse(caption_of(*tokens))
+    return {node.form: (nodes[node.head].form, node.relation) for node in nodes}
+
+
+def test_every_template_has_its_clause_and_no_clause_is_idle():
+    """A template as items, read off its symbols alone: a relation or "in", "near", ... with a mention is a place."""
+    found = set()
+    for template in (*TEMPLATES, *PAIR_TEMPLATES):
+        for words in ("next to N", "close to N", "near N"):
+            template = template.replace(words, "<P>")
+        symbols, items = template.replace("in P", "<I>").split(), []
+        while symbols:
+            symbol = symbols.pop(0)
+            if symbol.startswith("R:"):
+                symbols.pop(0)
+                items.append("P")
+            else:
+                plain = {"A": "N", "B": "N", "C": "N", "P": "N"}.get(symbol, symbol.partition(":")[0])
+                items.append(plain.strip("<>"))
+        found.add(" ".join(items))
+    assert found == set(CLAUSES)
+
+
+def test_one_tree_with_one_root_a_caption(read, records):
+    assert len(read) == sum(len(record.captions) for record in records) > 100
+    for each in read:  # the reader refuses circles and heads that are not there
+        assert [word.head for word in each.words].count(-1) == 1
+        assert {word.relation for word in each.words} <= UNIVERSAL
+        assert all((word.relation == "root") == (word.head == -1) for word in each.words)
+
+
+def test_trees_do_not_cross(read):
+    """Of a projective tree every word between a word and its head hangs below that head."""
+    for each in read:
+        heads = [word.head for word in each.words]
+        for index, head in enumerate(heads):
+            for between in range(min(index, head) + 1, max(index, head)) if head >= 0 else ():
+                while between not in (-1, head):
+                    between = heads[between]
+                assert between == head, (each.text, each.words[index])
+
+
+def test_sentences_say_whose_they_are_and_what_they_are(read, records):
+    expected = [
+        (record.image_id, f"{record.image_id}#{number}", caption_text(caption))
+        for record in records
+        for number, caption in enumerate(record.captions)
+    ]
+    assert [(each.image_id, each.caption_id, each.text) for each in read] == expected
+    for each in read:
+        assert " ".join(form for form, *_ in each.written) == each.text
+
+
+def test_copula_and_its_places():
+    found = tree(
+        ("the red ball", "object"), "is to the left of", ("two cubes", "object"), "on", ("the table", "ground")
+    )
+    assert found == {
+        "the": ("table", "det"),
+        "red": ("ball", "amod"),
+        "ball": ("left", "nsubj"),
+        "is": ("left", "cop"),
+        "to": ("left", "case"),
+        "left": ("left", "root"),
+        "of": ("cubes", "case"),
+        "two": ("cubes", "nummod"),
+        "cubes": ("left", "nmod"),
+        "on": ("table", "case"),
+        "table": ("left", "obl"),
+        ".": ("left", "punct"),
+    }
+
+
+def test_verbs_relative_clauses_and_the_picture():
+    found = tree("you can see", ("a ball", "object"), "that is near", ("the cube", "object"))
+    assert found["you"] == ("see", "nsubj") and found["can"] == ("see", "aux") and found["ball"] == ("see", "obj")
+    assert found["cube"] == ("ball", "acl:relcl") and found["that"] == ("cube", "nsubj")
+    found = tree(("a ball", "object"), "under", ("the cube", "object"), "can be seen in", ("this image", None))
+    assert found["ball"] == ("seen", "nsubj:pass") and found["image"] == ("seen", "obl")
+    assert found["cube"] == ("ball", "nmod") and found["under"] == ("cube", "case")
+    found = tree("there are", ("balls", "object"), "and", ("a cube", "object"))
+    assert (
+        found["are"] == ("are", "root") and found["balls"] == ("are", "nsubj") and found["cube"] == ("balls", "conj")
+    )
+
+
+def test_a_place_below_a_noun_and_below_a_verb():
+    under_noun = tree(("a ball", "object"), "close to", ("each other", None), "is over", ("the cube", "object"))
+    assert under_noun["close"] == ("ball", "amod") and under_noun["other"] == ("close", "obl")
+    under_verb = tree(("a ball", "object"), "sits higher than", ("cubes", "object"))
+    assert under_verb["higher"] == ("sits", "advmod") and under_verb["than"] == ("cubes", "case")
+    assert tree(("a ball", "object"), "lies beside", ("cubes", "object"))["cubes"] == ("lies", "obl")
+
+
+def test_scenery_first():
+    found = tree(
+        "on", ("the sand", "ground"), ",", ("a ball", "object"), ",", ("a cube", "object"), "and", ("it", "x")
+    )
+    assert found["sand"] == ("ball", "nmod") and found["cube"] == ("ball", "conj") and found["and"] == ("it", "cc")
+
+
+def test_inside_phrases():
+    found = {
+        node.form: (nominal("a pair of red balls with dots")[node.head].form, node.relation)
+        for node in nominal("a pair of red balls with dots")
+    }
+    assert found == {
+        "a": ("pair", "det"),
+        "pair": ("pair", "root"),
+        "of": ("balls", "case"),
+        "red": ("balls", "amod"),
+        "balls": ("pair", "nmod"),
+        "with": ("dots", "case"),
+        "dots": ("balls", "nmod"),
+    }
+
+
+def test_every_word_of_a_relation_belongs_to_its_place():
+    for words in (text for texts in RELATION_WORDS.values() for text in texts):
+        nodes = parse(caption_of(("balls", "object"), f"are {words}", ("cubes", "object")))
+        assert [node.relation for node in nodes][:2] == ["nsubj", "cop"]
+        assert (
+            {"case"}
+            <= {node.relation for node in nodes[2:]}
+            <= {"case", "det", "amod", "nmod", "obl", "root", "punct"}
+        )
+
+
+def test_a_caption_that_is_not_of_the_grammar():
+    with pytest.raises(ValueError, match="'balls and': 'N and' is no clause"):
+        parse(caption_of(("balls", "object"), "and"))
+
+
+def test_the_audit_asks_the_words_of_the_written_files(tmp_path):
+    """Builder and parses of the folder: every caption has its parse, and every query has the boxes of its entity."""
+    write_scenes(tmp_path / "scenes", 6, 2)
+    builder = Flickr30kEntities(data_dir=str(tmp_path / "scenes"), cache_dir=str(tmp_path / "cache"))
+    builder.download_and_prepare()
+    rows = [row for data in builder.as_dataset().values() for row in data]
+    parses = read_conllu(tmp_path / "scenes" / "parses")
+    assert {each.caption_id: each.text for each in parses} == {
+        caption["caption_id"]: caption["text"] for row in rows for caption in row["captions"]
+    }
+    examples = list(entity_examples(rows))
+    queries = relation_examples(examples, parses)
+    words = Counter(
+        (phrase.groups[0], example.caption[phrase.start : phrase.end].lower())
+        for example in queries
+        for phrase in example.phrases
+    )
+    assert {relation for relation, _ in words} >= {"det", "amod", "nummod", "case", "nsubj"}
+    assert {word for relation, word in words if relation == "det"} <= {"a", "an", "the", "both", "some"}
+    known = {(e.image_id, tuple(map(tuple, p.boxes.tolist()))) for e in examples for p in e.phrases}
+    asked = {(e.image_id, tuple(map(tuple, p.boxes.tolist()))) for e in queries for p in e.phrases}
+    assert asked <= known

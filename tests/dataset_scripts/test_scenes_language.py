@@ -1,0 +1,191 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Meanings, truth and the annotators of scenes."""
+
+import random
+from itertools import permutations
+
+import pytest
+
+from grounded_attention.dataset_scripts.scenes.annotators import describe, vocabulary
+from grounded_attention.dataset_scripts.scenes.captions import (
+    Caption,
+    Entity,
+    Fact,
+    Mention,
+    caption_holds,
+    needs_context,
+    readings,
+)
+from grounded_attention.dataset_scripts.scenes.language import meaning_of, relation_between
+from grounded_attention.dataset_scripts.scenes.world import Scene, SceneObject, draw_scene, relation_holds
+
+ALTERNATION, FORWARD, REVERSE, EQUIVALENCE, INDEPENDENCE = range(5)
+
+
+def thing(shape, colour, x, y, size="small", texture="plain", radius=10.0):
+    names = [name.split("/") for name in (shape, colour, size, texture)]
+    return SceneObject(*map(tuple, names), x=x, y=y, radius=radius, tilt=0.0)
+
+
+def scene_of(*objects, ground="wood", light="left"):
+    return Scene(200, 150, ground, light, objects, noise_seed=0)
+
+
+def caption_of(*phrases, facts=()):
+    mentions = tuple(Mention(phrase, Entity("object", frozenset((number,)))) for number, phrase in enumerate(phrases))
+    return Caption(tuple(range(len(phrases))), mentions, tuple(Fact(*fact) for fact in facts))
+
+
+def described(count):
+    for number in range(count):
+        rng = random.Random(f"test/{number}")
+        scene = draw_scene(rng)
+        captions = describe(scene, rng)
+        if captions is not None:
+            yield scene, captions
+
+
+@pytest.mark.parametrize(
+    "first, second, label",
+    [
+        ("a red ball", "The crimson sphere", EQUIVALENCE),
+        ("a striped cube", "one box with stripes", EQUIVALENCE),
+        ("two cones", "both funnels", EQUIVALENCE),
+        ("a red ball", "a ball", FORWARD),
+        ("a red ball", "a reddish object", FORWARD),
+        ("a small star", "the little pointed figure", EQUIVALENCE),
+        ("a ring", "a round figure", EQUIVALENCE),
+        ("a ball", "a small blue ball with dots", REVERSE),
+        ("several cubes", "two cubes", REVERSE),
+        ("the solid", "a cone", REVERSE),
+        ("a red ball", "an orange ball", ALTERNATION),
+        ("a small red ball", "a large ball", ALTERNATION),
+        ("a cone", "the cylinder", ALTERNATION),
+        ("a plain star", "a patterned star", ALTERNATION),
+        ("a red object", "a ball", INDEPENDENCE),
+        ("a large ball", "a striped ball", INDEPENDENCE),
+        ("a reddish ball", "a colorful object", FORWARD),
+        ("a reddish thing", "a bluish thing", ALTERNATION),
+        ("the lawn", "the grass", EQUIVALENCE),
+        ("a wooden table", "the background", FORWARD),
+        ("the floor", "the pavement", REVERSE),
+        ("the sunlight", "light from the left", REVERSE),
+    ],
+)
+def test_relation_of_two_phrases(first, second, label):
+    swapped = {FORWARD: REVERSE, REVERSE: FORWARD}.get(label, label)
+    assert relation_between(meaning_of(first), meaning_of(second)) == label
+    assert relation_between(meaning_of(second), meaning_of(first)) == swapped
+
+
+def test_phrases_about_unlike_things_have_no_relation():
+    with pytest.raises(ValueError, match="ground"):
+        relation_between(meaning_of("the ground"), meaning_of("a ball"))
+
+
+def test_a_word_outside_the_language_is_refused():
+    with pytest.raises(ValueError, match="'giraffe' in 'a red giraffe'"):
+        meaning_of("a red giraffe")
+
+
+def test_relations_follow_the_longer_distance():
+    scene = scene_of(thing("ball", "red", 30, 40), thing("cube", "red", 90, 60), thing("star", "red", 40, 120))
+    assert relation_holds(scene, "left_of", 0, 1) and relation_holds(scene, "right_of", 1, 0)
+    assert relation_holds(scene, "above", 0, 2) and relation_holds(scene, "below", 2, 0)
+    assert not relation_holds(scene, "above", 0, 1) and not relation_holds(scene, "next_to", 0, 1)
+    close = scene_of(thing("ball", "red", 30, 40), thing("cube", "red", 55, 40))
+    assert relation_holds(close, "next_to", 0, 1) and relation_holds(close, "next_to", 1, 0)
+
+
+def test_every_attribute_and_fact_decides_whether_a_caption_holds():
+    scene = scene_of(thing("ball", "red", 30, 40, "small", "striped"), thing("cube", "blue", 120, 50, "large"))
+    assert caption_holds(scene, caption_of("a small striped red ball", "a big blue box", facts=[("left_of", 0, 1)]))
+    assert not caption_holds(scene, caption_of("a small red ball", "a big blue box", facts=[("right_of", 0, 1)]))
+    for wrong in (
+        "a small red cube",
+        "a small green ball",
+        "a large red ball",
+        "a red ball with dots",
+        "two red balls",
+    ):
+        assert not caption_holds(scene, caption_of(wrong, "a big blue box")), wrong
+
+
+def test_two_phrases_need_two_objects():
+    assert caption_holds(
+        scene_of(thing("ball", "red", 30, 40), thing("ball", "red", 90, 40)), caption_of("a ball", "a ball")
+    )
+    assert not caption_holds(scene_of(thing("ball", "red", 30, 40)), caption_of("a ball", "a red ball"))
+
+
+def test_a_borderline_look_has_two_true_names():
+    scene = scene_of(thing("ball", "red/orange", 30, 40))
+    assert caption_holds(scene, caption_of("a red ball")) and caption_holds(scene, caption_of("an orange ball"))
+    assert not caption_holds(scene, caption_of("a yellow ball"))
+
+
+def test_a_phrase_for_several_means_all_that_fit():
+    two = scene_of(*(thing("ball", "red", x, 40) for x in (30, 90)), thing("cube", "red", 150, 100))
+    three = scene_of(*(thing("ball", "red", x, 40) for x in (30, 90, 150)))
+    assert readings(two, caption_of("two balls")) == [(frozenset((0, 1)),)]
+    assert caption_holds(two, caption_of("some balls")) and not caption_holds(two, caption_of("three balls"))
+    assert caption_holds(three, caption_of("several balls")) and not caption_holds(three, caption_of("two balls"))
+
+
+def test_the_rest_of_the_sentence_resolves_a_phrase():
+    balls = [thing("ball", "red", x, 60) for x in (30, 170)]
+    scene = scene_of(*balls, thing("cube", "blue", 100, 60))
+    caption = caption_of("the red ball", "the cube", facts=[("right_of", 0, 1)])
+    assert needs_context(scene, caption.mentions[0]) and not needs_context(scene, caption.mentions[1])
+    assert readings(scene, caption) == [(frozenset((1,)), frozenset((2,)))]
+
+
+def test_ground_and_light():
+    scene = scene_of(thing("ball", "red", 30, 40), ground="sand", light="right")
+    ground, light = (Mention(text, Entity(kind)) for text, kind in (("the sand", "ground"), ("the light", "light")))
+    assert caption_holds(scene, Caption((0, 1), (ground, light), ()))
+    assert not caption_holds(scene, Caption((0,), (Mention("the lawn", Entity("ground")),), ()))
+    assert not caption_holds(scene, Caption((0,), (Mention("light from the left", Entity("light")),), ()))
+
+
+def test_annotators_write_captions_with_one_reading():
+    """Against a search over all ways to give single objects to the phrases, attribute by attribute."""
+
+    def holds_of(scene, number, mention):
+        item, meaning = scene.objects[number], mention.meaning
+        return all(
+            set(getattr(item, name)) & getattr(meaning, name) for name in ("shapes", "colours", "sizes", "textures")
+        )
+
+    checked = 0
+    for scene, captions in described(60):
+        for caption in captions:
+            spoken = [k for k, mention in enumerate(caption.mentions) if mention.members]
+            if any(len(caption.mentions[k].members) > 1 for k in spoken):
+                continue
+            ways = []
+            for numbers in permutations(range(len(scene.objects)), len(spoken)):
+                way = dict(zip(spoken, numbers, strict=True))
+                if all(holds_of(scene, way[k], caption.mentions[k]) for k in spoken) and all(
+                    relation_holds(scene, fact.relation, way[fact.subject], way[fact.target]) for fact in caption.facts
+                ):
+                    ways.append([{number} for number in numbers])
+            assert ways == [[set(caption.mentions[k].members) for k in spoken]], caption.text
+            checked += 1
+    assert checked > 100
+
+
+def test_annotators_agree_on_what_they_look_at_and_use_known_words():
+    words = set(vocabulary())
+    texts = set()
+    for scene, captions in described(40):
+        assert len(captions) == 5
+        for caption in captions:
+            texts.add(caption.text)
+            assert set(f"{caption.text} .".split()) <= words
+            assert 2 <= sum(bool(mention.members) for mention in caption.mentions) <= 3
+            assert caption_holds(scene, caption)
+            for mention in caption.mentions:
+                if mention.entity and len(mention.members) != 1:
+                    assert mention.meaning.kind == mention.entity.kind
+    assert len(texts) > 150

@@ -1,0 +1,117 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Painting scenes, detecting in them, and features of pixels."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from grounded_attention.dataset_scripts.scenes import shapes as scene_shapes
+from grounded_attention.dataset_scripts.scenes.detector import CLASSES, detect
+from grounded_attention.dataset_scripts.scenes.features import FEATURE_SIZE, describe_crops, pixel_features
+from grounded_attention.dataset_scripts.scenes.painter import paint
+from grounded_attention.dataset_scripts.scenes.world import BETWEEN_SHAPES, SHAPES, SceneObject, draw_scene
+from grounded_attention.utils.boxes import box_iou
+
+SCENES = [draw_scene(random.Random(f"pixels/{number}")) for number in range(150)]
+
+
+def test_equal_scenes_give_equal_pixels():
+    again = draw_scene(random.Random("pixels/0"))
+    assert paint(again).tobytes() == paint(SCENES[0]).tobytes()
+    assert paint(replace(again, noise_seed=again.noise_seed + 1)).tobytes() != paint(SCENES[0]).tobytes()
+
+
+@pytest.mark.parametrize("shapes", [*((shape,) for shape in SHAPES), *BETWEEN_SHAPES], ids="-".join)
+@pytest.mark.parametrize("texture", ["plain", "striped", "dotted"])
+def test_box_is_what_painting_the_object_changes(shapes, texture):
+    item = SceneObject(shapes, ("blue",), ("large",), (texture,), x=90.3, y=70.7, radius=24.0, tilt=9.0)
+    scene = replace(SCENES[0], width=200, height=150, ground="sand", objects=(item,))
+    with_it, without = (np.asarray(paint(each), dtype=int) for each in (scene, replace(scene, objects=())))
+    rows, columns = np.nonzero(np.abs(with_it - without).sum(axis=2) > 30)
+    found = columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
+    np.testing.assert_allclose(found, scene_shapes.box(item), atol=2)
+
+
+def test_scenes_have_three_objects_or_more_inside_the_image_and_mostly_apart():
+    for scene in SCENES:
+        assert 2 <= len(scene.objects) <= 6
+        boxes = np.array([scene_shapes.box(item) for item in scene.objects])
+        assert (boxes[:, :2] >= 0).all() and (boxes[:, 2:] <= [scene.width, scene.height]).all()
+        overlap = box_iou(boxes, boxes) - np.eye(len(boxes))
+        assert overlap.max() < 0.3
+    assert np.mean([len(scene.objects) >= 3 for scene in SCENES]) > 0.97
+
+
+def test_many_scenes_hold_objects_alike():
+    alike = [len({(item.shapes, item.colours) for item in scene.objects}) < len(scene.objects) for scene in SCENES]
+    same_shape = [len({item.shapes for item in scene.objects}) < len(scene.objects) for scene in SCENES]
+    assert np.mean(alike) > 0.35 and np.mean(same_shape) > 0.8
+
+
+def test_overlaps_of_known_boxes():
+    boxes = np.array([[0, 0, 10, 10], [0, 0, 10, 5], [20, 20, 30, 30]], dtype=np.float32)
+    np.testing.assert_allclose(box_iou(boxes, boxes), [[1, 0.5, 0], [0.5, 1, 0], [0, 0, 1]])
+
+
+def test_detector_finds_most_objects_among_other_boxes():
+    best, surplus, right = [], [], []
+    for number, scene in enumerate(SCENES):
+        found = detect(scene, np.random.default_rng(number))
+        assert 8 <= len(found.boxes) <= 14
+        assert found.boxes.dtype == np.float32 and found.class_probs.shape == (len(found.boxes), 64)
+        assert (found.boxes[:, :2] >= 0).all() and (found.boxes[:, 2:] <= [scene.width, scene.height]).all()
+        assert (found.boxes[:, 2:] - found.boxes[:, :2] >= 5.9).all()
+        np.testing.assert_allclose(found.class_probs.astype(float).sum(axis=1), 1, atol=0.01)
+        overlap = box_iou(found.boxes, np.array([scene_shapes.box(item) for item in scene.objects]))
+        best += overlap.max(axis=0).tolist()
+        surplus.append((overlap.max(axis=1) < 0.5).sum())
+        for region in np.flatnonzero(overlap.max(axis=1) > 0.7):
+            item = scene.objects[overlap[region].argmax()]
+            colour, shape = CLASSES[found.classes[region]].split()
+            right.append(colour in item.colours and shape in item.shapes)
+    assert 0.01 < np.mean(np.array(best) < 0.5) < 0.09
+    assert 0.6 < np.quantile(best, 0.1) and np.quantile(best, 0.9) < 0.97
+    assert np.mean(surplus) > 2
+    assert 0.84 < np.mean(right) < 0.97
+
+
+def test_features_depend_on_the_pixels_in_the_box_alone():
+    image = paint(SCENES[1])
+    box = np.array([[30.0, 40.0, 80.0, 90.0]])
+    before = pixel_features(image, box)
+    outside = np.array(image)
+    inside = outside.copy()
+    outside[:38], outside[92:], outside[:, :28], outside[:, 82:] = 0, 255, 7, 90
+    inside[50:70, 40:60] = 255 - inside[50:70, 40:60]
+    assert (pixel_features(Image.fromarray(outside), box) == before).all()
+    assert (pixel_features(Image.fromarray(inside), box) != before).mean() > 0.5
+
+
+def test_features_look_like_those_of_a_detector():
+    scene = SCENES[2]
+    boxes = detect(scene, np.random.default_rng(0)).boxes
+    features = pixel_features(paint(scene), boxes)
+    assert features.shape == (len(boxes), FEATURE_SIZE) and features.dtype == np.float16
+    assert features.min() == 0 and 0.2 < (features == 0).mean() < 0.5
+    assert 0.4 < features.astype(np.float32).mean() < 0.9
+
+
+def test_features_do_not_depend_on_the_other_boxes():
+    image, boxes = paint(SCENES[3]), detect(SCENES[3], np.random.default_rng(0)).boxes
+    together = pixel_features(image, boxes)
+    alone = np.concatenate([pixel_features(image, box[None]) for box in boxes])
+    assert (together == alone).all()
+
+
+def test_descriptions_are_whole_numbers_small_enough_to_add_exactly():
+    described = describe_crops(paint(SCENES[4]), detect(SCENES[4], np.random.default_rng(0)).boxes)
+    assert (described == np.rint(described)).all()
+    assert np.abs(described).sum(axis=1).max() < 2**24
+
+
+def test_gray_images_are_read_too():
+    gray = paint(SCENES[5]).convert("L")
+    assert pixel_features(gray, np.array([[5, 5, 60, 60]])).shape == (1, FEATURE_SIZE)

@@ -1,0 +1,139 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+import json
+import tracemalloc
+
+import pytest
+from transformers import BertTokenizerFast
+
+from grounded_attention.commands.build_data import main
+from grounded_attention.dataset_scripts.builders.text_corpus import TextCorpus, count_words, joined_lines
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.streaming import text_lines
+
+TEXT = "One sentence .\nA second , longer one .\n\n \nAnother document begins here .\r\nIt ends ."
+
+
+def write(folder, **files):
+    folder.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("_", ".")).write_text(text, encoding="utf-8")
+    return folder
+
+
+def build(data_dir, tmp_path, **options):
+    builder = TextCorpus(data_dir=str(data_dir), cache_dir=str(tmp_path / "cache"), **options)
+    builder.download_and_prepare()
+    return builder
+
+
+def rows_of(builder):
+    return [(row["text_id"], row["text"]) for row in builder.as_dataset("train")]
+
+
+def test_a_row_a_line_over_the_files_of_a_folder(tmp_path):
+    builder = build(write(tmp_path / "data", b_txt="x\n", a_txt=TEXT, c_doc="no"), tmp_path)
+    assert rows_of(builder) == [
+        ("a.txt:1", "One sentence ."),
+        ("a.txt:2", "A second , longer one ."),
+        ("a.txt:5", "Another document begins here ."),
+        ("a.txt:6", "It ends ."),
+        ("b.txt:1", "x"),
+    ]
+    counts = {"files": 2, "lines": 5, "blank_lines": 2, "rows": 5}
+    assert counts.items() <= builder.report["train"].items()
+
+
+def test_files_by_name_and_a_file_alone(tmp_path):
+    data = write(tmp_path / "data", wiki_doc="w", bc1g_doc="b", x_txt="x")
+    assert [row[0] for row in rows_of(build(data, tmp_path, files="wiki.doc,*.doc"))] == ["wiki.doc:1", "bc1g.doc:1"]
+    assert rows_of(build(data / "x.txt", tmp_path)) == [("x.txt:1", "x")]
+
+
+def test_short_rows_are_left_out_and_counted(tmp_path):
+    builder = build(write(tmp_path / "data", a_txt=TEXT), tmp_path, min_words=4)
+    assert [row[0] for row in rows_of(builder)] == ["a.txt:2", "a.txt:5"]
+    assert builder.report["train"]["rows_too_short"] == 2
+    assert builder.report["train"]["examples"]["rows_too_short"] == ["a.txt:1", "a.txt:6"]
+
+
+def test_lines_are_joined_within_a_document(tmp_path):
+    data = write(tmp_path / "data", a_txt=TEXT + "\nAnd one .", b_txt="more")
+    assert rows_of(build(data, tmp_path, join_until=8)) == [
+        ("a.txt:1", "One sentence . A second , longer one ."),
+        ("a.txt:5", "Another document begins here . It ends ."),
+        ("a.txt:7", "And one ."),
+        ("b.txt:1", "more"),
+    ]
+
+
+@pytest.mark.parametrize("until", [1, 5, 64])
+def test_joined_rows_hold_each_line_once_and_are_long_unless_the_document_ends(until):
+    lengths = [3, 8, 1, 0, 0, 9, 70, 2, 2, 2, 0, 5, 64, 63, 1, 1, 0]
+    lines = [(number, " ".join([f"w{number}"] * length)) for number, length in enumerate(lengths, 1)]
+    rows = list(joined_lines(lines, until))
+    words = [word for _, text in rows for word in text.split()]
+    assert words == [word for _, text in lines for word in text.split()]
+    ends = {number - 1 for number, text in lines if not text}
+    for first, text in rows:
+        numbers = sorted({int(word[1:]) for word in text.split()})
+        assert numbers == list(range(first, first + len(numbers)))
+        assert numbers[-1] in ends or len(text.split()) >= until
+        without_last = [word for word in text.split() if word != f"w{numbers[-1]}"]
+        assert len(without_last) < until or len(numbers) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["Don't stop , it 's $3.50 !", "caf\u00e9 \u4e2d\u56fd x_y", "", "a\u00a0b\tc \u200d"]
+)
+def test_words_are_those_of_berts_tokenizer(tmp_path, text):
+    words = "[UNK] [PAD] [CLS] [SEP] [MASK]".split()
+    tokenizer = BertTokenizerFast(vocab={word: number for number, word in enumerate(words)})
+    # Every word is unknown and becomes one [UNK].
+    assert count_words(text) == len(tokenizer.tokenize(text))
+
+
+def test_bad_files(tmp_path):
+    data = write(tmp_path / "data", a_txt="fine\n")
+    (data / "b.txt").write_bytes(b"good\n\nbad \xff\n")
+    with pytest.raises(DataError, match=r"b\.txt, line 3: not valid UTF-8: found b'\\xff'"):
+        build(data, tmp_path)
+    with pytest.raises(MissingFileError, match="there is no such file or folder"):
+        build(tmp_path / "nowhere", tmp_path)
+    with pytest.raises(MissingFileError, match=r"no files \*\.doc here"):
+        build(data, tmp_path, files="*.doc")
+    with pytest.raises(DataError, match=r"no text in the files"):
+        build(write(tmp_path / "empty", a_txt="\n \n"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"min_words": -1}, "bad option min_words"),
+        ({"join_until": True}, "bad option join_until"),
+        ({"splits": ["train", "val"]}, "no such split: found 'validation', expected train"),
+    ],
+)
+def test_bad_options(tmp_path, options, message):
+    with pytest.raises(DataError, match=message):
+        build(write(tmp_path / "data", a_txt="x"), tmp_path, **options)
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_text(("some words " * 100 + "\n") * 2_000)
+    tracemalloc.start()
+    assert sum(1 for _ in joined_lines(text_lines(path, ""), 0)) == 2_000
+    assert tracemalloc.get_traced_memory()[1] < 200_000 < path.stat().st_size
+    tracemalloc.stop()
+
+
+def test_rows_do_not_depend_on_processes(tmp_path, capsys):
+    data = write(tmp_path / "data", a_txt=TEXT, b_txt=TEXT)
+    command = ["text_corpus", "--data-dir", str(data), "--output", str(tmp_path / "out"), "--json", "join_until=4"]
+    printed = []
+    for processes in ([], ["--num-proc", "2"]):
+        assert main([*command, *processes]) == 0
+        printed.append(json.loads(capsys.readouterr().out))
+    assert (
+        printed[0] == printed[1] and printed[0]["rows"] == {"train": 6} and printed[0]["report"]["train"]["files"] == 2
+    )

@@ -1,0 +1,249 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""VCR's builder on generated files in the official layout; nothing of VCR itself may be redistributed."""
+
+import pytest
+
+from grounded_attention.dataset_scripts.builders.vcr import VCR, VCRConfig
+from grounded_attention.dataset_scripts.builders.vcr_words import NEUTRAL_NAMES, object_words
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from tests.helpers.processing_helpers import make_processor
+from tests.helpers.vcr_files import CLIP, OBJECTS, question, write, write_image
+
+
+@pytest.fixture
+def data(tmp_path):
+    folder = tmp_path / "data"
+    write(folder, "train", [question(0), question(1)])
+    write(folder, "val", [question(0, "val")])
+    write_image(folder)
+    return folder
+
+
+def build(data_dir, tmp_path, **options):
+    builder = VCR(data_dir=str(data_dir), cache_dir=str(tmp_path / "cache"), **options)
+    builder.download_and_prepare()
+    return builder
+
+
+def named(text):
+    """The words of a text's tags, with their objects."""
+    return [(text["text"][tag["start"] : tag["end"]], tag["objects"]) for tag in text["tags"]]
+
+
+def test_objects_are_named_and_tagged(data, tmp_path):
+    row = build(data, tmp_path, splits="train").as_dataset("train")[0]
+    first, _, second = object_words(OBJECTS, "train-0", neutral=True)
+    assert row["question"]["text"] == f"Why do {first} and {second} like car ?"
+    assert named(row["question"]) == [(first, [0]), (second, [2]), ("car", [1])]
+    assert [choice["text"] for choice in row["choices"]] == ["No .", f"{second} 's hungry .", "car", "Yes ."]
+    assert [named(choice) for choice in row["choices"]] == [[], [(second, [2])], [("car", [1])], []]
+    assert (row["label"], row["mode"], row["answer"]) == (1, "answer", -1)
+    assert (row["example_id"], row["image_id"], row["file_name"]) == ("train-0", "film_00.01@0", f"{CLIP}.jpg")
+
+
+def test_boxes_are_divided_and_clipped(data, tmp_path):
+    builder = build(data, tmp_path, splits="train")
+    row = builder.as_dataset("train")[0]
+    assert (row["width"], row["height"], row["objects"]) == (200, 100, OBJECTS)
+    expected = [[0.1, 0.1, 0.5, 0.5], [0.0, 0.6, 1.0, 0.9], [0.75, 0.0, 1.0, 1.0]]
+    assert row["boxes"] == [pytest.approx(box) for box in expected]
+    assert builder.report["train"] == {
+        "questions": 2,
+        "boxes_clipped": 2,
+        "examples": {"boxes_clipped": ["train-0", "train-1"]},
+    }
+
+
+def test_rationales_follow_the_right_answer(data, tmp_path):
+    answers = build(data, tmp_path, splits="train").as_dataset("train")[0]
+    row = build(data, tmp_path, splits="train", mode="rationale").as_dataset("train")[0]
+    assert row["question"]["text"] == f"{answers['question']['text']} {answers['choices'][1]['text']}"
+    assert named(row["question"]) == named(answers["question"]) + named(answers["choices"][1])
+    first, car, second = object_words(OBJECTS, "train-0", neutral=True)
+    assert row["choices"][3]["text"] == f"{first} and {car} and {second}"
+    assert (row["label"], row["mode"], row["answer"], row["example_id"]) == (3, "rationale", 1, "train-0")
+
+
+def test_test_has_no_labels_and_every_answer_before_the_rationales(data, tmp_path):
+    write(data, "test", [question(0, "test")])
+    rows = build(data, tmp_path, splits="test").as_dataset("test")
+    assert (rows[0]["label"], len(rows)) == (-1, 1)
+    choices = [choice["text"] for choice in rows[0]["choices"]]
+    rows = build(data, tmp_path, splits="test", mode="rationale").as_dataset("test")
+    assert rows["example_id"][:] == ["test-0_a0", "test-0_a1", "test-0_a2", "test-0_a3"]
+    assert rows["answer"][:] == [0, 1, 2, 3] and rows["label"][:] == [-1] * 4
+    for row, choice in zip(rows, choices, strict=True):
+        assert row["question"]["text"].endswith(f"? {choice}")
+
+
+def test_splits_are_those_that_are_there(data, tmp_path):
+    assert set(build(data, tmp_path).as_dataset()) == {"train", "validation"}
+    with pytest.raises(DataError, match="has no such split: found 'test'"):
+        build(data, tmp_path, splits="test")
+
+
+def test_the_folder_may_hold_a_folder_vcr(data, tmp_path):
+    data.rename(tmp_path / "vcr")
+    assert len(build(tmp_path, tmp_path, splits="val").as_dataset("validation")) == 1
+
+
+@pytest.mark.parametrize(
+    ("image_id_format", "ids"),
+    [("img_id", ["val-0", "val-1"]), ("number", ["1000000", "1000001"]), ("file_stem", ["film_00.01@0"] * 2)],
+)
+def test_image_ids_fit_the_features(data, tmp_path, image_id_format, ids):
+    write(data, "val", [question(1, "val"), question(2, "val")])
+    rows = build(data, tmp_path, splits="validation", image_id_format=image_id_format).as_dataset("validation")
+    assert rows["image_id"][:] == ids
+
+
+def test_names_depend_on_the_item_alone():
+    persons = ["person"] * 14
+    words = object_words(persons, "train-7", neutral=True)
+    assert sorted(words[:13]) == sorted(NEUTRAL_NAMES) and words[13] == words[0]
+    assert words == object_words(persons, "train-7", neutral=True)
+    starts = {object_words(persons, f"train-{number}", neutral=True)[0] for number in range(200)}
+    assert starts == set(NEUTRAL_NAMES)
+    # As the public code: persons in the order of the objects, other objects use no name up.
+    place = NEUTRAL_NAMES.index(words[0])
+    assert object_words(["car", "person", "dog", "person"], "train-7", neutral=True) == [
+        "car",
+        NEUTRAL_NAMES[place],
+        "dog",
+        NEUTRAL_NAMES[(place + 1) % 13],
+    ]
+
+
+def test_persons_may_keep_their_category(data, tmp_path):
+    row = build(data, tmp_path, splits="train", names="category").as_dataset("train")[0]
+    assert row["question"]["text"] == "Why do person and person like car ?"
+
+
+@pytest.mark.parametrize(
+    "boxes",
+    [[], [[20, 10, 100, 50]], [[20, 10, 100, 50, 1], None, []], [[20, 10, 100, 50], [5, 5, 5, 9], [199.5, 0, 250, 9]]],
+)
+def test_objects_without_boxes_have_the_whole_image(data, tmp_path, boxes):
+    write_image(data, boxes=boxes)
+    builder = build(data, tmp_path, splits="val")
+    found = builder.as_dataset("validation")[0]["boxes"]
+    given = len(boxes[:1])
+    assert found[given:] == [[0, 0, 1, 1]] * (3 - given)
+    assert builder.report["validation"]["objects_without_boxes"] == 3 - given
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"annot_id": "train-0"}, r"train\.jsonl, line 2: a question twice: found 'train-0'"),
+        ({"annot_id": None}, "line 2: annot_id is missing"),
+        (
+            {"question": ["Why", [3], "?"]},
+            "line 2: question names an object that is not there: found 3, expected .* 3 ",
+        ),
+        ({"question": ["Why", [-1]]}, "line 2: question names an object that is not there: found -1"),
+        ({"question": ["Why", [True]]}, "line 2: question names an object that is not there: found True"),
+        ({"question": ["Why", 1]}, "line 2: bad question: found 1, expected words and lists of object indices"),
+        ({"question": ["Why", []]}, r"line 2: bad question: found \[\]"),
+        ({"question": [" "]}, "line 2: no words in question"),
+        ({"question": "Why?"}, "line 2: bad question: found 'Why"),
+        ({"question": ["\ud800"]}, "line 2: bad question: .* without halves of characters"),
+        ({"answer_choices": [["a"]] * 3}, "line 2: not 4 answer_choices: found 3, expected 4"),
+        ({"answer_choices": [["a"], ["b"], ["c"], "d"]}, "line 2: bad answer_choices 3: found 'd'"),
+        ({"answer_label": 4}, "line 2: impossible answer_label: found 4, expected 0 to 3"),
+        ({"answer_label": None}, "line 2: answer_label is missing"),
+        ({"objects": ["person", "car"]}, "line 2: objects are not those of its image"),
+        ({"metadata_fn": "film/none.json"}, "line 2: the boxes of its image are missing: expected a file .*none.json"),
+    ],
+)
+def test_wrong_questions_are_named_by_line(data, tmp_path, changes, message):
+    write(data, "train", [question(0), question(1, **changes)])
+    with pytest.raises(DataError, match=message):
+        build(data, tmp_path, splits="train")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"boxes": [[1, 2, 3]]}, r"film_00\.01@0\.json, image: bad box 0: found \[1, 2, 3\]"),
+        ({"boxes": [[1, 2, "3", 4]]}, "bad box 0"),
+        ({"boxes": [[1, 2, 3, 4], [50, 2, 20, 4, 1.0]]}, "box 1 is inverted"),
+        ({"boxes": [[1, 2, 3, 4]] * 4}, "more boxes than names: found 4, expected 3"),
+        ({"width": 0}, "impossible width: found 0"),
+        ({"height": None}, "height is missing"),
+        ({"names": ["person", 3]}, "bad names"),
+        ({"boxes": [[float("nan"), 0, 1, 1]]}, "not JSON: found 'NaN is no JSON'"),
+    ],
+)
+def test_wrong_boxes_are_named(data, tmp_path, changes, message):
+    write_image(data, **changes)
+    with pytest.raises(DataError, match=message):
+        build(data, tmp_path, splits="train")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"annot_id": ', "line 1: not JSON"),
+        (b"\n[1]\n", "line 2: not an object"),
+        (b'{"annot_id": "\xff"}', "line 1: not valid UTF-8"),
+        (b"", "no questions"),
+    ],
+)
+def test_damaged_files_are_named(data, tmp_path, content, message):
+    (data / "vcr1annots" / "train.jsonl").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        build(data, tmp_path, splits="train")
+
+
+def test_labels_of_rationales_are_checked(data, tmp_path):
+    for changes, message in (
+        ({"rationale_label": -1}, "line 1: impossible rationale_label"),
+        ({"answer_choices": [["a"], 2, ["c"], ["d"]]}, "line 1: bad answer_choices 1: found 2"),
+        ({"answer_label": 9}, "line 1: impossible answer_label"),
+    ):
+        write(data, "train", [question(0, **changes)])
+        with pytest.raises(DataError, match=message):
+            build(data, tmp_path, splits="train", mode="rationale")
+
+
+def test_wrong_numbers_of_images_are_named(data, tmp_path):
+    write(data, "train", [question(0, img_id="val-0")])
+    with pytest.raises(DataError, match="line 1: bad img_id: found 'val-0', expected train- and a number"):
+        build(data, tmp_path, splits="train", image_id_format="number")
+
+
+def test_missing_files_and_wrong_options_are_named(data, tmp_path):
+    with pytest.raises(DataError, match="unknown option mode: found 'both', expected answer or rationale"):
+        build(data, tmp_path, mode="both")
+    with pytest.raises(DataError, match="unknown option names"):
+        build(data, tmp_path, names="Casey")
+    with pytest.raises(DataError, match="no data_dir was given"):
+        VCRConfig(name="default").check()
+    (data / "vcr1annots" / "val.jsonl").unlink()
+    with pytest.raises(MissingFileError, match=r"val\.jsonl: the file is missing; get annotations"):
+        build(data, tmp_path)
+    (data / "vcr1images").rename(data / "images")
+    with pytest.raises(MissingFileError, match="vcr1images: the folder is missing"):
+        build(data, tmp_path, splits="train")
+
+
+def test_tags_show_the_processor_the_regions(data, tmp_path):
+    """A row's tags, handed on, make each name see the region of its object."""
+    row = build(data, tmp_path, splits="train", names="category").as_dataset("train")[0]
+    processor = make_processor(region_feature_size=2)
+    texts = [row["question"], row["choices"][1]]
+    tags = [
+        {"text": place, "start": tag["start"], "end": tag["end"], "region": tag["objects"][0]}
+        for place, text in enumerate(texts)
+        for tag in text["tags"]
+    ]
+    inputs = processor(
+        texts[0]["text"],
+        texts[1]["text"],
+        region_features=[[0.0, 0.0]] * 3,
+        region_boxes=row["boxes"],
+        tags=tags,
+    )
+    # [CLS] why do person and person like car ? [SEP] person ' s hungry . [SEP]
+    assert inputs["token_regions"].tolist() == [[-1, -1, -1, 1, -1, 3, -1, 2, -1, -1, 3, -1, -1, -1, -1, -1]]

@@ -1,0 +1,416 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+import csv
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from grounded_attention.dataset_scripts.builders.flickr30k_entities import parse_sentence
+from grounded_attention.dataset_scripts.builders.local_builder import Report
+from grounded_attention.dataset_scripts.builders.vgp import VGP
+from grounded_attention.dataset_scripts.builders.vgp_negatives import draw_negatives, seeded
+from grounded_attention.dataset_scripts.builders.vgp_pairs import KINDS, PairRow, clean_pairs, join_pairs, read_pairs
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from tests.helpers.entities_files import CAPTIONS, write_entities, write_typology, write_vgp
+
+TYPOLOGY, BINARY = KINDS["typology"], KINDS["binary"]
+ALTERNATION, FORWARD, REVERSE, EQUIVALENCE, INDEPENDENCE = range(5)
+
+
+def build(data_dir, cache, *, num_proc=None, config="typology", **options):
+    options = {"negatives": "random", **options}
+    builder = VGP(data_dir=str(data_dir), cache_dir=str(cache), config_name=config, **options)
+    builder.download_and_prepare(num_proc=num_proc)
+    return builder
+
+
+def captions_of(*lines):
+    parsed = [parse_sentence(line) for line in lines]
+    return [{"text": text, "phrases": phrases} for text, phrases in parsed]
+
+
+def join(lines, *rows, kind=TYPOLOGY):
+    """The joined pairs as {(i, j): [(text1, chain1, text2, chain2, label)]}, and the counts."""
+    report = Report()
+    numbered = [PairRow(line, "1", *row) for line, row in enumerate(rows, 2)]
+    found = join_pairs(numbered, captions_of(*lines), kind, report)
+    readable = {
+        key: [(a.text, a.entity_id, b.text, b.entity_id, label) for a, b, label in pairs]
+        for key, pairs in found.items()
+    }
+    return readable, report
+
+
+def test_labels_swap_with_the_phrases():
+    lines = ("[/EN#1/people A man] runs", "[/EN#1/people A person] runs")
+    for label, swapped in ((0, 0), (1, 2), (2, 1), (3, 3), (4, 4)):
+        found, _ = join(lines, ("A man", "A person", label))
+        assert found == {(0, 1): [("A man", "1", "A person", "1", label)]}
+        found, _ = join(lines, ("A person", "A man", label))
+        assert found == {(0, 1): [("A man", "1", "A person", "1", swapped)]}
+
+
+def test_a_row_joins_every_pair_of_captions_that_has_both_phrases():
+    lines = (
+        "[/EN#1/people A man] and [/EN#2/people a boy]",
+        "[/EN#1/people A person]",
+        "[/EN#1/people A man]",
+        "[/EN#1/people a man]",
+    )
+    found, report = join(lines, ("A man", "A person", FORWARD))
+    # Case as it is: "a man" is another phrase.
+    assert found == {
+        (0, 1): [("A man", "1", "A person", "1", FORWARD)],
+        (1, 2): [("A person", "1", "A man", "1", REVERSE)],
+    }
+    assert report.counts["rows_joined"] == 1 and report.counts["phrase_pairs"] == 2
+
+
+def test_the_shared_chain_decides_between_mentions():
+    lines = ("[/EN#1/people a man] beside [/EN#2/people a man]", "[/EN#2/people the guy] and [/EN#3/people the guy]")
+    captions = captions_of(*lines)
+    report = Report()
+    [(first, second, label)] = join_pairs(
+        [PairRow(2, "1", "a man", "the guy", EQUIVALENCE)], captions, TYPOLOGY, report
+    )[0, 1]
+    assert (first.start, first.end, first.entity_id) == (13, 18, "2")
+    assert (second.start, second.entity_id, label) == (0, "2", EQUIVALENCE)
+
+
+@pytest.mark.parametrize(
+    "lines, outcome",
+    [
+        (("[/EN#1/people a man]", "[/EN#2/people a guy]"), "rows_with_disagreeing_chains"),
+        (("[/EN#0/notvisual a man]", "[/EN#0/notvisual a guy]"), "rows_with_disagreeing_chains"),
+        (("[/EN#1/people a man] [/EN#1/people a guy]", "x"), "rows_in_one_caption_only"),
+        (("[/EN#1/people a man]", "[/EN#1/people a guyish]"), "rows_with_phrase_not_in_captions"),
+        (("[/EN#1/people a man]", "[/EN#1/people A guy]"), "rows_with_phrase_not_in_captions"),
+    ],
+)
+def test_rows_that_cannot_be_joined_are_reported(lines, outcome):
+    found, report = join(lines, ("a man", "a guy", EQUIVALENCE))
+    assert found == {} and report.counts[outcome] == 1 and report.counts["rows_joined"] == 0
+    assert "image 1" in report.examples[outcome][0] and "'a guy'" in report.examples[outcome][0]
+
+
+def test_untagged_phrases_are_found_on_word_boundaries():
+    lines = (
+        "[/EN#1/people scene people] by the shop",
+        "[/EN#1/people two people] peopled",
+        "[/EN#2/people no people]",
+    )
+    found, report = join(lines, ("scene people", "people", FORWARD))
+    # "people" is tagged nowhere: it is the word inside the tag of chain 1, not a part of a word, nor chain 2's.
+    assert found == {(0, 1): [("scene people", "1", "people", "1", FORWARD)]}
+    assert report.counts["phrases_found_as_untagged_text"] == 1
+    found, _ = join(("[/EN#1/people a man] walks", "some fellow walks"), ("a man", "some fellow", EQUIVALENCE))
+    assert found == {(0, 1): [("a man", "1", "some fellow", "", EQUIVALENCE)]}
+
+
+def test_tagged_phrases_come_before_text():
+    lines = ("[/EN#1/people a man]", "[/EN#1/people a man in red]", "[/EN#1/people the guy]")
+    found, _ = join(lines, ("a man", "the guy", EQUIVALENCE))
+    assert list(found) == [(0, 2)]
+
+
+def test_pairs_inside_other_pairs_are_removed():
+    lines = ("[/EN#1/people the street of a town]", "[/EN#1/people a town street]")
+    rows = [("the street", "street", ALTERNATION), ("the street of a town", "a town street", EQUIVALENCE)]
+    found, report = join(lines, *rows)
+    assert found == {(0, 1): [("the street of a town", "1", "a town street", "1", EQUIVALENCE)]}
+    assert report.counts["pairs_inside_other_pairs"] == 1
+    # One side alone is no reason.
+    lines = ("[/EN#1/people the street of a town]", "[/EN#1/people a road] [/EN#1/people the street]")
+    rows = [("the street of a town", "a road", 0), ("street of a town", "the street", 0)]
+    found, report = join(lines, *rows)
+    assert len(found[0, 1]) == 2 and report.counts["pairs_inside_other_pairs"] == 0
+
+
+def test_binary_pairs():
+    lines = ("[/EN#1/people a man] with [/EN#2/other a dog]", "[/EN#1/people the guy]")
+    rows = [("a man", "the guy", 1), ("a dog", "the guy", 0), ("the guy", "a man", 0)]
+    found, report = join(lines, *rows[:2], kind=BINARY)
+    assert found == {(0, 1): [("a man", "1", "the guy", "1", 1), ("a dog", "2", "the guy", "1", 0)]}
+    _, report = join(lines, rows[2], kind=BINARY)
+    assert report.counts["rows_with_disagreeing_chains"] == 1
+
+
+def test_cleaning_drops_leaks_conflicts_and_repetitions():
+    rows = [
+        PairRow(2, "1", "a", "b", FORWARD),
+        PairRow(3, "1", "b", "a", REVERSE),  # the same, read the other way round
+        PairRow(4, "1", "c", "d", FORWARD),
+        PairRow(5, "1", "d", "c", FORWARD),  # contradicts line 4
+        PairRow(6, "9", "a", "b", FORWARD),  # an image of the test split
+        PairRow(7, "77", "a", "b", FORWARD),
+        PairRow(8, "2", "a", "b", INDEPENDENCE),
+    ]
+    report = Report()
+    kept = clean_pairs(rows, TYPOLOGY, {"1", "2"}, {"9"}, report)
+    assert {image: [row.line for row in found] for image, found in kept.items()} == {"1": [2], "2": [8]}
+    assert report.counts == {
+        "rows": 7,
+        "rows_repeated": 1,
+        "rows_with_conflicting_labels": 2,
+        "rows_leaking_from_another_split": 1,
+        "rows_of_unknown_images": 1,
+    }
+    assert "line 6" in report.examples["rows_leaking_from_another_split"][0]
+    assert "line 4" in (text := report.examples["rows_with_conflicting_labels"][0]) and "line 5" in text
+
+
+def test_reading_the_binary_file(tmp_path):
+    path = tmp_path / "phrase_pair_remove_trivial_match_val.csv"
+    path.write_text(
+        ",image,phrase1,phrase2,original_phrase1,original_phrase2,ytrue\n"
+        '0,36979,blue+hat,white+men,"a blue , hard hat",white men,False\n'
+        "1,36979.jpg,men,guys,men,guys,True\n"
+    )
+    assert read_pairs(path, "binary") == [
+        PairRow(2, "36979", "a blue , hard hat", "white men", 0),
+        PairRow(3, "36979", "men", "guys", 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    "last_line, problem",
+    [
+        ("1,a,b,A,B,Entailment2", "wrong length"),
+        ("1,a,b,A,B,Entailment2,", "wrong length"),
+        ("1,a,b,A,B,Entailment2,2,3", "wrong length"),
+        ("1,a,b,A,B,Entailment2,1", "impossible type_label"),
+        ("1,a,b,A,B,Entail,7", "impossible type_label"),
+        ('1,a,b,A,"B and', "truncated"),
+    ],
+)
+def test_truncated_and_damaged_pair_files(tmp_path, last_line, problem):
+    path = write_typology(tmp_path / "train_data.csv", [("1", "A", "C", 0)])
+    path.write_text(path.read_text() + last_line)
+    with pytest.raises(DataError, match=problem) as caught:
+        read_pairs(path, "typology")
+    assert str(path) in str(caught.value)
+    assert problem == "truncated" or "line 3" in str(caught.value)
+
+
+def test_pair_file_without_its_columns(tmp_path):
+    path = tmp_path / "train_data.csv"
+    path.write_text("image,phrase1\n1,a\n")
+    with pytest.raises(DataError, match=r"columns are missing.*type_label"):
+        read_pairs(path, "typology")
+    path.write_text("")
+    with pytest.raises(DataError, match="columns are missing"):
+        read_pairs(path, "typology")
+
+
+def test_rows(tmp_path):
+    pairs = [("1", "A man", "An old man", REVERSE), ("1", "his pets", "two dogs", REVERSE)]
+    builder = build(write_vgp(tmp_path / "data", pairs), tmp_path / "cache")
+    rows = list(builder.as_dataset("train"))
+    features = builder.as_dataset("train").features
+    labels = features["identification_label"].names
+    assert labels == ["both", "first", "second"]
+    assert features["phrase_pairs"].feature["label"].names == list(TYPOLOGY.labels)
+    of_first = [row for row in rows if row["image_id"] == "1"]
+    both = [row for row in of_first if labels[row["identification_label"]] == "both"]
+    assert [(row["caption1_id"], row["caption2_id"]) for row in both] == [
+        (f"1#{i}", f"1#{j}") for i in range(5) for j in range(i + 1, 5)
+    ]
+    assert len(of_first) == 20 and len(rows) == 60 and len({row["example_id"] for row in rows}) == 60
+    row = both[0]
+    assert row["caption1"].startswith("A man in a red coat") and row["caption2"].startswith("An old man")
+    readable = [
+        (row["phrases"][pair["phrase1"]]["text"], row["phrases"][pair["phrase2"]]["text"], pair["label"])
+        for pair in row["phrase_pairs"]
+    ]
+    # "his pets" is in the second caption, so the reverse entailment of the file is a forward one here.
+    assert readable == [("A man", "An old man", REVERSE), ("two dogs", "his pets", FORWARD)]
+    dogs = row["phrases"][row["phrase_pairs"][1]["phrase1"]]
+    assert dogs["boxes"] == [[0, 0, 0.5, 0.5]] and dogs["entity_id"] == "13" and dogs["caption"] == 0
+    assert [phrase["caption"] for phrase in row["phrases"]] == [0, 0, 0, 1, 1, 1]
+    for row in rows:
+        for phrase in row["phrases"]:
+            text = row[f"caption{phrase['caption'] + 1}"]
+            assert text[phrase["start"] : phrase["end"]] == phrase["text"]
+
+
+def test_wrong_captions_carry_no_phrases_and_come_from_one_other_image(tmp_path):
+    builder = build(write_vgp(tmp_path / "data", [("1", "A man", "An old man", REVERSE)]), tmp_path / "cache")
+    rows = [row for row in builder.as_dataset("train") if row["identification_label"] and row["image_id"] == "1"]
+    assert len(rows) == 10 and {row["identification_label"] for row in rows} == {1, 2}
+    wrong = set()
+    for row in rows:
+        right, other = ("caption1_id", "caption2_id")[:: 1 if row["identification_label"] == 1 else -1]
+        assert row[right].startswith("1#") and not row[other].startswith("1#")
+        assert row["phrase_pairs"] == [] and row["phrases"]
+        assert {phrase["caption"] for phrase in row["phrases"]} == {row["identification_label"] - 1}
+        wrong.add(row[other])
+    assert len(wrong) == 2 and len({caption_id.split("#")[0] for caption_id in wrong}) == 1
+
+
+def test_wrong_captions_that_read_like_own_ones_are_left_out():
+    own = [{"text": "A dog ."}, {"text": "A cat ."}]
+    others = [{"text": "a dog ."}, {"text": "A cow ."}]
+    drawn = draw_negatives(own, others, 10, random.Random(0))
+    assert len(drawn) == 2
+    for first, second, label in drawn:
+        right, wrong = (first, second) if label == "first" else (second, first)
+        assert right in own and wrong["text"] == "A cow ."
+    assert draw_negatives(own, own, 10, random.Random(0)) == []
+    assert len(draw_negatives(own, others, 1, random.Random(0))) == 1
+
+
+def test_unrelated_captions_are_never_used(tmp_path):
+    data = write_vgp(tmp_path / "data", [("1", "A man", "An old man", REVERSE)], unrelated="# header\n1 2\n2 5")
+    builder = build(data, tmp_path / "cache")
+    rows = list(builder.as_dataset("train"))
+    used = {row[name] for row in rows for name in ("caption1_id", "caption2_id")}
+    assert "1#1" not in used and "2#4" not in used and "1#0" in used
+    assert sum(row["image_id"] == "1" and row["identification_label"] == 0 for row in rows) == 6
+    assert builder.report["train"]["rows_with_phrase_not_in_captions"] == 1
+
+
+def test_report_is_kept_with_the_data(tmp_path):
+    pairs = [
+        ("1", "A man", "An old man", REVERSE),
+        ("1", "A man", "a giraffe", REVERSE),
+        ("5", "A man", "An old man", REVERSE),
+        ("2", "A woman", "She", FORWARD),
+        ("2", "She", "A woman", FORWARD),
+    ]
+    builder = build(write_vgp(tmp_path / "data", pairs), tmp_path / "cache")
+    report = builder.report["train"]
+    assert report["rows"] == 5 and report["rows_joined"] == 1 and report["images_with_phrase_pairs"] == 1
+    assert report["rows_leaking_from_another_split"] == 1 and report["rows_with_conflicting_labels"] == 2
+    assert "'a giraffe'" in report["examples"]["rows_with_phrase_not_in_captions"][0]
+    again = build(tmp_path / "data", tmp_path / "cache")
+    assert again.report == builder.report and again.report["train"] == json.loads(json.dumps(report))
+
+
+def test_only_images_with_pairs(tmp_path):
+    data = write_vgp(tmp_path / "data", [("1", "A man", "An old man", 2), ("3", "A child", "toy 2", 4)])
+    rows = build(data, tmp_path / "cache", only_images_with_pairs=True).as_dataset("train")
+    assert set(rows["image_id"][:]) == {"1"} and len(rows) == 10  # no other image to draw wrong captions from
+
+
+def digest(rows):
+    return hashlib.sha256(json.dumps(list(rows), sort_keys=True).encode()).hexdigest()
+
+
+PROGRAM = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+real = os.listdir
+os.listdir = lambda path=".": real(path)[::-1]
+from tests.dataset_scripts.test_vgp import build, digest
+print(digest(build(sys.argv[2], sys.argv[3], splits="train").as_dataset("train")))
+"""
+
+
+def test_rows_depend_on_files_options_and_seed_alone(tmp_path):
+    data = write_vgp(tmp_path / "data", [("1", "A man", "An old man", REVERSE), ("2", "A woman", "She", FORWARD)])
+    one = digest(build(data, tmp_path / "one").as_dataset("train"))
+    assert one == digest(build(data, tmp_path / "two", num_proc=2).as_dataset("train"))
+    assert one != digest(build(data, tmp_path / "three", seed=1).as_dataset("train"))
+    root = str(Path(__file__).parents[2])
+    environment = {**os.environ, "PYTHONHASHSEED": "12"}
+    command = [sys.executable, "-c", PROGRAM, root, str(data), str(tmp_path / "four")]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == one
+
+
+def test_seeded_is_the_same_everywhere():
+    assert [seeded(0, "captions", "1016887272").randrange(1000) for _ in range(2)] == [885] * 2
+    assert seeded(0, "captions", "1").random() != seeded(0, "captions", "2").random()
+
+
+def test_missing_pair_file(tmp_path):
+    data = write_vgp(tmp_path / "data")
+    (data / "vgp" / "val_data.csv").unlink()
+    with pytest.raises(MissingFileError, match=r"vgp/val_data\.csv.*full_data_type.*felixgiov/VGP-Typology"):
+        build(data, tmp_path / "cache")
+    build(data, tmp_path / "cache", splits="test")
+    with pytest.raises(MissingFileError, match=r"phrase_pair_remove_trivial_match_train\.csv"):
+        build(data, tmp_path / "cache", config="binary")
+
+
+def test_pair_files_beside_the_entities_folder_and_elsewhere(tmp_path):
+    data = write_vgp(tmp_path / "data")
+    assert build(data / "flickr30k_entities", tmp_path / "cache").report["test"]["rows_joined"] == 1
+    (data / "vgp").rename(tmp_path / "pairs")
+    builder = build(data, tmp_path / "cache", pairs_dir=str(tmp_path / "pairs"))
+    assert builder.report["test"]["rows_joined"] == 1
+
+
+def test_layout_of_the_papers_code(tmp_path):
+    folder = write_entities(tmp_path / "vgp", {"1": CAPTIONS}, {})
+    (folder / "Sentences").rename(folder / "train_captions")
+    for split in ("train", "val", "test"):
+        (folder / f"{split}_captions").mkdir(exist_ok=True)
+        (folder / f"{split}.txt").unlink()
+        rows = [("1", "A man", "An old man", FORWARD)] if split == "train" else []
+        write_typology(folder / f"full_data_type_phrase_pair_{split}.csv", rows)
+    builder = build(folder, tmp_path / "cache")
+    assert builder.report["train"]["rows_joined"] == 1 and builder.report["test"]["rows"] == 0
+    assert builder.as_dataset("train").num_rows == 10
+
+
+@pytest.mark.parametrize(
+    "options, problem",
+    [
+        ({"negatives": "nearest"}, "pass regions=FOLDER"),
+        ({"negatives": "closest"}, "nearest or random"),
+        ({"negatives_per_image": -1}, "negatives_per_image"),
+        ({"splits": ["dev"]}, "unknown split"),
+    ],
+)
+def test_impossible_options(tmp_path, options, problem):
+    with pytest.raises(DataError, match=problem):
+        build(write_vgp(tmp_path / "data"), tmp_path / "cache", **options)
+
+
+def test_real_rows_of_one_image(shared, tmp_path):
+    real = shared / "real"
+    folder = tmp_path / "flickr30k_entities"
+    for name in ("Sentences", "Annotations"):
+        (folder / name).mkdir(parents=True)
+    for name in ("Sentences/1016887272.txt", "Annotations/1016887272.xml", "UNRELATED_CAPTIONS"):
+        (folder / name).write_bytes((real / "flickr30k_entities" / name).read_bytes())
+    for split, ids in (("train", ""), ("val", ""), ("test", "1016887272\n")):
+        (folder / f"{split}.txt").write_text(ids)
+    with (real / "vgp" / "test_data.csv").open(encoding="utf-8", newline="") as file:
+        mine = [row for row in csv.DictReader(file) if row["image"] == "1016887272"]
+    pairs = [(r["image"], r["original_phrase1"], r["original_phrase2"], int(r["type_label"])) for r in mine]
+    write_typology(tmp_path / "vgp" / "test_data.csv", pairs)
+    builder = build(tmp_path, tmp_path / "cache", splits="test")
+    assert builder.report["test"]["rows"] == builder.report["test"]["rows_joined"] == len(pairs) == 11
+    rows = builder.as_dataset("test")
+    assert len(rows) == 10
+    expected = {}
+    for _, first, second, label in pairs:
+        expected[first, second] = label
+        expected[second, first] = {1: 2, 2: 1}.get(label, label)
+    found = set()
+    for row in rows:
+        for pair in row["phrase_pairs"]:
+            first, second = (row["phrases"][pair[side]] for side in ("phrase1", "phrase2"))
+            assert first["entity_id"] == second["entity_id"] in ("547", "548", "549", "551")
+            assert expected[first["text"], second["text"]] == pair["label"]
+            found.add(frozenset((first["text"], second["text"])))
+    assert len(found) == 11
+    climbers = next(phrase for phrase in rows[0]["phrases"] if phrase["entity_id"] == "547")
+    assert len(climbers["boxes"]) == 7
+
+
+def test_real_pair_files(shared):
+    report = Report()
+    rows = read_pairs(shared / "real" / "vgp" / "test_data.csv", "typology")
+    clean_pairs(rows, TYPOLOGY, {row.image_id for row in rows}, set(), report)
+    assert (
+        len(rows) == 6061 and report.counts["rows_repeated"] + report.counts["rows_with_conflicting_labels"] // 2 == 3
+    )
+    assert len(read_pairs(shared / "real" / "vgp" / "val_data.csv", "typology")) == 5734

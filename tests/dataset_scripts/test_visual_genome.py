@@ -1,0 +1,171 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+import json
+
+import numpy as np
+import pytest
+
+from grounded_attention.commands.build_data import main
+from grounded_attention.dataset_scripts.builders.visual_genome_regions import VisualGenomeRegions
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+
+COMMON = {"url": "https://x.org/VG_100K/1.jpg", "flickr_id": None}
+
+
+def image(number, width=200, height=100, coco_id=None, **changes):
+    return {"image_id": number, "width": width, "height": height, "coco_id": coco_id, **COMMON, **changes}
+
+
+def region(number, image_id, box, phrase="a dog", **changes):
+    x, y, width, height = box
+    place = {"x": x, "y": y, "width": width, "height": height}
+    return {"region_id": number, "image_id": image_id, "phrase": phrase, **place, **changes}
+
+
+def write(folder, images, records):
+    folder.mkdir(exist_ok=True)
+    (folder / "image_data.json").write_text(json.dumps(images))
+    (folder / "region_descriptions.json").write_text(json.dumps(records))
+    return folder
+
+
+def build(data_dir, tmp_path, **options):
+    builder = VisualGenomeRegions(data_dir=str(data_dir), cache_dir=str(tmp_path / "cache"), **options)
+    builder.download_and_prepare()
+    return builder
+
+
+def test_boxes_are_clipped_and_what_is_outside_is_left_out(tmp_path):
+    regions = [
+        region(1, 7, (20, 10, 100, 50), " the dog\n runs "),
+        region(2, 7, (-20, -10, 120, 60)),
+        region(3, 7, (150, 50, 60, 60)),
+        region(4, 7, (201, 5, 10, 10)),
+        region(5, 7, (-5, 5, 5, 10)),
+        region(6, 7, (5, 5, 0, 10)),
+        region(7, 7, (50, 5, -20, 10)),
+        region(8, 7, (5, 5, 10, 10), "  "),
+        region(9, 7, (0, 0, 200, 100)),
+    ]
+    builder = build(write(tmp_path / "data", [image(7)], [{"regions": regions, "id": 7}]), tmp_path)
+    [row] = builder.as_dataset("train")
+    assert (row["image_id"], row["width"], row["height"]) == ("7", 200, 100)
+    assert [(found["region_id"], found["text"]) for found in row["regions"]] == [
+        ("1", "the dog runs"),
+        ("2", "a dog"),
+        ("3", "a dog"),
+        ("9", "a dog"),
+    ]
+    boxes = [[0.1, 0.1, 0.6, 0.6], [0, 0, 0.5, 0.5], [0.75, 0.5, 1, 1], [0, 0, 1, 1]]
+    np.testing.assert_allclose([found["box"] for found in row["regions"]], boxes, rtol=1e-6)
+    assert builder.report["train"] == {
+        "images": 1,
+        "regions": 4,
+        "regions_clipped": 2,
+        "regions_without_area": 4,
+        "regions_without_words": 1,
+        "examples": {"regions_without_area": ["4", "5", "6", "7"], "regions_without_words": ["8"]},
+    }
+
+
+def test_names_of_other_versions(tmp_path):
+    images = [{**image(7), "id": 7}]
+    del images[0]["image_id"]
+    place = {"x": 0, "y": 0, "w": 100, "h": 50}
+    records = [{"image_id": 7, "regions": [{"id": 3, "image": 7, "phrase": "a cat", **place}]}]
+    [row] = build(write(tmp_path / "data", images, records), tmp_path).as_dataset("train")
+    assert row["regions"] == [{"region_id": "3", "text": "a cat", "box": [0, 0, 0.5, 0.5]}]
+
+
+def test_images_without_regions_and_images_of_coco(tmp_path):
+    images = [image(1, coco_id=11), image(2, coco_id=12), image(3), image(4)]
+    records = [{"id": n, "regions": [region(n, n, (0, 0, 9, 9))] if n != 3 else []} for n in (4, 3, 2, 1)]
+    data = write(tmp_path / "data", images, records)
+    (tmp_path / "coco.txt").write_text("12\n99\n")
+    builder = build(data, tmp_path, without_coco_ids=str(tmp_path / "coco.txt"))
+    assert builder.as_dataset("train")["image_id"][:] == ["4", "1"]
+    report = builder.report["train"]
+    assert report["images_left_out_by_coco_id"] == 1 and report["examples"]["images_without_regions"] == ["3"]
+    assert build(data, tmp_path).as_dataset("train")["image_id"][:] == ["4", "2", "1"]
+
+
+@pytest.mark.parametrize(
+    "records, message",
+    [
+        ([{"id": 8, "regions": []}], r"element 1: an image that image_data\.json does not have: found 8"),
+        ([{"id": 7, "regions": []}] * 2, "element 2: an image twice"),
+        ([{"id": 7, "regions": [region(1, 7, (0, 0, 9, 9))] * 2}], "element 1, region 2: a region twice: found 1"),
+        ([{"id": 7, "regions": [region(1, 8, (0, 0, 9, 9))]}], "region 1: a region of another image"),
+        ([{"id": 7, "regions": [region(1, 7, ("0", 0, 9, 9))]}], "region 1: bad x: found '0', expected a number"),
+        ([{"id": 7, "regions": [region(1, 7, (0, 0, 9, None))]}], "bad height"),
+        ([{"id": 7, "regions": [region(1, 7, (0, 0, 9, 9), phrase=None)]}], "bad phrase"),
+        ([{"id": 7, "regions": [{"region_id": 1}]}], "image_id is missing"),
+        ([{"id": 7}], "regions is missing"),
+        ([{"regions": []}], "image_id is missing"),
+        ([], "no images"),
+        ({"regions": [1]}, "not region descriptions: found 'regions'"),
+    ],
+)
+def test_bad_regions(tmp_path, records, message):
+    with pytest.raises(DataError, match=message) as caught:
+        build(write(tmp_path / "data", [image(7)], records), tmp_path)
+    assert "region_descriptions.json" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "images, message",
+    [
+        ([image(7, width=0)], "element 1: impossible width: found 0"),
+        ([image(7, height=-1)], "impossible height"),
+        ([image(7), image(7)], "element 2: an image twice"),
+        ([image(7, coco_id="x")], "bad coco_id"),
+        ([7], "element 1: not an object"),
+        ([], "no images"),
+        ({"images": [image(7)]}, "not image data: found 'images'"),
+    ],
+)
+def test_bad_image_data(tmp_path, images, message):
+    with pytest.raises(DataError, match=message) as caught:
+        build(write(tmp_path / "data", images, []), tmp_path)
+    assert "image_data.json" in str(caught.value)
+
+
+def test_missing_and_truncated_files(tmp_path):
+    data = write(tmp_path / "data", [image(7)], [{"id": 7, "regions": [region(1, 7, (0, 0, 9, 9))]}])
+    path = data / "region_descriptions.json"
+    path.write_text(path.read_text()[:-30])
+    with pytest.raises(DataError, match=r"region_descriptions\.json, element 1: the file ends too early"):
+        build(data, tmp_path)
+    (data / "image_data.json").unlink()
+    with pytest.raises(MissingFileError, match=r"image_data\.json: .*image_data\.json\.zip from https"):
+        build(data, tmp_path)
+    with pytest.raises(MissingFileError, match="the file is missing"):
+        build(tmp_path / "nowhere", tmp_path)
+    with pytest.raises(DataError, match="no such split"):
+        build(data, tmp_path, splits="test")
+    path.unlink()
+    data = write(tmp_path / "data", [image(7)], [])
+    with pytest.raises(MissingFileError, match=r"ids\.txt: the file is missing"):
+        build(data, tmp_path, without_coco_ids=str(tmp_path / "ids.txt"))
+
+
+def test_command(tmp_path, capsys):
+    data = write(tmp_path / "data", [image(7)], [{"id": 7, "regions": [region(1, 7, (0, 0, 9, 9))]}])
+    command = ["visual_genome_regions", "--data-dir", str(data), "--output", str(tmp_path / "out"), "--json"]
+    for _ in range(2):  # the second build replaces the first
+        assert main(command) == 0
+        assert json.loads(capsys.readouterr().out)["rows"] == {"train": 1}
+
+
+def test_real_excerpts(shared, tmp_path):
+    folder = shared / "real" / "vg"
+    builder = build(folder, tmp_path)
+    rows = {row["image_id"]: row for row in builder.as_dataset("train")}
+    raw = {record["id"]: record["regions"] for record in json.loads((folder / "region_descriptions.json").read_text())}
+    assert {image_id: len(row["regions"]) for image_id, row in rows.items()} == {
+        str(k): len(v) for k, v in raw.items()
+    }
+    assert rows["1"]["regions"][0] == {
+        "region_id": "1382",
+        "text": "the clock is green in colour",
+        "box": pytest.approx([421 / 800, 57 / 600, 503 / 800, 196 / 600]),
+    }

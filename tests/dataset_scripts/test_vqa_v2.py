@@ -1,0 +1,131 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""VQA v2's builder and its file of predictions, on files in the official layout."""
+
+import json
+
+import pytest
+
+from grounded_attention.dataset_scripts.builders.vqa_v2 import VQAv2, read_predictions, write_predictions
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+
+
+def question(number, image, text="What is this?"):
+    return {"question_id": number, "image_id": image, "question": text}
+
+
+def annotation(number, image, *answers):
+    given = [{"answer": a, "answer_id": place + 1, "answer_confidence": "yes"} for place, a in enumerate(answers)]
+    kinds = {"question_type": "what is", "answer_type": "other", "multiple_choice_answer": answers[0]}
+    return {"question_id": number, "image_id": image, "answers": given, **kinds}
+
+
+def write(folder, split, questions, annotations=None):
+    folder.mkdir(exist_ok=True)
+    path = folder / f"v2_OpenEnded_mscoco_{split}_questions.json"
+    path.write_text(json.dumps({"questions": questions, "data_type": "mscoco"}))
+    if annotations is not None:
+        (folder / f"v2_mscoco_{split}_annotations.json").write_text(json.dumps({"annotations": annotations}))
+    return folder
+
+
+@pytest.fixture
+def data(tmp_path):
+    folder = tmp_path / "vqa"
+    answers = ["red"] * 6 + ["dark red"] * 4
+    write(
+        folder, "train2014", [question(9000, 9), question(9001, 9)], [annotation(n, 9, *answers) for n in (9001, 9000)]
+    )
+    write(folder, "val2014", [question(30000, 30, "How many?")], [annotation(30000, 30, *["2"] * 10)])
+    return folder
+
+
+def build(data_dir, tmp_path, **options):
+    builder = VQAv2(data_dir=str(data_dir), cache_dir=str(tmp_path / "cache"), **options)
+    builder.download_and_prepare()
+    return builder
+
+
+def test_questions_are_joined_with_their_answers(data, tmp_path):
+    splits = build(data, tmp_path).as_dataset()
+    assert set(splits) == {"train", "validation"}
+    assert splits["train"]["example_id"][:] == ["9000", "9001"]
+    assert splits["train"][0]["answers"] == ["red"] * 6 + ["dark red"] * 4
+    row = splits["validation"][0]
+    assert (row["image_id"], row["question"], row["question_type"]) == ("30", "How many?", "what is")
+
+
+def test_test_questions_have_no_answers_and_images_of_the_test_set(data, tmp_path):
+    write(data, "test2015", [question(1000, 1), question(2000, 2)])
+    write(data, "test-dev2015", [question(2000, 2)])
+    builder = build(data, tmp_path, image_id_format="file_stem", splits=["test", "test_dev", "validation"])
+    splits = builder.as_dataset()
+    assert splits["test_dev"]["image_id"][:] == ["COCO_test2015_000000000002"]
+    assert splits["validation"]["image_id"][:] == ["COCO_val2014_000000000030"]
+    assert splits["test"]["answers"][:] == [[], []]
+    assert builder.report["test"]["questions"] == 2
+
+
+@pytest.mark.parametrize(
+    ("questions", "annotations", "message"),
+    [
+        ([question(1, 1)], [], "questions, element 1: the question has no answers: found '1'"),
+        ([question(1, 1)] * 2, [annotation(1, 1, "x")], "questions, element 2: a question twice"),
+        ([question(1, 1)], [annotation(1, 1, "x")] * 2, "annotations, element 2: a question is answered twice"),
+        ([question(1, 1)], [annotation(n, 1, "x") for n in (1, 2)], "answers to 1 questions that are not asked"),
+        ([], [], "no questions"),
+        ([question(1, 1, " ")], [annotation(1, 1, "x")], "questions, element 1: bad question"),
+    ],
+)
+def test_questions_and_answers_that_do_not_fit_are_named(data, tmp_path, questions, annotations, message):
+    write(data, "train2014", questions, annotations)
+    with pytest.raises(DataError, match=message):
+        build(data, tmp_path, splits="train")
+
+
+def test_missing_files_are_named(data, tmp_path):
+    (data / "v2_mscoco_val2014_annotations.json").unlink()
+    with pytest.raises(MissingFileError, match=r"v2_mscoco_val2014_annotations\.json: the file is missing"):
+        build(data, tmp_path)
+    with pytest.raises(DataError, match="has no such split: found 'test'"):
+        build(data, tmp_path, splits="test")
+
+
+def test_predictions_come_back_as_they_were_written(tmp_path):
+    answers = {"30000": "two", "9001": "dark red"}
+    write_predictions(tmp_path / "predictions.json", answers)
+    assert read_predictions(tmp_path / "predictions.json") == answers
+    assert json.loads((tmp_path / "predictions.json").read_text())[0] == {"question_id": 30000, "answer": "two"}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            '[{"question_id": 1, "answer": "a"}, {"question_id": 1, "answer": "b"}]',
+            "element 2: a question is answered",
+        ),
+        ('[{"question_id": 1}]', "element 1: answer is missing"),
+        ('{"answers": [{"question_id": 1, "answer": "a"}]}', "not a list of predictions"),
+        ('[{"question_id": 1, "answer": "a"', "predictions.json"),
+    ],
+)
+def test_wrong_predictions_are_named(tmp_path, content, message):
+    path = tmp_path / "predictions.json"
+    path.write_text(content)
+    with pytest.raises(DataError, match=message):
+        read_predictions(path)
+
+
+def test_real_questions_read_right(shared, tmp_path):
+    source = shared / "real" / "vqa"
+    folder = tmp_path / "vqa"
+    folder.mkdir()
+    for kind, name in (
+        ("OpenEnded_mscoco_train2014_3000_questions", "OpenEnded_mscoco_train2014_questions"),
+        ("mscoco_train2014_3000_annotations", "mscoco_train2014_annotations"),
+    ):
+        (folder / f"v2_{name}.json").write_bytes((source / f"v2_{kind}.json").read_bytes())
+    rows = build(folder, tmp_path, splits="train").as_dataset("train")
+    predictions = read_predictions(source / "golden_predictions.json")
+    assert set(rows["example_id"]) == set(predictions)
+    assert {len(answers) for answers in rows["answers"]} == {10}

@@ -1,0 +1,124 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""A new family is two files and one line, a new task one file and one line: the rest follows from the entries."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.helpers.loopback_hub import LoopbackHub
+from tests.helpers.tiny_scenes import tiny_recipe, tiny_scenes
+
+ROOT = Path(__file__).resolve().parents[2]
+TOY = ROOT / "tests" / "toy_family"
+COPIED = (
+    "attention_supervision",
+    "dataset_scripts",
+    "evaluation",
+    "families",
+    "model_cards",
+    "modeling",
+    "processing",
+    "tasks",
+    "training",
+)
+FAMILY_LINE = '    Family("toy", "Toy", processor="VisualBERTProcessor"),\n'
+TASK_LINE = '    "which_caption",\n'
+
+# Trains and pushes, audits, evaluates: the commands as a user gives them, in one process.
+RUN = """
+import json, sys
+import train
+import grounded_attention.commands.audit as audit
+import grounded_attention.commands.evaluate as evaluate
+for arguments in json.load(open(sys.argv[1])):
+    command, *rest = arguments
+    if command == "train":
+        sys.argv = ["train.py", *rest]
+        code = train.main()
+    else:
+        code = {"audit": audit.main, "evaluate": evaluate.main}[command](rest)
+    assert code == 0, (command, code)
+"""
+LOAD = """
+import importlib.util, json, sys
+import torch
+from transformers import AutoConfig, AutoModel, AutoProcessor
+from transformers.dynamic_module_utils import get_class_from_dynamic_module
+assert importlib.util.find_spec("modeling") is None, "the project is importable"
+name, trust = "org/toy", {"trust_remote_code": True}
+base, processor = AutoModel.from_pretrained(name, **trust), AutoProcessor.from_pretrained(name, **trust)
+auto_map = AutoConfig.from_pretrained(name, **trust).auto_map
+cls = get_class_from_dynamic_module(auto_map["ToyForVGP"], name)
+model, info = cls.from_pretrained(name, output_loading_info=True)
+print(json.dumps([type(base).__name__, type(processor).__name__, type(model).__name__, *map(sorted, info.values())]))
+"""
+
+
+def add_line(path: Path, after: str, line: str) -> None:
+    text = path.read_text()
+    assert text.count(after) == 1
+    path.write_text(text.replace(after, after + line))
+
+
+def run(script: str, hub: LoopbackHub, folder: Path, project: Path | None, *arguments: str) -> str:
+    environment = hub.environment(folder / "home")
+    paths = [p for p in environment.pop("PYTHONPATH", "").split(os.pathsep) if p and Path(p).resolve() != ROOT]
+    environment["PYTHONPATH"] = os.pathsep.join([str(project)] if project else paths)
+    environment["HF_DATASETS_CACHE"] = str(folder / "cache")
+    command = [sys.executable, "-c", script, *arguments]
+    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A copy of the project with the toy family and the toy task."""
+    copy = tmp_path_factory.mktemp("project")
+    for room in COPIED:
+        shutil.copytree(ROOT / room, copy / room, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in ROOT.glob("*.py"):
+        shutil.copy(file, copy)
+    shutil.copy(TOY / "configuration_toy.py", copy / "modeling")
+    shutil.copy(TOY / "modeling_toy.py", copy / "modeling")
+    add_line(copy / "families" / "__init__.py", "_FAMILIES = (\n", FAMILY_LINE)
+    shutil.copy(TOY / "which_caption.py", copy / "tasks")
+    add_line(copy / "tasks" / "__init__.py", "_FILES = (\n", TASK_LINE)
+    return copy
+
+
+def test_a_toy_family_and_a_toy_task_go_all_the_way(project, tmp_path):
+    scenes, output = tiny_scenes(tmp_path / "scenes"), tmp_path / "runs"
+    recipe = tiny_recipe(scenes, output, task="which_caption")
+    del recipe["model"]["config"]["region_classes"]
+    recipe["model"]["family"] = "toy"
+    recipe["training"] |= {"push_to_hub": True, "hub_model_id": "org/toy"}
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    data = ["--data-dir", str(scenes), "--regions", str(scenes / "regions"), "--split", "test", "--limit", "4"]
+    audit = ["--model", "org/toy", "--data", "flickr30k_entities", *data, "--choose-on", "same_split", "--cpu"]
+    commands = [
+        ["train", str(tmp_path / "recipe.yaml")],
+        ["audit", *audit, "--card", str(output / "direct"), "--output", str(tmp_path / "audit")],
+        ["evaluate", "org/toy", "--task", "which_caption", *data, "--cpu", "--output", str(tmp_path / "report")],
+    ]
+    (tmp_path / "commands.json").write_text(json.dumps(commands))
+    with LoopbackHub(tmp_path / "state") as hub:
+        run(RUN, hub, tmp_path, project, str(tmp_path / "commands.json"))
+        pushed = hub.read("org/toy", "README.md").decode()
+        loaded = json.loads(run(LOAD, hub, tmp_path, None))
+    assert "A Toy that reads words and image regions, trained on choosing captions; phrases" in pushed
+    assert 'task_class = get_class_from_dynamic_module(config.auto_map["ToyForVGP"]' in pushed
+    assert "the caption chosen:" in pushed and "bibtex" in pushed
+    card = (output / "direct" / "README.md").read_text()
+    assert re.search(r"best head", card, re.I) and len(card) > len(pushed)
+    counts = json.loads((tmp_path / "audit" / "audit.json").read_text())
+    assert counts["layers"] == ["0", "1"]
+    assert (tmp_path / "report" / "report.html").is_file()
+    assert loaded[:3] == ["ToyModel", "VisualBERTProcessor", "ToyForVGP"] and not any(loaded[3:])

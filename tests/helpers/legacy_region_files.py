@@ -1,0 +1,279 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The legacy files of region features, each written as its original tool writes it.
+
+Several of these tools pickle what they write (`allow_pickle=True`): the readers must take such files without running
+code of theirs.
+"""
+
+import json
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets
+import h5py
+import lmdb
+import numpy as np
+
+from grounded_attention.dataset_scripts.regions.table import Regions
+from tests.helpers.region_samples import SIZE, butd_fields, floats, lxmert_fields, pixels
+
+OPTIONAL = ("classes", "scores", "attributes", "attribute_scores")
+
+
+def probabilities(regions: Regions, columns: int = 1601) -> np.ndarray:
+    """(n, columns) whose likeliest object is the region's class, with background (column 0) likelier still."""
+    result = np.full((len(regions), columns), 1e-4, dtype=np.float32)
+    result[np.arange(len(regions)), regions.classes + (columns == 1601)] = 0.3
+    result[0, 0] = 0.6 if columns == 1601 else result[0, 0]
+    return result
+
+
+def vl_bert_json(regions: Regions) -> dict[str, Any]:
+    attributes = np.full((len(regions), 401), 1e-4, dtype=np.float32)
+    attributes[np.arange(len(regions)), regions.attributes + 1] = 0.2
+    return {
+        "image_id": 1,
+        "image_h": regions.height,
+        "image_w": regions.width,
+        "num_boxes": len(regions),
+        "boxes": floats(pixels(regions)),
+        "features": floats(regions.features),
+        "classes": floats(probabilities(regions)),
+        "attrs": floats(attributes),
+        "image_box_feature": floats(regions.features[0]),
+    }
+
+
+def write_zip(folder: Path, rows: list[Regions]) -> Path:
+    with zipfile.ZipFile(folder / "frcnn.zip", "w") as archive:
+        for regions in rows:
+            archive.writestr(f"train/{regions.image_id}.json", json.dumps(vl_bert_json(regions)))
+    return folder / "frcnn.zip"
+
+
+def write_json_folder(folder: Path, rows: list[Regions]) -> Path:
+    for regions in rows:
+        (folder / f"{regions.image_id}.json").write_text(json.dumps(vl_bert_json(regions)))
+    return folder
+
+
+def mmf_info(regions: Regions, columns: int = 1600) -> dict[str, Any]:
+    """As extract_features_vmb writes it; behind the boxes that count stands one that was suppressed."""
+    probs = probabilities(regions, columns)
+    return {
+        "bbox": np.concatenate([pixels(regions), [[0, 0, 1, 1]]]).astype(np.float32),
+        "num_boxes": len(regions),
+        "objects": np.append(regions.classes, 0),
+        "cls_prob": np.concatenate([probs, probs[:1]]),
+        "image_width": regions.width,
+        "image_height": regions.height,
+    }
+
+
+def mmf_features(regions: Regions) -> np.ndarray:
+    return np.concatenate([regions.features, regions.features[:1]])
+
+
+def write_npy(folder: Path, rows: list[Regions]) -> Path:
+    for regions in rows:
+        np.save(folder / f"{regions.image_id}.npy", mmf_features(regions))
+        np.save(folder / f"{regions.image_id}_info.npy", mmf_info(regions), allow_pickle=True)  # type: ignore[arg-type]
+    return folder
+
+
+def write_npy_dicts(folder: Path, rows: list[Regions]) -> Path:
+    for regions in rows:
+        content = {"features": mmf_features(regions), **mmf_info(regions, 1601)}
+        np.save(folder / f"{regions.image_id}.npy", content, allow_pickle=True)  # type: ignore[arg-type]
+    return folder
+
+
+def write_hengyuan(folder: Path, rows: list[Regions], adaptive: bool = False) -> Path:
+    boxes = [pixels(regions).astype(np.float32) for regions in rows]
+    spatial = []
+    for regions, box in zip(rows, boxes, strict=True):
+        x1, y1 = box[:, 0] / float(regions.width), box[:, 1] / float(regions.height)
+        w, h = (box[:, 2] - box[:, 0]) / float(regions.width), (box[:, 3] - box[:, 1]) / float(regions.height)
+        spatial.append(np.stack([x1, y1, x1 + w, y1 + h, w, h], axis=1))
+    join = np.concatenate if adaptive else np.stack
+    with h5py.File(folder / "train36.hdf5", "w") as file:
+        file["image_features"] = join([regions.features for regions in rows]).astype("f")
+        file["image_bb"] = join(boxes)
+        file["spatial_features"] = join(spatial).astype("f")
+        if adaptive:
+            ends = np.cumsum([len(regions) for regions in rows])
+            file["pos_boxes"] = np.stack([ends - [len(regions) for regions in rows], ends], axis=1)
+    index = {int(regions.image_id): row for row, regions in enumerate(rows)}
+    (folder / "train36_imgid2idx.pkl").write_bytes(pickle.dumps(index, 0))
+    return folder / "train36.hdf5"
+
+
+def write_adaptive(folder: Path, rows: list[Regions]) -> Path:
+    return write_hengyuan(folder, rows, adaptive=True)
+
+
+def write_gqa(folder: Path, rows: list[Regions]) -> Path:
+    """Rows of five boxes, the last ones padding; the file's order is not the info's."""
+    features, boxes = np.zeros((len(rows), 5, SIZE), np.float32), np.zeros((len(rows), 5, 4), np.float32)
+    info = {"n1": {"width": 1, "height": 1, "objectsNum": 1, "idx": 0, "file": 4}}
+    for row, regions in reversed(list(enumerate(rows))):
+        features[row, : len(regions)], boxes[row, : len(regions)] = regions.features, pixels(regions)
+        size = {"width": regions.width, "height": regions.height, "objectsNum": len(regions)}
+        info[regions.image_id] = {**size, "idx": row, "file": 3}
+    with h5py.File(folder / "gqa_objects_3.h5", "w") as file:
+        file["features"], file["bboxes"] = features, boxes
+    (folder / "gqa_objects_info.json").write_text(json.dumps(info))
+    return folder / "gqa_objects_3.h5"
+
+
+def volta_item(regions: Regions) -> dict[str, Any]:
+    """The datasets of a group, [()] of which goes into the LMDB."""
+    return {
+        "boxes": pixels(regions).astype(np.float32),
+        "features": regions.features,
+        "img_h": regions.height,
+        "img_w": regions.width,
+        "obj_id": regions.classes,
+        "obj_conf": regions.scores,
+        "attr_id": regions.attributes,
+        "attr_conf": regions.attribute_scores,
+        "num_objects": len(regions),
+    }
+
+
+def write_volta_h5(folder: Path, rows: list[Regions]) -> Path:
+    with h5py.File(folder / "features.h5", "w") as file:
+        for regions in rows:
+            group = file.create_group(regions.image_id)
+            for name, value in volta_item(regions).items():
+                group.create_dataset(name, data=value)
+    return folder / "features.h5"
+
+
+def write_lmdb(folder: Path, items: dict[str, Any], keys: Any = None, protocol: int = 4) -> Path:
+    path = folder / "features.lmdb"
+    with lmdb.open(str(path), map_size=1 << 24) as environment, environment.begin(write=True) as transaction:
+        for image_id, item in items.items():
+            value = item if isinstance(item, bytes) else pickle.dumps(item, protocol)
+            transaction.put(image_id.encode(), value)
+        listed = [image_id.encode() for image_id in items] if keys is None else keys
+        transaction.put(b"keys", pickle.dumps(listed))
+    return path
+
+
+def write_vilbert_beta(folder: Path, rows: list[Regions]) -> Path:
+    names = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
+    items = {}
+    for regions in rows:
+        item = dict(zip(names, butd_fields(regions), strict=True))
+        items[regions.image_id] = {**item, "cls_prob": floats(probabilities(regions)).encode()}
+    return write_lmdb(folder, items, protocol=2)
+
+
+def write_vilbert_multi_task(folder: Path, rows: list[Regions]) -> Path:
+    items = {
+        regions.image_id: {
+            "image_id": regions.image_id,
+            "image_h": np.int64(regions.height),
+            "image_w": np.int64(regions.width),
+            "num_boxes": len(regions),
+            "boxes": pixels(regions).astype(np.float32),
+            "features": regions.features,
+            "cls_prob": probabilities(regions),
+        }
+        for regions in rows
+    }
+    return write_lmdb(folder, items)
+
+
+def write_volta_base64(folder: Path, rows: list[Regions]) -> Path:
+    names = ("img_id", "img_h", "img_w", "objects_id", "objects_conf", "attrs_id", "attrs_conf", "num_boxes")
+    names += ("boxes", "features")
+    items = {row.image_id: dict(zip(names, lxmert_fields(row), strict=True)) for row in rows}
+    return write_lmdb(folder, items)
+
+
+def write_volta_arrays(folder: Path, rows: list[Regions]) -> Path:
+    items = {row.image_id: {name: np.asarray(value)[()] for name, value in volta_item(row).items()} for row in rows}
+    return write_lmdb(folder, {image_id: {**item, "img_id": image_id} for image_id, item in items.items()})
+
+
+def write_mmf_lmdb(folder: Path, rows: list[Regions]) -> Path:
+    items = {
+        row.image_id: {"feature_path": row.image_id, "features": mmf_features(row), **mmf_info(row)} for row in rows
+    }
+    return write_lmdb(folder, items)
+
+
+FRCNN_SCHEMA = datasets.Features(
+    {
+        "attr_ids": datasets.Sequence(length=4, feature=datasets.Value("float32")),
+        "attr_probs": datasets.Sequence(length=4, feature=datasets.Value("float32")),
+        "boxes": datasets.Array2D((4, 4), dtype="float32"),
+        "img_id": datasets.Value("int32"),
+        "obj_ids": datasets.Sequence(length=4, feature=datasets.Value("float32")),
+        "obj_probs": datasets.Sequence(length=4, feature=datasets.Value("float32")),
+        "roi_features": datasets.Array2D((4, SIZE), dtype="float32"),
+        "sizes": datasets.Sequence(length=2, feature=datasets.Value("float32")),
+        "preds_per_image": datasets.Value("int32"),
+    }
+)
+
+
+def padded(array: np.ndarray) -> np.ndarray:
+    return np.concatenate([array, np.zeros((4 - len(array), *array.shape[1:]), array.dtype)])
+
+
+def frcnn_row(regions: Regions) -> dict[str, Any]:
+    return {
+        "attr_ids": padded(regions.attributes),
+        "attr_probs": padded(regions.attribute_scores),
+        "boxes": padded(regions.boxes),
+        "img_id": int(regions.image_id),
+        "obj_ids": padded(regions.classes),
+        "obj_probs": padded(regions.scores),
+        "roi_features": padded(regions.features),
+        "sizes": [regions.height, regions.width],
+        "preds_per_image": len(regions),
+    }
+
+
+def write_frcnn_vg(folder: Path, rows: list[Regions]) -> Path:
+    path = folder / "train.datasets"
+    table = [frcnn_row(regions) for regions in rows]
+    writer = datasets.arrow_writer.ArrowWriter(features=FRCNN_SCHEMA, path=str(path))
+    for begin in range(0, len(table), 3):
+        part = table[begin : begin + 3]
+        writer.write_batch(FRCNN_SCHEMA.encode_batch({name: [row[name] for row in part] for name in FRCNN_SCHEMA}))
+    writer.finalize()
+    return path
+
+
+def write_frcnn_folder(folder: Path, rows: list[Regions]) -> Path:
+    path = write_frcnn_vg(folder, rows)
+    datasets.Dataset.from_file(str(path)).save_to_disk(str(folder / "saved"))
+    return folder / "saved"
+
+
+Writer = Callable[[Path, list[Regions]], Path]
+# Format, its writer, and what of the optional arrays it holds.
+CASES: dict[str, tuple[str, Writer, tuple[str, ...]]] = {
+    "VL-BERT zip": ("vl_bert_zip", write_zip, ("classes", "attributes")),
+    "VL-BERT folder": ("vl_bert_zip", write_json_folder, ("classes", "attributes")),
+    "MMF npy": ("npy", write_npy, ("classes",)),
+    "MMF npy dicts": ("npy", write_npy_dicts, ("classes",)),
+    "hengyuan fixed": ("h5", write_hengyuan, ()),
+    "hengyuan adaptive": ("h5", write_adaptive, ()),
+    "GQA": ("h5", write_gqa, ()),
+    "VOLTA h5": ("h5", write_volta_h5, OPTIONAL),
+    "ViLBERT beta": ("lmdb", write_vilbert_beta, ("classes",)),
+    "ViLBERT multi-task": ("lmdb", write_vilbert_multi_task, ("classes",)),
+    "VOLTA base64": ("lmdb", write_volta_base64, OPTIONAL),
+    "VOLTA arrays": ("lmdb", write_volta_arrays, OPTIONAL),
+    "MMF lmdb": ("lmdb", write_mmf_lmdb, ("classes",)),
+    "frcnn-vg": ("frcnn_vg", write_frcnn_vg, OPTIONAL),
+    "frcnn-vg saved": ("frcnn_vg", write_frcnn_folder, OPTIONAL),
+}

@@ -1,0 +1,399 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""A Hub on this machine, of the standard library: what `huggingface_hub` pushes to and pulls from in the tests.
+
+Its state lies on disk (`loopback_hub_state`). `inject` makes it fail as networks and servers do.
+
+examples:
+  python -m tests.helpers.loopback_hub hub_state --port 8080   # prints its address: set HF_ENDPOINT to it
+"""
+
+import argparse
+import base64
+import hashlib
+import json
+import os
+import re
+import shutil
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Sequence
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from grounded_attention.commands.command_line import make_parser, run
+
+from tests.helpers.loopback_hub_routes import ROUTES, WRITES
+from tests.helpers.loopback_hub_state import LARGE, HubError, State, sibling, tree_entry
+
+TOKEN = "hf_loopback"
+LEFT_OUT = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE", "HF_HUB_CACHE", "HF_MODULES_CACHE")
+
+
+class LoopbackHub:
+    """The server as a context manager: a thread of this process, on a free port.
+
+    `TOKEN` is that of the user `tester`, who may write to `tester/...` and `org/...`; other tokens are rejected.
+    """
+
+    def __init__(self, state_dir: str | Path, port: int = 0):
+        self.state = State(state_dir)
+        self.state.add_user(TOKEN, "tester", ("org",))
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), partial(_Handler, self.state))
+        self._server.daemon_threads = True
+        self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> "LoopbackHub":
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def serve_forever(self) -> None:
+        self._server.serve_forever()
+
+    def environment(self, home: str | Path, token: str | None = TOKEN) -> dict[str, str]:
+        """The environment of a process that works with this Hub; `home` holds its caches."""
+        kept = {key: value for key, value in os.environ.items() if key not in LEFT_OUT}
+        mine = {
+            "HF_ENDPOINT": self.endpoint,
+            "HF_HOME": str(home),
+            "HF_HUB_DISABLE_XET": "1",  # there is no Xet server here, and no way back to LFS once it is tried
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "NO_PROXY": "127.0.0.1",
+            "no_proxy": "127.0.0.1",
+        }
+        kept.pop("HF_TOKEN", None)
+        return {**kept, **mine, **({} if token is None else {"HF_TOKEN": token})}
+
+    def inject(self, kind: str, match: str, *, times: int = 1, status: int = 500, after: int = 0) -> None:
+        """Makes the next `times` requests fail whose `METHOD /path` the regular expression `match` is found in.
+
+        Args:
+            kind: `status` answers with `status`; `drop` resets the connection after `after` bytes of what is
+                uploaded; `cut` resets it after `after` bytes of what is downloaded.
+        """
+        if kind not in ("status", "drop", "cut"):
+            raise ValueError(f"fault {kind!r}: expected status, drop or cut")
+        self.state.add_fault({"kind": kind, "match": match, "times": times, "status": status, "after": after})
+
+    def pending_faults(self) -> int:
+        """How many injected failures nobody has met yet."""
+        return sum(fault["times"] for fault in self.state.read("faults.json", []))
+
+    # What is on the Hub, read from disk
+
+    def commits(self, name: str, revision: str = "main", kind: str = "models") -> list[dict[str, Any]]:
+        """The commits of a revision, newest first, with `id`, `title` and `files`; the first one is the Hub's own."""
+        return self.state.history(kind, name, revision)
+
+    def files(self, name: str, revision: str = "main", kind: str = "models") -> list[str]:
+        return sorted(self.state.resolve(kind, name, revision)["files"])
+
+    def read(self, name: str, path: str, revision: str = "main", kind: str = "models") -> bytes:
+        return self.state.content(self.state.resolve(kind, name, revision)["files"][path]).read_bytes()
+
+    def copy(self, name: str, target: str, kind: str = "models", private: bool = False) -> None:
+        """A new repository with the files that another one has on main."""
+        self.state.create(kind, target, private)
+        files = self.state.resolve(kind, name, "main")["files"]
+        self.state.set_files(kind, target, files, f"copy of {name}")
+
+    def checkout(self, name: str, folder: str | Path, revision: str = "main", kind: str = "models") -> Path:
+        """Writes the files of a revision to a folder."""
+        for path, file in self.state.resolve(kind, name, revision)["files"].items():
+            target = Path(folder) / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(self.state.content(file), target)
+        return Path(folder)
+
+
+class _Dropped(Exception):
+    """The connection was reset on purpose."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # or each answer waits 40 ms
+
+    def __init__(self, state: State, *args: Any):
+        self.state = state
+        super().__init__(*args)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    # Every request
+
+    def _serve(self) -> None:
+        self.query = parse_qs(urlsplit(self.path).query)
+        path = urlsplit(self.path).path
+        self.fault = self.state.take_fault(f"{self.command} {path}") or {}
+        try:
+            self.body = self._read_body()
+            if self.fault.get("kind") == "status":
+                raise HubError(self.fault["status"], None, "the fault that was asked for")
+            self._route(path)
+        except HubError as error:
+            self._answer_error(error)
+        except (_Dropped, ConnectionError):
+            self._reset()
+
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _serve
+
+    def _route(self, path: str) -> None:
+        token = self.headers.get("Authorization", "").removeprefix("Bearer ") or None
+        self.user = self.state.user(token)
+        for command, pattern, action in ROUTES:
+            match = re.fullmatch(pattern, path)
+            if match and self.command in command:
+                groups = {key: unquote(value or "") for key, value in match.groupdict().items()}
+                if "kind" in match.re.groupindex:
+                    self.kind, self.name = groups.pop("kind") or "models", groups.pop("name")
+                    self._check_access(action)
+                getattr(self, action)(**groups)
+                return
+        raise HubError(404, None, f"no such route: {self.command} {path}")
+
+    def _check_access(self, action: str) -> None:
+        """Private repositories don't exist for others; writing is for the owners."""
+        repo = self.state.repo(self.kind, self.name)
+        owned = self.user is not None and self.name.split("/")[0] in (self.user["name"], *self.user["orgs"])
+        if repo["private"] and not owned:
+            raise HubError(404 if self.user else 401, "RepoNotFound", "Repository not found")
+        if action in WRITES and self.user is None:
+            raise HubError(401, None, "Invalid username or password.")
+        if action in WRITES and not (owned and self.user is not None and self.user["role"] == "write"):
+            raise HubError(403, None, "you don't have the rights to write here")
+
+    def _read_body(self) -> bytes:
+        left = self.fault["after"] if self.fault.get("kind") == "drop" else None
+        if self.headers.get("Transfer-Encoding") == "chunked":
+            body = b""
+            while size := int(self.rfile.readline().split(b";")[0], 16):
+                body += self.rfile.read(size)
+                self.rfile.readline()
+                if left is not None and len(body) > left:
+                    raise _Dropped
+            self.rfile.readline()
+        else:
+            length = int(self.headers.get("Content-Length", 0))
+            body = self.rfile.read(length if left is None else min(left, length))
+        if left is not None:
+            raise _Dropped
+        return body
+
+    def _reset(self) -> None:
+        """Closes with a reset, as a broken line does, instead of an orderly end."""
+        self.close_connection = True
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.rfile.close()  # it holds the socket open
+        self.connection.close()
+
+    def _answer(self, content: Any = b"", status: int = 200, headers: dict[str, str] | None = None) -> None:
+        if not isinstance(content, bytes):
+            content, headers = json.dumps(content).encode(), {"Content-Type": "application/json", **(headers or {})}
+        self.send_response(status)
+        for key, value in {"Content-Length": str(len(content)), **(headers or {})}.items():
+            self.send_header(key, value)
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        if self.fault.get("kind") == "cut":
+            self.wfile.write(content[: self.fault["after"]])
+            self.wfile.flush()
+            raise _Dropped
+        self.wfile.write(content)
+
+    def _answer_error(self, error: HubError) -> None:
+        headers = {"X-Error-Message": error.message, **({"X-Error-Code": error.code} if error.code else {})}
+        if error.code == "EntryNotFound" and getattr(self, "revision", None):
+            headers["X-Repo-Commit"] = self.revision["id"]
+        self._answer({"error": error.message}, error.status, headers)
+
+    # Users and repositories
+
+    def whoami(self) -> None:
+        if self.user is None:
+            raise HubError(401, None, "Invalid username or password.")
+        token = {"accessToken": {"displayName": "loopback", "role": self.user["role"]}}
+        organisations = [{"type": "org", "name": name} for name in self.user["orgs"]]
+        self._answer({"type": "user", "name": self.user["name"], "orgs": organisations, "auth": token})
+
+    def create(self) -> None:
+        asked = json.loads(self.body)
+        if self.user is None:
+            raise HubError(401, None, "Invalid username or password.")
+        owner = asked.get("organization") or self.user["name"]
+        if owner not in (self.user["name"], *self.user["orgs"]) or self.user["role"] != "write":
+            raise HubError(403, None, f"You don't have the rights to create a repo under the namespace {owner!r}")
+        name, kind = f"{owner}/{asked['name']}", asked.get("type", "model") + "s"
+        private = asked.get("visibility") == "private" or bool(asked.get("private"))
+        address = {"url": f"{self._endpoint()}/{'' if kind == 'models' else kind + '/'}{name}", "name": name}
+        try:
+            self.state.create(kind, name, private)
+        except HubError as error:
+            return self._answer({"error": error.message, **address}, error.status)
+        self._answer(address)
+
+    def delete(self) -> None:
+        asked = json.loads(self.body)
+        self.kind = asked.get("type", "model") + "s"
+        self.name = f"{asked.get('organization') or (self.user or {}).get('name')}/{asked['name']}"
+        self._check_access("delete")
+        self.state.remove(self.kind, self.name)
+        self._answer({})
+
+    def validate_yaml(self) -> None:
+        self._answer({"errors": [], "warnings": []})
+
+    def refs(self) -> None:
+        found = self.state.refs(self.kind, self.name)
+        listed = {
+            kind: [
+                {"name": ref.partition("/")[2], "ref": f"refs/{ref}", "targetCommit": commit}
+                for ref, commit in found.items()
+                if ref.startswith(kind)
+            ]
+            for kind in ("heads", "tags")
+        }
+        self._answer({"branches": listed["heads"], "tags": listed["tags"], "converts": [], "pullRequests": []})
+
+    def create_branch(self, branch: str) -> None:
+        start = json.loads(self.body or b"{}").get("startingPoint", "main")
+        self.state.set_ref(self.kind, self.name, f"heads/{branch}", start)
+        self._answer({})
+
+    def create_tag(self, revision: str) -> None:
+        self.state.set_ref(self.kind, self.name, f"tags/{json.loads(self.body)['tag']}", revision)
+        self._answer({})
+
+    # Reading
+
+    def info(self, revision: str = "") -> None:
+        commit = self.state.resolve(self.kind, self.name, revision or "main")
+        first = self.state.history(self.kind, self.name, "main")[-1]
+        about = {"id": self.name, "sha": commit["id"], "lastModified": commit["date"], "createdAt": first["date"]}
+        about |= {"private": self.state.repo(self.kind, self.name)["private"], "gated": False, "disabled": False}
+        about |= {"downloads": 0, "likes": 0, "tags": [], "author": self.name.split("/")[0]}
+        self._answer({**about, "siblings": [sibling(path, file) for path, file in commit["files"].items()]})
+
+    def commits(self, revision: str) -> None:
+        self._answer(
+            [
+                {"id": c["id"], "title": c["title"], "message": c["description"], "date": c["date"], "authors": []}
+                for c in self.state.history(self.kind, self.name, revision)
+            ]
+        )
+
+    def tree(self, revision: str, path: str = "") -> None:
+        self.revision = commit = self.state.resolve(self.kind, self.name, revision)
+        below = path.strip("/") + "/" if path.strip("/") else ""
+        inside = [p for p in commit["files"] if p.startswith(below)]
+        if below and not inside:
+            raise HubError(404, "EntryNotFound", f"{path} does not exist on {revision}")
+        folders = {"/".join(p.split("/")[: i + 1]) for p in inside for i in range(below.count("/"), p.count("/"))}
+        if self.query.get("recursive", ["false"])[0].lower() not in ("true", "1"):
+            inside = [p for p in inside if "/" not in p[len(below) :]]
+            folders = {p for p in folders if "/" not in p[len(below) :]}
+        self._answer([tree_entry(commit, p) for p in sorted({*inside, *folders})])
+
+    def paths_info(self, revision: str) -> None:
+        self.revision = commit = self.state.resolve(self.kind, self.name, revision)
+        is_json = "json" in self.headers.get("Content-Type", "")
+        asked = json.loads(self.body) if is_json else parse_qs(self.body.decode())
+        folders = {"/".join(p.split("/")[:i]) for p in commit["files"] for i in range(1, p.count("/") + 1)}
+        self._answer([tree_entry(commit, p) for p in asked.get("paths", []) if p in commit["files"] or p in folders])
+
+    def resolve(self, revision: str, path: str) -> None:
+        self.revision = commit = self.state.resolve(self.kind, self.name, revision)
+        if path not in commit["files"]:
+            raise HubError(404, "EntryNotFound", "Entry not found")
+        file = commit["files"][path]
+        content = self.state.content(file).read_bytes()
+        headers = {"X-Repo-Commit": commit["id"], "ETag": f'"{file["lfs"] or file["oid"]}"', "Accept-Ranges": "bytes"}
+        if file["lfs"]:
+            headers |= {"X-Linked-ETag": headers["ETag"], "X-Linked-Size": str(file["size"])}
+        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if asked is None:
+            return self._answer(content, 200, headers)
+        start, end = int(asked[1]), min(int(asked[2] or len(content) - 1), len(content) - 1)
+        if start >= len(content):
+            raise HubError(416, None, f"bytes */{len(content)}")
+        headers["Content-Range"] = f"bytes {start}-{end}/{len(content)}"
+        self._answer(content[start : end + 1], 206, headers)
+
+    # Writing
+
+    def preupload(self, revision: str) -> None:
+        present = self.state.resolve(self.kind, self.name, revision)["files"]
+        answers = []
+        for asked in json.loads(self.body)["files"]:
+            path, binary = asked["path"], b"\0" in base64.b64decode(asked.get("sample", ""))
+            large = bool(LARGE.search(path)) or binary or asked["size"] > 10_000_000
+            oid = (present[path]["lfs"] or present[path]["oid"]) if path in present else None
+            mode = "lfs" if large else "regular"
+            answers.append({"path": path, "uploadMode": mode, "shouldIgnore": False, "oid": oid})
+        self._answer({"files": answers})
+
+    def lfs_batch(self) -> None:
+        objects = []
+        for asked in json.loads(self.body)["objects"]:
+            answer, place = {"oid": asked["oid"], "size": asked["size"]}, f"{self._endpoint()}/lfs/{asked['oid']}"
+            if not (self.state.folder / "lfs" / asked["oid"]).exists():
+                answer["actions"] = {"upload": {"href": place}, "verify": {"href": place + "/verify"}}
+            objects.append(answer)
+        self._answer({"transfer": "basic", "objects": objects})
+
+    def lfs_put(self, oid: str) -> None:
+        if hashlib.sha256(self.body).hexdigest() != oid:
+            raise HubError(400, None, "the content is not what its name says")
+        self.state.write_bytes(f"lfs/{oid}", self.body)
+        self._answer()
+
+    def lfs_verify(self, oid: str) -> None:
+        path = self.state.folder / "lfs" / oid
+        if not path.exists() or path.stat().st_size != json.loads(self.body)["size"]:
+            raise HubError(404, None, "no such object")
+        self._answer({})
+
+    def commit(self, revision: str) -> None:
+        if "create_pr" in self.query:
+            raise HubError(400, None, "the loopback Hub has no pull requests")
+        lines = [json.loads(line) for line in self.body.splitlines() if line.strip()]
+        for line in lines:
+            if line["key"] == "file":
+                line["value"]["content"] = base64.b64decode(line["value"]["content"])
+        commit = self.state.commit(self.kind, self.name, revision, lines)
+        prefix = "" if self.kind == "models" else self.kind + "/"
+        address = f"{self._endpoint()}/{prefix}{self.name}/commit/{commit['id']}"
+        self._answer({"success": True, "commitOid": commit["id"], "commitUrl": address, "hookOutput": ""})
+
+    def _endpoint(self) -> str:
+        return f"http://{self.headers['Host']}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serves until it is ended."""
+    parser = make_parser("python -m tests.helpers.loopback_hub", __doc__)
+    parser.add_argument("state_dir", help="where it keeps what it is given")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    return run(parser, _serve, arguments)
+
+
+def _serve(options: argparse.Namespace) -> None:
+    hub = LoopbackHub(options.state_dir, options.port)
+    print(hub.endpoint, flush=True)
+    hub.serve_forever()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""A tiny start checkpoint, and training that is kept near it; started by torchrun, or called by the tests.
+
+`torchrun --nproc_per_node 2 tests/helpers/preserve_steps.py OUTPUT START CASE...`, where a case is `name:batch:accumulation`
+with a name of `SECTIONS`. Writes `OUTPUT/<case>.json` with the logged losses and `OUTPUT/<case>.safetensors` with the
+weights after two steps.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from transformers import TrainingArguments, set_seed
+
+from grounded_attention.modeling import VLBertForPreTraining, VLBertForVGP
+from grounded_attention.supervision import get_method
+from grounded_attention.tasks import TASKS
+from grounded_attention.training.experiments.setup import load_model
+from grounded_attention.training.loop.data import Collator
+from grounded_attention.training.loop.preserve import Preservation
+from grounded_attention.training.loop.trainer import GroundingTrainer
+from grounded_attention.training.recipes.recipe import Model, Preserve
+from tests.helpers.tiny_trainer import logged, weights
+from tests.helpers.tiny_vgp import tiny_model, tiny_processor, tiny_rows, tiny_table
+
+SECTIONS = {
+    "states": Preserve(distillation=0.7, l2=0.03, ewc=0.5),
+    "logits": Preserve(distillation=0.7, distillation_of="logits", temperature=2.0),
+}
+
+
+def save_start(directory: Path) -> None:
+    """A checkpoint of VLBertForPreTraining."""
+    config = tiny_model(region_classes=6, initializer_range=0.3).config
+    set_seed(1)
+    VLBertForPreTraining(config).save_pretrained(directory)
+
+
+def load_start(start, model_class=VLBertForVGP):
+    set_seed(0)
+    return load_model(model_class, Model(source=str(start)))
+
+
+def preservation_of(section: Preserve, model, start) -> Preservation:
+    """Of a VGP model from the start, with any Fisher information."""
+    frozen, new = load_start(start)
+    shared = {name for name, _ in frozen.named_parameters()} - new
+    heads = load_start(start, VLBertForPreTraining)[0] if section.distillation_of == "logits" else None
+    generator = torch.Generator().manual_seed(2)
+    fisher = {n: torch.rand(p.shape, generator=generator) for n, p in frozen.named_parameters() if n in shared}
+    return Preservation(section, model, frozen, shared, TASKS["vgp"].model_inputs, heads, fisher)
+
+
+def preserving_trainer(directory, start, section: Preserve, **arguments) -> GroundingTrainer:
+    table, method = tiny_table(8), get_method("direct")
+    model = load_start(start)[0]
+    method.prepare(model)
+    fixed = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant", "max_grad_norm": 0.0}
+    fixed |= {"logging_steps": 1, "save_strategy": "no", "report_to": "none", "use_cpu": True, "disable_tqdm": True}
+    fixed |= {"remove_unused_columns": False, "label_names": [], "seed": 3}
+    return GroundingTrainer(
+        model,
+        TrainingArguments(str(directory), **{**fixed, **arguments}),
+        data_collator=Collator(TASKS["vgp"], tiny_processor(), table, seed=3),
+        train_dataset=tiny_rows(table),
+        task=TASKS["vgp"],
+        metrics=lambda: TASKS["vgp"].metrics(),
+        method=method,
+        preservation=preservation_of(section, model, start),
+    )
+
+
+def run_case(case: str, output: Path, start: Path) -> None:
+    name, batch, accumulation = case.split(":")
+    arguments = {"per_device_train_batch_size": int(batch), "gradient_accumulation_steps": int(accumulation)}
+    trainer = preserving_trainer(output, start, SECTIONS[name], max_steps=2, **arguments)
+    trainer.train()
+    if trainer.is_world_process_zero():
+        save_file(weights(trainer.accelerator.unwrap_model(trainer.model)), output / f"{case}.safetensors")
+        (output / f"{case}.json").write_text(json.dumps(logged(trainer)))
+
+
+if __name__ == "__main__":
+    for each in sys.argv[3:]:
+        run_case(each, Path(sys.argv[1]), Path(sys.argv[2]))
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()

@@ -1,0 +1,32 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""A tiny tokenizer and processor for the tests of `processing`."""
+
+from pathlib import Path
+
+from transformers import BertTokenizer
+
+from grounded_attention.processing import VLBertProcessor
+
+VOCABULARY = (
+    "[PAD] [UNK] [CLS] [SEP] [MASK] a an the man men woman in on with red blue shirt dog cafe run holds two . , ' "
+    "##s ##ning ##ning ##es umbrella um ##bre ball and of at"
+).split()
+FEATURE_SIZE = 6
+
+
+def make_tokenizer(vocabulary: list[str] = VOCABULARY) -> BertTokenizer:
+    return BertTokenizer(vocab={word: index for index, word in enumerate(dict.fromkeys(vocabulary))})
+
+
+def make_processor(**options) -> VLBertProcessor:
+    return VLBertProcessor(make_tokenizer(), **{"region_feature_size": FEATURE_SIZE, **options})
+
+
+def read_vocabulary(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def span(text: str, words: str, of: int = 0, **grounding) -> dict:
+    """The phrase that `words` is in `text`, which is text number `of`."""
+    start = text.index(words)
+    return {"text": of, "start": start, "end": start + len(words), **grounding}

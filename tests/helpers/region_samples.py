@@ -1,0 +1,82 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Small regions for the tests, and the same as rows of the legacy files, encoded here independently of the readers."""
+
+import base64
+import struct
+from pathlib import Path
+
+import numpy as np
+
+from grounded_attention.dataset_scripts.regions.table import Regions, RegionTableWriter
+
+WIDTH, HEIGHT, SIZE = 50, 40, 8
+PROVENANCE = {"detector": "none"}
+
+
+def sample(image_id: str, count: int = 3, seed: int | None = None, size: int = SIZE) -> Regions:
+    """Regions of `count` boxes with all optional arrays but class_probs, different for each id."""
+    random = np.random.default_rng(sum(map(ord, image_id)) if seed is None else seed)
+    corners = np.sort(random.random((count, 2, 2), dtype=np.float32), axis=1).reshape(count, 4)
+    return Regions(
+        image_id,
+        WIDTH,
+        HEIGHT,
+        boxes=corners,
+        features=random.random((count, size), dtype=np.float32) * 30,
+        classes=random.integers(0, 1600, count),
+        scores=random.random(count, dtype=np.float32),
+        attributes=random.integers(0, 400, count),
+        attribute_scores=random.random(count, dtype=np.float32),
+    )
+
+
+def write_table(path: Path, ids: list[str], **options: object) -> Path:
+    """A finished table of `sample(id)` for each id."""
+    with RegionTableWriter(path, PROVENANCE, **options) as writer:  # type: ignore[arg-type]
+        for image_id in ids:
+            writer.write(sample(image_id, count=1 + len(image_id) % 3))
+    return path
+
+
+def floats(values: np.ndarray) -> str:
+    """base64 of little-endian float32, packed by `struct`."""
+    flat = np.ravel(values).tolist()
+    return base64.b64encode(struct.pack(f"<{len(flat)}f", *flat)).decode()
+
+
+def integers(values: np.ndarray) -> str:
+    """base64 of little-endian int64, packed by `struct`."""
+    return base64.b64encode(struct.pack(f"<{len(values)}q", *np.ravel(values).tolist())).decode()
+
+
+def pixels(regions: Regions) -> np.ndarray:
+    """The boxes in pixels, float64."""
+    return regions.boxes.astype(float) * [regions.width, regions.height, regions.width, regions.height]
+
+
+def butd_fields(regions: Regions) -> list[str]:
+    """The six fields of a bottom-up-attention row: width stands before height."""
+    size = [str(regions.width), str(regions.height), str(len(regions))]
+    return [regions.image_id, *size, floats(pixels(regions)), floats(regions.features)]
+
+
+def lxmert_fields(regions: Regions) -> list[str]:
+    """The ten fields of an LXMERT row: height stands before width."""
+    return [
+        regions.image_id,
+        str(regions.height),
+        str(regions.width),
+        integers(regions.classes),
+        floats(regions.scores),
+        integers(regions.attributes),
+        floats(regions.attribute_scores),
+        str(len(regions)),
+        floats(pixels(regions)),
+        floats(regions.features),
+    ]
+
+
+def write_tsv(path: Path, rows: list[list[str]], end: str = "\r\n") -> Path:
+    """A tsv file of these rows."""
+    path.write_bytes("".join("\t".join(row) + end for row in rows).encode())
+    return path

@@ -1,0 +1,62 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Tiny models, regions and examples to audit."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase
+from grounded_attention.processing import VisualBERTProcessor, VLBertProcessor
+from tests.helpers.processing_helpers import make_tokenizer
+from tests.helpers.tiny_vgp import tiny_model
+
+FEATURES, LAYERS, HEADS = 16, 3, 2
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnop", *(f"##{x}" for x in "abcdefgh")]
+
+
+@dataclass
+class Record:
+    boxes: np.ndarray
+    features: np.ndarray
+    scores: np.ndarray | None
+
+
+def make_regions(scores: bool = True) -> dict[str, Record]:
+    rng, table = np.random.default_rng(3), {}
+    for image in range(7):
+        count = int(rng.integers(2, 9))
+        corner = rng.uniform(0, 0.5, (count, 2))
+        boxes = np.concatenate([corner, corner + rng.uniform(0.2, 0.5, (count, 2))], axis=1).astype(np.float32)
+        confidence = rng.random(count).astype(np.float32) if scores else None
+        table[f"image{image}"] = Record(boxes, rng.standard_normal((count, FEATURES)).astype(np.float32), confidence)
+    return table
+
+
+def make_examples(regions) -> list[AuditExample]:
+    """Two captions an image of words of one to three pieces; phrases with one box, two boxes, an odd box and none."""
+    rng, examples = np.random.default_rng(4), []
+    for image, record in regions.items():
+        for _ in range(2):
+            words = ["".join(rng.choice(list("abcdefgh"), int(rng.integers(1, 4)))) for _ in range(8)]
+            caption, phrases, start = " ".join(words), [], 0
+            for pair in range(4):
+                end = start + len(" ".join(words[2 * pair : 2 * pair + 2]))
+                far = np.array([[0, 0, 0.01, 0.01]], np.float32)  # no region reaches it
+                nothing = np.zeros((0, 4), np.float32)
+                boxes = [record.boxes[:1], record.boxes[rng.integers(0, len(record.boxes), 2)], far, nothing][pair]
+                phrases.append(AuditPhrase(start, end, boxes, [("x",), ("x", "y"), ("y",), ("z",)][pair]))
+                start = end + 1
+            examples.append(AuditExample(image, caption, tuple(phrases)))
+    return examples
+
+
+def vl_bert(back_end="sdpa"):
+    config = {"num_hidden_layers": LAYERS, "vocab_size": len(VOCABULARY), "initializer_range": 0.6}
+    model = tiny_model(seed=5, **config).eval()
+    model.set_attn_implementation(back_end)
+    return model
+
+
+def processor_of(model):
+    processor = VLBertProcessor if model.config.model_type == "vl_bert" else VisualBERTProcessor
+    return processor(make_tokenizer(VOCABULARY), region_feature_size=FEATURES)

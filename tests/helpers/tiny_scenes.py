@@ -1,0 +1,46 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""A few generated scenes, a recipe that trains a tiny model on them in three steps, `train.py` in this process."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import datasets
+import yaml
+
+import train
+from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
+
+
+def tiny_scenes(directory: Path) -> Path:
+    write_scenes(directory, images=24, seed=1)
+    return directory
+
+
+def tiny_recipe(scenes: Path, output: Path, **sections: Any) -> dict[str, Any]:
+    """The content of a recipe; `sections` replace its top-level keys."""
+    config = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+    config |= {"max_position_embeddings": 128, "region_classes": 64}
+    training = {"max_steps": 3, "per_device_train_batch_size": 4, "per_device_eval_batch_size": 16}
+    training |= {"logging_steps": 1, "save_strategy": "no", "use_cpu": True, "disable_tqdm": True}
+    return {
+        "output_dir": str(output),
+        "methods": ["direct"],
+        "data": {
+            "data_dir": str(scenes),
+            "regions": str(scenes / "regions"),
+            "limit": {"train": 16, "validation": 8, "test": 8},
+        },
+        "model": {"tokenizer": str(scenes / "vocab.txt"), "config": config},
+        "training": training,
+        **sections,
+    }
+
+
+def run_train(monkeypatch, directory: Path, recipe: dict[str, Any], *overrides: str) -> int:
+    """`train.py RECIPE KEY=VALUE...`; returns its exit code. Built data stays below `directory`."""
+    path = directory / "recipe.yaml"
+    path.write_text(yaml.safe_dump(recipe))
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", directory / "cache")
+    monkeypatch.setattr(sys, "argv", ["train.py", str(path), *overrides])
+    return train.main()

@@ -1,0 +1,58 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""`train.py` several times in one process, with faults put on the loopback Hub in between.
+
+python -m tests.helpers.train_on_hub STEPS.json    (prints a JSON line each)
+"""
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from unittest import mock
+
+import grounded_attention.training.publish.hub
+import train
+from tests.helpers.loopback_hub_state import State
+
+
+def prepare_step(step: dict) -> None:
+    """What happens before: faults on the Hub, files that a killed run would not have, a checkpoint that is fetched."""
+    state = State(step["state"])
+    for fault in step.get("faults", []):
+        state.add_fault({"times": 1, "status": 500, "after": 0, **fault})
+    for path in map(Path, step.get("remove", [])):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    if "fetch" in step:
+        asked = step["fetch"]
+        commit = next(c for c in state.history("models", asked["repo"], "main") if c["title"] == asked["title"])
+        Path(asked["to"]).mkdir(parents=True)
+        for name, file in commit["files"].items():
+            if name.startswith("last-checkpoint/"):
+                shutil.copyfile(state.content(file), Path(asked["to"]) / Path(name).name)
+
+
+def run_step(step: dict) -> dict:
+    """Exit code and what was printed."""
+    prepare_step(step)
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        mock.patch.dict(os.environ, step.get("environment", {})),
+        mock.patch.object(sys, "argv", ["train.py", *step["arguments"]]),
+        mock.patch(
+            "grounded_attention.training.experiments.report.report"
+        ),  # the comparison's table and figures, which are not pushed, take seconds
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        code = train.main()
+    return {"code": code, "out": out.getvalue(), "err": err.getvalue()}
+
+
+if __name__ == "__main__":
+    grounded_attention.training.publish.hub.WAITS = (0.0, 0.0)
+    with open(sys.argv[1]) as file:
+        for asked in json.load(file):
+            print(json.dumps(run_step(asked)), flush=True)

@@ -1,0 +1,61 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Trains and evaluates the tiny model case by case; started by torchrun in the tests, or called in their process.
+
+`torchrun --nproc_per_node 2 tests/helpers/train_steps.py OUTPUT CASE...`, where a case is `method:batch size:accumulation`,
+the same and `:group_by_length` or `:mapped` (learning rates), or `evaluate:rows`. Writes `OUTPUT/<case>.json` with the
+logged losses or the figures, and `OUTPUT/<case>.safetensors` with the weights after two steps.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from grounded_attention.training.loop.learning_rates import GroundingTrainingArguments
+from grounded_attention.training.loop.length_batches import add_lengths
+from tests.helpers.tiny_trainer import logged, make_trainer, weights
+from tests.helpers.tiny_vgp import tiny_rows, tiny_table
+
+
+def run_case(case: str, output: Path) -> None:
+    kind, *numbers = case.split(":")
+    found = _evaluate(int(numbers[0]), output) if kind == "evaluate" else _train(kind, case, numbers, output)
+    if found is not None:
+        (output / f"{case}.json").write_text(json.dumps(found))
+
+
+def _train(method: str, case: str, numbers: list[str], output: Path) -> list | None:
+    batch, accumulation, *special = numbers
+    sizes: dict[str, Any] = {
+        "per_device_train_batch_size": int(batch),
+        "gradient_accumulation_steps": int(accumulation),
+    }
+    table = tiny_table(8)
+    grouped, mapped = special == ["group_by_length"], special == ["mapped"]
+    rows = add_lengths(tiny_rows(table), None) if grouped else None
+    if grouped:
+        sizes["train_sampling_strategy"] = special[0]
+    if mapped:
+        sizes |= {"arguments_class": GroundingTrainingArguments, "learning_rate_mapping": {r"^vl_bert\.": 0.02}}
+    trainer = make_trainer(output, method, rows=rows, **sizes, max_steps=2)
+    trainer.train()
+    if not trainer.is_world_process_zero():
+        return None
+    save_file(weights(trainer.accelerator.unwrap_model(trainer.model)), output / f"{case}.safetensors")
+    return logged(trainer)
+
+
+def _evaluate(rows: int, output: Path) -> dict | None:
+    trainer = make_trainer(output, per_device_eval_batch_size=3)
+    figures = trainer.measure(tiny_rows(tiny_table(8), seed=9).select(range(rows)))
+    return figures if trainer.is_world_process_zero() else None
+
+
+if __name__ == "__main__":
+    for each in sys.argv[2:]:
+        run_case(each, Path(sys.argv[1]))
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()

@@ -1,0 +1,98 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Inputs, models and checks for comparisons with the reference formulation of VL-BERT."""
+
+import zlib
+
+import torch
+from transformers.masking_utils import create_bidirectional_mask
+
+from grounded_attention.modeling.modeling_vl_bert import get_first_state
+
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+
+
+def core_inputs(reference):
+    inputs = reference["inputs"]
+    visual, linguistic = inputs["object_vl_embeddings"].split([inputs["text_visual_embeddings"].shape[-1], 48], dim=-1)
+    return {
+        "text": [inputs["text_input_ids"], inputs["text_token_type_ids"], inputs["text_visual_embeddings"]],
+        "text_mask": inputs["text_mask"],
+        "regions": [visual, linguistic],
+        "region_mask": inputs["object_mask"],
+    }
+
+
+def run_core(model, inputs):
+    """Embeddings, last states and pooled output on given visual and linguistic embeddings; masks of every column."""
+    ids, types, text_visual = inputs["text"]
+    visual, linguistic = inputs["regions"]
+    embeddings = model.embeddings(
+        model.embeddings.word_embeddings(ids), inputs["text_mask"], types, text_visual, visual, linguistic
+    )
+    end = torch.ones_like(inputs["text_mask"][:, :1])
+    mask = torch.cat([inputs["text_mask"], inputs["region_mask"], end], dim=1)
+    bias = create_bidirectional_mask(config=model.config, inputs_embeds=embeddings, attention_mask=mask)
+    states = model.encoder(embeddings, attention_mask=bias).last_hidden_state
+    pooled = None
+    if model.pooler is not None:
+        pooled = model.pooler(get_first_state(states[:, : ids.shape[1]], inputs["text_mask"])[:, None])
+    return embeddings, states, pooled, mask
+
+
+def vgp_inputs(inputs):
+    """The public module's caption tensors (token id, tag, one column per phrase) as our inputs."""
+    first, second = inputs["sentence1"], inputs["sentence2"]
+    rows, pairs = len(first), first.shape[-1] - 2
+    special = [first.new_full((rows, 1), token) for token in (1, 2)]
+    cls, sep = special
+    zeros = first.new_zeros(rows, 1, pairs)
+    columns = [zeros, first[..., 2:], zeros, zeros.expand(-1, second.shape[1], -1), zeros]
+    first_mask = torch.cat(columns, dim=1).transpose(1, 2).bool()
+    columns = [zeros.expand(-1, first.shape[1] + 2, -1), second[..., 2:], zeros]
+    second_mask = torch.cat(columns, dim=1).transpose(1, 2).bool()
+    labels = inputs["label"]
+    pair = torch.stack([torch.arange(pairs), torch.arange(pairs) + pairs], dim=-1)
+    sizes = inputs["im_info"][:, None, [0, 1, 0, 1]]
+    return {
+        "input_ids": torch.cat([cls, first[..., 0], sep, second[..., 0], sep], dim=1),
+        "token_type_ids": torch.tensor([[0] * (first.shape[1] + 2) + [1] * (second.shape[1] + 1)] * rows),
+        "region_boxes": inputs["boxes"][..., :4] / sizes,
+        "region_features": inputs["boxes"][..., 4:],
+        "phrase_mask": torch.cat([first_mask, second_mask], dim=1),
+        "phrase_pairs": torch.where(labels[..., 1:] < 0, -1, pair),
+        "identification_labels": labels[:, 0, 0],
+        "vgp_labels": torch.where(labels[..., 1] < 0, -100, labels[..., 1]),
+    }
+
+
+def check_vgp(model, inputs, reference):
+    outputs = model(**inputs)
+    expected = reference["outputs"]
+    torch.testing.assert_close(outputs.identification_logits, expected["sentence_label_logits"], **CLOSE)
+    torch.testing.assert_close(outputs.vgp_logits.flatten(0, 1), expected["phrase_label_logits"], **CLOSE)
+    loss = expected["sentence_cls_loss"] + expected["phrase_cls_loss"]
+    torch.testing.assert_close(outputs.loss, loss, **CLOSE)
+    return outputs
+
+
+class GivenVisual(torch.nn.Module):
+    """Stands in for the region encoder, whose weights the fixture leaves out."""
+
+    def __init__(self, visual):
+        super().__init__()
+        self.visual = visual
+
+    def forward(self, region_features, region_boxes):
+        return self.visual
+
+
+def image_weight(key, shape):
+    """The tensor that the reference gave a key of its region-feature module."""
+    random = torch.randn(shape, generator=torch.Generator().manual_seed(zlib.crc32(key.encode())))
+    if key.endswith("num_batches_tracked"):
+        return torch.tensor(0)
+    if key.endswith("running_var"):
+        return 0.5 + random.abs()
+    if len(shape) == 1:
+        return 1 + 0.1 * random if key.endswith("weight") else 0.1 * random
+    return random / random[0].numel() ** 0.5

@@ -1,0 +1,83 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""NLVR2's accuracy and consistency, over batches and processes."""
+
+import random
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from grounded_attention.metrics.item_scores import Scored
+from grounded_attention.metrics.nlvr2_accuracy import StatementScores, accuracy_and_consistency, statement_of
+
+
+def by_hand(right: dict[str, bool]) -> tuple[float, float]:
+    """The official script's way: one flag a key, with the third field of the identifier emptied."""
+    consistent: dict[tuple[str, str, str], bool] = {}
+    for identifier, value in right.items():
+        split, number, _, sentence = identifier.split("-")
+        key = (split, number, sentence)
+        consistent[key] = consistent.get(key, True) and value
+    return sum(right.values()) / len(right), sum(consistent.values()) / len(consistent)
+
+
+def drawn(count: int = 300, seed: int = 0) -> dict[str, bool]:
+    rng = random.Random(seed)
+    ids = {f"dev-{rng.randrange(60)}-{rng.randrange(4)}-{rng.randrange(2)}" for _ in range(count)}
+    return {identifier: rng.random() < 0.8 for identifier in sorted(ids)}
+
+
+def test_statements_are_grouped_by_set_and_sentence():
+    assert statement_of("dev-850-3-1") == statement_of("dev-850-0-1") == "dev-850--1"
+    assert len({statement_of(name) for name in ("dev-850-0-1", "dev-850-0-0", "dev-85-0-1", "test1-850-0-1")}) == 4
+
+
+def test_figures_equal_the_official_grouping():
+    right = drawn()
+    found = accuracy_and_consistency(right)
+    assert (found["accuracy"], found["consistency"]) == pytest.approx(by_hand(right))
+    assert 0 < found["consistency"] < found["accuracy"] < 1
+
+
+@pytest.mark.parametrize("identifier", ["dev-850-0", "dev-850-0-0-0", "dev--0-0", ""])
+def test_bad_identifiers_are_named(identifier):
+    with pytest.raises(ValueError, match=r"expected <split>-<set>-<pair>-<sentence>"):
+        accuracy_and_consistency({identifier: True})
+
+
+def test_no_predictions_are_an_error():
+    with pytest.raises(ValueError, match="no predictions"):
+        accuracy_and_consistency({})
+
+
+def scores() -> StatementScores:
+    return StatementScores("nlvr2", lambda outputs, batch: Scored({"nlvr2_accuracy": outputs.right}), "nlvr2_accuracy")
+
+
+def batch(identifiers: list[str]) -> dict[str, list[str]]:
+    return {"example_id": identifiers, "image_id": identifiers}
+
+
+def test_states_of_two_processes_add_up_to_the_figures_of_one():
+    right = drawn()
+    names = list(right)
+    random.Random(1).shuffle(names)
+    metrics = [scores(), scores()]
+    for number in range(0, len(names), 7):
+        part = names[number : number + 7]
+        metrics[number % 2].update(SimpleNamespace(right=[right[name] for name in part]), batch(part))
+    merged: dict[str, torch.Tensor] = {}
+    for metric in metrics:
+        for key, value in metric.state().items():
+            merged[key] = merged.get(key, 0) + value
+    found = scores().compute(merged)
+    assert (found["nlvr2_accuracy"], found["nlvr2_consistency"]) == pytest.approx(by_hand(right))
+    assert found["nlvr2_count"] == len(right)
+
+
+def test_examples_without_label_have_no_consistency():
+    metric = scores()
+    metric.update(SimpleNamespace(right=[None, None]), batch(["test2-1-0-0", "test2-1-1-0"]))
+    assert metric.compute(metric.state()) == {"nlvr2_count": 2}
+    empty = scores()
+    assert empty.compute(empty.state()) == {"nlvr2_count": 0}

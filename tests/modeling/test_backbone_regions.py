@@ -1,0 +1,232 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Region features from tiny random backbones of several kinds; what is no vision model is refused."""
+
+import json
+
+import pytest
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from safetensors.torch import load_file, save_file
+from transformers import (
+    BertConfig,
+    BertModel,
+    CLIPConfig,
+    CLIPModel,
+    ConvNextConfig,
+    ConvNextModel,
+    Dinov2Backbone,
+    Dinov2Config,
+    Dinov2WithRegistersConfig,
+    Dinov2WithRegistersModel,
+    ResNetConfig,
+    ResNetModel,
+    SwinConfig,
+    SwinModel,
+    VideoMAEConfig,
+    VideoMAEModel,
+    ViTConfig,
+    ViTForImageClassification,
+    YolosConfig,
+    YolosModel,
+)
+
+from grounded_attention.modeling import BackboneRegionFeatures, BackboneRegionsConfig, FastRCNNConfig, FastRCNNFeatures
+from grounded_attention.modeling.region_feature_models import load_region_features
+from tests.helpers.run_elsewhere import run_elsewhere
+
+LAYERS = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 20}
+VIT = {**LAYERS, "image_size": 64, "patch_size": 16}
+DINO = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 56, "patch_size": 14}
+WORDS = {**LAYERS, "vocab_size": 99, "bos_token_id": 0, "eos_token_id": 1}
+
+# Name -> how to make the model, width and stride of its features.
+BACKBONES = {
+    "resnet": (lambda: ResNetModel(ResNetConfig(embedding_size=8, hidden_sizes=[8, 12], depths=[1, 1])), 12, 8),
+    "convnext": (lambda: ConvNextModel(ConvNextConfig(hidden_sizes=[8, 12, 16, 20], depths=[1] * 4)), 20, 32),
+    "vit": (lambda: ViTForImageClassification(ViTConfig(**VIT)), 16, 16),
+    "dinov2": (lambda: Dinov2Backbone(Dinov2Config(**DINO)), 16, 14),
+    "registers": (lambda: Dinov2WithRegistersModel(Dinov2WithRegistersConfig(**DINO)), 16, 14),
+    "swin": (
+        lambda: SwinModel(SwinConfig(embed_dim=8, depths=[1, 1], num_heads=[2, 2], window_size=4, image_size=64)),
+        16,
+        8,
+    ),
+    "clip": (lambda: CLIPModel(CLIPConfig(text_config=WORDS, vision_config=VIT)), 16, 16),
+}
+
+
+def save_backbone(name, folder):
+    torch.manual_seed(0)
+    model = BACKBONES[name][0]()
+    model.save_pretrained(folder)
+    return model
+
+
+def make_inputs(height=90, width=130):
+    generator = torch.Generator().manual_seed(0)
+    boxes = torch.tensor([[[0.0, 0.0, 129.0, 89.0], [3.0, 5.0, 40.0, 60.0]], [[70.0, 2.0, 75.0, 9.0], [-2.0] * 4]])
+    return {
+        "pixel_values": torch.randn(2, 3, height, width, generator=generator),
+        "region_boxes": boxes,
+        "region_attention_mask": torch.tensor([[1, 1], [1, 0]]),
+    }
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_any_backbone_gives_features_and_comes_back(tmp_path, name):
+    save_backbone(name, tmp_path / "backbone")
+    model, inputs = load_region_features(str(tmp_path / "backbone")), make_inputs()
+    assert (model.config.feature_size, model.config.feature_stride) == BACKBONES[name][1:]
+    assert not model.training
+    features = model(**inputs).region_features
+    assert features.shape == (2, 2, BACKBONES[name][1])
+    assert features[1, 1].abs().max() == 0
+    assert (features[0, 0] - features[0, 1]).abs().max() > 1e-4
+    features.sum().backward()
+    model.save_pretrained(tmp_path / "model")
+    loaded = load_region_features(str(tmp_path / "model"))
+    assert type(loaded) is BackboneRegionFeatures
+    assert loaded.config.feature_size == model.config.feature_size
+    torch.testing.assert_close(loaded(**inputs).region_features, features)
+
+
+def test_the_grid_of_patches_is_read_row_by_row_without_class_token(tmp_path):
+    vit = save_backbone("vit", tmp_path).vit.eval()
+    pixel_values = torch.randn(1, 3, 32, 48)
+    with torch.no_grad():
+        mine = load_region_features(str(tmp_path)).get_feature_map(pixel_values)
+        tokens = vit(pixel_values, interpolate_pos_encoding=True).last_hidden_state[0]
+    assert mine.shape == (1, 16, 2, 3)
+    for row in range(2):
+        for column in range(3):
+            torch.testing.assert_close(mine[0, :, row, column], tokens[1 + 3 * row + column])
+
+
+def test_padding_to_whole_cells_is_zeros_at_the_right_and_the_bottom(tmp_path):
+    save_backbone("resnet", tmp_path)
+    model = load_region_features(str(tmp_path))
+    canvas = torch.zeros(1, 3, 24, 32)
+    canvas[..., :19, :30] = torch.randn(1, 3, 19, 30)
+    torch.testing.assert_close(model.get_feature_map(canvas[..., :19, :30]), model.get_feature_map(canvas))
+
+
+def test_the_mean_over_a_box_sits_at_its_centre(tmp_path, monkeypatch):
+    """On a map that holds the pixel coordinates of its cells' centres, a feature is the centre of its box."""
+    save_backbone("resnet", tmp_path)
+    model = load_region_features(str(tmp_path))
+    stride = model.config.feature_stride
+    rows, columns = torch.meshgrid(torch.arange(12.0), torch.arange(17.0), indexing="ij")
+    places = (torch.stack([columns, rows]) + 0.5) * stride
+    monkeypatch.setattr(model, "get_feature_map", lambda pixel_values: places[None])
+    boxes = torch.tensor([[[8.0, 8.0, 40.0, 24.0], [31.0, 17.0, 77.5, 60.0], [50.0, 50.0, 58.0, 60.0]]])
+    centres = (boxes[..., :2] + boxes[..., 2:]) / 2
+    torch.testing.assert_close(model(torch.zeros(1, 3, 96, 136), boxes).region_features, centres)
+
+
+def test_load_region_features_knows_our_own_network(tmp_path):
+    sizes = {"embedding_size": 8, "hidden_sizes": [8, 8, 8, 12], "depths": [1] * 4}
+    FastRCNNFeatures(FastRCNNConfig(**sizes)).save_pretrained(tmp_path)
+    model = load_region_features(str(tmp_path), dtype=torch.bfloat16)
+    assert type(model) is FastRCNNFeatures
+    assert model.dtype == torch.bfloat16
+    assert model.config.feature_size == 12
+
+
+def test_options_reach_the_backbone(tmp_path):
+    save_backbone("dinov2", tmp_path)
+    model = BackboneRegionFeatures.from_backbone(str(tmp_path), roi_size=3, sampling_ratio=1, dtype=torch.bfloat16)
+    assert (model.config.roi_size, model.config.sampling_ratio) == (3, 1)
+    assert model(**make_inputs()).region_features.dtype == torch.bfloat16
+
+
+LOAD = """
+import sys, torch
+from transformers import AutoModel
+try:
+    import modeling
+except ImportError:
+    pass
+else:
+    raise SystemExit("the project is importable")
+directory, inputs, output = sys.argv[1:]
+model = AutoModel.from_pretrained(directory, trust_remote_code=True)
+torch.save(model(**torch.load(inputs, weights_only=True)).region_features, output)
+"""
+
+
+def test_a_directory_loads_in_a_fresh_process(tmp_path):
+    save_backbone("vit", tmp_path / "backbone")
+    model, inputs = load_region_features(str(tmp_path / "backbone")), make_inputs()
+    model.save_pretrained(tmp_path / "model")
+    torch.save(inputs, tmp_path / "inputs.pt")
+    done = run_elsewhere(LOAD, tmp_path, *(str(tmp_path / name) for name in ("model", "inputs.pt", "output.pt")))
+    assert done.returncode == 0, done.stderr
+    output = torch.load(tmp_path / "output.pt", weights_only=True)
+    torch.testing.assert_close(output, model(**inputs).region_features)
+
+
+# -- wrong input
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: BertModel(BertConfig(**WORDS)), "a bert model reads input_ids, not images"),
+        (lambda: YolosModel(YolosConfig(**{**VIT, "image_size": [64, 64]})), "expected a map"),
+        (lambda: VideoMAEModel(VideoMAEConfig(**VIT)), "cannot be run on an image alone"),
+    ],
+)
+def test_what_gives_no_map_of_an_image_is_refused(tmp_path, make, message):
+    make().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=message) as caught:
+        load_region_features(str(tmp_path))
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_a_checkpoint_without_some_weights_is_refused(tmp_path):
+    save_backbone("resnet", tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    name = next(name for name in weights if name.startswith("encoder.stages.1"))
+    del weights[name]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"has no weights for encoder\.stages\.1"):
+        load_region_features(str(tmp_path))
+
+
+def test_an_unknown_place_is_named(tmp_path):
+    with pytest.raises(OSError, match="nowhere"):
+        load_region_features(str(tmp_path / "nowhere"))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "no such model"}))
+    with pytest.raises(ValueError, match="no such model"):
+        load_region_features(str(tmp_path))
+
+
+def test_configuration_needs_what_running_the_backbone_tells():
+    config = BackboneRegionsConfig(backbone_config=ResNetConfig(depths=[1], hidden_sizes=[8]))
+    with pytest.raises(ValueError, match="from_backbone finds them"):
+        BackboneRegionFeatures(config)
+    with pytest.raises(StrictDataclassError, match="feature_stride must be positive, found 0"):
+        BackboneRegionsConfig(feature_stride=0)
+
+
+def test_wrong_boxes_are_named(tmp_path):
+    save_backbone("resnet", tmp_path)
+    model, inputs = load_region_features(str(tmp_path)), make_inputs()
+    inputs["region_boxes"] = inputs["region_boxes"][:, :, :3]
+    with pytest.raises(ValueError, match=r"region_boxes have the shape \(2, 2, 3\)"):
+        model(**inputs)
+
+
+def test_gradient_checkpointing_where_the_backbone_can(tmp_path):
+    for name in ("resnet", "vit"):
+        save_backbone(name, tmp_path / name)
+    model, inputs = load_region_features(str(tmp_path / "vit")).train(), make_inputs()
+    model(**inputs).region_features.square().sum().backward()
+    parameter = next(model.backbone.parameters())
+    expected, parameter.grad = parameter.grad, None
+    getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()
+    model(**inputs).region_features.square().sum().backward()
+    torch.testing.assert_close(parameter.grad, expected)
+    model = load_region_features(str(tmp_path / "resnet"))
+    with pytest.raises(ValueError, match="does not support"):
+        getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()

@@ -1,0 +1,404 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The pipeline `visual-grounding`: numbers, inputs, batches, files of a checkpoint alone, and mistakes."""
+
+import functools
+import http.server
+import json
+import subprocess
+import sys
+import threading
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from PIL import Image
+
+from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
+from grounded_attention.families import FAMILIES
+from grounded_attention.metrics.attention_grounding import phrase_attention
+from grounded_attention.modeling import (
+    FastRCNNConfig,
+    VisualGroundingPipeline,
+    VLBertForVGP,
+    VLBertModel,
+    caption_phrases,
+)
+from grounded_attention.processing import FastRCNNImageProcessor, VLBertProcessor
+from grounded_attention.processing.region_detection import load_detector
+from grounded_attention.processing.region_extraction import RegionExtractor
+from tests.helpers.hub_models import SIZES
+from tests.helpers.run_elsewhere import run_elsewhere
+from tests.helpers.tiny_backbone import save_backbone
+from tests.helpers.tiny_detectors import save_detector
+from tests.helpers.tiny_pipeline import BOXES, CAPTION, PHRASES, example, features, load
+from tests.helpers.tiny_vgp import FEATURE_SIZE, tiny_model, tiny_processor
+
+VISION = {"embedding_size": 4, "hidden_sizes": [4, 4, 4, 8], "depths": [1, 1, 1, 1], "roi_size": 2}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Checkpoints of three kinds, an image of 80 x 60, a detector and a backbone."""
+    folder = tmp_path_factory.mktemp("pipeline")
+    for name, size in {"model": FEATURE_SIZE, "narrow": 12}.items():
+        tiny_model(region_feature_size=size).save_pretrained(folder / name)
+        processor = tiny_processor()
+        processor.region_feature_size = size
+        processor.save_pretrained(folder / name)
+    tiny_model(region_feature_size=8, vision_config=FastRCNNConfig(**VISION)).save_pretrained(folder / "pixels")
+    pixels = FastRCNNImageProcessor({"shortest_edge": 32, "longest_edge": 48})
+    VLBertProcessor(tiny_processor().tokenizer, pixels).save_pretrained(folder / "pixels")
+    picture = np.random.default_rng(0).integers(0, 256, (60, 80, 3), dtype=np.uint8)
+    Image.fromarray(picture).save(folder / "dog.png")
+    save_detector("yolos", folder / "detector")
+    (folder / "backbone").mkdir()
+    save_backbone(folder / "backbone")
+    return folder
+
+
+EXAMPLES = [example(), example("c d", ["d"], 2, seed=2), example("a b c d e f g", [(0, 1), "e f"], 3, seed=3)]
+
+
+def assert_same(found, expected):
+    assert [[{**one, "score": 0} for one in records] for records in found] == [
+        [{**one, "score": 0} for one in records] for records in expected
+    ]
+    scores = [[one["score"] for records in part for one in records] for part in (found, expected)]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-5)
+
+
+# Numbers
+
+
+@pytest.mark.parametrize("layer, head", [(None, None), (0, None), (1, 1)])
+def test_scores_are_those_of_phrase_attention(files, layer, head):
+    found = load(files / "model")(example(), layer=layer, head=head, top_k=None)
+    model, processor = VLBertForVGP.from_pretrained(files / "model").eval(), tiny_processor()
+    spans = [{"text": 0, "start": 0, "end": 3}, {"text": 0, "start": 12, "end": 13}]
+    known = {"region_features": features(), "region_boxes": BOXES, "image_sizes": (80, 60)}
+    inputs = processor(CAPTION, phrases=spans, **known)
+    attention = phrase_attention(model, inputs, 1 if layer is None else layer, head)
+    for start, shares in zip((0, 12), attention[0, :, 1:], strict=True):
+        mine = [one for one in found if one["start"] == start]
+        assert [one["region"] for one in mine] == shares.argsort(descending=True).tolist()
+        assert [one["score"] for one in mine] == pytest.approx(sorted(shares.tolist(), reverse=True), abs=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_grounds_in_batches(family, tmp_path):
+    """Each class with a head, in a batch that is padded: what phrase_attention gives its base model for each alone."""
+    tokenizer = tiny_processor().tokenizer
+    processor = FAMILIES[family].processor_class(tokenizer, region_feature_size=FEATURE_SIZE)
+    torch.manual_seed(0)
+    for cls in FAMILIES[family].heads.values():
+        model = cls(FAMILIES[family].config_class(**{**SIZES, "num_hidden_layers": 2})).eval()
+        pipe = VisualGroundingPipeline(model, processor=processor, device="cpu", layer=1, head=0)
+        found = pipe(EXAMPLES, batch_size=3)
+        for one, records in zip(EXAMPLES, found, strict=True):
+            spans = [{"text": 0, "start": record["start"], "end": record["end"]} for record in records]
+            known = {"region_features": one["features"], "region_boxes": one["boxes"], "image_sizes": (80, 60)}
+            inputs = processor(one["caption"], phrases=spans, **known)
+            attention = phrase_attention(model.base_model, inputs, layer=1, head=0)[0]
+            attention = attention[:, inputs["region_candidate_mask"][0].bool()]
+            assert [record["region"] for record in records] == attention.argmax(1).tolist()
+            assert [record["score"] for record in records] == pytest.approx(attention.amax(1).tolist(), abs=1e-5)
+    model.save_pretrained(tmp_path)
+    assert "custom_pipelines" in json.loads((tmp_path / "config.json").read_text())
+    assert (tmp_path / "pipeline_visual_grounding.py").is_file()
+
+
+def test_eager_maps_give_the_same_and_the_model_keeps_its_back_end(files):
+    model = VLBertModel.from_pretrained(files / "model", attn_implementation="eager").eval()
+    inputs = tiny_processor()(CAPTION, region_features=features(), region_boxes=BOXES, image_sizes=(80, 60))
+    with torch.no_grad():
+        maps = model(**inputs, output_attentions=True).attentions[1].mean(1)[0]
+    words = maps[[1, 2], inputs["input_ids"].shape[1] + 1 : -1]  # after the whole image, before END
+    shares = (words / words.sum(-1, keepdim=True)).mean(0)
+    pipe = VisualGroundingPipeline(model, processor=tiny_processor(), device="cpu")
+    best = pipe(example(phrases=["a b"]))[0]
+    assert best["region"] == int(shares.argmax()) and best["score"] == pytest.approx(float(shares.max()), abs=1e-5)
+    assert model.config._attn_implementation == "eager"
+
+
+def test_a_record_has_text_span_box_score_and_label_as_json(files):
+    found = load(files / "model")(example(labels=["dog", None, "cat", "ball"]), top_k=2)
+    assert json.loads(json.dumps(found)) == found
+    assert [(one["text"], one["start"], one["end"]) for one in found] == [("a b", 0, 3)] * 2 + [("c", 12, 13)] * 2
+    for one in found:
+        assert list(one["box"]) == ["xmin", "ymin", "xmax", "ymax"]
+        assert list(one["box"].values()) == pytest.approx(BOXES[one["region"]], abs=0.06)
+        assert one["label"] == ("dog", None, "cat", "ball")[one["region"]]
+    assert found[0]["score"] >= found[1]["score"]
+
+
+def test_the_threshold_leaves_weak_regions_out(files):
+    pipe = load(files / "model", top_k=None)
+    every = pipe(example())
+    limit = sorted(one["score"] for one in every)[3]
+    kept = pipe(example(), threshold=limit)
+    assert kept == [one for one in every if one["score"] >= limit] and len(kept) == len(every) - 3
+
+
+def test_half_precision(files):
+    pipe = load(files / "model", dtype=torch.bfloat16)
+    assert pipe.model.dtype == torch.bfloat16
+    scores = [[one["score"] for one in p(example(), top_k=None)] for p in (pipe, load(files / "model"))]
+    assert scores[0] == pytest.approx(scores[1], abs=0.02) and scores[0] != scores[1]
+
+
+# Batches
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3])
+def test_lists_generators_and_data_sets_give_what_single_inputs_give(files, batch_size):
+    pipe = load(files / "model")
+    expected = [pipe(one) for one in EXAMPLES]
+    assert_same(pipe(EXAMPLES, batch_size=batch_size), expected)
+    assert_same(list(pipe((one for one in EXAMPLES), batch_size=batch_size)), expected)
+    rows = Dataset.from_list([{**one, "phrases": None, "features": one["features"].tolist()} for one in EXAMPLES])
+    streamed = pipe((row for row in rows), batch_size=batch_size)
+    assert_same(list(streamed), [pipe({**one, "phrases": None}) for one in EXAMPLES])
+
+
+def test_a_list_without_inputs_is_no_work(files):
+    assert load(files / "model")([]) == []
+
+
+def test_more_regions_than_the_processor_keeps_all_stay(files):
+    pipe = load(files / "model")
+    pipe.processor.max_regions = 2
+    assert {one["region"] for one in pipe(example(), top_k=None)} == {0, 1, 2, 3}
+    assert pipe.processor.max_regions == 2
+
+
+# Where regions come from
+
+
+def test_a_record_of_a_region_table(files, tmp_path):
+    with RegionTableWriter(tmp_path / "table", {}) as writer:
+        writer.write(Regions("dog", 80, 60, np.array(BOXES, np.float32) / [80, 60, 80, 60], features().astype("f2")))
+    record = RegionTable.open(tmp_path / "table")["dog"]
+    found = load(files / "model")({"caption": CAPTION, "phrases": PHRASES, "regions": record})
+    expected = load(files / "model")(example(features=features().astype("f2")))
+    assert_same([found], [expected])
+
+
+def test_a_detector_and_a_feature_model_by_name(files):
+    pipe = load(files / "narrow", detector=str(files / "detector"), feature_model=str(files / "backbone"))
+    picture = Image.open(files / "dog.png")
+    found = pipe(files / "dog.png", CAPTION, phrases=PHRASES)
+    assert_same([pipe(picture, CAPTION, phrases=PHRASES)], [found])
+    regions = pipe.extractor.extract([picture])[0]
+    assert_same([pipe({"caption": CAPTION, "phrases": PHRASES, "regions": regions})], [found])
+    for one in found:
+        corners = regions.boxes[one["region"]] * [80, 60, 80, 60]
+        assert list(one["box"].values()) == pytest.approx(corners.tolist(), abs=0.06)
+        assert one["label"] == regions.label(one["region"])
+
+
+def test_a_detector_that_is_loaded_already(files):
+    detector = load_detector(str(files / "detector"))
+    alone = load(files / "pixels", detector=detector)(files / "dog.png", CAPTION, phrases=PHRASES)
+    extractor = load(files / "pixels", detector=RegionExtractor(detector))(files / "dog.png", CAPTION, phrases=PHRASES)
+    assert_same([alone], [extractor])
+
+
+def test_features_of_known_boxes_are_computed(files):
+    """A box without area is left out; the others keep their labels."""
+    pipe = load(files / "narrow", feature_model=str(files / "backbone"))
+    boxes, labels = [[3, 3, 3, 9], *BOXES], ["none", "dog", "cat", "ball", "pole"]
+    found = pipe(str(files / "dog.png"), CAPTION, boxes=boxes, labels=labels, phrases=PHRASES, top_k=None)
+    assert len(found) == 8
+    for one in found:
+        assert list(one["box"].values()) == pytest.approx(boxes[labels.index(one["label"])], abs=0.06)
+
+
+def test_a_model_that_reads_pixels_takes_boxes_alone(files):
+    pipe = load(files / "pixels")
+    found = pipe(Image.open(files / "dog.png"), CAPTION, boxes=BOXES, phrases=PHRASES)
+    other = pipe(Image.new("RGB", (80, 60)), CAPTION, boxes=BOXES, phrases=PHRASES)
+    assert [one["score"] for one in found] != [one["score"] for one in other]
+    batch = [{"image": str(files / "dog.png"), "caption": CAPTION, "boxes": BOXES, "phrases": PHRASES}] * 2
+    assert_same(pipe(batch, batch_size=2), [found, found])
+
+
+def test_an_image_by_its_address(files):
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(files))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_address[1]}"
+        pipe = load(files / "pixels")
+        asked = {"boxes": BOXES, "phrases": PHRASES}
+        assert_same([pipe(f"{address}/dog.png", CAPTION, **asked)], [pipe(files / "dog.png", CAPTION, **asked)])
+        with pytest.raises(ValueError, match=rf"image {address}/cat.png: "):
+            pipe(f"{address}/cat.png", CAPTION, **asked)
+        server.shutdown()
+
+
+# Phrases
+
+
+def test_noun_phrases_by_spacy_where_it_is_installed(files, monkeypatch):
+    chunk = types.SimpleNamespace(text="a b", start_char=0, end_char=3, root=types.SimpleNamespace(pos_="NOUN"))
+    spacy = types.SimpleNamespace(load=lambda name: lambda text: types.SimpleNamespace(noun_chunks=[chunk]))
+    monkeypatch.setitem(sys.modules, "spacy", spacy)
+    monkeypatch.setattr(caption_phrases, "_has_spacy", lambda: True)
+    caption_phrases._parser.cache_clear()
+    found = load(files / "model")(example(phrases=None))
+    caption_phrases._parser.cache_clear()
+    assert [one["text"] for one in found] == ["a b"]
+
+
+def test_without_spacy_it_says_that_words_are_phrases(files, monkeypatch, caplog):
+    monkeypatch.setattr(caption_phrases, "_has_spacy", lambda: False)
+    sys.modules[VisualGroundingPipeline.__module__].logger.warning_once.cache_clear()
+    with caplog.at_level("WARNING"):
+        found = load(files / "model")(example(phrases=None))
+    assert [one["text"] for one in found] == ["b", "sits", "c"] and "each content word is a phrase" in caplog.text
+
+
+# Files
+
+
+ELSEWHERE = """
+import json, sys
+import numpy as np
+from transformers import pipeline
+assert "modeling" not in sys.modules
+folder, again, arguments = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+options = arguments.pop("options")
+pipe = pipeline("visual-grounding", model=folder, trust_remote_code=True, device="cpu", **options)
+assert type(pipe).__module__.startswith("transformers_modules."), type(pipe).__module__
+assert "modeling" not in sys.modules and "processing" not in sys.modules
+print(json.dumps(pipe(arguments)))
+pipe.save_pretrained(again)
+"""
+
+
+@pytest.mark.parametrize("kind", ["features", "detector"])
+def test_a_checkpoints_own_files_are_enough(files, tmp_path, kind):
+    """In a process without the project; what that process saves has the same files, and loads here."""
+    if kind == "features":
+        folder, options, known = files / "model", {}, {**example(), "features": features().tolist()}
+    else:
+        folder, known = files / "narrow", {"image": str(files / "dog.png"), "caption": CAPTION, "phrases": PHRASES}
+        options = {"detector": str(files / "detector"), "feature_model": str(files / "backbone")}
+    expected = load(folder, **options)(known)
+    arguments = json.dumps({**known, "options": options})
+    done = run_elsewhere(ELSEWHERE, tmp_path, str(folder), str(tmp_path / "again"), arguments)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert_same([json.loads(done.stdout.splitlines()[-1])], [expected])
+    assert_same([load(tmp_path / "again", **options)(known)], [expected])
+    code = [{path.name for path in place.glob("*.py")} for place in (folder, tmp_path / "again")]
+    assert code[0] <= code[1]
+
+
+def test_what_config_json_says_of_the_pipeline(files):
+    entry = json.loads((files / "model" / "config.json").read_text())["custom_pipelines"]["visual-grounding"]
+    assert entry["impl"] == "pipeline_visual_grounding.VisualGroundingPipeline" and entry["pt"] == ["AutoModel"]
+
+
+def test_a_saved_pipeline_loads_again(files, tmp_path):
+    pipe = load(files / "model")
+    pipe.save_pretrained(tmp_path / "saved")
+    assert_same([load(tmp_path / "saved")(example())], [pipe(example())])
+
+
+PUSH = """
+import sys, modeling, processing
+from transformers import pipeline
+pipeline("visual-grounding", model=sys.argv[1], device="cpu").push_to_hub("tester/grounds")
+"""
+
+
+def run_with_hub(script, folder, environment, *arguments):
+    folder.mkdir()
+    (folder / "script.py").write_text(script)
+    command = [sys.executable, "script.py", *map(str, arguments)]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def test_a_pushed_pipeline_loads_from_the_hub_without_the_project(files, tmp_path, loopback_hub):
+    root = str(Path(__file__).resolve().parents[2])
+    pusher = {**loopback_hub.environment(tmp_path / "pusher"), "PYTHONPATH": root}
+    done = run_with_hub(PUSH, tmp_path / "push", pusher, files / "model")
+    assert done.returncode == 0, done.stderr[-3000:]
+    puller = loopback_hub.environment(tmp_path / "puller")
+    puller.pop("PYTHONPATH", None)
+    arguments = json.dumps({**example(), "features": features().tolist(), "options": {}})
+    pulled = run_with_hub(ELSEWHERE, tmp_path / "pull", puller, "tester/grounds", tmp_path / "again", arguments)
+    assert pulled.returncode == 0, pulled.stderr[-3000:]
+    assert_same([json.loads(pulled.stdout.splitlines()[-1])], [load(files / "model")(example())])
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    "change, problem",
+    [
+        ({"caption": " "}, "expected a text"),
+        ({"colour": "red"}, "unknown: colour; an input has image, caption"),
+        ({"phrases": ["zebra"]}, "phrase 'zebra' does not occur in the caption"),
+        ({"phrases": [(0, 99)]}, "0 <= start < end <= 13"),
+        ({"features": features()[:2]}, r"features of shape \(2, 16\), expected \(4, D\)"),
+        ({"features": features().repeat(2, 0)[:, :8]}, r"features of shape \(8, 8\), expected \(4, D\)"),
+        ({"features": features()[:, :7]}, "features of 7 values, but the model was trained on 16"),
+        ({"features": None}, "the model needs features"),
+        ({"boxes": None}, "features given without boxes"),
+        ({"boxes": None, "features": None}, "no boxes: give boxes or regions, or the pipeline a detector"),
+        ({"image_size": None}, "boxes are in pixels: give the image, or image_size"),
+        ({"boxes": [[0, 0, 90, 9]] * 4}, "box 0: found .* expected x1 <= x2 <= 80"),
+        ({"boxes": [[0, 0, 0.9, 0.9]] * 4}, "look divided by the image size; give pixels"),
+        ({"boxes": [[1, 2, 3]] * 4}, "expected \\(n, 4\\)"),
+        ({"scores": [1.0]}, "1 scores of 4 boxes, expected one a box"),
+        ({"image": "nowhere.png"}, "nowhere.png"),
+        ({"caption": "a " * 60 + "p", "phrases": ["p"]}, "phrase 'p' has no token in what the model reads"),
+    ],
+)
+def test_mistakes_name_what_is_wrong(files, change, problem):
+    pipe = load(files / "model")
+    pipe.processor.tokenizer.model_max_length = 40
+    given = {**example(), **change}
+    if "image" in change and isinstance(change["image"], str):
+        given.pop("image_size")
+    with pytest.raises(ValueError, match=problem):
+        pipe(given)
+
+
+@pytest.mark.parametrize(
+    "name, options, problem",
+    [
+        ("model", {"feature_model": "backbone"}, "features of 12 values, but the model was trained on 16"),
+        ("model", {"detector": "detector"}, "the model needs features: give feature_model"),
+        ("pixels", {"feature_model": "backbone"}, "the model reads pixels: leave the feature model out"),
+        ("pixels", {"detector": "backbone"}, "is no object detector"),
+        ("narrow", {"queries": ["a dog"]}, "give its name as detector too"),
+        ("narrow", {"feature_model": "nowhere"}, "feature model .*nowhere"),
+        ("narrow", {"top_k": 0}, "top_k 0: expected 1 or more"),
+    ],
+)
+def test_pipelines_that_cannot_be(files, name, options, problem):
+    paths = ("detector", "feature_model")
+    given = {key: str(files / value) if key in paths else value for key, value in options.items()}
+    with pytest.raises(ValueError, match=problem):
+        load(files / name, **given)
+
+
+def test_an_image_of_another_size(files):
+    with pytest.raises(ValueError, match=r"image_size \(80, 61\), but the image has \(80, 60\)"):
+        load(files / "pixels")(files / "dog.png", CAPTION, boxes=BOXES, image_size=(80, 61))
+
+
+def test_options_of_a_call(files):
+    pipe = load(files / "model")
+    with pytest.raises(TypeError, match="unknown: colour; known are layer, head, top_k, threshold"):
+        pipe(example(), colour="red")
+    for name in ("layer", "head"):
+        with pytest.raises(ValueError, match=f"{name} 2: the model has the {name}s 0 to 1"):
+            pipe(example(), **{name: 2})
+    with pytest.raises(ValueError, match="a model object needs its processor"):
+        VisualGroundingPipeline(tiny_model(), device="cpu")

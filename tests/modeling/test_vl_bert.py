@@ -1,0 +1,567 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""VL-BERT: inputs and their errors, heads against plain formulas, back ends, initialisation."""
+
+import pytest
+import torch
+from torch import nn
+from transformers import AttentionInterface, BertForPreTraining, BertModel
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
+
+from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining, VLBertForVGP, VLBertModel
+from grounded_attention.modeling.modeling_vl_bert import embed_coordinates
+from grounded_attention.modeling.task_heads import pool_phrases
+from tests.helpers.tiny_vl_bert import CLOSE, B, D, F, K, P, R, T, make_bert, make_inputs, make_model, tiny_config
+
+
+def make_phrases():
+    mask = torch.zeros(B, P, T, dtype=torch.bool)
+    mask[0, 0, 1:3], mask[0, 1, 4], mask[0, 2, [1, 6]] = True, True, True
+    mask[1, 0, 0:4], mask[1, 1, 4] = True, True
+    pairs = torch.tensor([[[0, 1], [1, 2], [2, 0]], [[1, 0], [-1, -1], [-1, -1]], [[-1, -1]] * 3])
+    return mask, pairs
+
+
+def valid_states(outputs, inputs):
+    text, regions = inputs["attention_mask"].bool(), inputs["region_attention_mask"].bool()
+    return [outputs.text_hidden_state[text], outputs.region_hidden_state[regions], outputs.end_hidden_state]
+
+
+# -- inputs and outputs
+
+
+def test_output_names_the_columns():
+    model, inputs = make_model(), make_inputs()
+    outputs = model(**inputs, output_hidden_states=True)
+    columns = [outputs.text_hidden_state, outputs.region_hidden_state, outputs.end_hidden_state[:, None]]
+    torch.testing.assert_close(torch.cat(columns, dim=1), outputs.last_hidden_state)
+    assert outputs.last_hidden_state.shape == (B, T + R + 1, D)
+    assert outputs.pooler_output.shape == (B, D)
+    assert len(outputs.hidden_states) == 3
+
+
+def test_states_do_not_depend_on_what_lies_in_the_padding():
+    model, inputs = make_model(), make_inputs()
+    expected = valid_states(model(**inputs), inputs)
+    text, regions = inputs["attention_mask"] == 0, inputs["region_attention_mask"] == 0
+    inputs["input_ids"][text] = 3
+    inputs["region_features"][regions] = 9.0
+    inputs["region_boxes"][regions] = -1.0
+    for mine, theirs in zip(valid_states(model(**inputs), inputs), expected, strict=True):
+        torch.testing.assert_close(mine, theirs, **CLOSE)
+
+
+def test_left_padding_gives_the_same_states_and_pooled_output():
+    model, inputs = make_model(), make_inputs()
+    expected = model(**inputs)
+    flipped = {name: value.clone() for name, value in inputs.items()}
+    text_order = torch.stack([row.argsort(stable=True) for row in inputs["attention_mask"]])
+    region_order = torch.stack([row.argsort(stable=True) for row in inputs["region_attention_mask"]])
+    for name, value in inputs.items():
+        order = region_order if name.startswith("region") else text_order
+        flipped[name] = torch.stack([row[index] for row, index in zip(value, order, strict=True)])
+    assert flipped["attention_mask"][2].tolist() == [0, 0, 0, 0, 1, 1, 1]
+    outputs = model(**flipped)
+    torch.testing.assert_close(outputs.pooler_output, expected.pooler_output, **CLOSE)
+    for mine, theirs in zip(valid_states(outputs, flipped), valid_states(expected, inputs), strict=True):
+        torch.testing.assert_close(mine, theirs, **CLOSE)
+
+
+def test_masks_and_types_default_to_no_padding_and_the_first_type():
+    model, inputs = make_model(), make_inputs()
+    inputs["attention_mask"].fill_(1)
+    inputs["region_attention_mask"].fill_(1)
+    bare = {name: inputs[name] for name in ("input_ids", "region_features", "region_boxes")}
+    torch.testing.assert_close(model(**bare).last_hidden_state, model(**inputs).last_hidden_state)
+
+
+def test_text_only_equals_a_batch_row_whose_regions_are_all_padding():
+    model, inputs = make_model(), make_inputs()
+    inputs["region_attention_mask"][1] = 0
+    mixed = model(**inputs)
+    alone = model(
+        input_ids=inputs["input_ids"][1:2, :5],
+        token_type_ids=inputs["token_type_ids"][1:2, :5],
+    )
+    assert alone.region_hidden_state.shape == (1, 0, D)
+    torch.testing.assert_close(alone.text_hidden_state[0], mixed.text_hidden_state[1, :5], **CLOSE)
+    torch.testing.assert_close(alone.end_hidden_state[0], mixed.end_hidden_state[1], **CLOSE)
+
+
+def test_text_sees_the_whole_image_region():
+    """With the region columns cut off from attention, text still changes with the first region and only with it."""
+    model, inputs = make_model(), make_inputs()
+    embed = model.embeddings
+
+    def context(features):
+        visual = model.region_encoder(features, inputs["region_boxes"])
+        return embed.get_visual_context(visual, inputs["region_attention_mask"].bool())
+
+    before = context(inputs["region_features"])
+    changed = inputs["region_features"].clone()
+    changed[:, 1:] += 1.0
+    torch.testing.assert_close(context(changed), before)
+    changed[:, 0] += 1.0
+    assert not torch.allclose(context(changed), before)
+
+
+def test_inputs_embeds_replace_input_ids():
+    model, inputs = make_model(), make_inputs()
+    expected = model(**inputs).last_hidden_state
+    inputs["inputs_embeds"] = model.get_input_embeddings()(inputs.pop("input_ids"))
+    torch.testing.assert_close(model(**inputs).last_hidden_state, expected)
+
+
+def test_grounding_tensors_of_a_processor_are_dropped():
+    model, inputs = make_model(), make_inputs()
+    expected = model(**inputs).last_hidden_state
+    mask, pairs = make_phrases()
+    extra = {"region_candidate_mask": torch.ones(B, R), "phrase_mask": mask, "phrase_pairs": pairs}
+    outputs = model(**inputs, **extra, phrase_regions=torch.ones(B, P, R))
+    torch.testing.assert_close(outputs.last_hidden_state, expected)
+
+
+@pytest.mark.parametrize("cls", [VLBertModel, VLBertForPreTraining, VLBertForVGP])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"region_features": torch.rand(B, R, F + 1)}, rf"\(3, 4, {F + 1}\).*region_feature_size is {F}"),
+        ({"region_boxes": None}, "region_features are given without region_boxes"),
+        ({"region_features": None}, "region_boxes are given without region_features"),
+        (
+            {"region_features": None, "region_boxes": None},
+            "region_attention_mask are given without region_features or pixel_values",
+        ),
+        ({"region_features": torch.rand(B, F)}, rf"expected \(3, num_regions, {F}\)"),
+        ({"region_features": torch.rand(B + 1, R, F)}, r"region_features have the shape \(4, 4, 10\)"),
+        ({"attention_mask": torch.ones(B, T + 1)}, r"attention_mask have the shape \(3, 8\), expected \(3, 7\)"),
+        ({"attention_mask": torch.ones(T)}, r"attention_mask have the shape \(7,\), expected \(3, 7\)"),
+        ({"token_type_ids": torch.zeros(1, T).long()}, r"token_type_ids have the shape \(1, 7\), expected \(3, 7\)"),
+        ({"region_attention_mask": torch.ones(B, R - 1)}, r"region_attention_mask .* \(3, 3\), expected \(3, 4\)"),
+        ({"region_boxes": torch.rand(B, R + 1, 4)}, r"region_boxes have the shape \(3, 5, 4\), expected \(3, 4, 4\)"),
+        ({"input_ids": None}, "exactly one of input_ids and inputs_embeds"),
+        ({"input_ids": torch.ones(B, 19, dtype=torch.long)}, "19 tokens long, the longest this model takes is 18"),
+        ({"grounding_queries": {"text_to_regions": ()}}, "unknown entries.*text_to_regions"),
+    ],
+)
+def test_wrong_inputs_are_named(cls, change, message):
+    with pytest.raises(ValueError, match=message):
+        make_model(cls)(**{**make_inputs(), **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"masked_regions": torch.ones(B, R + 1)}, r"masked_regions have the shape \(3, 5\), expected \(3, 4\)"),
+        ({"labels": torch.ones(B, T + 1).long()}, r"labels have the shape \(3, 8\), expected \(3, 7\)"),
+        ({"region_labels": torch.ones(B, R + 1).long()}, r"region_labels have the shape \(3, 5\), expected \(3, 4\)"),
+        ({"region_label_probs": torch.ones(B, R, 5)}, r"\(3, 4, 5\), expected \(3, 4, 6\)"),
+        ({"relationship_labels": torch.ones(2).long()}, r"relationship_labels have the shape \(2,\), expected \(3\)"),
+        ({"labels": torch.ones(B, T).long(), "text_only": torch.ones(B, 1)}, r"text_only have the shape \(3, 1\)"),
+    ],
+)
+def test_wrong_targets_are_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        make_model(VLBertForPreTraining, relationship_head=True)(**make_inputs(), **change)
+
+
+def test_masked_regions_need_regions():
+    ids = torch.ones(B, T, dtype=torch.long)
+    model = make_model(VLBertForPreTraining)
+    with pytest.raises(ValueError, match=r"masked_regions have the shape \(3, 4\), expected \(3, 0\)"):
+        model(input_ids=ids, masked_regions=torch.ones(B, R, dtype=torch.bool))
+    assert model(input_ids=ids, masked_regions=torch.ones(B, 0)).region_logits.shape == (B, 0, 6)
+
+
+def test_the_longest_text_fits():
+    model = make_model()
+    outputs = model(input_ids=torch.ones(1, model.config.max_text_length, dtype=torch.long))
+    assert outputs.text_hidden_state.shape[1] == 18
+
+
+def test_config_refuses_what_does_not_fit():
+    with pytest.raises(Exception, match=r"hidden_size \(24\) must be a multiple of num_attention_heads \(5\)"):
+        tiny_config(num_attention_heads=5)
+    with pytest.raises(Exception, match="coordinate_embedding"):
+        tiny_config(coordinate_embedding="middle")
+    large = VLBertConfig.large(vocab_size=100)
+    assert (large.num_hidden_layers, large.hidden_size, large.visual_size, large.vocab_size) == (24, 1024, 1024, 100)
+
+
+def test_position_ids_with_holes_and_offset():
+    model = make_model(position_offset=2)
+    mask = torch.tensor([[1, 0, 1, 1, 0], [0, 0, 0, 0, 1]]).bool()
+    ids = model.embeddings.create_position_ids(mask, num_regions=2)
+    attended = torch.cat([mask, torch.ones(2, 3, dtype=torch.bool)], dim=1)
+    assert ids[0][attended[0]].tolist() == [2, 3, 4, 5, 5, 6]
+    assert ids[1][attended[1]].tolist() == [2, 3, 3, 4]
+    assert ids.max() < 20
+
+
+# -- parts against plain formulas
+
+
+@pytest.mark.parametrize("form", ["center", "corner"])
+def test_coordinate_embedding_by_its_formula(form):
+    box = [0.1, 0.2, 0.5, 0.9]
+    numbers = [0.3, 0.55, 0.4, 0.7] if form == "center" else box
+    expected = []
+    for number in numbers:
+        angles = [100 * number / 1000 ** (k / 4) for k in range(4)]
+        expected += [torch.tensor(angles).sin(), torch.tensor(angles).cos()]
+    torch.testing.assert_close(embed_coordinates(torch.tensor(box), 4, form), torch.cat(expected), **CLOSE)
+
+
+def test_region_encoder_by_its_formula():
+    model, inputs = make_model(), make_inputs()
+    layer = model.region_encoder.projection
+    boxes, features = inputs["region_boxes"], inputs["region_features"]
+    joined = torch.cat([embed_coordinates(boxes, 3, "center"), features], dim=-1)
+    expected = torch.einsum("brf,vf->brv", joined, layer.weight) + layer.bias
+    torch.testing.assert_close(model.region_encoder(features, boxes), expected.clamp(min=0), **CLOSE)
+
+
+def test_pool_phrases_is_a_maximum_without_gradient_for_padding():
+    states = torch.randn(B, T, D, requires_grad=True)
+    mask, _ = make_phrases()
+    pooled = pool_phrases(states, mask)
+    for b in range(B):
+        for p in range(P):
+            tokens = states[b][mask[b, p]]
+            expected = tokens.max(dim=0).values if len(tokens) else torch.zeros(D)
+            torch.testing.assert_close(pooled[b, p], expected)
+    pooled.sum().backward()
+    assert states.grad[2].abs().sum() == 0
+    assert states.grad.isfinite().all()
+
+
+def vgp_by_formula(model, states, mask, pairs):
+    logits = torch.zeros(B, K, 5)
+    for b in range(B):
+        for k in range(K):
+            if pairs[b, k, 0] >= 0:
+                e1, e2 = (states[b][mask[b, i]].max(dim=0).values for i in pairs[b, k])
+                logits[b, k] = model.vgp_head.classifier(torch.cat([e1, e2, e1 * e2, (e1 - e2).abs()]))
+    return logits
+
+
+def test_vgp_logits_and_loss_by_their_formulas():
+    model, inputs = make_model(VLBertForVGP, grounding_head=True), make_inputs()
+    mask, pairs = make_phrases()
+    vgp_labels = torch.tensor([[0, 3, -100], [4, -100, -100], [-100] * 3])
+    labels = torch.tensor([0, -100, 2])
+    outputs = model(
+        **inputs, phrase_mask=mask, phrase_pairs=pairs, vgp_labels=vgp_labels, identification_labels=labels
+    )
+    base = model.vl_bert(**inputs)
+    torch.testing.assert_close(outputs.identification_logits, model.identification_head.classifier(base.pooler_output))
+    expected = vgp_by_formula(model, base.text_hidden_state, mask, pairs)
+    torch.testing.assert_close(outputs.vgp_logits, expected, **CLOSE)
+    log_p, log_q = outputs.identification_logits.log_softmax(-1), expected.log_softmax(-1)
+    loss = -(log_p[0, 0] + log_p[2, 2]) / 2 - (log_q[0, 0, 0] + log_q[0, 1, 3] + log_q[1, 0, 4]) / 3
+    torch.testing.assert_close(outputs.loss, loss, **CLOSE)
+
+
+@pytest.mark.parametrize("hidden", [None, 11])
+def test_grounding_logits_score_the_concatenation(hidden):
+    model, inputs = make_model(VLBertForVGP, grounding_head=True, grounding_hidden_size=hidden), make_inputs()
+    mask, _ = make_phrases()
+    logits = model(**inputs, phrase_mask=mask).grounding_logits
+    base, head = model.vl_bert(**inputs), model.grounding_head
+    phrases = pool_phrases(base.text_hidden_state, mask)
+    pair = torch.cat(
+        [
+            phrases[:, :, None].expand(-1, -1, R, -1),
+            base.region_hidden_state[:, None].expand(-1, P, -1, -1),
+        ],
+        dim=-1,
+    )
+    expected = head.classifier(pair if hidden is None else head.dense(pair).relu()).squeeze(-1)
+    torch.testing.assert_close(logits, expected, **CLOSE)
+
+
+def test_cls_pooling_reads_the_first_token_and_has_no_pooler():
+    model, inputs = make_model(VLBertForVGP, identification_pooling="cls"), make_inputs()
+    assert model.vl_bert.pooler is None
+    base = model.vl_bert(**inputs)
+    expected = model.identification_head.classifier(base.text_hidden_state[:, 0])
+    torch.testing.assert_close(model(**inputs).identification_logits, expected)
+
+
+@pytest.mark.parametrize("phrases", [0, P])
+def test_nothing_labelled_gives_zero_with_a_graph(phrases):
+    model, inputs = make_model(VLBertForVGP), make_inputs()
+    outputs = model(
+        **inputs,
+        phrase_mask=torch.zeros(B, phrases, T, dtype=torch.bool),
+        phrase_pairs=torch.full((B, K, 2), -1),
+        vgp_labels=torch.full((B, K), -100),
+        identification_labels=torch.full((B,), -100),
+    )
+    assert outputs.loss.item() == 0.0
+    outputs.loss.backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+    assert model.vgp_head.classifier.weight.grad.abs().sum() == 0
+
+
+def test_padded_phrases_and_pairs_give_finite_gradients():
+    model, inputs = make_model(VLBertForVGP, grounding_head=True), make_inputs()
+    mask, pairs = make_phrases()
+    labels = torch.where(pairs[..., 0] < 0, -100, 1)
+    outputs = model(**inputs, phrase_mask=mask, phrase_pairs=pairs, vgp_labels=labels)
+    (outputs.loss + outputs.grounding_logits.sum()).backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+def test_vgp_labels_need_phrases():
+    with pytest.raises(ValueError, match="vgp_labels are given without phrase_mask and phrase_pairs"):
+        make_model(VLBertForVGP)(**make_inputs(), vgp_labels=torch.zeros(B, K, dtype=torch.long))
+
+
+# -- pre-training
+
+
+def test_masked_regions_hide_feature_and_word_but_not_the_box():
+    model, inputs = make_model(VLBertForPreTraining), make_inputs()
+    nn.init.normal_(model.region_mask_embedding.weight)
+    masked = torch.zeros(B, R, dtype=torch.bool)
+    masked[:, 1] = True
+    expected = model(**inputs, masked_regions=masked).region_logits
+    inputs["region_features"][:, 1] += 5.0
+    torch.testing.assert_close(model(**inputs, masked_regions=masked).region_logits, expected)
+    assert not torch.allclose(model(**inputs).region_logits[:, 1], expected[:, 1])
+    inputs["region_boxes"][:, 1, 0] += 0.1
+    assert not torch.allclose(model(**inputs, masked_regions=masked).region_logits, expected)
+
+
+def test_hard_region_labels_are_one_hot_distributions():
+    model, inputs = make_model(VLBertForPreTraining), make_inputs()
+    labels = torch.full((B, R), -100)
+    labels[0, 1], labels[1, 2] = 3, 0
+    probs = torch.zeros(B, R, 6)
+    probs[0, 1, 3] = probs[1, 2, 0] = 1.0
+    hard, soft = model(**inputs, region_labels=labels).loss, model(**inputs, region_label_probs=probs).loss
+    torch.testing.assert_close(hard, soft)
+    with pytest.raises(ValueError, match="not both"):
+        model(**inputs, region_labels=labels, region_label_probs=probs)
+
+
+NOTHING = {
+    "labels": torch.full((B, T), -100),
+    "region_labels": torch.full((B, R), -100),
+    "region_label_probs": torch.zeros(B, R, 6),
+    "relationship_labels": torch.full((B,), -100),
+}
+
+
+@pytest.mark.parametrize(
+    "targets",
+    [("labels",), ("labels", "text_only"), ("region_labels",), ("region_label_probs",), ("relationship_labels",)],
+)
+def test_nothing_masked_gives_zero_with_a_graph(targets):
+    model, inputs = make_model(VLBertForPreTraining, relationship_head=True), make_inputs()
+    values = {**NOTHING, "text_only": torch.tensor([False, False, True])}
+    outputs = model(
+        **inputs, masked_regions=torch.zeros(B, R, dtype=torch.bool), **{name: values[name] for name in targets}
+    )
+    assert outputs.loss.item() == 0.0
+    outputs.loss.backward()
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    assert len(gradients) > 10
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+def test_words_of_text_only_rows_are_a_mean_of_their_own():
+    model, inputs = make_model(VLBertForPreTraining), make_inputs()
+    inputs["region_attention_mask"][2] = 0
+    labels = torch.full((B, T), -100)
+    labels[0, 1], labels[1, [2, 4]], labels[2, 0] = 5, 6, 7
+    text_only = torch.tensor([False, False, True])
+    outputs = model(**inputs, labels=labels, text_only=text_only)
+    log_p = outputs.mlm_logits.log_softmax(-1)
+    beside = -(log_p[0, 1, 5] + log_p[1, 2, 6] + log_p[1, 4, 6]) / 3
+    torch.testing.assert_close(outputs.loss, beside - log_p[2, 0, 7], **CLOSE)
+    torch.testing.assert_close(model(**inputs, labels=labels).loss, (3 * beside - log_p[2, 0, 7]) / 4, **CLOSE)
+
+
+def test_pretraining_works_on_text_alone():
+    model = make_model(VLBertForPreTraining)
+    ids = torch.randint(1, 40, (2, 5))
+    outputs = model(input_ids=ids, labels=ids)
+    assert outputs.region_logits.shape == (2, 0, 6)
+    outputs.loss.backward()
+    gradient = model.vl_bert.embeddings.text_only_visual_embedding.weight.grad
+    assert gradient.abs().sum() > 0
+
+
+def test_relationship_labels_need_the_head():
+    with pytest.raises(ValueError, match=r"config\.relationship_head is False"):
+        make_model(VLBertForPreTraining)(**make_inputs(), relationship_labels=torch.ones(B, dtype=torch.long))
+
+
+# -- initialisation
+
+
+def test_visual_scales_and_masks_start_as_configured():
+    model = VLBertForPreTraining(tiny_config(visual_scale_text_init=0.0, visual_scale_region_init=0.25))
+    embeddings = model.vl_bert.embeddings
+    assert embeddings.text_visual.norm.weight.eq(0.0).all()
+    assert embeddings.region_visual.norm.weight.eq(0.25).all()
+    assert embeddings.LayerNorm.weight.eq(1.0).all()
+    assert model.region_mask_embedding.weight.eq(0.0).all()
+    assert model.masked_region_embedding.weight.std() > 0.1
+    scalar = VLBertModel(tiny_config(visual_norm=False, visual_scale_text_init=0.0)).embeddings.text_visual.norm
+    assert scalar.weight.item() == 0.0
+
+
+@pytest.mark.parametrize("cls", [VLBertModel, VLBertForVGP])
+def test_from_bert_is_bert_on_text(tmp_path, cls):
+    """The embeddings of text are BERT's (visual scales 0), and so are encoder and pooler."""
+    bert = make_bert(BertModel, tmp_path)
+    model = cls.from_bert(str(tmp_path), region_feature_size=F, coordinate_dim=3).eval()
+    base = getattr(model, "vl_bert", model)
+    ids = torch.randint(1, 31, (2, 6))
+    types = torch.tensor([[0, 0, 0, 1, 1, 1]] * 2)
+    features, boxes = torch.rand(2, R, F), torch.rand(2, R, 4)
+    outputs = base(
+        input_ids=ids, token_type_ids=types, region_features=features, region_boxes=boxes, output_hidden_states=True
+    )
+    expected = bert(input_ids=ids, token_type_ids=types, output_hidden_states=True)
+    torch.testing.assert_close(outputs.hidden_states[0][:, :6], expected.hidden_states[0], **CLOSE)
+    states = base.encoder(expected.hidden_states[0]).last_hidden_state
+    torch.testing.assert_close(states, expected.last_hidden_state, **CLOSE)
+    torch.testing.assert_close(base.pooler(states), expected.pooler_output, **CLOSE)
+    assert base.embeddings.token_type_embeddings.weight[2].abs().sum() > 0
+
+
+def test_from_bert_takes_the_word_head(tmp_path):
+    bert = make_bert(BertForPreTraining, tmp_path)
+    nn.init.normal_(bert.cls.predictions.bias)
+    bert.save_pretrained(tmp_path)
+    model = VLBertForPreTraining.from_bert(str(tmp_path), region_feature_size=F, relationship_head=True)
+    states = torch.randn(2, D)
+    torch.testing.assert_close(model.mlm_head(states), bert.cls.predictions(states), **CLOSE)
+    # BERT's class 0 is "follows", ours "does not belong".
+    expected = bert.cls.seq_relationship(states)[:, [1, 0]]
+    torch.testing.assert_close(model.relationship_head(states), expected, **CLOSE)
+    assert model.mlm_head.decoder.weight is model.get_input_embeddings().weight
+
+
+def test_from_bert_refuses_another_family(tmp_path):
+    make_model().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="family 'vl_bert'; expected 'bert'"):
+        VLBertModel.from_bert(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"hidden_size": 48}, "hidden_size=48 contradicts the weights of .*, where it is 24"),
+        ({"num_hidden_layers": 3}, "num_hidden_layers=3 contradicts"),
+        ({"region_feature_sizes": 3}, "region_feature_sizes is no field of VLBertConfig"),
+    ],
+)
+def test_from_bert_refuses_what_bert_decides(tmp_path, overrides, message):
+    make_bert(BertModel, tmp_path)
+    with pytest.raises(ValueError, match=message):
+        VLBertModel.from_bert(str(tmp_path), **overrides)
+
+
+# -- back ends
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "flex_attention"])
+def test_back_ends_equal_eager(implementation):
+    model, inputs = make_model(hidden_size=32), make_inputs()
+    with torch.no_grad():
+        model.set_attn_implementation("eager")
+        expected = valid_states(model(**inputs), inputs)
+        model.set_attn_implementation(implementation)
+        for mine, theirs in zip(valid_states(model(**inputs), inputs), expected, strict=True):
+            torch.testing.assert_close(mine, theirs, **CLOSE)
+
+
+def test_eager_returns_attention_maps_that_ignore_padding():
+    model, inputs = make_model(), make_inputs()
+    model.set_attn_implementation("eager")
+    attentions = model(**inputs, output_attentions=True).attentions
+    assert [tuple(a.shape) for a in attentions] == [(B, 2, T + R + 1, T + R + 1)] * 2
+    torch.testing.assert_close(attentions[0].sum(-1), torch.ones(B, 2, T + R + 1))
+    assert attentions[0][2, :, :, 3:T].abs().max() < 1e-6
+    assert attentions[0][0, :, :, T + 2 : T + R].abs().max() < 1e-6
+
+
+def gradients(model, inputs):
+    model.zero_grad()
+    model(**inputs).last_hidden_state[:, :3].pow(2).mean().backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def test_gradient_checkpointing_keeps_gradients():
+    model, inputs = (
+        make_model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, region_dropout=0.0),
+        make_inputs(),
+    )
+    model.train()
+    expected = gradients(model, inputs)
+    # The name before and after a renaming in transformers.
+    getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()
+    assert any(getattr(layer, "gradient_checkpointing", False) for layer in model.encoder.layer)
+    for name, gradient in gradients(model, inputs).items():
+        torch.testing.assert_close(gradient, expected[name])
+
+
+def test_bfloat16_forward_and_backward_are_finite():
+    model, inputs = make_model(VLBertForVGP, grounding_head=True).to(torch.bfloat16), make_inputs()
+    mask, pairs = make_phrases()
+    outputs = model(**inputs, phrase_mask=mask, phrase_pairs=pairs, vgp_labels=torch.where(pairs[..., 0] < 0, -100, 1))
+    assert outputs.vgp_logits.dtype == torch.bfloat16
+    outputs.loss.backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+def test_compiled_forward_equals_eager_mode():
+    model, inputs = make_model(VLBertForVGP, num_hidden_layers=1), make_inputs()
+    mask, pairs = make_phrases()
+    inputs = {**inputs, "phrase_mask": mask, "phrase_pairs": pairs}
+    expected = model(**inputs)
+    outputs = torch.compile(model, fullgraph=True)(**inputs)
+    torch.testing.assert_close(outputs.vgp_logits, expected.vgp_logits, **CLOSE)
+    torch.testing.assert_close(outputs.identification_logits, expected.identification_logits, **CLOSE)
+
+
+# -- grounding queries
+
+
+def test_grounding_queries_reach_the_attention_function_in_sequence_positions():
+    seen = []
+
+    def attention(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **kwargs):
+        seen.append((kwargs.get("attention_queries"), kwargs.get("attention_share"), attention_mask))
+        output = nn.functional.scaled_dot_product_attention(query, key, value, attention_mask, scale=scaling)
+        return output.transpose(1, 2), query.mean()
+
+    AttentionInterface.register("recording", attention)
+    AttentionMaskInterface.register("recording", ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
+    model, inputs = make_model(VLBertForVGP), make_inputs()
+    model.set_attn_implementation("recording")
+    rows, columns = torch.tensor([[1, 2, -1]] * B), torch.tensor([[0, 3, -1]] * B)
+    queries = {"region_to_text": (columns, rows), "text_to_region": (rows, columns)}
+    outputs = model(**inputs, grounding_queries=queries, attention_share=False, output_attentions=True)
+    assert len(seen) == 2
+    assert len(outputs.attentions) == 2
+    for pairs, share, mask in seen:
+        assert share is False
+        assert mask.shape == (B, 1, T + R + 1, T + R + 1)
+        (text_rows, region_columns), (region_rows, text_columns) = pairs
+        assert text_rows[0].tolist() == text_columns[0].tolist() == [1, 2, -1]
+        assert region_columns[0].tolist() == region_rows[0].tolist() == [T, T + 3, -1]
+
+
+def test_only_the_given_direction_reaches_the_attention_function():
+    model = make_model()
+    captured = {}
+    model.encoder.register_forward_pre_hook(lambda _, args, kwargs: captured.update(kwargs), with_kwargs=True)
+    rows, columns = torch.tensor([[1]] * B), torch.tensor([[0]] * B)
+    model(**make_inputs(), grounding_queries={"region_to_text": (columns, rows)})
+    ((region_rows, text_columns),) = captured["attention_queries"]
+    assert (region_rows[0, 0].item(), text_columns[0, 0].item()) == (T, 1)

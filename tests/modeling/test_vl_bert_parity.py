@@ -1,0 +1,297 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""VL-BERT equals the reference tensors of the public code (see vl_bert_reference.py), whatever the padding."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from vl_bert_reference import as_checkpoint, list_shapes, load_fixture, load_weights, make_config
+
+from grounded_attention.conversion.vl_bert import VL_BERT
+from grounded_attention.modeling import VLBertForPreTraining, VLBertForVGP, VLBertModel
+from grounded_attention.modeling.modeling_vl_bert import embed_coordinates, mean_soft_cross_entropy
+from tests.helpers.vl_bert_parity import CLOSE, GivenVisual, check_vgp, core_inputs, image_weight, run_core, vgp_inputs
+
+CORES = ("core_ln", "core_ln_1x1", "core_scale")
+
+
+def build_core(reference, **overrides):
+    config = make_config(reference["config"], use_pooler=reference["config"]["with_pooler"], **overrides)
+    model = VLBertModel(config).eval()
+    return model, load_weights(model, as_checkpoint(reference["state_dict"], core=True))
+
+
+def spread(tensors, mask, extra, generator):
+    """Adds `extra` padded columns of rubbish to every row and moves the real columns apart, keeping their order."""
+    rows, columns = mask.shape
+    size = columns + extra
+    new_mask = torch.zeros(rows, size, dtype=torch.bool)
+    order = torch.zeros(rows, columns, dtype=torch.long)
+    for row in range(rows):
+        chosen = torch.randperm(size, generator=generator)[: int(mask[row].sum())].sort().values
+        new_mask[row, chosen] = True
+        order[row, : len(chosen)] = chosen
+    spread_tensors = []
+    for tensor in tensors:
+        filler = torch.randint(0, 3, (rows, size, *tensor.shape[2:]), generator=generator).to(tensor.dtype)
+        filler[new_mask] = tensor[mask]
+        spread_tensors.append(filler)
+    return spread_tensors, new_mask
+
+
+def pad_randomly(inputs, seed):
+    generator = torch.Generator().manual_seed(seed)
+    text, text_mask = spread(inputs["text"], inputs["text_mask"], 1 + seed, generator)
+    regions, region_mask = spread(inputs["regions"], inputs["region_mask"], 2 * seed, generator)
+    return {"text": text, "text_mask": text_mask, "regions": regions, "region_mask": region_mask}
+
+
+def packed(reference, name):
+    """Reference columns in the order of ours: text, regions and END of every row, without padding."""
+    states = reference[name]
+    text, regions = reference["text_mask_new"], reference["object_mask_new"]
+    return [states[text], states[regions], states[reference["attention_mask"] & ~text & ~regions]]
+
+
+def ours(states, mask, text_length):
+    masks = [torch.zeros_like(mask) for _ in range(3)]
+    masks[0][:, :text_length] = mask[:, :text_length]
+    masks[1][:, text_length:-1] = mask[:, text_length:-1]
+    masks[2][:, -1] = True
+    return [states[m] for m in masks]
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2, 3])
+@pytest.mark.parametrize("name", CORES)
+def test_core_equals_reference_on_any_padding(name, seed):
+    reference = load_fixture(name)
+    model, _ = build_core(reference)
+    inputs = core_inputs(reference)
+    if seed is not None:
+        inputs = pad_randomly(inputs, seed)
+    embeddings, states, pooled, mask = run_core(model, inputs)
+    text_length = inputs["text"][0].shape[1]
+    for tensor, key in ((embeddings, "embedding_output"), (states, "last_hidden_state")):
+        for mine, theirs in zip(ours(tensor, mask, text_length), packed(reference, key), strict=True):
+            torch.testing.assert_close(mine, theirs, **CLOSE)
+    if pooled is not None:
+        torch.testing.assert_close(pooled, reference["pooled"], **CLOSE)
+
+
+def to_float64(inputs):
+    def convert(tensor):
+        return tensor.double() if tensor.is_floating_point() else tensor
+
+    return {
+        key: [convert(each) for each in given] if isinstance(given, list) else given for key, given in inputs.items()
+    }
+
+
+def check_gradients(reference, inputs):
+    """The loss of the reference: mean square of the packed states (0 at padding) + 0.1 * sum of the pooled output."""
+    model, names = build_core(reference)
+    # In float64, where the machine's order of summation does not matter: only the reference's own rounding is left.
+    _, states, pooled, mask = run_core(model.double(), to_float64(inputs))
+    loss = states[mask].pow(2).sum() / reference["last_hidden_state"].numel() + 0.1 * pooled.sum()
+    torch.testing.assert_close(loss.float(), reference["loss"], **CLOSE)
+    loss.backward()
+    parameters = dict(model.named_parameters())
+    assert len(reference["grads"]) >= 19
+    for key, gradient in reference["grads"].items():
+        mine = parameters[names[f"module.vlbert.{key}"]].grad.float()
+        torch.testing.assert_close(mine, gradient, **CLOSE, msg=lambda text, key=key: f"{key}: {text}")
+
+
+@pytest.mark.parametrize("seed", [None, 1, 4])
+def test_core_gradients_equal_reference(seed):
+    reference = load_fixture("core_ln")
+    inputs = core_inputs(reference)
+    check_gradients(reference, inputs if seed is None else pad_randomly(inputs, seed))
+
+
+@pytest.mark.parametrize("name", ["ln", "ln_1x1", "scale"])
+def test_all_layers_and_gradients_equal_reference(shared: Path, name):
+    file = torch.load(shared / "parity" / "vl_bert_core_and_tasks.pt", weights_only=True)
+    reference = file["core"][name]
+    reference["last_hidden_state"] = reference["hidden_layers"][-1]
+    for seed in (None, 1):
+        inputs = core_inputs(reference)
+        check_gradients(reference, inputs if seed is None else pad_randomly(inputs, seed))
+
+
+def test_pretraining_heads_equal_reference():
+    reference = load_fixture("pretrain_heads")
+    model = VLBertForPreTraining(make_config(reference["config"], relationship_head=True)).eval()
+    load_weights(model, as_checkpoint(reference["state_dict"], core=True))
+    inputs = core_inputs(reference)
+    _, states, pooled, _ = run_core(model.vl_bert, inputs)
+    text_length = inputs["text"][0].shape[1]
+    text, regions, _ = states.split([text_length, inputs["regions"][0].shape[1], 1], dim=1)
+    text_mask, region_mask = inputs["text_mask"], inputs["region_mask"]
+    torch.testing.assert_close(model.relationship_head(pooled), reference["relationship_logits"], **CLOSE)
+    torch.testing.assert_close(model.mlm_head(text)[text_mask], reference["mlm_logits"][text_mask], **CLOSE)
+    torch.testing.assert_close(model.region_head(regions)[region_mask], reference["mvrc_logits"][region_mask], **CLOSE)
+
+
+def test_helpers_equal_reference():
+    reference = load_fixture("helpers")
+    boxes, out = reference["coordinate_embeddings"]["boxes"], reference["coordinate_embeddings"]["out"]
+    size = boxes[:, [4, 5, 4, 5]]
+    mine = embed_coordinates(boxes[:, :4] / size, dim=256, form="center")
+    torch.testing.assert_close(mine.view_as(out), out, **CLOSE)
+    soft = reference["soft_cross_entropy"]
+    torch.testing.assert_close(mean_soft_cross_entropy(soft["logits"], soft["target"]), soft["mean"], **CLOSE)
+
+
+def test_vgp_heads_equal_reference():
+    reference = load_fixture("vgp_module")
+    model = VLBertForVGP(make_config(reference["config"]["NETWORK"]["VLBERT"])).eval()
+    load_weights(model, as_checkpoint(reference["state_dict"]))
+    model.vl_bert.region_encoder = GivenVisual(reference["region_visual"])
+    inputs = vgp_inputs(reference["inputs"])
+    inputs["region_features"] = torch.zeros(*inputs["region_boxes"].shape[:2], 2048)
+    check_vgp(model, inputs, reference)
+
+
+@pytest.mark.parametrize("name", ["none", "direct", "semi-direct", "indirect"])
+def test_vgp_module_equals_reference_from_pixels_boxes_on(shared: Path, name):
+    reference = torch.load(shared / "parity" / "vgp_losses_and_modules.pt", weights_only=True)[f"module_{name}"]
+    config = make_config(reference["config"]["NETWORK"]["VLBERT"], grounding_head=name == "indirect")
+    model = VLBertForVGP(config).eval()
+    names = load_weights(model, as_checkpoint(reference["state_dict"]))
+    outputs = check_vgp(model, vgp_inputs(reference["inputs"]), reference)
+    assert (outputs.grounding_logits is not None) == (name == "indirect")
+    if name == "none":
+        outputs.loss.backward()
+        parameters = dict(model.named_parameters())
+        for key, norm in reference["grad_norms"].items():
+            mine = parameters[names[f"module.{key}"]].grad.norm().item()
+            assert mine == pytest.approx(float(norm), rel=1e-4, abs=1e-5), key
+
+
+def pretraining_inputs(inputs):
+    ids, boxes = inputs["text"], inputs["boxes"]
+    mlm, classes = inputs["mlm_labels"], inputs["mvrc_labels"]
+    return {
+        "input_ids": ids,
+        "attention_mask": ids > 0,
+        "region_boxes": boxes[..., :4] / inputs["im_info"][:, None, [0, 1, 0, 1]],
+        "region_features": boxes[..., 4:],
+        "region_attention_mask": boxes[..., 0] > -1.5,
+        "masked_regions": inputs["mvrc_ops"] == 1,
+        "labels": torch.where(mlm < 0, -100, mlm),
+        "region_label_probs": classes,
+        "relationship_labels": inputs["relationship_label"],
+    }
+
+
+def check_pretraining(model, inputs, expected):
+    """Logits where they mean something, and every loss by itself."""
+    outputs = model(**inputs)
+    text, regions = inputs["attention_mask"].bool(), inputs["region_attention_mask"].bool()
+    torch.testing.assert_close(outputs.mlm_logits[text], expected["mlm_logits"][text], **CLOSE)
+    rows = len(expected["mvrc_logits"])
+    torch.testing.assert_close(outputs.region_logits[regions], expected["mvrc_logits"][regions[:rows]], **CLOSE)
+    torch.testing.assert_close(outputs.relationship_logits[:rows], expected["relationship_logits"], **CLOSE)
+    torch.testing.assert_close(outputs.loss, expected["loss"], **CLOSE)
+    targets = {
+        "labels": expected["mlm_loss"],
+        "region_label_probs": expected["mvrc_loss"],
+        "relationship_labels": expected["relationship_loss"],
+    }
+    for name, loss in targets.items():
+        others = {key: value for key, value in inputs.items() if key == name or key not in targets}
+        torch.testing.assert_close(model(**others).loss, loss, **CLOSE, msg=lambda text, name=name: f"{name}: {text}")
+    return outputs
+
+
+def join_streams(inputs, ids, labels):
+    """Rows of text alone under the image rows, as the public multi-task module has them, and which they are."""
+    text, alone = inputs["input_ids"], len(ids)
+    pad = (0, ids.shape[1] - text.shape[1])
+    rows = {
+        "input_ids": torch.cat([nn.functional.pad(text, pad), ids]),
+        "attention_mask": torch.cat([nn.functional.pad(inputs["attention_mask"], pad), ids > 0]),
+        "labels": torch.cat([nn.functional.pad(inputs["labels"], pad, value=-100), labels]),
+        "relationship_labels": nn.functional.pad(inputs["relationship_labels"], (0, alone), value=-100),
+        "text_only": torch.arange(len(text) + alone) >= len(text),
+    }
+    for name in REGIONS:
+        value = inputs[name]
+        rows[name] = torch.cat([value, value.new_zeros(alone, *value.shape[1:])])
+    return rows
+
+
+REGIONS = ("region_boxes", "region_features", "region_attention_mask", "masked_regions", "region_label_probs")
+
+
+def multitask_case(inputs, outputs, loss):
+    """Our inputs and what is expected of them, from the reference's two streams."""
+    labels = torch.where(inputs["aux_labels"] < 0, -100, inputs["aux_labels"])
+    expected = {
+        **outputs,
+        "loss": loss,
+        "mlm_logits": torch.cat([outputs["mlm_logits_wvc"], outputs["mlm_logits_aux"]]),
+        "mlm_loss": outputs["mlm_loss_wvc"] + outputs["mlm_loss_aux"],
+    }
+    return join_streams(pretraining_inputs(inputs), inputs["aux_text"], labels), expected
+
+
+def test_two_streams_of_pretraining_equal_reference():
+    """Words beside images, words alone, regions and relationship, from the visual embeddings on."""
+    reference = load_fixture("pretrain_multitask")
+    model = VLBertForPreTraining(make_config(reference["config"], relationship_head=True)).eval()
+    load_weights(model, as_checkpoint(reference["state_dict"]))
+    model.vl_bert.region_encoder = GivenVisual(nn.functional.pad(reference["region_visual"], (0, 0, 0, 0, 0, 4)))
+    boxes = reference["inputs"]["boxes"]
+    reference["inputs"]["boxes"] = nn.functional.pad(boxes, (0, 2048))
+    inputs, expected = multitask_case(reference["inputs"], reference["outputs"], reference["loss"])
+    check_pretraining(model, inputs, expected)
+
+
+@pytest.mark.parametrize("name", ["pretrain", "pretrain_multitask"])
+def test_pretraining_module_equals_reference(shared: Path, name):
+    """Masked regions, masked words, text-only rows and every loss, from features and boxes on."""
+    file = torch.load(shared / "parity" / "vl_bert_core_and_tasks.pt", weights_only=True)
+    reference = file["tasks"][name]
+    config = make_config(reference["config"]["NETWORK"]["VLBERT"], relationship_head=True)
+    model = VLBertForPreTraining(config).eval()
+    load_weights(model, as_checkpoint(reference["state_dict"]))
+    inputs, expected = pretraining_inputs(reference["inputs"]), {**reference["outputs"], "loss": reference["loss"]}
+    if name == "pretrain_multitask":
+        ids, labels = reference["aux"]
+        given = {**reference["inputs"], "aux_text": ids, "aux_labels": labels}
+        inputs, expected = multitask_case(given, reference["outputs"], reference["loss"])
+    check_pretraining(model, inputs, expected)
+
+
+def test_pixels_give_the_reference_visual_embeddings(shared: Path):
+    """An end-to-end checkpoint, converted, on images and boxes in pixels; also with masked regions."""
+    reference = torch.load(shared / "parity" / "fast_rcnn.pt", weights_only=True)["resnet50"]
+    state_dict = {}
+    for key, shape in reference["keys"].items():
+        first_name = "roi_head_feature_extractor." + key.removeprefix("head.0.") if key.startswith("head.0.") else key
+        state_dict[f"module.image_feature_extractor.{key}"] = image_weight(first_name, shape)
+    trunk = list_shapes(hidden=32, layers=1, intermediate=8, vocab=20, positions=12, classes=5)
+    trunk = {key: torch.zeros(shape) for key, shape in trunk.items() if "image_feature_extractor" not in key}
+    trunk["object_mask_visual_embedding.weight"] = reference["inputs"]["mask_visual_embed"][None]
+    model, _ = VL_BERT.build_model({**state_dict, **as_checkpoint(trunk)}, {"num_attention_heads": 4})
+    assert model.config.vision_config.depths == [3, 4, 6, 3]
+    assert model.config.region_masking == "feature"
+    seen = []
+    model.eval().vl_bert.region_encoder.register_forward_hook(lambda *call: seen.append(call[-1]))
+    given = reference["inputs"]
+    inputs = {
+        "input_ids": torch.ones(2, 3, dtype=torch.long),
+        "pixel_values": given["images"],
+        "image_sizes": given["im_info"][:, :2].long(),
+        "region_boxes": given["boxes"] / given["im_info"][:, None, [0, 1, 0, 1]],
+        "region_attention_mask": given["box_mask"],
+    }
+    with torch.no_grad():
+        model(**inputs)
+        model(**inputs, masked_regions=given["mvrc_ops"] == 1)
+    mask = given["box_mask"]
+    for mine, name in zip(seen, ("obj_reps", "obj_reps_masked_visual"), strict=True):
+        torch.testing.assert_close(mine[mask], reference[name][mask], rtol=1e-4, atol=1e-4)

@@ -1,0 +1,480 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""VL-BERT's task classes: losses by their formulas, token_regions, choices, pixels, initialisation, wrong inputs."""
+
+import pytest
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from torch import nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+from transformers import AutoModel, AutoModelForMultipleChoice, AutoModelForVisualQuestionAnswering, BertForPreTraining
+
+from grounded_attention.modeling import (
+    VLBertConfig,
+    VLBertForMultipleChoice,
+    VLBertForPreTraining,
+    VLBertForReferringExpression,
+    VLBertForVisualQuestionAnswering,
+    VLBertModel,
+)
+from grounded_attention.modeling.modeling_vl_bert import mean_answer_loss, mean_choice_loss, mean_region_loss
+from tests.helpers.tiny_vl_bert import CLOSE, B, D, F, R, T, make_bert, make_inputs, make_model
+from tests.helpers.tiny_vl_bert_pixels import as_features, make_pixel_model
+from tests.helpers.tiny_vl_bert_pixels import make_inputs as make_pixel_inputs
+
+C = 3
+ANSWERS = ["yes", "two dogs", "no"]
+POSITIONS = torch.tensor([4, 2, 1])
+
+
+def make_choice_inputs():
+    """Three texts for each image; the regions are shared."""
+    inputs = make_inputs()
+    generator = torch.Generator().manual_seed(5)
+    text = {
+        "input_ids": torch.randint(1, 40, (B, C, T), generator=generator),
+        "attention_mask": inputs["attention_mask"][:, None].repeat(1, C, 1),
+        "token_type_ids": torch.randint(0, 2, (B, C, T), generator=generator),
+    }
+    return {**inputs, **text}
+
+
+# -- token_regions
+
+
+def test_a_token_sees_the_region_it_names():
+    """A region whose features reach no text otherwise: no layer mixes states before the embeddings are recorded."""
+    model, inputs = make_model(), make_inputs()
+    tags = torch.full((B, T), -1)
+    tags[1, 2] = 3
+
+    def embed(**changes):
+        return model(**{**inputs, **changes}, output_hidden_states=True).hidden_states[0][:, :T]
+
+    expected = embed()
+    torch.testing.assert_close(embed(token_regions=torch.full((B, T), -1)), expected)
+    torch.testing.assert_close(embed(token_regions=torch.where(tags < 0, 0, tags)), embed(token_regions=tags))
+    features = inputs["region_features"].clone()
+    features[1, 3] += 1.0
+    before, after = embed(token_regions=tags), embed(token_regions=tags, region_features=features)
+    changed = (before != after).any(dim=-1)
+    assert changed.nonzero().tolist() == [[1, 2]]
+    # As if that region were the whole image.
+    swapped = {name: inputs[name].clone() for name in ("region_features", "region_boxes")}
+    for value in swapped.values():
+        value[1, 0] = inputs["region_features" if value.shape[-1] == F else "region_boxes"][1, 3]
+    torch.testing.assert_close(before[1, 2], embed(**swapped)[1, 2])
+
+
+def test_text_alone_takes_tokens_without_region():
+    model, inputs = make_model(), make_inputs()
+    text = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+    none = torch.full((B, T), -1)
+    torch.testing.assert_close(model(**text, token_regions=none)[0], model(**text)[0])
+    inputs["region_attention_mask"][1] = 0
+    torch.testing.assert_close(model(**inputs, token_regions=none)[0], model(**inputs)[0])
+
+
+@pytest.mark.parametrize("region", [R, 2])  # out of range; padding of row 0
+def test_a_token_cannot_name_what_is_no_region(region):
+    tags = torch.full((B, T), -1)
+    tags[0, 1] = region
+    with pytest.raises(ValueError, match="token_regions name a region that is padding or not among the 4 columns"):
+        make_model()(**make_inputs(), token_regions=tags)
+
+
+def test_without_regions_no_token_can_name_one():
+    with pytest.raises(ValueError, match="not among the 0 columns"):
+        make_model()(input_ids=torch.ones(1, 2, dtype=torch.long), token_regions=torch.zeros(1, 2, dtype=torch.long))
+
+
+# -- referring expressions
+
+
+def test_referring_scores_and_loss_by_their_formulas():
+    model, inputs = make_model(VLBertForReferringExpression), make_inputs()
+    targets = torch.tensor([[0.0, 1.0, 1.0, 1.0], [0.0, 0.5, -100.0, 1.0], [0.0, 0.0, 0.0, 0.0]])
+    outputs = model(**inputs, region_targets=targets)
+    states = model.vl_bert(**inputs).region_hidden_state
+    head = model.referring_head
+    scores = head.classifier(nn.functional.gelu(head.dense(states))).squeeze(-1)
+    mask = inputs["region_attention_mask"].bool()
+    torch.testing.assert_close(outputs.logits, scores.masked_fill(~mask, -10000.0), **CLOSE)
+    valid = mask & (targets >= 0)
+    assert valid.sum() == 9
+    torch.testing.assert_close(outputs.loss, binary_cross_entropy_with_logits(scores[valid], targets[valid]), **CLOSE)
+
+
+def test_referring_dropout_is_in_the_head_only():
+    model = make_model(
+        VLBertForReferringExpression,
+        referring_dropout=0.5,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        region_dropout=0.0,
+    ).train()
+    inputs = make_inputs()
+    torch.testing.assert_close(model.vl_bert(**inputs)[0], model.vl_bert(**inputs)[0])
+    assert not torch.equal(model(**inputs).logits, model(**inputs).logits)
+
+
+def test_nothing_to_score_gives_zero_with_a_graph():
+    logits = torch.randn(2, 3, requires_grad=True)
+    for loss in (
+        mean_region_loss(logits, torch.full((2, 3), -100.0)),
+        mean_choice_loss(logits, torch.full((2,), -100), "sigmoid"),
+        mean_choice_loss(logits, torch.full((2,), -100), "softmax"),
+        mean_answer_loss(logits, torch.zeros(2, 3), "cross_entropy"),
+    ):
+        assert loss.item() == 0.0
+        loss.backward()
+    assert logits.grad.eq(0).all()
+
+
+# -- visual question answering
+
+
+@pytest.mark.parametrize("head", ["mlm", "1fc", "2fc"])
+@pytest.mark.parametrize("form", ["binary_cross_entropy", "cross_entropy"])
+def test_answers_are_read_at_the_mask(head, form):
+    model = make_model(VLBertForVisualQuestionAnswering, answers=ANSWERS, answer_head=head, vqa_loss=form)
+    inputs, targets = make_inputs(), torch.tensor([[1.0, 0.3, 0.0], [0.0, 0.6, 0.6], [0.0, 0.0, 0.0]])
+    outputs = model(**inputs, answer_positions=POSITIONS, labels=targets)
+    states = model.vl_bert(**inputs).text_hidden_state
+    torch.testing.assert_close(outputs.logits, model.answer_head(states[[0, 1, 2], POSITIONS]), **CLOSE)
+    if form == "binary_cross_entropy":
+        expected = binary_cross_entropy_with_logits(outputs.logits, targets, reduction="none").sum() / B
+    else:
+        # The last row has no right answer.
+        expected = cross_entropy(outputs.logits[:2], targets[:2] / targets[:2].sum(-1, keepdim=True))
+    torch.testing.assert_close(outputs.loss, expected, **CLOSE)
+
+
+def test_answers_are_kept_in_the_configuration(tmp_path):
+    model = make_model(VLBertForVisualQuestionAnswering, answers=ANSWERS)
+    model.save_pretrained(tmp_path)
+    loaded = AutoModelForVisualQuestionAnswering.from_pretrained(tmp_path)
+    assert type(loaded) is VLBertForVisualQuestionAnswering
+    assert loaded.config.answers == ANSWERS
+    assert loaded.config.id2label[1] == "two dogs"
+    assert loaded.config.label2id["no"] == 2
+
+
+@pytest.mark.parametrize("answers", [[], ["yes", "no", "yes"]])
+def test_answers_are_distinct(answers):
+    with pytest.raises(ValueError, match="expected each only once"):
+        VLBertConfig(answers=answers)
+
+
+class WordPieces:
+    """Two letters a piece."""
+
+    def __call__(self, text, add_special_tokens):
+        assert not add_special_tokens
+        return {"input_ids": [len(text[i : i + 2]) + ord(text[i]) % 30 for i in range(0, len(text), 2)]}
+
+
+@pytest.mark.parametrize("head", ["mlm", "1fc", "2fc"])
+def test_the_classifier_starts_from_the_words_of_the_answers(head):
+    model = make_model(VLBertForVisualQuestionAnswering, answers=ANSWERS, answer_head=head)
+    nn.init.ones_(model.answer_head.classifier.bias)
+    model.init_classifier_from_answers(WordPieces())
+    words, classifier = model.get_input_embeddings().weight, model.answer_head.classifier
+    for row, answer in enumerate(ANSWERS):
+        pieces = WordPieces()(answer, add_special_tokens=False)["input_ids"]
+        torch.testing.assert_close(classifier.weight[row], sum(words[piece] for piece in pieces) / len(pieces))
+    assert classifier.bias.eq(0).all()
+    assert classifier.weight.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"num_labels": 3}, "place holders"),
+        ({"answers": ANSWERS, "answer_head": "2fc", "answer_hidden_size": 9}, "9 wide, but words are 24 wide"),
+        ({"answers": ["yes", ""]}, "Answer 1, '', has no word piece"),
+    ],
+)
+def test_a_classifier_that_cannot_start_from_words(fields, message):
+    model = make_model(VLBertForVisualQuestionAnswering, **fields)
+    with pytest.raises(ValueError, match=message):
+        model.init_classifier_from_answers(WordPieces())
+
+
+# -- multiple choice
+
+
+@pytest.mark.parametrize("form", ["sigmoid", "softmax"])
+def test_choices_equal_one_text_after_the_other(form):
+    model = make_model(VLBertForMultipleChoice, choice_loss=form, choice_region_classes=5)
+    inputs = make_choice_inputs()
+    labels, classes = torch.tensor([2, -100, 0]), torch.randint(0, 5, (B, R))
+    classes[inputs["region_attention_mask"] == 0] = -100
+    outputs = model(**inputs, labels=labels)
+    text = ("input_ids", "attention_mask", "token_type_ids")
+    region_logits = []
+    for choice in range(C):
+        base = model.vl_bert(**{**inputs, **{name: inputs[name][:, choice] for name in text}})
+        score = model.choice_head.classifier(base.pooler_output)[:, 0]
+        torch.testing.assert_close(outputs.logits[:, choice], score, **CLOSE)
+        region_logits.append(model.region_class_head(base.region_hidden_state))
+    rows = outputs.logits[[0, 2]]
+    if form == "sigmoid":
+        expected = binary_cross_entropy_with_logits(rows, torch.tensor([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]))
+    else:
+        expected = cross_entropy(rows, labels[[0, 2]])
+    torch.testing.assert_close(outputs.loss, expected, **CLOSE)
+    region_logits = torch.stack(region_logits, dim=1)
+    valid = (classes != -100)[:, None].expand(-1, C, -1)
+    torch.testing.assert_close(outputs.region_class_logits[valid], region_logits[valid], **CLOSE)
+    expected = expected + cross_entropy(region_logits[valid], classes[:, None].expand(-1, C, -1)[valid])
+    torch.testing.assert_close(model(**inputs, labels=labels, region_class_labels=classes).loss, expected, **CLOSE)
+
+
+def test_regions_may_have_a_dimension_of_choices():
+    model, inputs = make_model(VLBertForMultipleChoice), make_choice_inputs()
+    labels = torch.randint(0, 81, (B, R))
+    expected = model(**inputs, region_class_labels=labels)
+    for name in ("region_features", "region_boxes", "region_attention_mask"):
+        value = inputs[name]
+        inputs[name] = value[:, None].expand(-1, C, *value.shape[1:])
+    outputs = model(**inputs, region_class_labels=labels[:, None].expand(-1, C, -1))
+    torch.testing.assert_close(outputs.logits, expected.logits)
+    torch.testing.assert_close(outputs.loss, expected.loss)
+
+
+def test_choices_take_embeddings_and_text_alone():
+    model, inputs = make_model(VLBertForMultipleChoice), make_choice_inputs()
+    text = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+    expected = model(**text)
+    assert expected.region_class_logits.shape == (B, C, 0, 81)
+    embeds = model.get_input_embeddings()(text.pop("input_ids"))
+    torch.testing.assert_close(model(**text, inputs_embeds=embeds).logits, expected.logits)
+
+
+def test_a_choice_head_may_have_two_layers_and_no_region_classes():
+    model = make_model(VLBertForMultipleChoice, choice_hidden_size=5, choice_region_classes=None)
+    outputs = model(**make_choice_inputs())
+    assert model.choice_head.dense.out_features == 5
+    assert (outputs.region_class_logits, outputs.logits.shape) == (None, (B, C))
+
+
+# -- from pixels
+
+
+def test_choices_compute_the_features_of_an_image_once():
+    model, inputs = make_pixel_model(VLBertForMultipleChoice), make_pixel_inputs()
+    choices = make_choice_inputs()
+    inputs.update({name: choices[name] for name in ("input_ids", "attention_mask", "token_type_ids")})
+    seen = []
+    model.vl_bert.vision_model.register_forward_hook(lambda module, given, output: seen.append(len(given[0])))
+    logits = model(**inputs).logits
+    assert seen == [2]  # the third row is text alone
+    torch.testing.assert_close(logits, model(**as_features(model, inputs)).logits, **CLOSE)
+
+
+@pytest.mark.parametrize("cls", [VLBertForReferringExpression, VLBertForVisualQuestionAnswering])
+def test_pixels_equal_the_features_of_their_boxes(cls):
+    model, inputs = make_pixel_model(cls), make_pixel_inputs()
+    if cls is VLBertForVisualQuestionAnswering:
+        inputs["answer_positions"] = POSITIONS
+    torch.testing.assert_close(model(**inputs).logits, model(**as_features(model, inputs)).logits, **CLOSE)
+
+
+# -- grounding queries
+
+
+@pytest.mark.parametrize(
+    "cls", [VLBertForReferringExpression, VLBertForVisualQuestionAnswering, VLBertForMultipleChoice]
+)
+def test_unknown_grounding_queries_reach_the_base_model(cls):
+    queries = {"text_to_text": (torch.zeros(B, 1), torch.zeros(B, 1))}
+    inputs = make_choice_inputs() if cls is VLBertForMultipleChoice else make_inputs()
+    with pytest.raises(ValueError, match="unknown entries"):
+        make_model(cls)(**inputs, grounding_queries=queries)
+
+
+def test_grounding_queries_may_have_a_dimension_of_choices():
+    model, inputs = make_model(VLBertForMultipleChoice), make_choice_inputs()
+    seen = []
+
+    def forward(hidden_states, *args, attention_queries=None, **kwargs):
+        seen.append(attention_queries)
+        return original(hidden_states, *args, **kwargs)
+
+    original, model.vl_bert.encoder.forward = model.vl_bert.encoder.forward, forward
+    rows, columns = torch.arange(B * C * 2).view(B, C, 2) % T, torch.zeros(B, C, 1, dtype=torch.long)
+    model(**inputs, grounding_queries={"text_to_region": (rows, columns)})
+    model(**inputs, grounding_queries={"text_to_region": (rows.flatten(0, 1), columns.flatten(0, 1))})
+    for (given,) in seen:
+        assert torch.equal(given[0], rows.flatten(0, 1))
+        assert torch.equal(given[1], columns.flatten(0, 1) + T)
+
+
+# -- where weights come from
+
+
+@pytest.fixture
+def pretrained(tmp_path):
+    """A pre-training checkpoint with every head, and the model it came from."""
+    model = make_model(VLBertForPreTraining, relationship_head=True)
+    model.save_pretrained(tmp_path / "pretrained")
+    return str(tmp_path / "pretrained"), model
+
+
+def check_base(model, source, but=()):
+    """Every weight of the base model is the source's."""
+    expected = source.vl_bert.state_dict()
+    for name, value in model.vl_bert.state_dict().items():
+        assert torch.equal(value, expected[name]) == (name not in but), name
+
+
+def test_vqa_starts_from_the_masked_word_head(pretrained):
+    path, source = pretrained
+    model = VLBertForVisualQuestionAnswering.from_pretrained(path, answers=ANSWERS)
+    check_base(model, source)
+    assert model.config.answers == ANSWERS
+    states = torch.randn(2, D)
+    torch.testing.assert_close(model.answer_head.transform(states), source.mlm_head.transform(states))
+    assert (
+        VLBertForVisualQuestionAnswering.from_pretrained(path, num_labels=7).answer_head.classifier.out_features == 7
+    )
+
+
+def test_referring_expressions_start_from_the_region_head(pretrained):
+    path, source = pretrained
+    model = VLBertForReferringExpression.from_pretrained(path)
+    check_base(model, source)
+    assert torch.equal(model.referring_head.dense.weight, source.region_head.dense.weight)
+    assert torch.equal(model.referring_head.dense.bias, source.region_head.dense.bias)
+
+
+def test_multiple_choice_starts_from_region_and_relationship_head(pretrained):
+    path, source = pretrained
+    nn.init.normal_(source.relationship_head.bias)
+    source.save_pretrained(path)
+    model = VLBertForMultipleChoice.from_pretrained(path)
+    check_base(model, source, but=["embeddings.token_type_embeddings.weight"])
+    types = source.vl_bert.embeddings.token_type_embeddings.weight[[0, 0, 2]]
+    torch.testing.assert_close(model.vl_bert.embeddings.token_type_embeddings.weight, types)
+    assert torch.equal(model.region_class_head.dense.weight, source.region_head.dense.weight)
+    pooled = torch.randn(2, D)
+    wrong, right = source.relationship_head(pooled).unbind(-1)
+    torch.testing.assert_close(model.choice_head.classifier(pooled)[:, 0], right - wrong, **CLOSE)
+
+
+def test_what_the_checkpoint_lacks_is_named(tmp_path):
+    make_model(VLBertForPreTraining).save_pretrained(tmp_path)
+    model, info = VLBertForMultipleChoice.from_pretrained(str(tmp_path), output_loading_info=True)
+    new = info["handover"].split("; new: ")[1].split("; left: ")[0]
+    assert new.split(", ") == ["choice_head", "region_class_head.classifier", "vl_bert.pooler"]
+    assert model.config.use_pooler
+
+
+def test_a_bert_gives_the_pooler_that_vl_bert_lacks(tmp_path):
+    source = make_model(VLBertForPreTraining, vocab_size=31)
+    source.save_pretrained(tmp_path / "pretrained")
+    bert = make_bert(BertForPreTraining, tmp_path / "bert")
+    model = VLBertForMultipleChoice.from_pretrained(str(tmp_path / "pretrained"), bert=str(tmp_path / "bert"))
+    assert torch.equal(model.vl_bert.pooler.dense.weight, bert.bert.pooler.dense.weight)
+    assert torch.equal(model.get_input_embeddings().weight, source.get_input_embeddings().weight)
+    with pytest.raises(ValueError, match=r"vocab_size is 31 in the BERT .*, but 40 in the model"):
+        make_model(VLBertForPreTraining).save_pretrained(tmp_path / "other")
+        VLBertForMultipleChoice.from_pretrained(str(tmp_path / "other"), bert=str(tmp_path / "bert"))
+
+
+def test_a_base_model_is_a_source_too(tmp_path):
+    source = make_model(VLBertModel)
+    source.save_pretrained(tmp_path)
+    model = VLBertForReferringExpression.from_pretrained(str(tmp_path))
+    assert torch.equal(model.vl_bert.region_encoder.projection.weight, source.region_encoder.projection.weight)
+    base = VLBertModel.from_pretrained(str(tmp_path))
+    assert torch.equal(base.region_encoder.projection.weight, source.region_encoder.projection.weight)
+
+
+def test_from_bert_starts_the_answer_head(tmp_path):
+    bert = make_bert(BertForPreTraining, tmp_path)
+    model = VLBertForVisualQuestionAnswering.from_bert(str(tmp_path), region_feature_size=F, answers=ANSWERS)
+    states = torch.randn(2, D)
+    torch.testing.assert_close(model.answer_head.transform(states), bert.cls.predictions.transform(states), **CLOSE)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"hidden": 48}, "unexpected keyword argument 'hidden'"),
+        ({"vocab_size": 41}, r"word_embeddings.weight has the shape \(40, 24\) in .*, but \(41, 24\)"),
+        ({"bert": "self"}, "family 'vl_bert'; expected 'bert'"),
+    ],
+)
+def test_what_does_not_fit_is_refused(pretrained, overrides, message):
+    path, _ = pretrained
+    if "bert" in overrides:
+        overrides = {"bert": path}
+    with pytest.raises((ValueError, TypeError), match=message):
+        VLBertForReferringExpression.from_pretrained(path, **overrides)
+
+
+def test_another_family_is_refused(tmp_path):
+    make_bert(BertForPreTraining, tmp_path)
+    with pytest.raises(ValueError, match="family 'bert'; expected 'vl_bert'"):
+        VLBertForMultipleChoice.from_pretrained(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("cls", "auto"),
+    [
+        (VLBertForMultipleChoice, AutoModelForMultipleChoice),
+        (VLBertForVisualQuestionAnswering, AutoModelForVisualQuestionAnswering),
+    ],
+)
+def test_task_classes_have_their_auto_class(tmp_path, cls, auto):
+    model = make_model(cls)
+    model.save_pretrained(tmp_path)
+    assert type(auto.from_pretrained(tmp_path)) is cls
+    base = AutoModel.from_pretrained(tmp_path)
+    assert (base.pooler is not None) == (cls is VLBertForMultipleChoice)
+
+
+# -- wrong inputs
+
+
+@pytest.mark.parametrize(
+    ("cls", "change", "message"),
+    [
+        (
+            VLBertForReferringExpression,
+            {"region_targets": torch.zeros(B, 2)},
+            r"region_targets have the shape \(3, 2\)",
+        ),
+        (VLBertForVisualQuestionAnswering, {"answer_positions": None}, "answer_positions are missing"),
+        (VLBertForVisualQuestionAnswering, {"answer_positions": POSITIONS[:2]}, "answer_positions have the shape"),
+        (VLBertForVisualQuestionAnswering, {"labels": torch.zeros(B, 9)}, r"labels have the shape \(3, 9\)"),
+        (VLBertForMultipleChoice, {"input_ids": None}, "exactly one of input_ids and inputs_embeds"),
+        (VLBertForMultipleChoice, {"input_ids": torch.ones(B, T).long()}, "input_ids have the shape"),
+        (VLBertForMultipleChoice, {"token_type_ids": torch.ones(B, T).long()}, "token_type_ids have the shape"),
+        (VLBertForMultipleChoice, {"labels": torch.zeros(B, C)}, r"labels have the shape \(3, 3\), expected \(3\)"),
+        (VLBertForMultipleChoice, {"region_class_labels": torch.zeros(B, 9)}, "region_class_labels have the shape"),
+        (VLBertForMultipleChoice, {"image_sizes": torch.ones(B, 2)}, "image_sizes are given without pixel_values"),
+        (VLBertForMultipleChoice, {"pixel_values": torch.ones(B, 3, 4, 4)}, "Give region_features or pixel_values"),
+    ],
+)
+def test_wrong_inputs_are_named(cls, change, message):
+    inputs = make_choice_inputs() if cls is VLBertForMultipleChoice else make_inputs()
+    if cls is VLBertForVisualQuestionAnswering:
+        inputs["answer_positions"] = POSITIONS
+    with pytest.raises(ValueError, match=message):
+        make_model(cls)(**{**inputs, **change})
+
+
+def test_region_class_labels_need_the_head():
+    model = make_model(VLBertForMultipleChoice, choice_region_classes=None)
+    with pytest.raises(ValueError, match="choice_region_classes is None"):
+        model(**make_choice_inputs(), region_class_labels=torch.zeros(B, R).long())
+
+
+@pytest.mark.parametrize(
+    "fields", [{"answer_head": "3fc"}, {"vqa_loss": "mse"}, {"choice_loss": "hinge"}, {"choice_region_classes": 0}]
+)
+def test_config_refuses_unknown_heads_and_losses(fields):
+    with pytest.raises(StrictDataclassError, match=next(iter(fields))):
+        VLBertConfig(**fields)

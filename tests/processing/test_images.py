@@ -1,0 +1,233 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from transformers import AutoImageProcessor
+
+from grounded_attention.processing import FastRCNNImageProcessor, open_image, open_images
+
+MEAN = np.array([102.9801, 115.9465, 122.7717], dtype=np.float32)
+RED, GREY = (200, 30, 90), 120
+
+
+def picture(width: int, height: int, seed: int = 0) -> Image.Image:
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+def exact_size(width: int, height: int, short: int, long: int) -> tuple[int, int]:
+    """The same rule in exact fractions, side by side instead of sorted."""
+    scale = Fraction(short, min(width, height))
+    if max(width, height) * scale > long:
+        short = int(Fraction(long, max(width, height)) * min(width, height))
+        scale = Fraction(short, min(width, height))
+    return int(width * scale), int(height * scale)
+
+
+@pytest.mark.parametrize(("short", "long"), [(600, 1000), (600, 1200), (24, 40)])
+def test_sizes_equal_exact_arithmetic(short, long):
+    processor = FastRCNNImageProcessor(size={"shortest_edge": short, "longest_edge": long})
+    source = np.random.default_rng(0)
+    cases = [(640, 480), (480, 640), (500, 333), (333, 500), (1000, 600), (1001, 600), (7, 7), (3000, 999), (600, 601)]
+    for width, height in [*cases, *source.integers(100, 1500, (300, 2)).tolist()]:
+        found = processor.resized(width, height)
+        assert found == exact_size(width, height, short, long), (width, height)
+        assert max(found) <= long
+
+
+@pytest.mark.parametrize(("size", "expected"), [((1, 5000), (1, 1000)), ((5000, 1), (1000, 1)), ((1, 1), (600, 600))])
+def test_a_sliver_keeps_a_pixel(size, expected):
+    assert FastRCNNImageProcessor().resized(*size) == expected
+
+
+def small(**options) -> FastRCNNImageProcessor:
+    return FastRCNNImageProcessor(size={"shortest_edge": 24, "longest_edge": 40}, **options)
+
+
+def test_pixels_are_bgr_minus_mean_and_padded_with_zeros():
+    images = [picture(48, 36), picture(20, 50, 1)]
+    batch = small()(images)
+    assert batch["image_sizes"].tolist() == [[32, 24], [16, 40]] and batch["image_sizes"].dtype == torch.int64
+    assert batch["pixel_values"].shape == (2, 3, 40, 32) and batch["pixel_values"].dtype == torch.float32
+    for row, image, (width, height) in zip(batch["pixel_values"].numpy(), images, [(32, 24), (16, 40)], strict=True):
+        resized = np.asarray(image.resize((width, height), Image.BILINEAR), dtype=np.float32)
+        for channel, colour in enumerate((2, 1, 0)):
+            expected = resized[..., colour] - MEAN[channel]
+            np.testing.assert_allclose(row[channel, :height, :width], expected, atol=1e-5)
+        assert not row[:, height:].any() and not row[:, :, width:].any()
+
+
+def test_mean_and_spread_can_be_set():
+    plain = small(image_mean=[0, 0, 0], image_std=[1, 2, 4])(Image.new("RGB", (24, 24), RED))["pixel_values"]
+    assert plain[0, :, 0, 0].tolist() == [90, 15, 50]
+
+
+def test_fixed_padding_lies_or_stands():
+    processor = small(fixed_padding=True)
+    assert processor(picture(30, 26))["pixel_values"].shape == (1, 3, 24, 40)
+    assert processor(picture(26, 30))["pixel_values"].shape == (1, 3, 40, 24)
+    assert processor([picture(26, 30), picture(30, 26)])["pixel_values"].shape == (2, 3, 40, 40)
+
+
+def test_kinds_of_images_are_one(tmp_path):
+    image = picture(30, 24)
+    path = tmp_path / "a.png"
+    image.save(path)
+    array = np.asarray(image)
+    first = array.transpose(2, 0, 1)
+    kinds = [path, str(path), image, array, first, torch.tensor(array), torch.tensor(first), torch.tensor(first) / 255]
+    kinds += [array.astype(np.int64), np.dstack([array, np.full(array.shape[:2], 255, np.uint8)]), Image.open(path)]
+    expected = small()(image)["pixel_values"]
+    for kind in kinds:
+        assert torch.equal(small()(kind)["pixel_values"], expected), type(kind)
+        assert torch.equal(small()([kind, kind])["pixel_values"][1], expected[0])
+    assert small()(torch.tensor(first)[None].repeat(3, 1, 1, 1))["pixel_values"].shape[0] == 3
+    assert small()(array[..., 0])["pixel_values"].shape == expected.shape
+    assert np.array_equal(small()(array[..., :1])["pixel_values"], small()(array[..., 0])["pixel_values"])
+    lists = small()([image], return_tensors=None)
+    assert isinstance(lists["pixel_values"], list) and isinstance(small()(image, "np")["image_sizes"], np.ndarray)
+
+
+def save(path: Path, image: Image.Image, **options) -> Path:
+    image.save(path, **options)
+    return path
+
+
+def palette(transparent: bool) -> Image.Image:
+    image = Image.new("P", (4, 4), 1)
+    image.putpalette([1, 2, 3, *RED])
+    if transparent:
+        image.info["transparency"] = 1
+    return image
+
+
+MODES = {
+    "1": (Image.new("1", (4, 4), 1), "png", (255, 255, 255)),
+    "L": (Image.new("L", (4, 4), GREY), "png", (GREY,) * 3),
+    "LA opaque": (Image.new("LA", (4, 4), (GREY, 255)), "png", (GREY,) * 3),
+    "LA clear": (Image.new("LA", (4, 4), (GREY, 0)), "png", (255,) * 3),
+    "P": (palette(False), "png", RED),
+    "P transparent": (palette(True), "png", (255,) * 3),
+    "P gif": (palette(False), "gif", RED),
+    "RGB": (Image.new("RGB", (4, 4), RED), "png", RED),
+    "RGBA opaque": (Image.new("RGBA", (4, 4), (*RED, 255)), "png", RED),
+    "RGBA half": (Image.new("RGBA", (4, 4), (0, 0, 0, 51)), "png", (204,) * 3),
+    "CMYK": (Image.new("CMYK", (4, 4), (0, 255, 255, 0)), "tiff", (255, 0, 0)),
+    "I;16": (Image.fromarray(np.full((4, 4), GREY * 256 + 7, np.uint16)), "png", (GREY,) * 3),
+    "I;16 tiff": (Image.fromarray(np.full((4, 4), 65535, np.uint16)), "tiff", (255,) * 3),
+    "YCbCr": (Image.new("YCbCr", (4, 4), (GREY, 128, 128)), "tiff", (GREY,) * 3),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_modes_become_rgb(mode, tmp_path):
+    image, ending, expected = MODES[mode]
+    path = save(tmp_path / f"a.{ending}", image)
+    opened = open_image(path)
+    assert opened.mode == "RGB" and opened.size == (4, 4)
+    assert opened.getpixel((1, 2)) == pytest.approx(expected, abs=1)
+    assert np.array_equal(open_image(Image.open(path)), opened)
+
+
+@pytest.mark.parametrize("mode", ["F", "I"])
+def test_modes_without_a_known_range_are_refused(mode, tmp_path):
+    path = save(tmp_path / "a.tiff", Image.new(mode, (4, 4)))
+    with pytest.raises(ValueError, match=rf"image 1 \({path}\): .*{mode}.*save it"):
+        open_images([Image.new("L", (2, 2)), path])
+
+
+def test_orientation_is_as_stored_unless_asked(tmp_path):
+    image = picture(6, 4)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    path = save(tmp_path / "a.png", image, exif=exif)
+    assert np.array_equal(open_image(path), image)
+    assert np.array_equal(open_image(path, upright=True), image.transpose(Image.Transpose.ROTATE_270))
+    assert small()(path)["image_sizes"].tolist() == [[36, 24]]
+    assert small(upright=True)(path)["image_sizes"].tolist() == [[24, 36]]
+
+
+def test_damaged_and_foreign_files_are_named(tmp_path):
+    whole = save(tmp_path / "whole.jpg", picture(64, 64))
+    cut, text, empty = tmp_path / "cut.jpg", tmp_path / "text.jpg", tmp_path / "empty.png"
+    cut.write_bytes(whole.read_bytes()[:900])
+    text.write_text("no picture")
+    empty.write_bytes(b"")
+    expected = {cut: "cannot be read .*truncated", text: "not an image file", empty: "not an image file"}
+    expected |= {tmp_path / "none.jpg": "no such file", tmp_path: "a folder"}
+    for path, message in expected.items():
+        with pytest.raises(ValueError, match=rf"image 1 \({path}\): {message}"):
+            small()([whole, path])
+    with pytest.raises(ValueError, match=r"image 1 \(.*cut.jpg\): cannot be read"):
+        small()([whole, Image.open(cut)])
+    with pytest.raises(ValueError, match=r"\(https://example.org/a.jpg\): no such file; download it first"):
+        small()("https://example.org/a.jpg")
+
+
+@pytest.mark.filterwarnings("error")
+def test_decompression_bombs_are_refused_by_their_header(tmp_path, monkeypatch):
+    path = save(tmp_path / "bomb.png", Image.new("L", (30, 20)))
+    for limit in (599, 100):  # PIL itself warns above its limit, and raises above twice that.
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+        with pytest.raises(ValueError, match=rf"bomb.png\): .*more than {limit} pixels"):
+            open_images(path)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 600)
+    assert open_image(path).size == (30, 20)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
+    assert open_image(path).size == (30, 20)
+
+
+@pytest.mark.parametrize(
+    ("image", "message"),
+    [
+        (np.zeros((5, 5, 2), np.uint8), r"shape \(5, 5, 2\), expected \(H, W\)"),
+        (np.zeros((0, 5), np.uint8), r"shape \(0, 5\)"),
+        (np.full((4, 5), 256), "from 256 to 256, expected integers 0 to 255"),
+        (np.full((4, 5), -1), "from -1 to -1"),
+        (np.full((4, 5), 1.5), r"from 1.5 to 1.5, expected integers 0 to 255 or floats in \[0, 1\]"),
+        (np.full((4, 5), np.nan), "from nan to nan"),
+        (np.zeros((4, 5), bool), "an array of bool"),
+        (np.full((4, 5), "a"), "an array of <U1"),
+        ([], "the batch is empty"),
+        (7, "7 is no image"),
+        ([7], "image 0: int is no image"),
+        ([[picture(4, 4)]], "image 0: list is no image"),
+        (Image.new("RGB", (0, 4)), "0 x 4 pixels"),
+    ],
+)
+def test_what_is_no_image_is_refused(image, message):
+    with pytest.raises(ValueError, match=message):
+        small()(image)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"size": {"shortest_edge": 9}}, "expected {'shortest_edge': pixels, 'longest_edge': pixels}"),
+        ({"size": {"shortest_edge": 9, "longest_edge": 8}}, "0 < shortest_edge <= longest_edge"),
+        ({"image_mean": [1, 2]}, r"image_mean=\[1, 2\], expected three numbers"),
+        ({"image_std": [1, 0, 1]}, "0 is not possible"),
+    ],
+)
+def test_senseless_settings_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        FastRCNNImageProcessor(**options)
+
+
+def test_unknown_argument_is_refused():
+    with pytest.raises(TypeError, match="do_flip"):
+        small()(picture(4, 4), do_flip=True)
+
+
+def test_saves_and_loads(tmp_path):
+    """In a fresh process: see test_processing_save.py."""
+    settings = {"fixed_padding": True, "upright": True, "image_std": [1.0, 2.0, 3.0]}
+    processor = small(**settings)
+    processor.save_pretrained(tmp_path)
+    loaded = AutoImageProcessor.from_pretrained(tmp_path)
+    assert type(loaded) is FastRCNNImageProcessor and loaded.size == processor.size
+    assert {name: getattr(loaded, name) for name in settings} == settings
+    assert AutoImageProcessor.from_pretrained(tmp_path, fixed_padding=False).fixed_padding is False

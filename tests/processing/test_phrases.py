@@ -1,0 +1,250 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+import copy
+import pickle
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from grounded_attention.processing import DroppedPhrase, VLBertProcessor
+from tests.helpers.processing_helpers import FEATURE_SIZE, make_processor, make_tokenizer, read_vocabulary, span
+
+BOXES = np.array(
+    [[0.0, 0.0, 0.5, 0.5], [0.1, 0.0, 0.6, 0.5], [0.5, 0.5, 1.0, 1.0], [0.0, 0.0, 1.0, 1.0]], dtype=np.float32
+)
+REGIONS = {"region_features": np.ones((4, FEATURE_SIZE), dtype=np.float16), "region_boxes": BOXES}
+TEXT, PAIR = "A man in a red shirt", "two men's umbrellas , running"
+
+
+def words_of(inputs, phrase: int, example: int = 0) -> list[str]:
+    ids = inputs["input_ids"][example][inputs["phrase_mask"][example, phrase]]
+    return make_tokenizer().convert_ids_to_tokens(ids)
+
+
+def test_spans_become_the_pieces_they_touch():
+    phrases = [
+        span(TEXT, "A man"),
+        span(TEXT, " red "),
+        span(TEXT, "hir"),
+        span(PAIR, "men's umbrellas", of=1),
+        span(PAIR, "ning", of=1),
+    ]
+    inputs = make_processor()(TEXT, PAIR, phrases=phrases)
+    assert inputs["phrase_mask"].shape == (1, 5, inputs["input_ids"].shape[1])
+    assert inputs["phrase_mask"].dtype == torch.bool
+    expected = [["a", "man"], ["red"], ["shirt"], ["men", "'", "[UNK]", "umbrella", "##s"], ["##ning"]]
+    assert [words_of(inputs, index) for index in range(5)] == expected
+    # Text-only inputs have no regions, and so no region masks.
+    assert "phrase_regions" not in inputs
+
+
+def test_masks_equal_the_tokenizers_character_map():
+    """Random spans in texts with accents, wide characters and unknown words, against `char_to_token`."""
+    source, alphabet = (
+        random.Random(0),
+        ["café", "naïve", "日本", "dogs", "  ", "red", "\u00a0", "😀", "man,", "[MASK]"],
+    )
+    firsts, seconds = ([" ".join(source.choices(alphabet, k=9)) for _ in range(20)] for _ in range(2))
+    phrases = []
+    for texts in zip(firsts, seconds, strict=True):
+        spans = []
+        for _ in range(6):
+            of = source.randrange(2)
+            start = source.randrange(len(texts[of]))
+            spans.append({"text": of, "start": start, "end": source.randint(start, len(texts[of]))})
+        phrases.append(spans)
+    inputs = make_processor()(firsts, seconds, phrases=phrases)
+    encoding = make_tokenizer()(firsts, seconds, padding=True, return_tensors="pt")
+    assert torch.equal(inputs["input_ids"], encoding["input_ids"])
+    for example, spans in enumerate(phrases):
+        for row, phrase in enumerate(spans):
+            characters = range(phrase["start"], phrase["end"])
+            tokens = {encoding.char_to_token(example, at, sequence_index=phrase["text"]) for at in characters}
+            expected = sorted(tokens - {None})
+            assert inputs["phrase_mask"][example, row].nonzero().flatten().tolist() == expected
+            reported = [record.reason for record in inputs.dropped_phrases[example] if record.phrase == row]
+            assert reported == ([] if expected else ["no token"])
+
+
+def plain_iou(a, b) -> float:
+    width = min(a[2], b[2]) - max(a[0], b[0])
+    height = min(a[3], b[3]) - max(a[1], b[1])
+    both = max(width, 0) * max(height, 0)
+    area = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
+    return both / (sum(area) - both) if both else 0.0
+
+
+@pytest.mark.parametrize("threshold", [0.2, 0.5, 0.8])
+def test_gold_boxes_take_the_regions_that_overlap_enough(threshold):
+    rng = np.random.default_rng(3)
+    boxes = [np.sort(rng.random((count, 2, 2)), axis=1).reshape(count, 4).astype(np.float32) for count in (7, 3)]
+    gold = [[np.sort(rng.random((k % 3, 2, 2)), axis=1).reshape(-1, 4) for k in range(6)] for _ in boxes]
+    gold[0][1] = boxes[0][[2]]
+    phrases = [[span(TEXT, "man", boxes=array.tolist()) for array in row] for row in gold]
+    inputs = make_processor(iou_threshold=threshold)(
+        [TEXT, TEXT],
+        region_features=[np.ones((len(array), FEATURE_SIZE)) for array in boxes],
+        region_boxes=boxes,
+        phrases=phrases,
+    )
+    assert inputs["phrase_regions"].shape == (2, 6, 8)
+    for example, row in enumerate(gold):
+        for index, wanted in enumerate(row):
+            hits = [any(plain_iou(box, other) >= threshold for other in wanted) for box in boxes[example]]
+            found = inputs["phrase_regions"][example, index].tolist()
+            assert found == [False, *hits] + [False] * (7 - len(hits))
+    assert inputs["phrase_regions"][0, 1, 3]
+
+
+def test_whole_image_is_never_gold():
+    inputs = make_processor()(TEXT, **REGIONS, phrases=[span(TEXT, "man", boxes=[[0, 0, 1, 1]])])
+    assert inputs["phrase_regions"].tolist() == [[[False, False, False, False, True]]]
+
+
+def test_indices_and_no_grounding():
+    phrases = [
+        span(TEXT, "man", entity_id="7"),  # a builder's own key, which says nothing of regions
+        span(TEXT, "A", regions=[3, 0]),
+        span(TEXT, "in"),
+        span(TEXT, "in", boxes=[]),
+        span(TEXT, "in", boxes=[[0, 0, 1, 1]], regions=[0]),
+    ]
+    inputs = make_processor()(TEXT, **REGIONS, phrases=phrases)
+    found = [row.nonzero().flatten().tolist() for row in inputs["phrase_regions"][0]]
+    assert found == [[], [1, 4], [], [], [1]]
+    assert inputs["phrase_mask"].any(dim=2).all() and inputs.dropped_phrases == [[]]
+
+
+def test_truncation_reports_and_keeps_every_place():
+    phrases = [span(TEXT, "A man", regions=[0]), span(TEXT, "a red shirt", regions=[1]), span(TEXT, "in", regions=[2])]
+    pairs = [[0, 2], [1, 2], [0, 1]]
+    processor = make_processor()
+    inputs = processor(
+        [TEXT, "a"],
+        region_features=[REGIONS["region_features"]] * 2,
+        region_boxes=[BOXES] * 2,
+        phrases=[phrases, None],
+        phrase_pairs=[pairs, None],
+        max_length=7,
+    )
+    assert inputs["input_ids"].shape == (2, 7)
+    assert words_of(inputs, 0) == ["a", "man"] and words_of(inputs, 2) == ["in"]
+    assert not inputs["phrase_mask"][0, 1].any() and not inputs["phrase_regions"][0, 1].any()
+    assert inputs["phrase_pairs"].tolist() == [[[0, 2], [-1, -1], [-1, -1]], [[-1, -1]] * 3]
+    assert inputs.dropped_phrases == [[DroppedPhrase(1, "a red shirt", "truncated")], []]
+    assert "dropped_phrases" not in inputs
+
+
+def test_dropped_phrases_are_logged(monkeypatch):
+    from grounded_attention.processing import processing_grounded
+
+    lines: list[str] = []
+    monkeypatch.setattr(processing_grounded.logger, "warning", lines.append)
+    make_processor()(TEXT, phrases=[span(TEXT, "shirt"), span(TEXT, "A")], max_length=4)
+    assert lines == ["1 of 2 phrases lost their label: example 0, phrase 0 ('shirt'): truncated (`dropped_phrases`)."]
+    make_processor()(TEXT, phrases=[span(TEXT, "shirt")])
+    assert len(lines) == 1
+
+
+def test_a_phrase_whose_regions_are_all_cut_stays_as_ungrounded():
+    phrases = [span(TEXT, "man", regions=[1, 3]), span(TEXT, "red", regions=[2]), span(TEXT, "shirt")]
+    inputs = make_processor(max_regions=2)(TEXT, **REGIONS, phrases=phrases, phrase_pairs=[[0, 1]])
+    assert [row.nonzero().flatten().tolist() for row in inputs["phrase_regions"][0]] == [[2], [], []]
+    assert inputs["phrase_mask"].any(dim=2).all() and inputs["phrase_pairs"].tolist() == [[[0, 1]]]
+    assert inputs.dropped_phrases == [[DroppedPhrase(1, "red", "regions cut")]]
+
+
+def test_indices_follow_their_regions_when_scores_choose():
+    inputs = make_processor(max_regions=2)(
+        TEXT, **REGIONS, region_scores=[0.1, 0.2, 0.9, 0.8], phrases=[span(TEXT, "man", regions=[0, 3])]
+    )
+    assert inputs["phrase_regions"].tolist() == [[[False, False, True]]]
+
+
+def test_ragged_and_empty_batches_of_phrases():
+    inputs = make_processor()(["a man", TEXT], phrases=[[span("a man", "man")], []], phrase_pairs=[[], []])
+    assert inputs["phrase_mask"].any(dim=2).tolist() == [[True], [False]]
+    assert inputs["phrase_pairs"].shape == (2, 0, 2)
+    assert make_processor()(TEXT, **REGIONS, phrases=[])["phrase_regions"].shape == (1, 0, 5)
+
+
+@pytest.mark.parametrize(
+    ("phrase", "message"),
+    [
+        ({"text": 0, "start": 2, "end": 99}, "Example 1, phrase 1: characters 2 to 99 lie outside its text 'A man"),
+        ({"text": 0, "start": -1, "end": 3}, "characters -1 to 3 lie outside"),
+        ({"text": 0, "start": 5, "end": 3}, "characters 5 to 3 lie outside"),
+        ({"text": 1, "start": 0, "end": 3}, r"is in text 1, but the example has 1 text\(s\)"),
+        ({"text": "A man", "start": 0, "end": 3}, "expected integers"),
+        ({"text": 0, "start": 0}, "Example 1, phrase 1: no 'end'"),
+        ({"text": 0, "start": 0, "end": 3, "regions": [4]}, r"regions \[4\], but the example has 4 regions"),
+        ({"text": 0, "start": 0, "end": 3, "regions": [-1]}, r"regions \[-1\]"),
+        ({"text": 0, "start": 0, "end": 3, "boxes": [[0, 0, 30, 30]]}, "gold box .* outside .* always normalised"),
+        ({"text": 0, "start": 0, "end": 3, "boxes": [[0.5, 0, 0.1, 1]]}, "gold box .* is inverted"),
+        ({"text": 0, "start": 0, "end": 3, "boxes": [[0, 0, 1, 1], [0]]}, "phrase 1, boxes: .* rows of one length"),
+        ({"text": 0, "start": 0, "end": 3, "boxes": "abcd"}, "phrase 1, boxes: values of type <U4"),
+        ({"text": 0, "start": 0, "end": 3, "boxes": 7}, r"expected \[\[x1, y1, x2, y2\], ...\]"),
+        ({"text": 0, "start": 0, "end": 3, "regions": "0"}, "phrase 1, regions: values of type <U1"),
+        ({"text": 0, "start": 0, "end": 3, "boxes": [0, 0, 1, 1]}, r"expected \[\[x1, y1, x2, y2\], ...\]"),
+    ],
+)
+def test_bad_phrases_are_named(phrase, message):
+    batch = {key: [value, value] for key, value in REGIONS.items()}
+    with pytest.raises(ValueError, match=message):
+        make_processor()([TEXT, TEXT], **batch, phrases=[[], [span(TEXT, "man"), phrase]])
+
+
+def test_bad_pairs_are_named():
+    batch = {**REGIONS, "phrases": [span(TEXT, "man")]}
+    with pytest.raises(ValueError, match=r"Example 0: phrase_pairs \[\[0, 1\]\], but it has 1 phrases"):
+        make_processor()(TEXT, **batch, phrase_pairs=[[0, 1]])
+
+
+def test_report_survives_moving_copying_and_pickling():
+    inputs = make_processor()(TEXT, phrases=[span(TEXT, "shirt")], max_length=4)
+    expected = [[DroppedPhrase(0, "shirt", "truncated")]]
+    # Pickled as a loader process hands it over; our own object, not a file's.
+    for other in (inputs.to("cpu"), copy.copy(inputs), pickle.loads(pickle.dumps(inputs))):
+        assert other.dropped_phrases == expected
+        assert torch.equal(other["input_ids"], inputs["input_ids"])
+
+
+REGIONS_OF = {"EN#549": [0], "EN#547": [1, 2]}
+
+
+def test_real_flickr30k_sentence(shared):
+    """The first sentence of image 1016887272 in Flickr30K Entities, with BERT's vocabulary."""
+    vocabulary = read_vocabulary(shared / "real/vocab/bert-base-uncased-vocab.txt")
+    tokenizer = make_tokenizer(vocabulary)
+    line = (shared / "real/flickr30k_entities/Sentences/1016887272.txt").read_text(encoding="utf-8").splitlines()[0]
+    text, phrases = "", []
+    for part in line.replace("]", "[").split("["):
+        tag, _, words = part.partition(" ") if part.startswith("/EN#") else ("", "", part)
+        if tag:
+            regions = REGIONS_OF.get(tag.split("/")[1], [])
+            phrases.append({"text": 0, "start": len(text), "end": len(text + words), "regions": regions})
+        text += words
+    inputs = VLBertProcessor(tokenizer, region_feature_size=FEATURE_SIZE)(text, **REGIONS, phrases=phrases)
+    spelled = [tokenizer.decode(inputs["input_ids"][0][mask]) for mask in inputs["phrase_mask"][0]]
+    assert spelled == ["several climbers", "the rock", "the man", "red", "the line"]
+    assert inputs["phrase_regions"][0].int().tolist()[:3] == [[0, 0, 1, 1, 0], [0] * 5, [0, 1, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("regions", [[False, True, False, False], [0.7]], ids=["mask", "fraction"])
+def test_regions_that_are_no_indices_are_refused(regions):
+    """A mask would be read as the indices 0 and 1."""
+    with pytest.raises(ValueError, match=r"Example 0, phrase 0: regions .* no integers; expected indices"):
+        make_processor()(TEXT, **REGIONS, phrases=[span(TEXT, "man", regions=regions)])
+
+
+@pytest.mark.parametrize("pairs", [[[0, 1.6]], [[0, 1, 1]], [0, 1]], ids=["fraction", "three", "no pairs"])
+def test_pairs_of_another_form_are_refused(pairs):
+    phrases = [span(TEXT, "man"), span(TEXT, "shirt")]
+    with pytest.raises(ValueError, match=r"Example 0: phrase_pairs .* expected \[\[phrase, phrase\], \.\.\.\]"):
+        make_processor()(TEXT, phrases=phrases, phrase_pairs=pairs)
+
+
+def test_a_batch_needs_a_list_of_phrases_an_example():
+    with pytest.raises(ValueError, match="Example 0, phrase 0: 'text' is no dictionary; expected a list of phrases"):
+        make_processor()([TEXT], phrases=[span(TEXT, "man")])

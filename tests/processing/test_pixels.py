@@ -1,0 +1,145 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""`images=` of the processor: with boxes for a model that makes its features, and with a detector."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from grounded_attention.processing import FastRCNNImageProcessor
+from tests.helpers.processing_helpers import FEATURE_SIZE, make_processor, span
+from tests.helpers.tiny_pictures import picture
+
+BOXES = np.array([[0.0, 0.0, 0.5, 0.5], [0.25, 0.5, 1.0, 1.0], [0.1, 0.2, 0.3, 0.4]], dtype=np.float32)
+SIZE = {"shortest_edge": 24, "longest_edge": 40}
+
+
+def pixel_processor(**options):
+    return make_processor(image_processor=FastRCNNImageProcessor(size=SIZE), **options)
+
+
+class Detector:
+    """As many regions as the image is wide in tens of pixels; remembers what it saw."""
+
+    def __init__(self, features: bool = True, feature_size: int = FEATURE_SIZE, lost: int = 0) -> None:
+        self.features, self.feature_size, self.lost, self.seen = features, feature_size, lost, []
+
+    def extract(self, images):
+        self.seen += images
+        return [self._regions(image.width // 10) for image in images[self.lost :]]
+
+    def _regions(self, count: int):
+        features = np.arange(count, dtype=np.float16)[:, None].repeat(self.feature_size, 1) if self.features else None
+        return SimpleNamespace(boxes=BOXES[:count], scores=np.linspace(0.9, 0.1, count), features=features)
+
+
+def test_pixels_stand_where_features_would():
+    """Everything but the features equals the path with features; the pixels equal the image processor's own."""
+    images, boxes = [picture(48, 36), picture(30, 60, 1), None], [BOXES, BOXES[:1], None]
+    phrases = [[span("a man", "man", boxes=[BOXES[2].tolist()])], [span("a", "a", regions=[0])], []]
+    processor = pixel_processor(max_regions=2)
+    rest = {"phrases": phrases, "region_scores": [[0.1, 0.2, 0.3], [0.5], None], "max_sequence_length": 6}
+    found = processor(["a man", "a", "a dog"], images=images, region_boxes=boxes, **rest)
+    features = [None if box is None else np.ones((len(box), FEATURE_SIZE)) for box in boxes]
+    expected = processor(["a man", "a", "a dog"], region_features=features, region_boxes=boxes, **rest)
+    assert set(found) ^ set(expected) == {"pixel_values", "image_sizes", "region_features"}
+    for key in set(found) & set(expected):
+        assert torch.equal(found[key], expected[key]), key
+    alone = processor.image_processor(images[:2])
+    assert torch.equal(found["pixel_values"][:2], alone["pixel_values"]) and not found["pixel_values"][2].any()
+    assert found["image_sizes"].tolist() == [*alone["image_sizes"].tolist(), [0, 0]]
+    assert found["region_boxes"][:2, 0].tolist() == [[0, 0, 1, 1]] * 2
+    assert list(found) == [name for name in processor.model_input_names if name in found]
+
+
+def test_one_image_beside_one_text_in_any_form(tmp_path):
+    image, path = picture(30, 24), tmp_path / "a.png"
+    image.save(path)
+    expected = pixel_processor()("a", images=image, region_boxes=BOXES)
+    for images in ([image], path, str(path), np.asarray(image), [path]):
+        found = pixel_processor()("a", images=images, region_boxes=BOXES)
+        assert all(torch.equal(found[key], expected[key]) for key in expected)
+    pixels = pixel_processor()("a", images=image, region_boxes=BOXES * [30, 24, 30, 24], image_sizes=(30, 24))
+    torch.testing.assert_close(pixels["region_boxes"], expected["region_boxes"])
+    lists = pixel_processor()(["a"], images=[image], region_boxes=[BOXES], return_tensors=None)
+    assert np.array_equal(lists["pixel_values"][0], expected["pixel_values"][0])
+
+
+def test_a_batch_without_any_image_still_has_every_key():
+    found = pixel_processor()(["a"], images=[None], region_boxes=[None])
+    assert found["pixel_values"].shape == (1, 3, 1, 1) and not found["region_attention_mask"].any()
+
+
+@pytest.mark.parametrize("with_pixels", [False, True])
+def test_a_detector_with_features_fills_in_what_was_given_by_hand(with_pixels):
+    processor, detector = (pixel_processor if with_pixels else make_processor)(max_regions=2), Detector()
+    images = [picture(30, 20), None, picture(10, 20)]
+    found = processor(["a", "a man", "a dog"], images=images, detector=detector)
+    rows = [detector._regions(3), None, detector._regions(1)]
+    given = {"region_features": "features", "region_boxes": "boxes", "region_scores": "scores"}
+    given = {key: [row and getattr(row, name) for row in rows] for key, name in given.items()}
+    expected = processor(["a", "a man", "a dog"], **given)
+    assert list(found) == list(expected) and all(torch.equal(found[key], expected[key]) for key in expected)
+    assert [image.size for image in detector.seen] == [(30, 20), (10, 20)]
+    assert {image.mode for image in detector.seen} == {"RGB"}
+
+
+def test_a_detector_without_features_gives_boxes_to_the_pixel_path():
+    found = pixel_processor()("a", images=picture(30, 20), detector=Detector(features=False))
+    expected = pixel_processor()("a", images=picture(30, 20), region_boxes=BOXES)
+    assert list(found) == list(expected) and all(torch.equal(found[key], expected[key]) for key in expected)
+    with pytest.raises(ValueError, match="boxes without features, and this processor has no image_processor"):
+        make_processor()("a", images=picture(30, 20), detector=Detector(features=False))
+
+
+IMAGE = picture(30, 20)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"images": [IMAGE] * 2}, "images are given without region_boxes and without a detector"),
+        ({"images": [IMAGE], "region_boxes": [BOXES] * 2}, "images has 1 entries, but `text` has 2"),
+        ({"images": IMAGE, "region_boxes": [BOXES] * 2}, "images: .*, expected a list with an entry for each of 2"),
+        ({"images": "a.jpg", "region_boxes": [BOXES] * 2}, "images: 'a.jpg', expected a list"),
+        ({"images": [IMAGE, "none.jpg"], "region_boxes": [BOXES] * 2}, r"Example 1 \(none.jpg\): no such file"),
+        ({"images": [IMAGE, None], "region_boxes": [BOXES] * 2}, "Example 1: region_boxes without an image"),
+        ({"images": [IMAGE] * 2, "region_boxes": [BOXES, None]}, "Example 1: an image without region_boxes"),
+        ({"images": [IMAGE] * 2, "region_boxes": [BOXES, BOXES[:, :3]]}, r"Example 1: boxes of shape \(3, 3\)"),
+        ({"images": [IMAGE] * 2, "region_boxes": [BOXES, 5]}, r"Example 1: boxes of shape \(\)"),
+        ({"images": [IMAGE] * 2, "region_boxes": [BOXES, "box"]}, "Example 1: region_boxes: values of type <U3"),
+        (
+            {"images": [IMAGE] * 2, "region_boxes": [BOXES * 20] * 2, "image_sizes": [(30, 20), (20, 30)]},
+            r"Example 1: image_sizes says \[20, 30\], but the image has 30 x 20 pixels, another shape",
+        ),
+        ({"images": [IMAGE] * 2, "region_features": [1, 2]}, "region_features given beside images"),
+        (
+            {"images": [IMAGE] * 2, "region_boxes": [1, 2], "detector": Detector()},
+            "region_boxes given beside a detector",
+        ),
+        ({"images": [IMAGE] * 2, "detector": "detr"}, r"detector: str has no extract\(images\)"),
+        ({"images": [IMAGE] * 2, "detector": Detector(lost=1)}, "detector returns 1 results for 2 images"),
+        (
+            {"images": [IMAGE] * 2, "detector": Detector(feature_size=5)},
+            r"Example 0: region features of shape \(3, 5\), expected \(regions, 6\)",
+        ),
+        ({"detector": Detector()}, "detector given without images"),
+    ],
+)
+def test_arguments_that_do_not_go_together(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        pixel_processor()(["a", "a"], **arguments)
+
+
+def test_boxes_of_images_need_an_image_processor():
+    with pytest.raises(ValueError, match="this processor has no image_processor"):
+        make_processor()("a", images=IMAGE, region_boxes=BOXES)
+
+
+def test_image_processor_may_be_given_as_its_settings():
+    for settings in ({"size": SIZE}, FastRCNNImageProcessor(size=SIZE).to_dict()):
+        assert make_processor(image_processor=settings).image_processor.size == SIZE
+    for wrong in ("fast_rcnn", {"image_processor_type": "CLIPImageProcessor"}):
+        with pytest.raises(ValueError, match=r"image_processor: .* expected a FastRCNNImageProcessor"):
+            make_processor(image_processor=wrong)

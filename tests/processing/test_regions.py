@@ -1,0 +1,149 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+import numpy as np
+import pytest
+import torch
+
+from tests.helpers.processing_helpers import FEATURE_SIZE, make_processor
+
+BOXES = np.array([[0.0, 0.0, 0.5, 0.5], [0.25, 0.5, 1.0, 1.0], [0.1, 0.2, 0.3, 0.4]], dtype=np.float32)
+
+
+def features(count: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).random((count, FEATURE_SIZE)).astype(np.float16)
+
+
+def test_whole_image_comes_first_and_padding_is_masked():
+    given = [features(2), features(3, 1)]
+    inputs = make_processor()(["a", "a man"], region_features=given, region_boxes=[BOXES[:2], BOXES])
+    assert inputs["region_features"].shape == (2, 4, FEATURE_SIZE) and inputs["region_features"].dtype == torch.float32
+    for example, array in enumerate(given):
+        mean = np.add.reduce([row.astype(np.float64) for row in array]) / len(array)
+        np.testing.assert_allclose(inputs["region_features"][example, 0], mean, rtol=1e-6)
+        np.testing.assert_array_equal(inputs["region_features"][example, 1 : 1 + len(array)], array)
+        np.testing.assert_array_equal(inputs["region_boxes"][example, 1 : 1 + len(array)], BOXES[: len(array)])
+    assert inputs["region_boxes"][:, 0].tolist() == [[0, 0, 1, 1]] * 2
+    assert inputs["region_attention_mask"].tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
+    assert inputs["region_candidate_mask"].tolist() == [[False, True, True, False], [False, True, True, True]]
+    assert not inputs["region_features"][0, 3].any() and not inputs["region_boxes"][0, 3].any()
+    types = {key: inputs[key].dtype for key in ("region_boxes", "region_attention_mask", "region_candidate_mask")}
+    assert list(types.values()) == [torch.float32, torch.int64, torch.bool]
+
+
+def test_given_image_features_replace_the_mean():
+    whole = np.arange(FEATURE_SIZE, dtype=np.float32)
+    batch = {"region_features": [features(2), features(2)], "region_boxes": [BOXES[:2]] * 2}
+    inputs = make_processor()(["a", "a"], **batch, image_features=[whole, None])
+    np.testing.assert_array_equal(inputs["region_features"][0, 0], whole)
+    np.testing.assert_allclose(inputs["region_features"][1, 0], features(2).mean(axis=0, dtype=np.float32), rtol=1e-5)
+
+
+@pytest.mark.parametrize("convert", [torch.tensor, lambda array: torch.tensor(array).bfloat16(), np.ndarray.tolist])
+def test_kinds_of_arrays(convert):
+    array = np.stack([features(3), features(3, 1)]).astype(np.float32)
+    array = torch.tensor(array).bfloat16().float().numpy()
+    processor, boxes = make_processor(), np.stack([BOXES, BOXES])
+    expected = processor(["a", "a"], region_features=list(array), region_boxes=list(boxes))
+    found = processor(["a", "a"], region_features=convert(array), region_boxes=torch.tensor(boxes))
+    for key in expected:
+        assert torch.equal(found[key], expected[key]), key
+
+
+def test_pixel_boxes_are_divided_by_their_own_image_size():
+    sizes = [(200, 100), (640, 480)]
+    pixels = [BOXES * np.tile(size, 2) for size in sizes]
+    inputs = make_processor()(
+        ["a", "a"], region_features=[features(3)] * 2, region_boxes=pixels, image_sizes=np.array(sizes)
+    )
+    np.testing.assert_allclose(inputs["region_boxes"][:, 1:], np.stack([BOXES, BOXES]), atol=1e-6)
+
+
+def test_small_overshoot_is_clipped():
+    boxes = [[-0.0005, 0.1, 1.0005, 0.9]]
+    inputs = make_processor()("a", region_features=features(1), region_boxes=boxes)
+    np.testing.assert_allclose(inputs["region_boxes"][0, 1], [0, 0.1, 1, 0.9], atol=1e-7)
+
+
+def test_max_regions_keeps_the_first_or_the_best_in_their_order():
+    given, processor = features(3), make_processor(max_regions=2)
+    batch = {"region_features": given, "region_boxes": BOXES}
+    first = processor("a", **batch)["region_features"][0]
+    best = processor("a", **batch, region_scores=[0.2, 0.1, 0.9])["region_features"][0]
+    np.testing.assert_array_equal(first[1:], given[[0, 1]])
+    np.testing.assert_array_equal(best[1:], given[[0, 2]])
+    # The image's own feature does not depend on how many regions are kept.
+    np.testing.assert_allclose(first[0], given.mean(axis=0, dtype=np.float32), rtol=1e-5)
+
+
+def test_examples_without_image_or_without_regions():
+    inputs = make_processor()(
+        ["a", "a", "a"],
+        region_features=[None, features(0), features(1)],
+        region_boxes=[None, [], BOXES[:1]],
+    )
+    assert inputs["region_attention_mask"].tolist() == [[0, 0], [1, 0], [1, 1]]
+    assert inputs["region_boxes"][:2, 0].tolist() == [[0, 0, 0, 0], [0, 0, 1, 1]]
+    assert not inputs["region_features"][:2].any()
+
+
+def broken(array: np.ndarray, index: tuple, value: float) -> np.ndarray:
+    array = array.copy()
+    array[index] = value
+    return array
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"region_features": np.zeros((3, 5))},
+            r"Example 1: region features of shape \(3, 5\), expected \(regions, 6\)",
+        ),
+        ({"region_features": np.zeros(6)}, r"Example 1: region features of shape \(6,\)"),
+        ({"region_boxes": BOXES[:2]}, r"Example 1: boxes of shape \(2, 4\) for 3 regions"),
+        ({"region_features": broken(features(3), (2, 4), np.nan)}, "Example 1: NaN or infinity .* region 2"),
+        ({"region_features": broken(features(3), (0, 0), np.inf)}, "Example 1: NaN or infinity .* region 0"),
+        ({"region_boxes": broken(BOXES, (1, 2), np.nan)}, "Example 1, region 1: .* NaN"),
+        ({"region_boxes": broken(BOXES, (1, 2), 0.2)}, "Example 1, region 1: .* inverted"),
+        ({"region_boxes": broken(BOXES, (2, 0), -0.01)}, "Example 1, region 2: .* outside the image"),
+        ({"region_boxes": BOXES * 300}, r"Example 1, region 0: .* outside .* pixel boxes need image_sizes"),
+        ({"image_features": np.zeros(5)}, r"Example 1: image feature of shape \(5,\)"),
+        ({"image_features": np.full(6, np.nan)}, "Example 1: NaN or infinity .* whole-image feature"),
+        ({"region_features": [[1.0] * 6, [1.0] * 5]}, "Example 1: region_features: .* in rows of one length"),
+        ({"region_features": np.ones((3, 6), dtype=bool)}, "Example 1: region_features: values of type bool"),
+        ({"region_features": "abc"}, "Example 1: region_features: values of type <U3"),
+        ({"region_features": [[None] * 6] * 3}, "Example 1: region_features: values of type object"),
+        ({"region_boxes": [["0", "0", "1", "1"]] * 3}, "Example 1: region_boxes: values of type <U1, such as .*'0'"),
+        ({"region_boxes": [[0, 0, 1, 1], [0, 0, 1]]}, "Example 1: region_boxes: .* in rows of one length"),
+        ({"image_features": ["a"] * 6}, "Example 1: image_features: values of type <U1"),
+        ({"region_scores": ["1", "2", "3"]}, "Example 1: region_scores: values of type <U1"),
+        ({"region_scores": [1.0, 2.0]}, r"Example 1: region_scores of shape \(2,\) for 3 regions"),
+    ],
+)
+def test_bad_regions_are_named(change, message):
+    good = {"region_features": features(3), "region_boxes": BOXES}
+    batch = {key: [good.get(key), value] for key, value in {**good, **change}.items()}
+    if "region_scores" in change:
+        batch["region_scores"][0] = [1.0, 2.0, 3.0]
+    with pytest.raises(ValueError, match=message):
+        make_processor()(["a", "a"], **batch)
+
+
+def test_sizes_that_do_not_go_with_the_boxes():
+    batch = {"region_features": features(3), "region_boxes": BOXES}
+    with pytest.raises(ValueError, match=r"all its boxes lie within \[0, 1\]"):
+        make_processor()("a", **batch, image_sizes=(640, 480))
+    with pytest.raises(ValueError, match=r"image size \(inf, 480\), expected \(width, height\)"):
+        make_processor()("a", **batch, image_sizes=(float("inf"), 480))
+    with pytest.raises(ValueError, match="Example 0: image_sizes: values of type <U3"):
+        make_processor()("a", **batch, image_sizes=("640", "480"))
+    with pytest.raises(ValueError, match=r"image size \(640, 0\), expected \(width, height\)"):
+        make_processor()("a", **batch, image_sizes=(640, 0))
+    with pytest.raises(ValueError, match=r"outside the image.* after division"):
+        make_processor()("a", region_features=features(3), region_boxes=BOXES * 700, image_sizes=(640, 480))
+
+
+def test_features_and_boxes_need_each_other():
+    with pytest.raises(ValueError, match="without region_boxes"):
+        make_processor()("a", region_features=features(3))
+    with pytest.raises(ValueError, match="region_boxes given without region_features"):
+        make_processor()("a", region_boxes=BOXES)

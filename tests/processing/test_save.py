@@ -1,0 +1,144 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import AutoProcessor
+
+from grounded_attention import modeling
+from grounded_attention.processing import OLDEST_TRANSFORMERS, FastRCNNImageProcessor, VLBertProcessor
+from tests.helpers.processing_helpers import FEATURE_SIZE, make_processor, span
+from tests.helpers.shipped_files import ROOT, needed_files
+
+TEXT = "a man in a red shirt"
+SETTINGS = {"max_regions": 7, "region_feature_size": FEATURE_SIZE, "iou_threshold": 0.25}
+IMAGE_SIZE = {"shortest_edge": 24, "longest_edge": 40}
+
+FRESH_PROCESS = f"""
+import importlib.util, sys
+assert importlib.util.find_spec("processing") is None, "the project must not be importable here"
+import numpy as np
+from transformers import AutoProcessor
+from transformers.models.auto.image_processing_auto import AutoImageProcessor
+processor = AutoProcessor.from_pretrained(sys.argv[1], trust_remote_code=True)
+images = AutoImageProcessor.from_pretrained(sys.argv[1], trust_remote_code=True)
+print(type(processor.image_processor).__name__, type(images).__name__, images.size == processor.image_processor.size)
+image = np.full((30, 40, 3), 7, dtype=np.uint8)
+found = processor("a", images=image, region_boxes=[[0, 0, 1, 1]])
+print(list(found["pixel_values"].shape), found["image_sizes"].tolist(), found["region_boxes"].shape[1])
+inputs = processor({TEXT!r}, region_features=np.ones((1, {FEATURE_SIZE})), region_boxes=[[0, 0, 1, 1]],
+    phrases=[{{"text": 0, "start": 2, "end": 5, "regions": [0]}}])
+print(type(processor).__name__, processor.max_regions, processor.region_feature_size, processor.iou_threshold)
+print(inputs["input_ids"].tolist(), inputs["phrase_mask"].int().tolist(), inputs["phrase_regions"].int().tolist())
+"""
+
+
+@pytest.fixture
+def saved(tmp_path) -> Path:
+    images = FastRCNNImageProcessor(size=IMAGE_SIZE, fixed_padding=True)
+    make_processor(**SETTINGS, image_processor=images).save_pretrained(tmp_path / "checkpoint")
+    return tmp_path / "checkpoint"
+
+
+def test_settings_and_code_are_written(saved):
+    config = json.loads((saved / "processor_config.json").read_text())
+    assert {name: config[name] for name in SETTINGS} == SETTINGS
+    assert config["image_processor"]["auto_map"] == {
+        "AutoImageProcessor": "image_processing_fast_rcnn.FastRCNNImageProcessor"
+    }
+    assert config["auto_map"] == {"AutoProcessor": "processing_vl_bert.VLBertProcessor"}
+    assert {path.name for path in saved.glob("*.py")} == needed_files("processing_vl_bert.py")
+
+
+@pytest.mark.parametrize("loader", [AutoProcessor, VLBertProcessor])
+def test_loads_where_the_package_is_imported(saved, loader):
+    processor = loader.from_pretrained(saved)
+    assert type(processor) is VLBertProcessor and type(processor.image_processor) is FastRCNNImageProcessor
+    assert (processor.image_processor.size, processor.image_processor.fixed_padding) == (IMAGE_SIZE, True)
+    assert {name: getattr(processor, name) for name in SETTINGS} == SETTINGS
+    expected = make_processor(**SETTINGS)(TEXT, phrases=[span(TEXT, "red shirt")])
+    found = processor(TEXT, phrases=[span(TEXT, "red shirt")])
+    for key in expected:
+        assert np.array_equal(found[key], expected[key])
+
+
+def test_loads_in_a_fresh_process_from_the_copied_files(saved, tmp_path):
+    paths = [
+        path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and Path(path).resolve() != ROOT
+    ]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    environment |= {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home"), "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(
+        [sys.executable, "-c", FRESH_PROCESS, str(saved)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    expected = make_processor()(TEXT, phrases=[span(TEXT, "man")])
+    images, pixels, *lines = result.stdout.splitlines()[-4:]
+    assert images == "FastRCNNImageProcessor FastRCNNImageProcessor True"
+    assert pixels == "[1, 3, 24, 40] [[32, 24]] 2"
+    assert lines[0] == f"VLBertProcessor 7 {FEATURE_SIZE} 0.25"
+    assert lines[1] == f"{expected['input_ids'].tolist()} {expected['phrase_mask'].int().tolist()} [[[0, 1]]]"
+
+
+def test_input_names_are_the_keys_of_a_full_batch():
+    processor = make_processor()
+    inputs = processor(
+        TEXT,
+        region_features=np.ones((1, FEATURE_SIZE)),
+        region_boxes=[[0, 0, 1, 1]],
+        phrases=[span(TEXT, "man")],
+        phrase_pairs=[[0, 0]],
+        tags=[span(TEXT, "man", region=0)],
+        layout="masked_answer",
+    )
+    assert list(inputs) == processor.model_input_names
+
+
+def test_files_can_travel():
+    """transformers copies `from .file import name` of one folder only, and flattens `modeling` and `processing`."""
+    names = [path.name for room in ("modeling", "processing") for path in (ROOT / room).glob("*.py")]
+    names = [name for name in names if name != "__init__.py"]
+    assert len(names) == len(set(names))
+    for path in (ROOT / "processing").glob("*.py"):
+        relative = re.findall(r"^\s*from\s+(\.\S*)\s+import", path.read_text(), flags=re.MULTILINE)
+        assert all(re.fullmatch(r"\.\w+", name) for name in relative), (path.name, relative)
+
+
+OLD = """
+import sys
+from transformers import AutoProcessor
+sys.modules["transformers"].__version__ = "4.57.0"
+sys.path.insert(0, sys.argv[1])
+try:
+    if len(sys.argv) == 2:
+        import processing
+    else:
+        AutoProcessor.from_pretrained(sys.argv[2], trust_remote_code=True)
+except ImportError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("importable", [True, False], ids=["imported", "copied files"])
+def test_an_old_transformers_gets_one_clear_error(saved, tmp_path, importable):
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home"), "OMP_NUM_THREADS": "1"}
+    arguments = [str(ROOT)] if importable else [str(tmp_path), str(saved)]
+    command = [sys.executable, "-c", OLD, *arguments]
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert f"needs transformers >= {OLDEST_TRANSFORMERS}, but 4.57.0 is installed" in result.stdout
+    assert result.stdout.count("\n") == 1
+
+
+def test_models_and_processors_need_the_same_transformers():
+    assert modeling.OLDEST_TRANSFORMERS == OLDEST_TRANSFORMERS

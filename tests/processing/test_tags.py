@@ -1,0 +1,116 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Tags: the region that each token of a text sees."""
+
+import numpy as np
+import pytest
+import torch
+
+from grounded_attention.processing import FastRCNNImageProcessor, VLBertProcessor
+from tests.helpers.processing_helpers import FEATURE_SIZE, make_processor, span
+
+TEXT, PAIR = "a man and a dog", "the umbrella, the ball"
+
+
+def regions(*counts: int) -> dict:
+    return {
+        "region_features": [np.ones((count, FEATURE_SIZE)) for count in counts],
+        "region_boxes": [[[0.0, 0.0, 1.0, 1.0]] * count for count in counts],
+    }
+
+
+def regions_of_one(count: int) -> dict:
+    return {name: value[0] for name, value in regions(count).items()}
+
+
+def test_tokens_see_their_region_and_the_rest_the_whole_image():
+    tags = [[span(TEXT, "man", region=0), span(TEXT, "dog", region=2), span(PAIR, "umbrella", 1, region=1)], None]
+    inputs = make_processor()([TEXT, TEXT], [PAIR, None], tags=tags, **regions(3, 1))
+    # [CLS] a man and a dog [SEP] the umbrella , the ball [SEP]; column 0 is the whole image.
+    assert inputs["token_regions"].dtype == torch.int64
+    assert inputs["token_regions"].tolist() == [
+        [-1, -1, 1, -1, -1, 3, -1, -1, 2, -1, -1, -1, -1],
+        [-1] * 13,
+    ]
+
+
+def test_every_piece_of_a_word_is_tagged():
+    inputs = make_processor()("dogs running", tags=[span("dogs running", "dogs", region=0)], **regions_of_one(1))
+    pieces = make_processor().tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())
+    assert pieces == ["[CLS]", "dog", "##s", "run", "##ning", "[SEP]"]
+    assert inputs["token_regions"].tolist() == [[-1, 1, 1, -1, -1, -1]]
+
+
+def test_the_first_of_two_tags_counts():
+    tags = [span(TEXT, "man and", region=1), span(TEXT, "and a dog", region=0)]
+    assert make_processor()(TEXT, tags=tags, **regions_of_one(2))["token_regions"].tolist() == [
+        [-1, -1, 2, 2, 1, 1, -1]
+    ]
+
+
+def test_tags_follow_truncation():
+    tags = [span(TEXT, "man", region=0), span(TEXT, "a dog", region=1)]
+    inputs = make_processor()(TEXT, tags=tags, max_length=6, **regions_of_one(2))
+    assert inputs["token_regions"].tolist() == [[-1, -1, 1, -1, 2, -1]]
+
+
+def test_tags_follow_regions_that_move_or_are_left_out():
+    tags = [span(TEXT, "man", region=0), span(TEXT, "dog", region=2)]
+    inputs = make_processor(max_regions=2)(TEXT, tags=tags, region_scores=[0.1, 0.5, 0.9], **regions_of_one(3))
+    assert inputs["token_regions"].tolist() == [[-1, -1, -1, -1, -1, 2, -1]]
+
+
+def test_region_features_lie_where_the_columns_say():
+    """The features at the columns are those of the tagged regions."""
+    features = np.arange(4 * FEATURE_SIZE, dtype=np.float32).reshape(4, FEATURE_SIZE)
+    tags = [span(TEXT, word, region=region) for word, region in (("man", 3), ("and", 1), ("dog", 0))]
+    inputs = make_processor()(TEXT, region_features=features, region_boxes=[[0, 0, 1, 1]] * 4, tags=tags)
+    columns = inputs["token_regions"][0]
+    seen = inputs["region_features"][0][columns[columns >= 0]]
+    assert np.array_equal(seen, features[[3, 1, 0]])
+
+
+def test_pixels_and_an_empty_list_of_tags():
+    images = FastRCNNImageProcessor(size={"shortest_edge": 24, "longest_edge": 40})
+    processor = VLBertProcessor(make_processor().tokenizer, images)
+    image, boxes = np.zeros((30, 40, 3), dtype=np.uint8), [[0, 0, 1, 1]]
+    inputs = processor(TEXT, images=image, region_boxes=boxes, tags=[span(TEXT, "dog", region=0)])
+    assert inputs["token_regions"].tolist() == [[-1, -1, -1, -1, -1, 1, -1]]
+    assert (processor(TEXT, images=image, region_boxes=boxes, tags=[])["token_regions"] == -1).all()
+    assert "token_regions" not in processor(TEXT, images=image, region_boxes=boxes)
+
+
+@pytest.mark.parametrize(
+    ("tag", "message"),
+    [
+        ({"text": 0, "start": 0, "end": 1}, "Example 0, tag 0: region None, but the example has 2 regions"),
+        ({"text": 0, "start": 0, "end": 1, "region": 2}, "tag 0: region 2, but the example has 2 regions"),
+        ({"text": 0, "start": 0, "end": 1, "region": -1}, "tag 0: region -1"),
+        ({"text": 0, "start": 0, "end": 1, "region": True}, "tag 0: region True"),
+        ({"text": 0, "start": 0, "end": 1, "region": 1.0}, r"tag 0: region 1\.0"),
+        ({"text": 0, "start": 0, "end": 99, "region": 0}, "tag 0: characters 0 to 99 lie outside its text"),
+        ({"text": 1, "start": 0, "end": 1, "region": 0}, r"tag 0: is in text 1, but the example has 1 text\(s\)"),
+        ({"text": 0, "start": 0, "region": 0}, "tag 0: no 'end'; expected .* and 'region'"),
+        (3, "tag 0: 3 is no dictionary"),
+    ],
+)
+def test_wrong_tags_are_named(tag, message):
+    with pytest.raises(ValueError, match=message):
+        make_processor()([TEXT], tags=[[tag]], **regions(2))
+
+
+def test_tags_need_regions():
+    with pytest.raises(ValueError, match="tags are given without region_features or images"):
+        make_processor()(TEXT, tags=[span(TEXT, "dog", region=0)])
+    with pytest.raises(ValueError, match="tags has 1 entries, but `text` has 2"):
+        make_processor()([TEXT, TEXT], tags=[[]], **regions(1, 1))
+    with pytest.raises(ValueError, match="Example 1, tag 0: region 0, but the example has 0 regions"):
+        features = [np.ones((1, FEATURE_SIZE)), None]
+        tags = [[], [span(TEXT, "dog", region=0)]]
+        make_processor()([TEXT, TEXT], region_features=features, region_boxes=[[[0, 0, 1, 1]], None], tags=tags)
+
+
+def test_loaded_processors_take_tags(tmp_path):
+    make_processor().save_pretrained(tmp_path)
+    tags = [span(TEXT, "dog", region=0)]
+    found = VLBertProcessor.from_pretrained(tmp_path)(TEXT, tags=tags, **regions_of_one(1))
+    assert found["token_regions"].tolist() == [[-1, -1, -1, -1, -1, 1, -1]]

@@ -1,0 +1,182 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+import doctest
+import random
+
+import numpy as np
+import pytest
+import torch
+from transformers import PreTrainedTokenizer
+
+from grounded_attention import processing
+from grounded_attention.processing import SEQUENCE_LAYOUTS, VLBertProcessor
+from tests.helpers.processing_helpers import make_processor, make_tokenizer, span
+
+WORDS = "a an the man woman in red shirt dogs running umbrella cafe zebra , .".split()
+
+
+def random_texts(seed: int, count: int) -> list[str]:
+    source = random.Random(seed)
+    return [" ".join(source.choices(WORDS, k=source.randint(0, 12))) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("pair", "truncation"),
+    [
+        *((True, strategy) for strategy in ("longest_first", "only_first", "only_second", False)),
+        *((False, strategy) for strategy in ("longest_first", "only_first", False)),
+    ],
+)
+def test_ids_equal_the_tokenizers_own_template(pair, truncation):
+    """The tokenizer's own post-processor and truncation are a second implementation of both layouts."""
+    processor, first, second = make_processor(), random_texts(0, 60), random_texts(1, 60) if pair else None
+    # The shortest max_length that each strategy can reach for these texts.
+    lengths = [7, 9, 12, 15] if truncation in ("longest_first", False) else [22, 25, 28]
+    for length in lengths:
+        options = {"padding": True, "truncation": truncation, "max_length": length if truncation else None}
+        found = processor(first, second, **options)
+        expected = make_tokenizer()(first, second, return_tensors="pt", **options)
+        assert list(found) == ["input_ids", "attention_mask", "token_type_ids"]
+        for key in found:
+            assert found[key].dtype == torch.int64
+            assert torch.equal(found[key], expected[key]), (key, length)
+
+
+def test_cutting_one_text_that_is_too_short_is_refused():
+    with pytest.raises(ValueError, match=r"Example 1: only_first .* raise max_length"):
+        make_processor()(["a", "a"], ["a", "a man in a red shirt"], truncation="only_first", max_length=6)
+
+
+@pytest.mark.parametrize(
+    ("options", "width"),
+    [
+        ({}, 7),
+        ({"padding": "longest"}, 7),
+        ({"padding": "max_length", "max_length": 10}, 10),
+        ({"pad_to_multiple_of": 8}, 8),
+        ({"padding": "max_length", "max_length": 9, "pad_to_multiple_of": 4}, 12),
+    ],
+)
+def test_padding(options, width):
+    inputs = make_processor()(["a man", "a man in a shirt"], **options)
+    assert inputs["input_ids"].shape == (2, width)
+    assert inputs["attention_mask"].sum(dim=1).tolist() == [4, 7]
+    assert (inputs["input_ids"][0, 4:] == 0).all() and (inputs["token_type_ids"][0, 4:] == 0).all()
+
+
+def test_padding_is_on_the_right_whatever_the_tokenizer_prefers():
+    tokenizer = make_tokenizer()
+    tokenizer.padding_side = "left"
+    inputs = VLBertProcessor(tokenizer)(["a man", "a"])
+    assert inputs["attention_mask"].tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((["a", "a man"],), {"padding": False}, r"padding=False, but the examples have \[3, 4\] tokens"),
+        ((["a"],), {"padding": "left"}, "Unknown padding 'left'"),
+        ((["a"],), {"padding": "max_length"}, "needs max_length"),
+        ((["a"],), {"truncation": "middle", "max_length": 8}, "Unknown truncation 'middle'"),
+        ((["a"],), {"max_length": 1}, "max_length=1 leaves no room"),
+        ((["a"],), {"layout": "answer"}, "Unknown sequence layout 'answer'; known: caption, caption_pair"),
+        ((["a", "a"],), {"layout": ["caption"]}, "layout has 1 entries, but `text` has 2"),
+        ((["a", "a"],), {"layout": ["caption", "plane"]}, "Example 1: Unknown sequence layout 'plane'"),
+        ((["a", "a"], ["a", None]), {"layout": "caption_pair"}, r"Example 1: Layout 'caption_pair' takes 2 text\(s\)"),
+        ((["a"],), {"phrases": 7}, "phrases: 7, expected a list with an entry for each of 1 texts"),
+        ((["a"],), {"layout": "caption_pair"}, r"takes 2 text\(s\) an example, found 1"),
+        ((["a"], ["a", "a"]), {}, "text_pair has 2 entries, but `text` has 1"),
+        ((["a"], "a"), {}, "text_pair must be a str, or a list of str"),
+        ((["a", None],), {}, "text must be a str"),
+        (([],), {}, "batch is empty"),
+        ((["a"],), {"phrase_pairs": [[(0, 0)]]}, "phrase_pairs are given without phrases"),
+        ((["a"],), {"image_sizes": [(1, 1)]}, "image_sizes given without region_features"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, options, message):
+    with pytest.raises(ValueError, match=message):
+        make_processor()(*arguments, **options)
+
+
+def test_unknown_argument_is_refused():
+    with pytest.raises(TypeError, match="max_lenght"):
+        make_processor()("a man", max_lenght=3)
+
+
+class LetterTokenizer(PreTrainedTokenizer):
+    """A tokenizer in Python, which has no character offsets."""
+
+    vocab_size = 0
+
+    def get_vocab(self) -> dict[str, int]:
+        return {}
+
+    def _tokenize(self, text: str) -> list[str]:
+        return list(text)
+
+
+def test_tokenizers_that_cannot_serve_are_refused():
+    with pytest.raises(ValueError, match="needs a fast tokenizer"):
+        VLBertProcessor(LetterTokenizer())
+    tokenizer = make_tokenizer()
+    tokenizer.sep_token = None
+    with pytest.raises(ValueError, match="has no sep_token"):
+        VLBertProcessor(tokenizer)
+
+
+def test_senseless_limits_are_refused():
+    with pytest.raises(ValueError, match="iou_threshold=0"):
+        make_processor(iou_threshold=0)
+    with pytest.raises(ValueError, match="max_regions=0"):
+        make_processor(max_regions=0)
+
+
+def test_a_single_text_is_a_batch_of_one_and_lists_are_plain():
+    processor = make_processor()
+    assert processor("a man", "the dog")["token_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1, 1]]
+    as_lists = processor("a man", return_tensors=None)
+    assert as_lists["input_ids"] == processor(["a man"])["input_ids"].tolist()
+    assert isinstance(processor("a man", return_tensors="np")["input_ids"], np.ndarray)
+
+
+def test_layouts_say_where_things_stand():
+    assert set(SEQUENCE_LAYOUTS) == {"caption", "caption_pair", "masked_answer", "question_mask", "plain"}
+    assert SEQUENCE_LAYOUTS["plain"].special_count == 0
+    assert (SEQUENCE_LAYOUTS["caption_pair"].text_count, SEQUENCE_LAYOUTS["caption_pair"].special_count) == (2, 3)
+
+
+def test_decoding_passes_through():
+    processor = make_processor()
+    ids = processor(["a man in red", "dogs"])["input_ids"]
+    assert processor.batch_decode(ids, skip_special_tokens=True) == ["a man in red", "dogs"]
+    assert processor.decode(ids[0]) == "[CLS] a man in red [SEP]"
+
+
+def test_docstring_example_runs():
+    """`auto_docstring` indents it; doctest does not mind."""
+    source = VLBertProcessor.__call__.__doc__.replace("```", "")
+    example = doctest.DocTestParser().get_doctest(source, {"processing": processing}, "VLBertProcessor", None, 0)
+    assert len(example.examples) > 5
+    results = doctest.DocTestRunner().run(example)
+    assert results.failed == 0
+
+
+def test_layouts_may_differ_within_a_batch():
+    """Each row equals the one it is in a batch of its own."""
+    texts, pairs = ["a man", "two dogs on a shirt", "a dog"], [None, None, "the ball"]
+    inputs = make_processor()(texts, pairs, layout=["caption", "plain", "caption_pair"])
+    assert inputs["input_ids"].shape == (3, 7)
+    for row, (text, pair, layout) in enumerate(zip(texts, pairs, ["caption", "plain", "caption_pair"], strict=True)):
+        alone = make_processor()(text, pair, layout=layout)
+        length = alone["input_ids"].shape[1]
+        for key, value in alone.items():
+            assert torch.equal(inputs[key][row, :length], value[0]) and not inputs[key][row, length:].any()
+    assert (
+        make_tokenizer().decode(inputs["input_ids"][1][: inputs["attention_mask"][1].sum()]) == "two dogs on a shirt"
+    )
+    found = make_processor()(texts, pairs)["token_type_ids"].tolist()
+    assert found == [[0] * 8, [0] * 8, [0, 0, 0, 0, 1, 1, 1, 0]]
+
+
+def test_phrases_of_plain_text_start_at_column_zero():
+    inputs = make_processor()("a man", layout="plain", phrases=[span("a man", "man")])
+    assert inputs["phrase_mask"].tolist() == [[[False, True]]]

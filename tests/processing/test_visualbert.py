@@ -1,0 +1,225 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""VisualBERT's inputs: text, then regions of one image or two, without a region for the whole image."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoProcessor
+
+from grounded_attention.families import FAMILIES
+from grounded_attention.processing import VisualBERTProcessor, VLBertProcessor
+from tests.helpers.processing_helpers import FEATURE_SIZE, make_tokenizer, span
+from tests.helpers.shipped_files import needed_files
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT, PAIR = "a man and a dog", "the umbrella, the ball"
+BOXES = [[0.0, 0.0, 0.5, 0.5], [0.5, 0.0, 1.0, 0.5], [0.0, 0.5, 0.5, 1.0], [0.5, 0.5, 1.0, 1.0]]
+
+FRESH_PROCESS = """
+import importlib.util, sys
+assert importlib.util.find_spec("processing") is None, "the project must not be importable here"
+import numpy as np
+from transformers import AutoProcessor
+processor = AutoProcessor.from_pretrained(sys.argv[1], trust_remote_code=True)
+inputs = processor("a man", region_features=np.ones((1, 6)), region_boxes=[[0, 0, 1, 1]], layout="question_mask")
+print(type(processor).__name__, processor.model_feature_size, inputs["answer_positions"].tolist())
+"""
+
+
+def make_processor(**options) -> VisualBERTProcessor:
+    words = [*make_tokenizer().get_vocab(), "?", "what", "is", "this"]
+    return VisualBERTProcessor(make_tokenizer(words), **{"region_feature_size": FEATURE_SIZE, **options})
+
+
+def regions(*counts: int) -> dict:
+    """Region number k of an example has the feature k everywhere."""
+    return {
+        "region_features": [np.tile(np.arange(count)[:, None], (1, FEATURE_SIZE)) for count in counts],
+        "region_boxes": [BOXES[:count] for count in counts],
+    }
+
+
+def pieces(processor, ids) -> str:
+    return " ".join(processor.tokenizer.convert_ids_to_tokens(ids.tolist()))
+
+
+def test_regions_stand_alone_in_their_order():
+    inputs = make_processor()([TEXT, TEXT, TEXT], **regions(2, 3, 0))
+    assert inputs["region_features"][..., 0].tolist() == [[0, 1, 0], [0, 1, 2], [0, 0, 0]]
+    assert inputs["region_attention_mask"].tolist() == [[1, 1, 0], [1, 1, 1], [0, 0, 0]]
+    assert torch.equal(inputs["region_candidate_mask"], inputs["region_attention_mask"].bool())
+    torch.testing.assert_close(inputs["region_boxes"][1], torch.tensor(BOXES[:3]))
+    assert not {"region_token_type_ids", "image_text_alignment", "token_regions"} & set(inputs)
+
+
+def test_texts_and_phrases_equal_those_of_vl_bert():
+    ours = make_processor()
+    other = VLBertProcessor(ours.tokenizer, region_feature_size=FEATURE_SIZE)
+    arguments = {
+        "phrases": [[span(TEXT, "man", boxes=[BOXES[1]]), span(PAIR, "the ball", 1, regions=[0, 2])]],
+        "phrase_pairs": [[[0, 1]]],
+        **regions(3),
+    }
+    found, expected = ours([TEXT], [PAIR], **arguments), other([TEXT], [PAIR], **arguments)
+    for name in ("input_ids", "attention_mask", "token_type_ids", "phrase_mask", "phrase_pairs"):
+        assert torch.equal(found[name], expected[name]), name
+    # VL-BERT's columns but for the whole image in front.
+    for name in ("phrase_regions", "region_candidate_mask"):
+        assert torch.equal(found[name], expected[name][..., 1:]), name
+    assert torch.equal(found["region_features"], expected["region_features"][:, 1:])
+
+
+@pytest.mark.parametrize("question", ["what is this", "what is this?", "what is this ? "])
+def test_a_question_ends_in_one_question_mark_and_a_mask(question):
+    processor = make_processor()
+    inputs = processor([question, "a dog"], layout=processor.answer_layout)
+    assert pieces(processor, inputs["input_ids"][0]) == "[CLS] what is this ? [MASK] [SEP]"
+    assert pieces(processor, inputs["input_ids"][1]) == "[CLS] a dog ? [MASK] [SEP] [PAD]"
+    assert inputs["token_type_ids"].sum() == 0
+    # The public code reads the answer at the number of tokens less two.
+    assert inputs["answer_positions"].tolist() == (inputs["attention_mask"].sum(1) - 2).tolist()
+
+
+def test_the_other_layouts_know_no_question_mark():
+    processor = make_processor()
+    assert pieces(processor, processor("what is this")["input_ids"][0]) == "[CLS] what is this [SEP]"
+
+
+def test_tags_align_regions_with_the_columns_of_their_words():
+    tags = [span(TEXT, "man", region=1), span(PAIR, "umbrella", 1, region=1), span(TEXT, "a dog", region=0)]
+    inputs = make_processor()([TEXT, TEXT], [PAIR, None], tags=[tags, None], **regions(3, 1))
+    # 0 [CLS] 1 a 2 man 3 and 4 a 5 dog 6 [SEP] 7 the 8 umbrella 9 , 10 the 11 ball
+    assert inputs["image_text_alignment"].tolist() == [
+        [[4, 5], [2, 8], [-1, -1]],
+        [[-1, -1], [-1, -1], [-1, -1]],
+    ]
+
+
+def test_a_word_may_name_two_regions_and_every_piece_of_it_counts():
+    text = "dogs run"
+    tags = [span(text, "dogs", region=2), span(text, "dogs", region=0), span(text, "dogs", region=2)]
+    inputs = make_processor()(text, tags=tags, **{name: value[0] for name, value in regions(3).items()})
+    assert inputs["image_text_alignment"].tolist() == [[[1, 2], [-1, -1], [1, 2]]]
+
+
+def test_tags_follow_truncation_and_regions_that_are_left_out():
+    tags = [span(TEXT, "man", region=0), span(TEXT, "a dog", region=2), span(TEXT, "and", region=1)]
+    given = {name: value[0] for name, value in regions(3).items()}
+    inputs = make_processor(max_regions=2)(TEXT, tags=tags, max_length=5, region_scores=[0.1, 0.5, 0.9], **given)
+    # [CLS] a man and [SEP]; regions 1 and 2 stay
+    assert inputs["image_text_alignment"].tolist() == [[[3], [-1]]]
+
+
+def test_two_images_keep_max_regions_each():
+    images = [[0, 0, 1, 1], [1, 0]]
+    inputs = make_processor(max_regions=1)([TEXT, TEXT], region_image_indices=images, **regions(4, 2))
+    assert inputs["region_features"][..., 0].tolist() == [[0, 2], [0, 1]]
+    assert inputs["region_token_type_ids"].tolist() == [[0, 1], [1, 0]]
+    scores = [[0.1, 0.9, 0.2, 0.8], [0.5, 0.4]]
+    inputs = make_processor(max_regions=1)(
+        [TEXT, TEXT], region_image_indices=images, region_scores=scores, **regions(4, 2)
+    )
+    assert inputs["region_features"][..., 0].tolist() == [[1, 3], [0, 1]]
+
+
+def test_regions_of_two_images_may_be_missing_in_one_example():
+    given = regions(2, 1)
+    given = {name: [value[0], None] for name, value in given.items()}
+    inputs = make_processor()([TEXT, TEXT], region_image_indices=[[1, 1], None], **given)
+    assert inputs["region_token_type_ids"].tolist() == [[1, 1], [0, 0]]
+    assert inputs["region_attention_mask"].tolist() == [[1, 1], [0, 0]]
+
+
+def test_spatial_features_are_box_and_size_and_zero_for_padding():
+    processor = make_processor(spatial_features=True)
+    given = regions(2, 1)
+    given["region_boxes"] = [[[10, 20, 30, 60], [0, 0, 200, 100]], [[0, 0, 20, 10]]]
+    inputs = processor([TEXT, TEXT], image_sizes=[(200, 100), (20, 40)], **given)
+    assert processor.model_feature_size == FEATURE_SIZE + 6 == inputs["region_features"].shape[-1]
+    expected = [
+        [[0.05, 0.2, 0.15, 0.6, 0.1, 0.4], [0, 0, 1, 1, 1, 1]],
+        [[0, 0, 1, 0.25, 1, 0.25], [0] * 6],
+    ]
+    torch.testing.assert_close(inputs["region_features"][..., FEATURE_SIZE:], torch.tensor(expected))
+    torch.testing.assert_close(
+        inputs["region_features"][..., :FEATURE_SIZE],
+        make_processor()([TEXT, TEXT], **regions(2, 1))["region_features"],
+    )
+
+
+def test_long_sequences_lose_regions_but_none_stands_for_the_whole_image():
+    inputs = make_processor()([TEXT], max_sequence_length=8, **regions(4))
+    # 7 text columns and 4 regions: each side keeps half.
+    assert inputs["input_ids"].shape == (1, 4) and inputs["region_features"][0, :, 0].tolist() == [0, 1, 2, 3]
+    inputs = make_processor()(["a dog"], max_sequence_length=6, **regions(4))
+    assert inputs["input_ids"].shape == (1, 4 - 1) and inputs["region_features"][0, :, 0].tolist() == [0, 1, 2]
+
+
+def test_input_names_are_the_keys_of_a_full_batch():
+    processor = make_processor()
+    inputs = processor(
+        [TEXT],
+        phrases=[[span(TEXT, "man")]],
+        phrase_pairs=[[[0, 0]]],
+        tags=[[span(TEXT, "man", region=0)]],
+        region_image_indices=[[0]],
+        layout="question_mask",
+        **regions(1),
+    )
+    assert list(inputs) == processor.model_input_names
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"region_image_indices": [[0, 2]]}, r"Example 0: region_image_indices \[0, 2\].*2 image.*expected 0 to 1"),
+        ({"region_image_indices": [[0]]}, r"shape \(1,\).*for 2 regions; expected one integer"),
+        ({"region_image_indices": [[0.0, 1.0]]}, "float64.*one integer"),
+        ({"image_features": [np.ones(FEATURE_SIZE)]}, "VisualBERTProcessor has no region for the whole image"),
+        ({"tags": [[span(TEXT, "man", region=2)]]}, "tag 0: region 2, but the example has 2 regions"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        make_processor()([TEXT], **regions(2), **arguments)
+
+
+def test_vl_bert_takes_one_image():
+    processor = VLBertProcessor(make_tokenizer(), region_feature_size=FEATURE_SIZE)
+    with pytest.raises(ValueError, match=r"takes 1 image\(s\) an example; expected 0"):
+        processor([TEXT], region_image_indices=[[0, 1]], **regions(2))
+    assert "region_token_type_ids" not in processor([TEXT], region_image_indices=[[0, 0]], **regions(2))
+
+
+def test_image_indices_without_regions_are_an_error():
+    with pytest.raises(ValueError, match="region_image_indices given without region_features"):
+        make_processor()([TEXT], region_image_indices=[[]])
+
+
+def test_saves_and_loads_with_the_project(tmp_path):
+    settings = {"max_regions": 7, "iou_threshold": 0.25, "spatial_features": True}
+    make_processor(**settings).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "processor_config.json").read_text())
+    assert config["auto_map"] == {"AutoProcessor": "processing_visualbert.VisualBERTProcessor"}
+    assert {path.name for path in tmp_path.glob("*.py")} == needed_files("processing_visualbert.py")
+    processor = AutoProcessor.from_pretrained(tmp_path)
+    assert type(processor) is VisualBERTProcessor is FAMILIES["visualbert"].processor_class
+    assert {name: getattr(processor, name) for name in settings} == settings
+    assert processor.region_feature_size == FEATURE_SIZE
+
+
+def test_loads_in_a_fresh_process_from_the_copied_files(tmp_path):
+    make_processor(spatial_features=True).save_pretrained(tmp_path / "checkpoint")
+    paths = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p and Path(p).resolve() != ROOT]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    environment |= {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home"), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", FRESH_PROCESS, str(tmp_path / "checkpoint")]
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-1] == f"VisualBERTProcessor {FEATURE_SIZE + 6} [4]"

@@ -1,0 +1,234 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The explorer in a real browser: a reader clicks and slides, and the page shows what the data say."""
+
+import base64
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from grounded_attention.analysis.example_attention import ExampleAttention
+from grounded_attention.reports.attention_explorer import explorer_page, pack
+from tests.helpers.browser import open_browser
+
+LAYERS, HEADS, REGIONS = 3, 4, 6
+HOSTILE = 'a </script><script>document.title="broken"</script> dog & "ball" <img src=x onerror=alert(1)> .'
+CAPTIONS = (HOSTILE, "two dogs run")
+LABELS = ("dog", "</script><b>", "", "ball", "sky", "grass")
+
+
+def example(number: int, seed: int) -> ExampleAttention:
+    rng, fixed = np.random.default_rng([seed, number]), np.random.default_rng(number)
+    caption = CAPTIONS[number]
+    words = tuple(match.span() for match in re.finditer(r"\w+", caption))
+    # Boxes in a row, which do not overlap: the middle of each is its own.
+    left = np.arange(REGIONS) / REGIONS
+    boxes = np.stack([left + 0.02, 0.2 + 0 * left, left + 0.14, 0.8 + 0 * left], 1)
+    there = rng.dirichlet(np.full(REGIONS + 1, 0.3), (LAYERS, HEADS, len(words)))[..., :-1]
+    back = rng.dirichlet(np.full(len(words) + 1, 0.3), (LAYERS, HEADS, REGIONS))[..., :-1]
+    gold = fixed.random((len(words), REGIONS)) < 0.3
+    gold[0] = np.arange(REGIONS) == 2
+    image = Image.fromarray(fixed.integers(0, 255, (60, 120, 3), dtype=np.uint8))
+    return ExampleAttention(
+        image, caption, words, boxes, there, ("0", "1", "2"), back, LABELS, gold, image_id=str(number)
+    )
+
+
+CHECKPOINTS = {name: [example(n, seed) for n in range(2)] for seed, name in enumerate(["start", "<direct>"])}
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("explorer")
+    (folder / "page.html").write_text(explorer_page(CHECKPOINTS, "Explorer </script>"), encoding="utf-8")
+    with open_browser(folder / "profile") as browser:
+        browser.open(folder / "page.html")
+        yield browser
+
+
+def spread(values):
+    """What a row is worth: its parts summing to 1, and the sum."""
+    return values / values.sum(), values.sum()
+
+
+def slide(page, control, value):
+    """Moves a slider with the keyboard, as far as it must go."""
+    page.evaluate(f"document.querySelector('[data-control={control}]').focus()")
+    page.key("Home")
+    page.key("ArrowRight", value)
+
+
+def choose(page, control, value):
+    """Another entry of a list, as its change event tells it."""
+    page.evaluate(
+        f"(() => {{ const s = document.querySelector('{control}'); s.value = '{value}';"
+        " s.dispatchEvent(new Event('change')); })()"
+    )
+
+
+def shares(page, pane):
+    """What each region says it has of the attention, and which is the top one."""
+    return page.evaluate(
+        f"[...document.querySelectorAll('[data-pane=\"{pane}\"] .region')]"
+        ".sort((a, b) => a.dataset.region - b.dataset.region)"
+        ".map((g) => [Number(g.dataset.share), g.classList.contains('top')])"
+    )
+
+
+def text(page, selector):
+    return page.evaluate(f"document.querySelector({selector!r}).textContent")
+
+
+def said_total(said, others):
+    """The share that the sentence below the picture names."""
+    return int(re.search(rf"(\d+)% of the attention goes to the {others}", said)[1]) / 100
+
+
+def assert_regions_show(page, pane, expected, total):
+    found = shares(page, pane)
+    assert np.allclose([share for share, _ in found], expected, atol=0.003)
+    top = int(expected.argmax())
+    assert [lit for _, lit in found] == [n == top for n in range(REGIONS)]
+    assert text(page, f'[data-pane="{pane}"] [data-percent="{top}"] text') == f"{round(100 * found[top][0])}%"
+    said = text(page, f'[data-pane="{pane}"] .said')
+    assert f"to region {top}" in said
+    assert abs(said_total(said, "regions") - total) < 0.01
+
+
+@pytest.mark.parametrize(("word", "layer", "head"), [(3, 0, 1), (0, 2, 3), (4, 1, 0)])
+def test_a_clicked_word_lights_the_regions_of_the_chosen_head(page, word, layer, head):
+    choose(page, "[data-control=example]", 0)
+    page.click(f'[data-pane="0"] [data-word="{word}"]')
+    slide(page, "layer", layer)
+    slide(page, "head", head + 1)
+    for pane, examples in enumerate(CHECKPOINTS.values()):
+        assert_regions_show(page, pane, *spread(examples[0].attention[layer, head, word]))
+        gold = page.evaluate(
+            f"[...document.querySelectorAll('[data-pane=\"{pane}\"] [data-gold]')].map((e) => Number(e.dataset.gold))"
+        )
+        assert sorted(gold) == np.nonzero(examples[0].gold[word])[0].tolist()
+    pressed = page.evaluate("[...document.querySelectorAll('.word[aria-pressed=true]')].map((e) => e.dataset.word)")
+    assert pressed == [str(word)] * 2
+
+
+def test_the_mean_over_heads_is_the_mean_of_their_attention(page):
+    choose(page, "[data-control=example]", 1)
+    page.click('[data-pane="1"] [data-word="2"]')
+    slide(page, "layer", 1)
+    slide(page, "head", 0)
+    assert text(page, "[data-output=head]") == "mean over heads"
+    for pane, examples in enumerate(CHECKPOINTS.values()):
+        assert_regions_show(page, pane, *spread(examples[1].attention[1, :, 2].mean(0)))
+
+
+def test_a_clicked_region_lights_the_words(page):
+    choose(page, "[data-control=example]", 1)
+    slide(page, "layer", 2)
+    slide(page, "head", 2)
+    page.click('[data-pane="0"] [data-region="3"]')
+    for pane, examples in enumerate(CHECKPOINTS.values()):
+        weights, total = spread(examples[1].back[2, 1, 3])
+        top = int(weights.argmax())
+        assert f"{weights[top]:.0%}" == text(page, f'[data-pane="{pane}"] [data-word="{top}"] .share')
+        assert page.evaluate(f"document.querySelector('[data-pane=\"{pane}\"] .word.top').dataset.word") == str(top)
+        said = text(page, f'[data-pane="{pane}"] .said')
+        assert said.startswith("region 3 (ball)") and abs(said_total(said, "words") - total) < 0.01
+
+
+def test_everything_is_reached_with_the_keyboard(page):
+    choose(page, "[data-control=example]", 1)
+    page.evaluate('document.querySelector(\'[data-pane="0"] [data-word="0"]\').focus()')
+    page.key("ArrowRight")
+    assert page.evaluate('document.querySelector(\'[data-pane="0"] [data-word="1"]\').ariaPressed') == "true"
+    page.key("Tab", 2)  # over the last word to the first region
+    reached = page.evaluate("document.activeElement.dataset.region")
+    page.key("Enter")
+    assert (
+        page.evaluate(f'document.querySelector(\'[data-pane="0"] [data-region="{reached}"]\').ariaPressed') == "true"
+    )
+
+
+def test_the_map_leads_to_a_head(page):
+    choose(page, "[data-control=example]", 0)
+    page.click('[data-pane="0"] [data-cell="1 2"]')
+    assert (text(page, "[data-output=layer]"), text(page, "[data-output=head]")) == ("1", "2")
+    first = CHECKPOINTS["start"][0]
+    assert_regions_show(page, 0, *spread(first.attention[1, 2, 0]))
+    on_gold = spread(first.attention[1, 2, 0])[0][first.gold[0]].sum()
+    assert text(page, '[data-pane="0"] [data-cell="1 2"] title') == f"layer 1, head 2: {on_gold:.0%}"
+
+
+def test_another_checkpoint_takes_a_pane(page):
+    choose(page, "[data-control=example]", 1)
+    page.click('[data-pane="0"] [data-word="1"]')
+    slide(page, "layer", 0)
+    slide(page, "head", 1)
+    choose(page, '[data-pane="1"] [data-control=checkpoint]', 0)
+    assert shares(page, 0) == shares(page, 1)
+    choose(page, '[data-pane="1"] [data-control=checkpoint]', 1)
+    assert_regions_show(page, 1, *spread(CHECKPOINTS["<direct>"][1].attention[0, 0, 1]))
+
+
+def test_text_of_the_data_stays_text(page):
+    choose(page, "[data-control=example]", 0)
+    assert page.evaluate("document.title") == "Explorer </script>"
+    words = page.evaluate("[...document.querySelectorAll('[data-pane=\"0\"] .word')].map((e) => e.firstChild.data)")
+    assert words == re.findall(r"\w+", HOSTILE)
+    assert text(page, "option[value='0']") == f"1. {HOSTILE}"
+    assert page.evaluate("document.querySelectorAll('img, b').length") == 0
+    label = "document.querySelector('[data-pane=\"0\"] [data-region=\"1\"]').getAttribute('aria-label')"
+    assert page.evaluate(label).startswith("region 1 (</script><b>)")
+
+
+def test_a_narrow_screen_needs_no_sideways_scrolling(page):
+    page.resize(360, 740)
+    try:
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        columns = page.evaluate("new Set([...document.querySelectorAll('.pane')].map((e) => e.offsetLeft)).size")
+    finally:
+        page.resize(1200, 900)
+    assert wide <= 360 and columns == 1
+
+
+def test_the_page_asks_the_network_for_nothing_and_has_no_error(page):
+    assert [url for url in page.requests if not url.startswith(("file:", "data:"))] == []
+    assert page.problems == []
+    page.evaluate("void fetch('https://example.invalid/').catch(() => 0)")
+    assert any("Content Security Policy" in problem for problem in _later(page)), "even a script could not ask"
+
+
+def _later(page):
+    page.call("Runtime.evaluate", expression="new Promise((d) => setTimeout(d, 200))", awaitPromise=True)
+    problems, page.problems = page.problems, []
+    return problems
+
+
+def test_no_address_of_the_network_is_written_in_the_page():
+    assert not re.search(r"https?://|url\(|@import", explorer_page({"one": CHECKPOINTS["start"]}))
+
+
+def test_stored_values_are_close_and_keep_the_largest():
+    rng = np.random.default_rng(0)
+    values = rng.dirichlet(np.full(36, 0.05), (12, 12, 9)).astype(np.float32)
+    values[0, 0, 0] = 0
+    data = base64.b64decode(pack(values))
+    count = 12 * 12 * 9
+    scales = np.frombuffer(data[: 4 * count], "<f4").reshape(12, 12, 9, 1)
+    steps = np.frombuffer(data[4 * count :], np.uint8).reshape(values.shape)
+    assert np.array_equal(scales[..., 0], values.max(-1))
+    assert (np.abs(scales * steps / 255.0 - values) <= scales / 255.0 + 1e-9).all()
+    assert np.array_equal(steps[values.max(-1) > 0].argmax(-1), values[values.max(-1) > 0].argmax(-1))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "nothing to explore"),
+        ({"a": []}, "nothing to explore"),
+        ({"a": CHECKPOINTS["start"], "b": CHECKPOINTS["start"][:1]}, "capture the same"),
+    ],
+)
+def test_what_cannot_be_explored_is_refused(given, said):
+    with pytest.raises(ValueError, match=said):
+        explorer_page(given)

@@ -1,0 +1,375 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Figures, looked at as pixels and as text, the way a reader sees them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb, to_rgba
+from matplotlib.text import Text
+from PIL import Image
+
+from grounded_attention.reports.attention_pictures import ATTENDED, GOLD, MARKED
+from grounded_attention.reports.figures import (
+    WordAttention,
+    attention_figure,
+    heads_figure,
+    layer_curve_figure,
+    loss_curves_figure,
+    method_comparison_figure,
+)
+
+CAPTION = (
+    "Two dogs run, a $5 red ball lies behind the small dog and a $3 bone is somewhere under the old green bench ."
+)
+PHRASES = ["Two dogs", "a $5 red ball", "the small dog", "a $3 bone", "the old green bench", "somewhere"]
+BOXES = np.array([[0.1, 0.3, 0.3, 0.7], [0.4, 0.25, 0.6, 0.6], [0.7, 0.5, 0.95, 0.9], [0.0, 0.0, 0.2, 0.15]])
+
+
+@pytest.fixture
+def image() -> Image.Image:
+    return Image.new("RGB", (200, 150), (200, 210, 190))
+
+
+def attention(phrase: str, weights=(0.1, 0.6, 0.2, 0.1), gold=(1,), caption: str = CAPTION) -> WordAttention:
+    start = caption.index(phrase)
+    marks = np.isin(np.arange(len(BOXES)), gold)
+    return WordAttention(phrase, (start, start + len(phrase)), BOXES, np.array(weights), marks)
+
+
+def pixels(path: Path) -> np.ndarray:
+    return np.asarray(Image.open(path).convert("RGB")).astype(int)
+
+
+def edge(figure, axes, box, outset: float = 0.0) -> list[tuple[int, int]]:
+    """(row, column) of the picture's pixels along a box, `outset` pixels outside it."""
+    height = round(figure.bbox.height)
+    (left, top), (right, bottom) = (axes.transData.transform(corner) for corner in (box[:2], box[2:]))
+    left, right, top, bottom = left - outset, right + outset, height - top - outset, height - bottom + outset
+    x, y = np.arange(int(left) + 2, int(right) - 1), np.arange(int(top) + 2, int(bottom) - 1)
+    sides = [(np.full_like(x, row), x) for row in (int(top), int(bottom))]
+    sides += [(y, np.full_like(y, column)) for column in (int(left), int(right))]
+    return [(int(r), int(c)) for rows, columns in sides for r, c in zip(rows, columns, strict=True)]
+
+
+def share_of(colour: str, picture: np.ndarray, places: list[tuple[int, int]]) -> float:
+    target = np.array(to_rgb(colour)) * 255
+    return float(np.mean([np.abs(picture[place] - target).max() < 12 for place in places]))
+
+
+@pytest.mark.parametrize("top", range(3))
+def test_the_most_attended_box_is_drawn_in_the_attention_colour(image, tmp_path, top):
+    weights = np.roll([0.6, 0.2, 0.2, 0.0], top)
+    figure = attention_figure(image, CAPTION, [attention("Two dogs", weights, gold=())], tmp_path / "a.png")
+    picture = pixels(tmp_path / "a.png")
+    shares = [share_of(ATTENDED, picture, edge(figure, figure.axes[0], box)) for box in BOXES[:3]]
+    assert shares[top] > 0.9
+    assert max(np.delete(shares, top)) < 0.1
+
+
+def test_gold_boxes_are_dashed_and_beside_the_attention(image, tmp_path):
+    figure = attention_figure(image, CAPTION, [attention("Two dogs", gold=(1, 2))], tmp_path / "a.png")
+    picture = pixels(tmp_path / "a.png")
+    gold = [share_of(GOLD, picture, edge(figure, figure.axes[0], box, outset=4)) for box in BOXES]
+    assert 0.3 < gold[2] < 0.9, "dashes and gaps"
+    assert gold[1] > 0.3
+    assert gold[0] == gold[3] == 0
+    assert share_of(ATTENDED, picture, edge(figure, figure.axes[0], BOXES[1])) > 0.8, "gold hides no attention"
+
+
+def marked_text(figure) -> list[str]:
+    """Caption text that lies on a marked spot, read from the pictures' top left to the bottom right."""
+    spots = [p.get_window_extent() for p in figure.artists if p.get_facecolor() == to_rgba(MARKED)]
+    found = []
+    for spot in spots:
+        for text in figure.texts:
+            extent = text.get_window_extent()
+            if spot.x0 - 1 <= extent.x0 and extent.x1 <= spot.x1 + 1 and spot.y0 <= extent.y0 <= spot.y1:
+                assert text.get_weight() == "bold"
+                assert text.get_text() == text.get_text().strip(), "no space beyond the span"
+                found.append(text.get_text())
+    assert len(found) == len(spots)
+    return found
+
+
+@pytest.mark.parametrize("phrase", PHRASES)
+def test_the_caption_marks_the_span(image, tmp_path, phrase):
+    figure = attention_figure(image, CAPTION, [attention(phrase)], tmp_path / "a.png")
+    assert " ".join(marked_text(figure)) == phrase
+    texts = "".join(text.get_text() + " " for text in figure.texts)
+    assert "".join(texts.split()).startswith("".join(CAPTION.split())), "the whole caption is there"
+
+
+def test_dollars_are_no_formula_and_a_full_stop_has_no_line_of_its_own(image, tmp_path):
+    caption = "a $5 hat and a $3 bone under the old green bench behind the house of the two dogs today ."
+    for end in range(50, len(caption) - 2, 3):
+        word = attention("hat", caption=caption[:end] + " .")
+        figure = attention_figure(image, caption[:end] + " .", [word], tmp_path / "a.png")
+        lines = [text for text in figure.texts if text.get_text() in caption[:end] + " ."]
+        assert not any(text.get_parse_math() or text.get_text() == "." for text in lines)
+        assert_nothing_is_cut_or_overlaps(figure)
+
+
+def test_the_second_of_two_equal_words_is_marked(image, tmp_path):
+    caption = "a ball beside a ball"
+    second = WordAttention("a ball", (14, 20), BOXES, [0.25] * 4, [False] * 4)
+    figure = attention_figure(image, caption, [second], tmp_path / "a.png")
+    assert [text.get_text() for text in figure.texts[:2]] == ["a ball beside ", "a ball"]
+    assert marked_text(figure) == ["a ball"]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 6])
+def test_a_panel_for_every_word_fits_the_sheet(image, tmp_path, count):
+    words = [attention(phrase) for phrase in PHRASES[:count]]
+    figure = attention_figure(image, CAPTION, words, tmp_path / "a.png", title="direct, layer 3")
+    assert len(figure.axes) == count
+    assert pixels(tmp_path / "a.png").shape[1] <= 840
+    assert_nothing_is_cut_or_overlaps(figure)
+    assert "direct, layer 3" in [text.get_text() for text in figure.texts]
+
+
+def assert_nothing_is_cut_or_overlaps(figure) -> None:
+    texts = [text.get_window_extent() for text in figure.texts]
+    panels = [axes.get_window_extent() for axes in figure.axes]
+    legends = [legend.get_window_extent() for legend in figure.legends]
+    shares = [text.get_bbox_patch().get_window_extent() for axes in figure.axes for text in axes.texts]
+    for box in [*texts, *panels, *legends, *shares]:
+        assert box.x0 >= -0.5 and box.y0 >= -0.5
+        assert box.x1 <= figure.bbox.x1 + 0.5 and box.y1 <= figure.bbox.y1 + 0.5
+    everything = [*texts, *panels, *legends]
+    for i, one in enumerate(everything):
+        assert not any(one.padded(-1).overlaps(other.padded(-1)) for other in everything[i + 1 :])
+    for share, panel in zip(shares, panels, strict=True):
+        assert panel.x0 <= share.x0 and share.x1 <= panel.x1 and panel.y0 <= share.y0 and share.y1 <= panel.y1
+
+
+@pytest.mark.parametrize(
+    "box", [[0, 0, 1, 1], [0.97, 0.0, 1, 0.04], [0.0, 0.96, 0.03, 1], [0.5, 0.5, 0.5, 0.5], [0.9, 0.0, 1, 1]]
+)
+def test_the_share_stays_inside_the_picture(image, tmp_path, box):
+    word = WordAttention("Two dogs", (0, 8), [box], [1.0], [True])
+    figure = attention_figure(image, CAPTION, [word] * 3, tmp_path / "a.png")
+    assert [text.get_text() for text in figure.axes[0].texts] == ["100%"]
+    assert_nothing_is_cut_or_overlaps(figure)
+
+
+@pytest.mark.parametrize(
+    ("gold", "verdict"), [((1,), "✓ hit, 60% on gold"), ((0, 2), "✗ miss, 30% on gold"), ((), "– no gold region")]
+)
+def test_the_verdict_says_whether_the_top_region_is_gold(image, tmp_path, gold, verdict):
+    words = [attention("Two dogs", gold=gold), attention("ball")]
+    figure = attention_figure(image, CAPTION, words, tmp_path / "a.png")
+    assert verdict in [text.get_text() for text in figure.texts]
+    assert [text.get_text() for text in figure.axes[0].texts] == ["60%"]
+
+
+def test_a_picture_without_any_gold_region_judges_nothing_and_shows_its_notes(image, tmp_path):
+    words = [attention("Two dogs", gold=())] * 3
+    plain = attention_figure(image, CAPTION, words, tmp_path / "a.png")
+    note = "the features are those of 'microsoft/resnet-50', but the model was trained on those of 'scenes' " * 2
+    noted = attention_figure(image, CAPTION, words, tmp_path / "b.png", notes=[note])
+    for figure in (plain, noted):
+        assert "gold" not in " ".join(text.get_text() for text in figure.findobj(Text))
+        assert_nothing_is_cut_or_overlaps(figure)
+    written = " ".join(text.get_text() for text in noted.texts)
+    assert f"warning: {note.strip()}" in written and noted.bbox.height > plain.bbox.height
+
+
+def test_small_images_are_enlarged_without_blur(tmp_path):
+    stripes = np.zeros((119, 238, 3), np.uint8)
+    stripes[:, ::2] = 255
+    word = WordAttention("Two", (0, 3), [[0, 0, 0.01, 0.01]], [1.0], [False])
+    figure = attention_figure(Image.fromarray(stripes), CAPTION, [word], tmp_path / "a.png")
+    (axes,) = figure.axes
+    extent, height = axes.get_window_extent(), round(figure.bbox.height)
+    row = pixels(tmp_path / "a.png")[round(height - extent.y0) - 20, round(extent.x0) : round(extent.x1), 0]
+    assert len(row) == 476
+    np.testing.assert_array_equal(row.reshape(-1, 4), [[255, 255, 0, 0]] * 119)
+
+
+@pytest.mark.parametrize("size", [(40, 400), (1000, 200), (1, 1), (500, 375)])
+@pytest.mark.parametrize("mode", ["RGB", "L", "RGBA"])
+def test_any_image_keeps_its_proportions(tmp_path, size, mode):
+    figure = attention_figure(Image.new(mode, size), CAPTION, [attention("Two dogs")], tmp_path / "a.png")
+    extent = figure.axes[0].get_window_extent()
+    assert extent.width / extent.height == pytest.approx(size[0] / size[1], rel=0.03)
+    assert extent.height <= 1.25 * 476 + 1
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
+def test_same_input_same_bytes(image, tmp_path, suffix):
+    words = [attention(phrase) for phrase in PHRASES[:2]]
+    paths = [tmp_path / "new" / name / f"a{suffix}" for name in ("one", "two")]
+    for path in paths:
+        attention_figure(image, CAPTION, words, path)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    attention_figure(image, CAPTION, [attention(PHRASES[0], gold=()), words[1]], paths[1])
+    assert paths[0].read_bytes() != paths[1].read_bytes()
+
+
+def test_methods_are_rows_on_one_scale(image, tmp_path):
+    sure, unsure = (0.02, 0.9, 0.04, 0.04), (0.2, 0.3, 0.25, 0.25)
+    methods = {
+        "none": [attention(p, unsure) for p in PHRASES[:3]],
+        "semi_direct": [attention(p, sure) for p in PHRASES[:3]],
+    }
+    figure = method_comparison_figure(image, CAPTION, methods, tmp_path / "a.png", title="scene 7")
+    assert_nothing_is_cut_or_overlaps(figure)
+    assert len(figure.axes) == 6
+    places = [axes.get_position() for axes in figure.axes]
+    assert len({round(p.y0, 4) for p in places}) == 2 and len({round(p.x0, 4) for p in places}) == 3
+    labels = {text.get_text(): text.get_window_extent() for text in figure.texts if text.get_rotation() == 90}
+    assert labels["none"].y0 > figure.axes[3].get_window_extent().y1 > labels["semi_direct"].y1
+    widest = [max(p.get_linewidth() for p in a.patches if p.get_edgecolor() == to_rgba(ATTENDED)) for a in figure.axes]
+    assert widest[0] == widest[1] < widest[3], "a flat head is not drawn as strong as a sure one"
+
+
+def test_methods_with_different_words_are_refused(image, tmp_path):
+    methods = {"none": [attention("Two dogs")], "direct": [attention("the small dog")]}
+    with pytest.raises(ValueError, match="same words in the same order"):
+        method_comparison_figure(image, CAPTION, methods, tmp_path / "a.png")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"weights": np.array([0.5, 0.2, 0.1, 0.1])}, "weights sum to 0.900"),
+        ({"weights": np.array([1.5, -0.5, 0, 0])}, "non-negative"),
+        ({"weights": np.array([np.nan, 0.5, 0.5, 0])}, "sum to nan"),
+        ({"boxes": BOXES * 200}, "divide them by the image's width and height"),
+        ({"boxes": BOXES[:3]}, r"found boxes \(3, 4\), weights \(4,\)"),
+        ({"boxes": np.zeros((0, 4)), "weights": np.zeros(0), "gold": np.zeros(0)}, "R >= 1"),
+    ],
+)
+def test_attention_that_cannot_be_is_refused(change, message):
+    good = {"word": "dogs", "span": (4, 8), "boxes": BOXES, "weights": np.full(4, 0.25), "gold": np.zeros(4, bool)}
+    with pytest.raises(ValueError, match="'dogs'.*" + message):
+        WordAttention(**(good | change))
+
+
+def test_wrong_words_and_files_are_refused(image, tmp_path):
+    with pytest.raises(ValueError, match="no words"):
+        attention_figure(image, CAPTION, [], tmp_path / "a.png")
+    with pytest.raises(ValueError, match="no words"):
+        method_comparison_figure(image, CAPTION, {}, tmp_path / "a.png")
+    with pytest.raises(ValueError, match="outside the caption"):
+        attention_figure(image, "Two", [attention("the small dog")], tmp_path / "a.png")
+    with pytest.raises(ValueError, match=r"'\.jpg'"):
+        attention_figure(image, CAPTION, [attention("Two dogs")], tmp_path / "a.jpg")
+
+
+# Charts
+
+
+def heat_maps(figure) -> list:
+    return [axes for axes in figure.axes if axes.images]
+
+
+def test_heat_maps_share_a_scale_and_show_their_numbers(tmp_path):
+    accuracy = {"none": np.full((2, 3), 0.125), "direct": np.array([[0.2, 0.3, 0.4], [0.5, np.nan, 0.99]])}
+    figure = heads_figure(accuracy, 0.14, tmp_path / "a.png")
+    none, direct = heat_maps(figure)
+    assert none.images[0].get_clim() == direct.images[0].get_clim() == (0, 1)
+    numbers = {text.get_position(): text.get_text() for text in direct.texts}
+    expected = {(0, 0): "0.20", (1, 0): "0.30", (2, 0): "0.40", (0, 1): "0.50", (1, 1): "–", (2, 1): "0.99"}
+    assert numbers == expected, "x is the head, y the layer, counted from 0"
+    assert "chance 0.14" in figure.get_suptitle()
+    assert direct.get_title() == "direct, best 0.99"
+
+
+def test_heat_map_colours_lie_where_the_numbers_are(tmp_path):
+    accuracy = np.zeros((2, 2))
+    accuracy[1, 0] = 1
+    figure = heads_figure({"direct": accuracy}, 0.1, tmp_path / "a.png")
+    (axes,) = heat_maps(figure)
+    picture, height = pixels(tmp_path / "a.png"), round(figure.bbox.height)
+    x, y = axes.transData.transform((-0.3, 1.3))
+    assert picture[round(height - y), round(x)].min() < picture[round(height - y), round(x)].max() - 100, "yellow"
+    x, y = axes.transData.transform((0.7, 0.3))
+    assert picture[round(height - y), round(x)].sum() < 200, "dark"
+
+
+@pytest.mark.parametrize(("shape", "numbers"), [((8, 8), 64), ((12, 12), 0)])
+def test_large_models_have_no_numbers(tmp_path, shape, numbers):
+    figure = heads_figure({"direct": np.full(shape, 0.5)}, 0.1, tmp_path / "a.png")
+    assert len(heat_maps(figure)[0].texts) == numbers
+
+
+def test_layer_curve_shows_mean_and_range(tmp_path):
+    accuracy = {"direct": np.array([[0.1, 0.3], [0.6, 0.8], [0.7, np.nan]]), "mine": np.full((3, 2), np.nan)}
+    figure = layer_curve_figure(accuracy, 0.13, tmp_path / "a.png")
+    (axes,) = figure.axes
+    lines = {line.get_label(): line for line in axes.get_lines()}
+    np.testing.assert_allclose(lines["direct"].get_xydata(), [[0, 0.2], [1, 0.7], [2, 0.7]])
+    band = axes.collections[0].get_paths()[0].vertices
+    assert [band[band[:, 0] == layer, 1].min() for layer in (0, 1, 2)] == pytest.approx([0.1, 0.6, 0.7])
+    assert [band[band[:, 0] == layer, 1].max() for layer in (0, 1, 2)] == pytest.approx([0.3, 0.8, 0.7])
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["direct", "mine", "chance 0.13"]
+
+
+def test_accuracies_of_another_shape_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"'direct'.*\(3,\).*\(layers, heads\)"):
+        heads_figure({"direct": np.zeros(3)}, 0.1, tmp_path / "a.png")
+    with pytest.raises(ValueError, match="no method"):
+        layer_curve_figure({}, 0.1, tmp_path / "a.png")
+
+
+def history(scale: float, attention: bool = True) -> list[dict]:
+    records = [{"step": s, "loss": scale / s, "loss_vgp": 1 + scale / 10 / s, "epoch": s / 9} for s in (2, 4, 6, 100)]
+    if attention:
+        records = [record | {"loss_attention": 2.0} for record in records]
+    middle = {"step": 4, "eval_vgp_accuracy": 0.5, "eval_vgp_count": 30}
+    return [*records, middle, {"step": 100, "train_loss": 1.0, "train_runtime": 3.2}]
+
+
+def test_one_panel_a_component_one_line_a_method(tmp_path):
+    figure = loss_curves_figure({"none": history(2, False), "direct": history(1)}, tmp_path / "a.png")
+    panels = {axes.get_title(): [line.get_label() for line in axes.get_lines()] for axes in figure.axes if axes.lines}
+    both = ["none", "direct"]
+    assert panels == {"loss": both, "loss vgp": both, "loss attention": ["direct"], "eval vgp accuracy": both}
+    assert [axes.get_yscale() for axes in figure.axes[:2]] == ["log", "linear"]
+    figure.canvas.draw()
+    low, high = figure.axes[0].get_ylim()
+    ticks = [label.get_text() for label in figure.axes[0].get_yticklabels(which="both") if label.get_text()]
+    assert {"0.02", "0.05", "0.1", "0.2", "0.5", "1"} <= set(ticks) and low < 0.02 and high > 1
+    assert len(figure.legends) == 1
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == both
+
+
+def test_a_resumed_log_counts_as_logged_last_and_gaps_are_left_out(tmp_path):
+    records = [{"step": s, "loss": v} for s, v in [(1, 5.0), (2, 9.0), (3, float("nan")), (2, 4.0), (4, 3.0)]]
+    figure = loss_curves_figure({"mine": records}, tmp_path / "a.png")
+    np.testing.assert_array_equal(figure.axes[0].lines[0].get_xydata(), [[1, 5], [2, 4], [4, 3]])
+
+
+def test_chosen_components_and_empty_logs(tmp_path):
+    figure = loss_curves_figure({"direct": history(1)}, tmp_path / "a.png", components=["epoch"])
+    assert [axes.get_title() for axes in figure.axes] == ["epoch"]
+    for histories, components in (({"none": []}, None), ({}, None), ({"none": history(1)}, ["loss_vqa"])):
+        with pytest.raises(ValueError, match="no figures to draw"):
+            loss_curves_figure(histories, tmp_path / "a.png", components)
+
+
+def test_methods_look_different(tmp_path):
+    names = ["none", "indirect", "direct", "semi_direct", *(f"other {i}" for i in range(8))]
+    figure = loss_curves_figure({name: history(1) for name in names}, tmp_path / "a.png")
+    assert len({(line.get_color(), line.get_linestyle()) for line in figure.axes[0].lines}) == len(names)
+    figure.canvas.draw()
+    legend = figure.legends[0].get_window_extent()
+    assert legend.x0 >= 0 and legend.x1 <= figure.bbox.x1
+
+
+def test_charts_are_deterministic_and_leave_pyplot_alone(tmp_path):
+    code = (
+        "import sys, numpy; from evaluation import figures as f; a = {'direct': numpy.eye(3)};"
+        "f.heads_figure(a, .1, sys.argv[1] + '/h.png'); f.layer_curve_figure(a, .1, sys.argv[1] + '/l.png');"
+        "f.loss_curves_figure({'direct': [{'step': 1, 'loss': 2}]}, sys.argv[1] + '/c.png');"
+        "assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    for name in ("one", "two"):
+        root = Path(__file__).parents[2]
+        subprocess.run([sys.executable, "-c", code, str(tmp_path / name)], check=True, cwd=root)
+    for name in ("h.png", "l.png", "c.png"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()

@@ -1,0 +1,225 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Failures are chosen by their rule; the report is one safe, well-formed page that shows what it is given."""
+
+import base64
+import io
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from grounded_attention.reports.failures import GOLD, PREDICTED, Box, Choice, Judged, baselines, by_kind, choose
+from grounded_attention.reports.html_report import Measured, Report, build_report, shown_images
+from grounded_attention.reports.report_figures import to_figures, to_grids
+from grounded_attention.reports.report_pictures import TEXT_HEIGHT, draw, embed, empty_frame
+from tests.helpers.browser import open_browser
+
+HOSTILE = "\"><script>alert(1)</script><img src=http://x onerror=y>'&"
+VOID = {"meta", "br", "img", "rect", "image"}
+
+
+class Tags(HTMLParser):
+    """Every tag with its attributes; refuses tags that are not closed in order."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.tags, self.text = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def parse(page):
+    parser = Tags()
+    parser.feed(page)
+    assert parser.open == []
+    return parser
+
+
+def judged(number, score=0.0, confidence=0.5, image=None, **fields):
+    image_id = str(number) if image is None else image
+    return Judged(str(number).zfill(3), image_id, "vqa", score, confidence, "gold", "guess", **fields)
+
+
+# Which are chosen
+
+
+def test_confident_failures_come_first_one_an_image_then_drawn_ones():
+    wrong = [judged(n, confidence=n / 100, image=str(n // 2)) for n in range(40)]
+    right = [judged(100 + n, score=1.0) for n in range(20)]
+    sure, drawn, fine = choose([*wrong, *right], seed=3)
+    assert [one.example_id for one in sure.items] == [f"{n:03}" for n in (39, 37, 35, 33, 31, 29, 27, 25)]
+    assert len(drawn.items) == len(fine.items) == 4
+    assert not {one.example_id for one in drawn.items} & {one.example_id for one in sure.items}
+    assert not any(one.right for one in drawn.items) and all(one.right for one in fine.items)
+    assert "8 of 40" in sure.rule and "seed 3" in drawn.rule
+
+
+def test_the_choice_depends_on_the_seed_and_not_on_the_order():
+    items = [judged(n, score=float(n % 2), confidence=0.5) for n in range(60)]
+    mixed = [items[n] for n in np.random.default_rng(0).permutation(60)]
+    assert choose(items, 1) == choose(mixed, 1) != choose(items, 2)
+
+
+def test_what_has_no_score_is_not_chosen_and_half_is_right():
+    assert choose([judged(1, score=None)], 0) == []
+    assert [judged(1, score=score).right for score in (0.3, 0.5, 0.6, None)] == [False, True, True, False]
+
+
+def test_baselines_are_those_of_the_best_single_answer_and_of_chance():
+    answers = ({"2": 1.0, "3": 0.6}, {"3": 1.0}, {"2": 0.3, "4": 1.0})
+    items = [judged(n, chance=0.25, worth=worth) for n, worth in enumerate(answers)]
+    assert baselines(items) == {"chance": 0.25, "majority": pytest.approx(1.6 / 3)}
+    assert "chance" not in baselines([*items, judged(9)])
+
+
+def test_kinds_are_ordered_by_how_often_they_occur():
+    kinds = ["number", "yes/no", "yes/no", "other"]
+    found = by_kind([judged(n, kinds={"type": kind}) for n, kind in enumerate(kinds)], "type")
+    assert [(kind, len(items)) for kind, items in found.items()] == [("yes/no", 2), ("number", 1), ("other", 1)]
+
+
+# Figures
+
+
+def test_what_belongs_to_an_accuracy_stands_beside_it():
+    figures = {"a_accuracy": 0.5, "a_majority": 0.4, "a_chance": 0.2, "a_count": 7, "b_accuracy": 1.0, "b_bound": 3}
+    first, second, third = to_figures(figures, {"b": {"chance": 0.1}, "a": {"chance": 0.9}})
+    assert first.baselines == {"majority": 0.4, "chance": 0.2} and first.count == 7
+    assert second.baselines == {"chance": 0.1} and second.count is None
+    assert third.value == 3 and third.baselines == {}
+
+
+def test_tables_by_layer_and_head_are_grids():
+    (grid,) = to_grids({"by_head": [[0.1, 0.2], [0.3, 0.4]], "by_layer": [0.1], "share": 0.2})
+    assert grid.name == "by_head" and grid.values == ((0.1, 0.2), (0.3, 0.4))
+
+
+def test_pages_count_layers_and_heads_from_0_as_options_do():
+    part = Measured("test", {"text_to_region_by_head": [[0.1, 0.2], [0.3, 0.4]]}, [])
+    named = re.findall(r"<th>((?:layer|head) \d+)</th>", build_report(Report("t", about=[], parts=[part])))
+    assert named == ["head 0", "head 1", "layer 0", "layer 1"]
+
+
+# Pictures
+
+
+def test_an_image_is_embedded_small_and_boxes_lie_where_they_should():
+    picture = embed(Image.fromarray(np.full((600, 1200, 3), 200, dtype=np.uint8)), longest=300)
+    kind, data = picture.source.split(",")
+    assert kind == "data:image/jpeg;base64" and Image.open(io.BytesIO(base64.b64decode(data))).size == (300, 150)
+    parsed = parse(draw(picture, [Box(GOLD, (0.1, 0.2, 0.5, 1.0))], "image 1"))
+    lines = [attrs for tag, attrs in parsed.tags if tag == "rect" and "class" not in attrs]
+    assert {(a["x"], a["y"], a["width"], a["height"]) for a in lines} == {("30.0", "30.0", "120.0", "120.0")}
+
+
+def test_gold_and_predicted_differ_by_more_than_colour():
+    drawn = draw(empty_frame(100, 50), [Box(GOLD, (0, 0, 1, 1)), Box(PREDICTED, (0, 0, 1, 1))], "t")
+    rects = [attrs for tag, attrs in parse(drawn).tags if tag == "rect"]
+    dashes = {attrs["stroke"]: attrs["stroke-dasharray"] for attrs in rects if attrs.get("stroke-width") == "2.5"}
+    assert len(dashes) == 2 and len(set(dashes.values())) == 2
+
+
+def test_a_frame_keeps_the_proportions():
+    frame = empty_frame(640, 480)
+    assert frame.source == "" and frame.width / frame.height == pytest.approx(640 / 480, rel=0.01)
+
+
+# The page
+
+
+def page(**fields):
+    one = judged(1, confidence=0.9, texts=(("question", "how many?"),), kinds={"type": "number"})
+    part = Measured("validation", {"vqa_accuracy": 0.25, "vqa_count": 1}, [one])
+    return build_report(Report(**{"title": "t", "about": [("scored", "run")], "parts": [part], **fields}))
+
+
+def test_the_page_loads_nothing_and_runs_nothing():
+    picture = embed(Image.new("RGB", (8, 8)))
+    parsed = parse(page(pictures={"1": picture}))
+    assert not {"script", "link", "iframe", "form", "object"} & {tag for tag, _ in parsed.tags}
+    for _, attrs in parsed.tags:
+        assert not any(name.startswith("on") for name in attrs)
+        assert all(attrs[name].startswith("data:") for name in ("src", "href") if name in attrs)
+    assert any(attrs.get("http-equiv") == "Content-Security-Policy" for _, attrs in parsed.tags)
+    assert not re.search(r"url\(|@import", page())
+
+
+def test_everything_that_comes_from_data_is_escaped():
+    bad = Judged(
+        HOSTILE,
+        HOSTILE,
+        HOSTILE,
+        0.0,
+        0.5,
+        HOSTILE,
+        HOSTILE,
+        texts=((HOSTILE, HOSTILE),),
+        kinds={HOSTILE: HOSTILE},
+        boxes=(Box(GOLD, (0, 0, 1, 1), HOSTILE),),
+    )
+    chosen = replace(bad, group="other", choices=(Choice(HOSTILE, True, False),))
+    part = Measured(HOSTILE, {HOSTILE: 0.5, "grid": [[0.5]]}, [bad, chosen], [HOSTILE])
+    parsed = parse(page(title=HOSTILE, about=[(HOSTILE, HOSTILE)], parts=[part]))
+    assert not {"script", "img"} & {tag for tag, _ in parsed.tags}
+    assert "".join(parsed.text).count(HOSTILE) >= 14
+
+
+def test_figures_stand_with_meaning_baseline_kind_and_prediction():
+    text = " ".join(parse(page()).text)
+    for said in ("vqa_accuracy", "0.250", "official accuracy", "number", "how many?", "guess", "gold", "✗ wrong"):
+        assert said in text
+    assert "probability 0.90" in text and "Confident and wrong" in text
+
+
+def test_choices_are_marked():
+    one = judged(1, choices=(Choice("a", True, False), Choice("b", False, True), Choice("c", False, False)))
+    text = "".join(parse(page(parts=[Measured("test", {}, [one])])).text)
+    assert "a — gold" in text and "b — predicted" in text and "No figure" in text
+
+
+def test_the_images_of_the_page_are_known_before_it_is_built():
+    items = [judged(n, confidence=n / 100) for n in range(50)]
+    assert shown_images(items, 0)[:3] == ["49", "48", "47"] and len(shown_images(items, 0)) == 12
+
+
+def test_labels_stay_inside_the_picture():
+    """Read as a browser of wide letters would draw them."""
+    label, picture = "the medium green star", empty_frame(200, 150)
+    drawn = draw(picture, [Box(GOLD, (0.9, 0, 1, 1), label), Box(GOLD, (0.1, 0.5, 0.2, 0.9), label)], "x")
+    left, inside = (float(x) for x in re.findall(r'<text x="([\d.]+)"', drawn))
+    assert left + 0.6 * TEXT_HEIGHT * len(label) <= picture.width and left > 0
+    assert inside == pytest.approx(0.1 * picture.width + 2)
+
+
+def test_columns_that_say_nothing_are_left_out():
+    assert "one answer always" not in page(parts=[Measured("test", {"loss": 0.5})])
+    known = {"vqa_accuracy": 0.5, "vqa_majority": 0.4}
+    assert "one answer always" in page(parts=[Measured("test", known)])
+
+
+@pytest.mark.parametrize("width", [360, 1200])
+def test_a_browser_shows_the_page_without_sideways_scrolling(tmp_path, width):
+    grid = {"by_head": [[0.5] * 16] * 2}
+    part = Measured("test", {"a_figure_with_a_long_name_accuracy": 0.5, **grid}, [judged(1, kinds={"kind": "k" * 80})])
+    (tmp_path / "report.html").write_text(page(parts=[part]), encoding="utf-8")
+    with open_browser(tmp_path / "profile") as browser:
+        browser.open(tmp_path / "report.html", width)
+        browser.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width
+        assert browser.problems == []
+        assert [url for url in browser.requests if not url.startswith(("file:", "data:"))] == []

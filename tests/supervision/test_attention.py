@@ -1,0 +1,226 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The attention function against eager attention maps: values, gradients, masks, back ends, what is never built."""
+
+import pytest
+import torch
+from supervision_models import (
+    HEADS,
+    LAYERS,
+    LENGTH,
+    PADDING,
+    bert,
+    embeddings,
+    forbid_maps,
+    gradients,
+    llama,
+    supervised,
+)
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from grounded_attention.supervision import SupervisedAttention, supervised_implementation
+from grounded_attention.supervision import head_mean as head_mean_file
+
+ROWS = torch.tensor([[1, 4, 6, -1], [2, -1, -1, -1]])
+COLUMNS = torch.tensor([[9, 10, 11, 12, 13], [9, 10, 11, -1, -1]])
+# 12 rows of heads 8 wide: the way of many rows, which copies the columns' keys.
+MANY = (torch.arange(12).expand(2, -1), torch.tensor([[20, 3, 5], [1, 14, -1]]))
+
+
+def reference(maps: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> tuple[list, list]:
+    """log_alpha and log_share of one layer, by loops over the full maps."""
+    alphas, shares = [], []
+    for example in range(len(rows)):
+        kept = [int(c) for c in columns[example] if c >= 0]
+        for head in range(maps.shape[1]):
+            for row in [int(r) for r in rows[example] if r >= 0]:
+                values = maps[example, head, row, kept]
+                alphas.append((values / values.sum()).log())
+                shares.append(values.sum().log())
+    return alphas, shares
+
+
+def observed(pair, rows: torch.Tensor, columns: torch.Tensor) -> tuple[list, list]:
+    """The same numbers, in the same order, out of a supervised layer's pair."""
+    log_alpha, log_share = pair
+    alphas, shares = [], []
+    for example in range(len(rows)):
+        kept = columns[example] >= 0
+        for head in range(log_alpha.shape[1]):
+            for slot in torch.nonzero(rows[example] >= 0)[:, 0]:
+                alphas.append(log_alpha[example, head, slot, kept])
+                shares.append(None if log_share is None else log_share[example, head, slot])
+    return alphas, shares
+
+
+def run(model, inputs, **kwargs):
+    return model(inputs_embeds=inputs, output_attentions=True, **kwargs).attentions
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@pytest.mark.parametrize("share", [False, True], ids=["alpha", "share"])
+@pytest.mark.parametrize("make", [bert, llama])
+@pytest.mark.parametrize("back_end", ["sdpa", "eager"])
+def test_pairs_and_gradients_equal_eager_maps(back_end, make, share, padded):
+    mask = PADDING if padded else None
+    inputs = embeddings()
+    queries = ((ROWS, COLUMNS), MANY)
+    if make is llama:  # rows after their columns
+        queries = ((ROWS.where(ROWS < 0, ROWS + 13).clamp(max=14), COLUMNS), (MANY[0] + 2, MANY[1] % 3))
+    plain, watched = make("eager"), supervised(make(back_end))
+    maps = run(plain, inputs, attention_mask=mask)
+    layers = run(watched, inputs, attention_mask=mask, attention_queries=queries, attention_share=share)
+    assert len(layers) == LAYERS
+    expected, found = [], []
+    for layer, layer_maps in zip(layers, maps, strict=True):
+        for (rows, columns), pair in zip(queries, layer.pairs, strict=True):
+            (alphas, shares), (wanted_alphas, wanted_shares) = (
+                observed(pair, rows, columns),
+                reference(layer_maps, rows, columns),
+            )
+            found += alphas + shares * share
+            expected += wanted_alphas + wanted_shares * share
+    reachable = [value > -100 for value in expected]  # a causal model never attends to what comes later
+    pairs = [(a[keep], b[keep]) for a, b, keep in zip(found, expected, reachable, strict=True)]
+    for here, there in pairs:
+        torch.testing.assert_close(here, there, atol=1e-5, rtol=1e-5)
+    weights = [torch.randn_like(there) for _, there in pairs]
+    total = sum((w * a).sum() for w, (a, _) in zip(weights, pairs, strict=True))
+    wanted = sum((w * b).sum() for w, (_, b) in zip(weights, pairs, strict=True))
+    for here, there in zip(gradients(total, watched, inputs), gradients(wanted, plain, inputs), strict=True):
+        torch.testing.assert_close(here, there, atol=2e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@pytest.mark.parametrize("make", [bert, llama])
+@pytest.mark.parametrize("heads", [True, (1, 2, 3)], ids=["all", "some"])
+@pytest.mark.parametrize("elements", [1, 2**23], ids=["head_by_head", "half_of_them"])
+def test_mean_and_gradients_equal_eager_maps(monkeypatch, elements, heads, make, padded):
+    monkeypatch.setattr(head_mean_file, "CHUNK_ELEMENTS", elements)
+    mask = PADDING if padded else None
+    inputs = embeddings()
+    plain, watched = make("eager"), supervised(make())
+    kept = slice(None) if heads is True else list(heads)
+    expected = torch.stack([layer[:, kept].mean(1) for layer in run(plain, inputs, attention_mask=mask)])
+    with forbid_maps(2, HEADS, LENGTH):
+        layers = run(watched, inputs, attention_mask=mask, attention_mean=heads)
+        found = torch.stack([layer.mean for layer in layers])
+        weights = torch.randn_like(expected)
+        here = gradients((weights * found).sum(), watched, inputs)
+    if padded:  # rows of padding carry no meaning, and differ between back ends
+        rows = PADDING.bool()[None, :, :, None]
+        found, expected = found * rows, expected * rows
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
+    if not padded:
+        for one, other in zip(here, gradients((weights * expected).sum(), plain, inputs), strict=True):
+            torch.testing.assert_close(one, other, atol=2e-4, rtol=1e-3)
+
+
+def test_output_is_the_back_ends_own():
+    inputs = embeddings()
+    expected = bert()(inputs_embeds=inputs, attention_mask=PADDING).last_hidden_state
+    found = supervised(bert())(
+        inputs_embeds=inputs, attention_mask=PADDING, attention_queries=((ROWS, COLUMNS),), attention_mean=True
+    ).last_hidden_state
+    assert torch.equal(found, expected)
+
+
+def test_only_the_asked_layers_report():
+    model, inputs = supervised(bert()), embeddings()
+    every = run(model, inputs, attention_queries=((ROWS, COLUMNS),))
+    last = run(model, inputs, attention_queries=((ROWS, COLUMNS),), attention_layers=(2,))
+    assert len(every) == LAYERS and len(last) == 1
+    assert isinstance(last[0], SupervisedAttention)
+    assert torch.equal(last[0].pairs[0][0], every[2].pairs[0][0])
+    assert run(model, inputs) == ()
+
+
+@pytest.mark.parametrize("kind", ["rows", "mean"])
+def test_probabilities_are_before_dropout(kind):
+    asked = {"rows": {"attention_queries": ((ROWS, COLUMNS),)}, "mean": {"attention_mean": True}}[kind]
+    model, inputs = supervised(bert(attention_probs_dropout_prob=0.5)), embeddings()
+    first = run(model.eval(), inputs, **asked)[0]
+    second = run(model.train(), inputs, **asked)[0]
+    both = [layer.mean if kind == "mean" else layer.pairs[0][0] for layer in (first, second)]
+    assert torch.equal(*both)
+
+
+@torch.no_grad()  # on CPU it has no backward pass
+def test_flex_attention_reports_the_same():
+    inputs = embeddings().detach()
+    expected = run(supervised(bert()), inputs, attention_mask=PADDING, attention_queries=((ROWS, COLUMNS),))
+    flex = supervised(bert("flex_attention")).eval()
+    assert flex.config._attn_implementation == "supervised_flex_attention"
+    found = run(flex, inputs, attention_mask=PADDING, attention_queries=((ROWS, COLUMNS),))
+    for here, there in zip(found, expected, strict=True):
+        for one, other in zip(here.pairs[0], there.pairs[0], strict=True):
+            torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
+@pytest.mark.parametrize("make", [bert, llama])
+def test_flash_attention_gets_its_own_name_and_mask(monkeypatch, make, padded):
+    """With a stand-in for the kernel: what it is told, and that its (B, N) mask and its causality are honoured."""
+    mask = PADDING if padded else None
+    queries = ((torch.tensor([[12, 14], [12, 14]]), COLUMNS), (torch.tensor([[5], [6]]), MANY[1] % 8))
+    model, inputs = make(), embeddings()
+    expected = run(supervised(model), inputs, attention_mask=mask, attention_queries=queries)
+    told = []
+
+    def kernel(module, query, key, value, attention_mask, **kwargs):
+        told.append((module.config._attn_implementation, attention_mask))
+        seen = torch.ones(LENGTH, LENGTH, dtype=torch.bool)
+        seen = seen.tril() if module.is_causal else seen
+        seen = seen if attention_mask is None else seen & attention_mask[:, None, None]
+        return ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, key, value, seen.expand(2, 1, -1, -1), **kwargs)
+
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._local_mapping, "flash_attention_2", kernel)
+    model.config._attn_implementation_internal = "flash_attention_2"
+    model.set_attn_implementation(supervised_implementation(model))
+    found = run(model, inputs, attention_mask=mask, attention_queries=queries)
+    assert model.config._attn_implementation == "supervised_fa2"
+    assert told[0][0] == "flash_attention_2"
+    assert torch.equal(told[0][1], PADDING.bool()) if padded else told[0][1] is None
+    torch.testing.assert_close(found[-1].pairs, expected[-1].pairs)
+
+
+def test_scores_that_are_not_repeated_are_refused():
+    model, inputs = supervised(bert("eager")), embeddings()
+    with pytest.raises(ValueError, match="softcap"):
+        run(model, inputs, attention_queries=((ROWS, COLUMNS),), softcap=30.0)
+
+
+def test_unknown_back_end_is_refused():
+    model = bert()
+    model.config._attn_implementation_internal = "paged|eager"
+    with pytest.raises(ValueError, match=r"'paged\|eager' cannot be supervised; expected one of sdpa, eager"):
+        supervised_implementation(model)
+
+
+def test_names_stay_once_supervised():
+    model = supervised(bert())
+    assert supervised_implementation(model) == supervised_implementation(model.config) == "supervised_sdpa"
+
+
+def test_compiles_in_one_graph():
+    model, inputs = supervised(bert()), embeddings()
+    asked = {"attention_mask": PADDING, "attention_queries": ((ROWS, COLUMNS), MANY), "attention_mean": True}
+    expected = run(model, inputs, **asked)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    found = run(compiled, inputs, **asked)
+    for here, there in zip(found, expected, strict=True):
+        torch.testing.assert_close((here.pairs, here.mean), (there.pairs, there.mean))
+    total = sum(layer.mean.square().sum() + layer.pairs[1][0].sum() for layer in found)
+    assert all(gradient.isfinite().all() for gradient in gradients(total, model, inputs))
+
+
+def test_bfloat16_reports_float32():
+    model, inputs = supervised(bert()).bfloat16(), embeddings().detach().bfloat16()
+    layer = run(model, inputs, attention_mask=PADDING, attention_queries=((ROWS, COLUMNS),), attention_mean=True)[0]
+    assert {tensor.dtype for tensor in (*layer.pairs[0], layer.mean)} == {torch.float32}
+    torch.testing.assert_close(layer.pairs[0][0].exp().sum(-1), torch.ones(2, HEADS, 4))
+    torch.testing.assert_close(layer.mean.sum(-1), torch.ones(2, LENGTH))
+
+
+def test_the_watchdog_sees_eager_maps():
+    with pytest.raises(AssertionError, match="makes a tensor of"), forbid_maps(2, HEADS, LENGTH):
+        run(bert("eager"), embeddings())

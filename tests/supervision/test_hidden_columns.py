@@ -1,0 +1,172 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Gold columns that a causal order or a sliding window hides: no targets, in any layer that can't see them."""
+
+import math
+
+import pytest
+import torch
+from supervision_models import bert, gradients
+from transformers import Gemma3TextConfig, Gemma3TextModel, MistralConfig, MistralModel
+
+from grounded_attention.supervision import get_method
+from grounded_attention.supervision.attention_function import attend_rows
+
+LENGTH, WINDOW, WIDTH = 14, 5, 32
+SIZES = {
+    "hidden_size": WIDTH,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "intermediate_size": 48,
+    "vocab_size": 50,
+    "initializer_range": 0.3,
+    "sliding_window": WINDOW,
+}
+KINDS = ["sliding_attention", "full_attention", "sliding_attention"]
+
+
+def gemma(back_end: str) -> Gemma3TextModel:
+    """Its first and last layers see a window, the one between sees everything before."""
+    torch.manual_seed(0)
+    config = Gemma3TextConfig(**SIZES, num_hidden_layers=3, layer_types=KINDS)
+    return Gemma3TextModel._from_config(config, attn_implementation=back_end)
+
+
+def mistral(back_end: str) -> MistralModel:
+    """Every layer sees a window."""
+    torch.manual_seed(0)
+    return MistralModel._from_config(MistralConfig(**SIZES, num_hidden_layers=3), attn_implementation=back_end)
+
+
+def make_batch(texts_first: bool = False) -> dict[str, torch.Tensor]:
+    """Six regions at 1 to 6 and six words at 8 to 13, or the other way round; the second row's last word is padded."""
+    phrases = [[([0], [5]), ([2, 3], [0, 5]), ([5], [0, 1])], [([1], [4]), ([3], [2, 5])]]
+    phrase_mask, phrase_regions = (torch.zeros(2, 3, 6, dtype=torch.bool) for _ in range(2))
+    for example, found in enumerate(phrases):
+        for index, (words, regions) in enumerate(found):
+            phrase_mask[example, index, words] = phrase_regions[example, index, regions] = True
+    places = torch.arange(8, 14).expand(2, -1), torch.arange(1, 7).expand(2, -1)
+    words, regions = places[::-1] if texts_first else places
+    mask = torch.ones(2, LENGTH, dtype=torch.long)
+    mask[1, -1] = 0
+    return {
+        "phrase_mask": phrase_mask,
+        "phrase_regions": phrase_regions,
+        "attention_mask": mask,
+        "text_positions": words,
+        "region_positions": regions,
+    }
+
+
+def sees(kind: str, row: int, column: int) -> bool:
+    return column <= row and (kind == "full_attention" or row - column < WINDOW)
+
+
+def plain_loss(maps, kinds, batch, target: str) -> tuple[float, int]:
+    """Equations 6 to 8 from words to regions, by loops over what each layer sees."""
+    total, count = 0.0, 0
+    columns = batch["region_positions"][0].tolist()
+    for example in range(2):
+        for word, row in enumerate(batch["text_positions"][0].tolist()):
+            phrase = batch["phrase_mask"][example, :, word].nonzero()
+            gold = batch["phrase_regions"][example, phrase[0, 0]].nonzero()[:, 0].tolist() if len(phrase) else []
+            layers = []
+            for layer, kind in zip(maps, kinds, strict=True):
+                seen = [c for c in columns if sees(kind, row, c)]
+                right = [columns[g] for g in gold if columns[g] in seen]
+                if not right:
+                    continue
+                for head in range(layer.shape[1]):
+                    whole = sum(layer[example, head, row, c].item() for c in seen)
+                    shares = [layer[example, head, row, c].item() / whole for c in right]
+                    each = -math.log(sum(shares)) if target == "any" else -sum(map(math.log, shares)) / len(shares)
+                    layers.append(each)
+            if layers:
+                total, count = total + sum(layers) / len(layers), count + 1
+    return total, count
+
+
+@pytest.mark.parametrize("target", ["uniform", "any"])
+@pytest.mark.parametrize(
+    ("make", "kinds"), [(gemma, KINDS), (mistral, ["sliding_attention"] * 3)], ids=["gemma3", "mistral"]
+)
+@pytest.mark.parametrize("back_end", ["sdpa", "eager"])
+def test_hidden_gold_columns_are_dropped_and_the_count_follows(back_end, make, kinds, target):
+    inputs, batch = torch.randn(2, LENGTH, WIDTH, generator=torch.Generator().manual_seed(1)), make_batch()
+    inputs.requires_grad_()
+    method = get_method("direct", directions=["text_to_region"], target=target)
+    maps = make("eager")(inputs_embeds=inputs, attention_mask=batch["attention_mask"], output_attentions=True)
+    expected, count = plain_loss(maps.attentions, kinds, batch, target)
+    model = make(back_end)
+    method.prepare(model)
+    outputs = model(inputs_embeds=inputs, attention_mask=batch["attention_mask"], **method.forward_kwargs(batch))
+    found = method.losses(outputs, batch)["text_to_region"]
+    assert found[1].item() == count and 0 < count <= 6
+    assert found[0].item() == pytest.approx(expected, rel=1e-4)
+    assert all(gradient.isfinite().all() for gradient in gradients(found[0], model, inputs))
+    from_maps = method.maps_losses(maps.attentions, batch)["text_to_region"]
+    torch.testing.assert_close(from_maps, found, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("variant", ["paper", "released"])
+@pytest.mark.parametrize("name", ["direct", "semi_direct"])
+def test_a_direction_that_sees_nothing_has_no_loss(name, variant):
+    """In a causal model regions before the words see no word."""
+    inputs, batch = torch.randn(2, LENGTH, WIDTH, requires_grad=True), make_batch()
+    model, method = mistral("sdpa"), get_method(name, variant=variant, directions=["region_to_text"])
+    method.prepare(model)
+    outputs = model(inputs_embeds=inputs, attention_mask=batch["attention_mask"], **method.forward_kwargs(batch))
+    total, count = method.losses(outputs, batch)["region_to_text"]
+    assert total.item() == 0 and count.item() == 0
+    assert all(gradient.isfinite().all() for gradient in gradients(total, model, inputs))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_every_form_of_mask_hides(dtype):
+    """An additive mask hides with its type's lowest number, in float16 a small one; a bias stays a bias."""
+    generator = torch.Generator().manual_seed(3)
+    query, key = torch.randn(2, 1, 2, 5, 8, generator=generator)
+    seen = torch.tensor([[1, 1, 0, 1, 0]]).bool()[:, None, None]
+    bias = torch.randn(1, 1, 1, 5, generator=generator).to(dtype).masked_fill(~seen, torch.finfo(dtype).min)
+    queries = ((torch.tensor([[0, 3]]), torch.tensor([[0, 2, 3, -1]])),)
+    ((log_alpha, _),) = attend_rows(query, key, queries, 0.3, bias, share=True)
+    scores = 0.3 * query[:, :, [0, 3]] @ key[:, :, [0, 3]].transpose(2, 3) + bias[..., [0, 3]].float()
+    torch.testing.assert_close(log_alpha[..., [0, 2]], scores.log_softmax(-1))
+    assert (log_alpha[..., [1, 3]] == -1e9).all()
+
+
+def test_a_mask_of_other_columns_than_the_phrases_is_refused():
+    batch = make_batch()
+    del batch["text_positions"], batch["region_positions"]
+    with pytest.raises(ValueError, match=r"attention_mask has 14 columns and the phrases 6: give .*text_positions"):
+        get_method("direct").counts(batch)
+
+
+@pytest.mark.parametrize("padded", [0, -1], ids=["mask", "position"])
+def test_the_models_own_mask_and_positions_of_minus_one_tell_padding(padded):
+    batch = make_batch()
+    if padded:
+        batch["text_positions"] = batch["text_positions"].clone()
+        batch["text_positions"][1, -1] = -1
+        del batch["attention_mask"]
+    batch["phrase_mask"][1, 0, 5] = True  # a phrase that reaches into the padding
+    rows = get_method("direct").targets(batch)["text_to_region"].rows
+    assert rows[1][rows[1] >= 0].tolist() == [1, 3]
+
+
+# Gradients that would be lost
+
+
+@pytest.mark.parametrize("name", ["direct", "semi_direct"])
+def test_reentrant_checkpointing_is_refused(name):
+    batch, model, method = make_batch(), bert(), get_method(name)
+    batch["attention_mask"] = torch.ones(2, LENGTH, dtype=torch.long)
+    method.prepare(model)
+    model.train()
+    inputs = torch.randn(2, LENGTH, WIDTH, requires_grad=True)
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": True})
+    outputs = model(inputs_embeds=inputs, **method.forward_kwargs(batch))
+    with pytest.raises(ValueError, match=r're-entrant gradient checkpointing.*"use_reentrant": False'):
+        method.losses(outputs, batch)
+    with torch.no_grad():  # nothing is lost where nothing is trained
+        method.losses(outputs, batch)

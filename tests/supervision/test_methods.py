@@ -1,0 +1,397 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The contract every supervision method keeps, and the paper's losses against a second, plain formulation."""
+
+import doctest
+import importlib
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from supervision_models import HEADS, WIDTH, bert, forbid_maps, gradients, supervised
+from torch import nn
+
+from grounded_attention.supervision import align, from_attention_maps, get_method, method_names
+from grounded_attention.supervision.method import AttentionMethod
+
+TEXT, REGIONS = 9, 6
+ATTENTION_METHODS = [name for name in method_names() if isinstance(get_method(name), AttentionMethod)]
+GROUNDED_METHODS = [name for name in method_names() if get_method(name).needs_grounding]
+VARIANTS = [{"variant": "paper"}, {"variant": "released"}]
+CONTRACTS = [(name, options) for options in VARIANTS for name in GROUNDED_METHODS]
+CONTRACTS += [(name, {**options, "box_weight": 3.0}) for options in VARIANTS for name in ATTENTION_METHODS]
+
+
+class Grounder(nn.Module):
+    """transformers' BERT on text and region embeddings, with heads of ours: `model(batch, **kwargs)`."""
+
+    def __init__(self, back_end: str = "sdpa", **options):
+        super().__init__()
+        self.bert = bert(back_end, **options)
+        torch.manual_seed(3)
+        self.phrase_projection = nn.Linear(WIDTH, WIDTH)
+        self.box_head = nn.Linear(WIDTH, 4)
+
+    def forward(self, batch: dict, **kwargs) -> SimpleNamespace:
+        masks = [batch["attention_mask"], batch["region_attention_mask"]]
+        widths = [mask.shape[1] for mask in masks]
+        places = torch.cat([torch.arange(widths[0]), 100 + torch.arange(widths[1])])[None]
+        outputs = self.bert(
+            inputs_embeds=batch["inputs_embeds"], attention_mask=torch.cat(masks, 1), position_ids=places, **kwargs
+        )
+        text, regions = outputs.last_hidden_state.split(widths, 1)
+        phrases = self.phrase_projection(batch["phrase_mask"].float() @ text)
+        logits = phrases @ regions.transpose(1, 2) / WIDTH
+        boxes = self.box_head(text).sigmoid()
+        return SimpleNamespace(attentions=outputs.attentions, grounding_logits=logits, pred_boxes=boxes)
+
+
+def prepared(name: str, **options):
+    model, method = Grounder(), get_method(name, **options)
+    method.prepare(model.bert)
+    return model, method
+
+
+def corners(size: int, count: int, generator: torch.Generator) -> torch.Tensor:
+    """(size, count, 4): boxes in [0, 1]."""
+    low, extent = torch.rand(2, size, count, 2, generator=generator) / 2
+    return torch.cat([low, low + extent], -1)
+
+
+def make_batch(size: int = 4, grounded: bool = True) -> dict[str, torch.Tensor]:
+    """Ragged text and regions; phrases of several tokens and regions, one phrase without region, one padded; an
+    example without any grounding."""
+    generator = torch.Generator().manual_seed(5)
+    text_lengths, region_lengths = [9, 5, 7, 6], [6, 3, 4, 6]
+    phrases = {
+        0: [([0, 1, 2], [2]), ([4, 5, 6], [1, 3, 4]), ([7], [])],
+        1: [([1, 2, 3], [1, 2]), ([3], [2])],
+        3: [([2], [0, 5]), ([1, 2], [4]), ([4], [3, 1])],
+    }
+    phrase_mask = torch.zeros(4, 3, TEXT, dtype=torch.bool)
+    phrase_regions = torch.zeros(4, 3, REGIONS, dtype=torch.bool)
+    for example, found in phrases.items():
+        for index, (tokens, regions) in enumerate(found):
+            phrase_mask[example, index, tokens] = True
+            phrase_regions[example, index, regions] = grounded
+    candidates = torch.arange(REGIONS) < torch.tensor(region_lengths)[:, None]
+    batch = {
+        "inputs_embeds": torch.randn(4, TEXT + REGIONS, WIDTH, generator=generator),
+        "phrase_mask": phrase_mask,
+        "phrase_regions": phrase_regions,
+        "attention_mask": (torch.arange(TEXT) < torch.tensor(text_lengths)[:, None]).long(),
+        "region_attention_mask": candidates.long(),
+        "region_candidate_mask": candidates & (torch.arange(REGIONS) > 0),
+        "region_boxes": corners(4, REGIONS, generator),
+        "text_positions": torch.arange(TEXT).expand(4, -1),
+        "region_positions": torch.arange(TEXT, TEXT + REGIONS).expand(4, -1),
+    }
+    return {name: tensor[:size] for name, tensor in batch.items()}
+
+
+def pad(batch: dict[str, torch.Tensor], text: int, regions: int) -> dict[str, torch.Tensor]:
+    """The same examples with more padded tokens, regions and phrases, filled with noise."""
+    size = len(batch["attention_mask"])
+    old_text, old_regions = batch["inputs_embeds"].split([TEXT, REGIONS], 1)
+    noise = torch.randn(size, text + regions, WIDTH, generator=torch.Generator().manual_seed(6))
+    grow = nn.functional.pad
+    return {
+        "inputs_embeds": torch.cat([old_text, noise[:, :text], old_regions, noise[:, text:]], 1),
+        "phrase_mask": grow(batch["phrase_mask"], (0, text, 0, 2)),
+        "phrase_regions": grow(batch["phrase_regions"], (0, regions, 0, 2)),
+        "attention_mask": grow(batch["attention_mask"], (0, text)),
+        "region_attention_mask": grow(batch["region_attention_mask"], (0, regions)),
+        "region_candidate_mask": grow(batch["region_candidate_mask"], (0, regions)),
+        "region_boxes": grow(batch["region_boxes"], (0, 0, 0, regions), value=0.5),
+        "text_positions": torch.arange(TEXT + text).expand(size, -1),
+        "region_positions": torch.arange(TEXT + text, TEXT + text + REGIONS + regions).expand(size, -1),
+    }
+
+
+def losses_of(model, method, batch) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    return method.losses(model(batch, **method.forward_kwargs(batch)), batch)
+
+
+# The contract
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_the_class_says_what_it_is(name):
+    cls = type(get_method(name))
+    assert cls.name == name and cls.citation.startswith("@inproceedings{")
+    headings = ["Args:", "References:", "Requirements:", "Inputs:", "Example:"]
+    places = [cls.__doc__.index(heading) for heading in headings]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_the_docstring_example_runs(name):
+    module = importlib.import_module(type(get_method(name)).__module__)
+    result = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert result.attempted >= 7 and result.failed == 0
+
+
+@pytest.mark.parametrize(("name", "options"), CONTRACTS, ids=str)
+class TestContract:
+    def test_counts_match_losses(self, name, options):
+        model, method = prepared(name, **options)
+        batch = make_batch()
+        losses, counts = losses_of(model, method, batch), method.counts(batch)
+        assert list(losses) == list(counts)
+        for key, (total, count) in losses.items():
+            assert count.item() == counts[key].item() > 0
+            assert count.dtype == counts[key].dtype == torch.int64
+            assert total.shape == () and total.item() > 0
+
+    @pytest.mark.parametrize("empty", ["no_grounding", "no_phrases"])
+    def test_nothing_grounded_gives_zero_with_a_graph(self, name, options, empty):
+        model, method = prepared(name, **options)
+        batch = make_batch(grounded=False)
+        if empty == "no_phrases":
+            batch |= {key: batch[key][:, :0] for key in ("phrase_mask", "phrase_regions")}
+        for total, count in losses_of(model, method, batch).values():
+            assert total.item() == 0 and count.item() == 0
+            found = gradients(total, model, batch["inputs_embeds"].requires_grad_())
+            assert found and all(gradient.eq(0).all() for gradient in found)
+
+    def test_gradients_are_finite_and_reach_the_queries(self, name, options):
+        model, method = prepared(name, **options)
+        losses = losses_of(model, method, make_batch())
+        sum(total for total, _ in losses.values()).backward()
+        for parameter in model.parameters():
+            assert parameter.grad is None or parameter.grad.isfinite().all()
+        for layer in model.bert.encoder.layer:
+            assert layer.attention.self.query.weight.grad.abs().sum() > 0
+
+    def test_sums_and_counts_add_up_over_a_split_batch(self, name, options):
+        model, method = prepared(name, **options)
+        batch = make_batch()
+        whole = losses_of(model, method, batch)
+        parts = [
+            losses_of(model, method, {k: v[half] for k, v in batch.items()}) for half in (slice(0, 1), slice(1, 4))
+        ]
+        for key, (total, count) in whole.items():
+            torch.testing.assert_close(sum(part[key][0] for part in parts), total)
+            assert sum(part[key][1] for part in parts) == count
+
+    def test_padding_changes_nothing(self, name, options):
+        model, method = prepared(name, **options)
+        batch = make_batch()
+        short, long = losses_of(model, method, batch), losses_of(model, method, pad(batch, text=11, regions=5))
+        for key, (total, count) in short.items():
+            torch.testing.assert_close(long[key][0], total)
+            assert long[key][1] == count
+
+    def test_a_step_lowers_the_loss(self, name, options):
+        model, method = prepared(name, **options)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
+        totals = []
+        for _ in range(2):
+            total = sum(total / count for total, count in losses_of(model, method, make_batch()).values())
+            optimizer.zero_grad()
+            total.backward()
+            optimizer.step()
+            totals.append(total.item())
+        assert totals[1] < totals[0]
+
+
+# The paper's losses, plainly
+
+
+def plain_attention_losses(maps: list[torch.Tensor], batch: dict, target: str) -> dict[str, float]:
+    """Equations 6 to 8 by loops, over maps (B, H, N, N)."""
+    aligned = torch.zeros(len(batch["phrase_mask"]), TEXT, REGIONS, dtype=torch.bool)
+    for example, phrase, token in batch["phrase_mask"].nonzero().tolist():
+        aligned[example, token] |= batch["phrase_regions"][example, phrase]
+    found = {"text_to_region": [], "region_to_text": []}
+    for example in range(len(aligned)):
+        words = [i for i in range(TEXT) if batch["attention_mask"][example, i]]
+        regions = [j for j in range(REGIONS) if batch["region_attention_mask"][example, j]]
+        sides = {
+            "text_to_region": {i: [j for j in regions if aligned[example, i, j]] for i in words},
+            "region_to_text": {j: [i for i in words if aligned[example, i, j]] for j in regions},
+        }
+        for direction, gold_by_row in sides.items():
+            forward = direction == "text_to_region"
+            for row, gold in gold_by_row.items():
+                if not gold:
+                    continue
+                columns = [TEXT + j for j in regions] if forward else words
+                at = row if forward else TEXT + row
+                gold = [TEXT + j for j in gold] if forward else gold
+                losses = []
+                for layer in maps:
+                    for head in range(layer.shape[1]):
+                        whole = sum(layer[example, head, at, c].item() for c in columns)
+                        shares = [layer[example, head, at, g].item() / whole for g in gold]
+                        if target == "any":
+                            loss = -math.log(sum(shares))
+                        else:
+                            loss = -sum(math.log(share) for share in shares) / len(shares)
+                        losses.append(loss)
+                found[direction].append(sum(losses) / len(losses))
+    return {direction: sum(losses) / len(losses) for direction, losses in found.items()}
+
+
+def plain_rollout(maps: list[torch.Tensor]) -> list[torch.Tensor]:
+    joint, rollouts = None, []
+    for layer in maps:
+        mixed = (layer.mean(1) + torch.eye(layer.shape[-1])) / 2
+        joint = mixed if joint is None else torch.einsum("bij,bjk->bik", mixed, joint)
+        rollouts.append(joint[:, None])
+    return rollouts
+
+
+def eager_maps(batch: dict) -> list[torch.Tensor]:
+    return Grounder("eager")(batch, output_attentions=True).attentions
+
+
+@pytest.mark.parametrize("target", ["uniform", "any"])
+@pytest.mark.parametrize("name", ATTENTION_METHODS)
+def test_paper_equals_a_plain_formulation(name, target):
+    batch = make_batch()
+    model, method = prepared(name, target=target)
+    maps = plain_rollout(eager_maps(batch)) if name == "semi_direct" else eager_maps(batch)
+    expected = plain_attention_losses(maps, batch, target)
+    for direction, (total, count) in losses_of(model, method, batch).items():
+        assert (total / count).item() == pytest.approx(expected[direction], rel=1e-4)
+
+
+@pytest.mark.parametrize("variant", ["paper", "released"])
+def test_indirect_equals_a_plain_formulation(variant):
+    batch = make_batch()
+    model, method = prepared("indirect", variant=variant)
+    logits = model(batch).grounding_logits
+    per_phrase = []
+    for example in range(4):
+        for phrase in range(3):
+            if not (batch["phrase_mask"][example, phrase].any() and batch["phrase_regions"][example, phrase].any()):
+                continue
+            losses = []
+            for region in range(1, REGIONS):
+                if batch["region_attention_mask"][example, region]:
+                    score = logits[example, phrase, region].item()
+                    gold = batch["phrase_regions"][example, phrase, region]
+                    losses.append(math.log1p(math.exp(-score if gold else score)))
+            per_phrase.append(losses)
+    if variant == "paper":
+        expected = sum(sum(losses) / len(losses) for losses in per_phrase) / len(per_phrase)
+    else:
+        expected = sum(map(sum, per_phrase)) / sum(map(len, per_phrase))
+    total, count = losses_of(model, method, batch)["grounding"]
+    assert (total / count).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_indirect_leaves_out_phrases_that_no_candidate_grounds():
+    batch = {
+        "phrase_mask": torch.tensor([[[1, 0], [0, 1], [0, 0]]]),  # the third is padding
+        "phrase_regions": torch.tensor([[[1, 0, 0], [1, 1, 0], [0, 1, 0]]]),  # the first names the whole image alone
+        "region_attention_mask": torch.tensor([[1, 1, 0]]),
+        "region_candidate_mask": torch.tensor([[0, 1, 0]]),
+    }
+    method = get_method("indirect", variant="released")
+    assert method.counts(batch)["grounding"] == 1
+    del batch["region_candidate_mask"]
+    assert method.counts(batch)["grounding"] == 4  # two phrases with two regions each
+
+
+@pytest.mark.parametrize("variant", ["paper", "released"])
+def test_direct_asks_for_the_share_only_where_it_is_read(variant):
+    asked = get_method("direct", variant=variant).forward_kwargs(make_batch())
+    assert asked["attention_share"] == (variant == "released")
+
+
+def test_released_takes_the_first_region_of_a_token():
+    batch = make_batch(size=2)
+    single = {
+        **batch,
+        "phrase_mask": torch.zeros(2, 9, TEXT).bool(),
+        "phrase_regions": torch.zeros(2, 9, REGIONS).bool(),
+    }
+    for example, token in align(batch).any(-1).nonzero().tolist():
+        single["phrase_mask"][example, token, token] = True
+        single["phrase_regions"][example, token, align(batch)[example, token].nonzero()[0]] = True
+    model, method = prepared("direct", variant="released")
+    torch.testing.assert_close(losses_of(model, method, batch), losses_of(model, method, single))
+
+
+# Direct supervision runs without maps
+
+
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["plain", "checkpointing"])
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+@pytest.mark.parametrize("name", ATTENTION_METHODS)
+def test_loss_and_gradients_equal_eager_maps_without_building_any(name, options, checkpointing):
+    batch = make_batch()
+    inputs = batch["inputs_embeds"].requires_grad_()
+    model, method = prepared(name, **options)
+    assert model.bert.config._attn_implementation == "supervised_sdpa"
+    if checkpointing:
+        model.bert.gradient_checkpointing_enable()
+        model.train()
+    with forbid_maps(4, HEADS, TEXT + REGIONS):
+        losses = losses_of(model, method, batch)
+        found = gradients(sum(total / count for total, count in losses.values()), model.bert, inputs)
+    eager = Grounder("eager")
+    maps = eager(batch, output_attentions=True).attentions
+    maps = plain_rollout(maps) if name == "semi_direct" else maps
+    expected = method.maps_losses(maps, batch)
+    wanted = gradients(sum(total / count for total, count in expected.values()), eager.bert, inputs)
+    torch.testing.assert_close(losses, expected, atol=1e-5, rtol=1e-5)
+    for here, there in zip(found, wanted, strict=True):
+        torch.testing.assert_close(here, there, atol=1e-4, rtol=1e-3)
+
+
+# Options
+
+
+def test_layers_heads_directions_and_weights_select():
+    batch = make_batch()
+    whole = eager_maps(batch)
+    model, method = prepared(
+        "direct", layers=[1, 2], heads=[0, 3], directions=["region_to_text"], weights={"region_to_text": 0.25}
+    )
+    found = losses_of(model, method, batch)
+    expected = get_method("direct").maps_losses([whole[layer][:, [0, 3]] for layer in (1, 2)], batch)
+    assert list(found) == ["region_to_text"]
+    torch.testing.assert_close(found["region_to_text"][0], 0.25 * expected["region_to_text"][0])
+
+
+def test_semi_direct_layers_and_heads_select():
+    batch = make_batch()
+    model, method = prepared("semi_direct", layers=[1], heads=[0, 3])
+    assert method.forward_kwargs(batch)["attention_layers"] == (0, 1)
+    rollouts = plain_rollout([layer[:, [0, 3]] for layer in eager_maps(batch)])
+    expected = get_method("semi_direct").maps_losses([rollouts[1]], batch)
+    torch.testing.assert_close(losses_of(model, method, batch), expected)
+
+
+def test_padded_tokens_and_regions_are_never_aligned():
+    batch = make_batch()
+    everywhere = {name: torch.ones_like(batch[name]) for name in ("phrase_mask", "phrase_regions")}
+    expected = batch["attention_mask"].bool()[:, :, None] & batch["region_attention_mask"].bool()[:, None]
+    assert torch.equal(align(batch | everywhere), expected)
+
+
+def test_maps_of_zeros_stay_finite():
+    maps = torch.zeros(1, 1, 3, 3).requires_grad_()
+    log_alpha, log_share = from_attention_maps(maps, torch.tensor([[0, -1]]), torch.tensor([[1, 2, -1]]))
+    (log_alpha[..., :2].sum() + log_share.sum()).backward()
+    assert log_alpha.isfinite().all() and maps.grad.isfinite().all()
+
+
+def test_outputs_without_supervised_attention_are_refused():
+    method, batch = get_method("direct"), make_batch()
+    with pytest.raises(ValueError, match=r"call method\.prepare"):
+        method.losses(Grounder("eager")(batch, output_attentions=True), batch)
+    with pytest.raises(ValueError, match=r"call method\.prepare"):
+        method.losses(supervised(bert())(inputs_embeds=batch["inputs_embeds"]), batch)
+
+
+def test_indirect_needs_a_grounding_head():
+    model = bert()
+    model.config.grounding_head = False
+    with pytest.raises(ValueError, match="grounding_head=True"):
+        get_method("indirect").prepare(model)
+    with pytest.raises(ValueError, match="no grounding_logits"):
+        get_method("indirect").losses(SimpleNamespace(), make_batch())

@@ -1,0 +1,156 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The whole VGP module with its released attention losses, through VLBertForVGP and a method, equals the public code.
+
+`tests/fixtures/supervision_modules.safetensors` has what the reference modules got and gave: `<module>.inputs.<name>`,
+`<module>.outputs.<name>`, `<module>.loss`, and `<module>.grad_norms` in the order of the keys in its metadata. Their
+weights and regions are those of `vl_bert_vgp_module`; `<module>.vg_cls.*` are the grounding head's. To cut it again,
+load `vgp_losses_and_modules.pt` of the reference tensors and save the named entries, of the boxes coordinates only.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from vl_bert_reference import FIXTURES, as_checkpoint, load_fixture, load_weights, make_config
+
+from grounded_attention.modeling import VLBertForVGP
+from grounded_attention.supervision import get_method
+from tests.helpers.vl_bert_parity import CLOSE, GivenVisual, check_vgp, vgp_inputs
+
+METHODS = {"direct": "direct", "semi-direct": "semi_direct", "indirect": "indirect"}
+RECORDED = {"direct": ["attention_loss_1", "attention_loss_2"], "indirect": ["vg_loss"]}
+RECORDED["semi-direct"] = RECORDED["direct"]
+
+
+def read_fixture(name: str) -> dict:
+    """The cut of one module, in the form of the whole file."""
+    module = f"module_{name}."
+    with safe_open(FIXTURES / "supervision_modules.safetensors", "pt") as file:
+        keys = json.loads(file.metadata()["grad_norms"])[f"module_{name}"]
+        found = {key.removeprefix(module): file.get_tensor(key) for key in file.keys() if key.startswith(module)}
+    reference = load_fixture("vgp_module")
+    head = {key: value for key, value in found.items() if key.startswith("vg_cls.")}
+    groups = {
+        group: {key.removeprefix(f"{group}."): found[key] for key in found if key.startswith(f"{group}.")}
+        for group in ("inputs", "outputs")
+    }
+    return {
+        **groups,
+        "loss": found["loss"],
+        "grad_norms": dict(zip(keys, found["grad_norms"].tolist(), strict=True)),
+        "state_dict": {**reference["state_dict"], **head},
+        "config": reference["config"],
+        "region_visual": reference["region_visual"],
+    }
+
+
+def build(reference: dict, back_end: str = "sdpa") -> tuple[VLBertForVGP, dict[str, str], dict]:
+    """Our model, original key -> our name, and the inputs of the heads."""
+    config = make_config(
+        reference["config"]["NETWORK"]["VLBERT"], grounding_head="vg_cls.1.weight" in reference["state_dict"]
+    )
+    model = VLBertForVGP(config).eval()
+    model.set_attn_implementation(back_end)
+    names = load_weights(model, as_checkpoint(reference["state_dict"]))
+    inputs = vgp_inputs(reference["inputs"])
+    if "region_visual" in reference:
+        model.vl_bert.region_encoder = GivenVisual(reference["region_visual"])
+        inputs["region_features"] = torch.zeros(*inputs["region_boxes"].shape[:2], config.region_feature_size)
+    return model, names, inputs
+
+
+def tags(inputs: dict) -> torch.Tensor:
+    """(B, T): the region of each token, 0 for none, in [CLS] first [SEP] second [SEP]."""
+    first, second = inputs["sentence1"][..., 1], inputs["sentence2"][..., 1]
+    none = first.new_zeros(len(first), 1)
+    return torch.cat([none, first, none, second, none], dim=1)
+
+
+def grounded_phrases(inputs: dict, following: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Runs of a tag as phrases (B, P, T) and their regions (B, P, R).
+
+    `following`: in the place of a phrase's tokens as many that follow it, the fault of the public indirect method.
+    """
+    tagged, regions = tags(inputs), inputs["boxes"].shape[1]
+    rows = []
+    for row in tagged:
+        values, lengths = row.unique_consecutive(return_counts=True)
+        ends = lengths.cumsum(0)
+        runs = [
+            (end if following else end - length, length, tag)
+            for end, length, tag in zip(ends.tolist(), lengths.tolist(), values.tolist(), strict=True)
+            if tag > 0
+        ]
+        rows.append(runs)
+    phrase_mask = torch.zeros(len(rows), max(map(len, rows)), tagged.shape[1], dtype=torch.bool)
+    phrase_regions = torch.zeros(*phrase_mask.shape[:2], regions, dtype=torch.bool)
+    for example, runs in enumerate(rows):
+        for phrase, (start, length, tag) in enumerate(runs):
+            phrase_mask[example, phrase, start : start + length] = True
+            phrase_regions[example, phrase, tag] = True
+    return phrase_mask, phrase_regions
+
+
+def add_grounding(inputs: dict, reference: dict, following: bool) -> dict:
+    """Inputs whose first phrases are those of the pairs, ungrounded, and whose others are the grounded ones.
+
+    All regions but the whole image are candidates.
+    """
+    candidates = torch.ones(inputs["region_boxes"].shape[:2], dtype=torch.bool)
+    candidates[:, 0] = False
+    phrase_mask, phrase_regions = grounded_phrases(reference["inputs"], following)
+    ungrounded = phrase_regions.new_zeros(*inputs["phrase_mask"].shape[:2], phrase_regions.shape[2])
+    return {
+        **inputs,
+        "phrase_mask": torch.cat([inputs["phrase_mask"], phrase_mask], dim=1),
+        "phrase_regions": torch.cat([ungrounded, phrase_regions], dim=1),
+        "region_candidate_mask": candidates,
+    }
+
+
+def check_module(name: str, reference: dict, back_end: str = "sdpa") -> None:
+    model, names, inputs = build(reference, back_end)
+    batch = add_grounding(inputs, reference, following=name == "indirect")
+    method = get_method(METHODS[name], variant="released")
+    method.prepare(model)
+    outputs = check_vgp(model, {**batch, **method.forward_kwargs(batch)}, reference)
+    losses = [total / count for total, count in method.losses(outputs, batch).values()]
+    expected = torch.stack([reference["outputs"][key].float() for key in RECORDED[name]])
+    torch.testing.assert_close(torch.stack(losses), expected, **CLOSE)
+    loss = outputs.loss + sum(losses)
+    torch.testing.assert_close(loss, reference["loss"], **CLOSE)
+    loss.backward()
+    parameters = dict(model.named_parameters())
+    compared = 0
+    for key, norm in reference["grad_norms"].items():
+        parameter = parameters.get(names.get(f"module.{key}", ""))
+        if parameter is not None:
+            assert parameter.grad.norm().item() == pytest.approx(float(norm), rel=1e-4, abs=1e-5), key
+            compared += 1
+    # Without the file the region projection has no weights here.
+    assert compared == len(reference["grad_norms"]) - (2 if "region_visual" in reference else 0)
+
+
+@pytest.mark.parametrize("back_end", ["sdpa", "eager"])
+@pytest.mark.parametrize("name", list(METHODS))
+def test_module_losses_and_gradients(name, back_end):
+    """`indirect` pools the words after a phrase, the public code's fault, because they are given as its words."""
+    check_module(name, read_fixture(name), back_end)
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_module_from_features_and_boxes_on(shared: Path, name):
+    file = torch.load(shared / "parity" / "vgp_losses_and_modules.pt", weights_only=True)
+    check_module(name, file[f"module_{name}"])
+
+
+def test_the_public_fault_of_indirect_is_not_ours():
+    """With the phrases' own words the loss is another: the words after them come in only where a caller gives them."""
+    reference = read_fixture("indirect")
+    model, _, inputs = build(reference)
+    batch = add_grounding(inputs, reference, following=False)
+    method = get_method("indirect", variant="released")
+    total, count = method.losses(model(**batch), batch)["grounding"]
+    assert abs((total / count).item() - reference["outputs"]["vg_loss"].item()) > 1e-4

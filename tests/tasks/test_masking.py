@@ -1,0 +1,64 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Masking: whole words, the 80/10/10 fates, nothing special, no leak through the whole-image feature."""
+
+import numpy as np
+import pytest
+from transformers import BertTokenizer
+
+from grounded_attention.tasks.masking import WordMasker, choose_regions, mean_of_visible
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "##x", "##y"]
+SPECIAL, MASK = 5, 4
+
+
+@pytest.fixture
+def tokenizer():
+    return BertTokenizer(vocab={word: i for i, word in enumerate(WORDS)})
+
+
+def test_pieces_of_a_word_share_their_fate(tokenizer):
+    ids = np.array([2, 5, 13, 14, 6, 7, 13, 3, 0, 0])  # [CLS] axy b cx [SEP] [PAD] [PAD]
+    masker, rng = WordMasker(tokenizer, 0.5), np.random.default_rng(0)
+    for _ in range(200):
+        masked, labels = masker(ids, rng)
+        for word in ([1, 2, 3], [4], [5, 6]):
+            assert len({*(labels[word] >= 0)}) == 1
+            assert len({*(masked[word] == MASK)}) == 1
+        assert (labels[ids < SPECIAL] == -100).all() and (masked[ids < SPECIAL] == ids[ids < SPECIAL]).all()
+        assert (labels[labels >= 0] == ids[labels >= 0]).all()
+
+
+def test_fates_follow_the_paper(tokenizer):
+    ids = np.array([2] + [5] * 20000 + [3])
+    masked, labels = WordMasker(tokenizer, 0.15)(ids, np.random.default_rng(1))
+    chosen = labels >= 0
+    assert chosen.mean() == pytest.approx(0.15, abs=0.01)
+    assert (masked[chosen] == MASK).mean() == pytest.approx(0.8, abs=0.02)
+    # Of the 10% random pieces one in ten is the word itself, which leaves 10% + 1% unchanged.
+    assert (masked[chosen] == 5).mean() == pytest.approx(0.11, abs=0.02)
+    assert (masked[~chosen] == ids[~chosen]).all()
+
+
+def test_regions_hidden_are_predicted():
+    predicted, hidden = choose_regions(20000, np.random.default_rng(2), kept=0.1)
+    assert not (hidden & ~predicted).any()
+    assert predicted.mean() == pytest.approx(0.15, abs=0.01)
+    assert hidden.sum() / predicted.sum() == pytest.approx(0.9, abs=0.02)
+
+
+def test_the_paper_hides_every_predicted_region():
+    predicted, hidden = choose_regions(100, np.random.default_rng(2))
+    assert predicted.any() and (predicted == hidden).all()
+
+
+def test_the_mean_tells_nothing_of_hidden_regions():
+    features = np.random.default_rng(0).random((3, 4)).astype(np.float16)
+    mean = mean_of_visible(features, np.array([False, True, False]))
+    assert mean.dtype == np.float32
+    assert np.allclose(mean, (features[0].astype(np.float32) + features[2]) / 2)
+    assert (mean_of_visible(features, np.ones(3, dtype=bool)) == 0).all()
+
+
+def test_a_text_without_a_word_has_nothing_masked(tokenizer):
+    masked, labels = WordMasker(tokenizer, 0.9)(np.zeros(0, dtype=np.int64), np.random.default_rng(0))
+    assert masked.shape == labels.shape == (0,)

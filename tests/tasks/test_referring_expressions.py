@@ -1,0 +1,165 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Referring expressions: which regions are positives, which box is predicted and when it is right, misses, flips."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.nn import functional as F
+
+from grounded_attention.dataset_scripts.regions.table import Regions
+from grounded_attention.metrics.referring_expression_accuracy import is_right
+from grounded_attention.modeling import VLBertForReferringExpression
+from grounded_attention.processing import FastRCNNImageProcessor, VisualBERTProcessor, VLBertProcessor
+from grounded_attention.tasks import TASKS
+from grounded_attention.tasks.referring_expressions import ReferringExpressionOptions, score
+from grounded_attention.training.loop.data import Collator
+from tests.helpers.tiny_vgp import FEATURE_SIZE, tiny_model, tiny_processor
+
+TASK = TASKS["referring_expressions"]
+WIDTH, HEIGHT = 100, 50
+GOLD = [10, 10, 50, 40]
+# The object itself, half of it (an overlap of 0.5 with the last pixel, less without), another place.
+BOXES = [GOLD, [10, 10, 50, 24.5], [60, 10, 90, 40]]
+
+
+def normalised(boxes):
+    return (np.asarray(boxes, dtype=np.float64).reshape(-1, 4) / [WIDTH, HEIGHT, WIDTH, HEIGHT]).astype(np.float32)
+
+
+def record(boxes, image_id="1"):
+    boxes = normalised(boxes)
+    features = np.random.default_rng(0).random((len(boxes), FEATURE_SIZE)).astype(np.float16)
+    return Regions(image_id, WIDTH, HEIGHT, boxes, features)
+
+
+def row(number=0, image_id="1", text="a b left"):
+    box = normalised([GOLD])[0].tolist()
+    names = {"example_id": str(number), "image_id": image_id, "text": text, "width": WIDTH, "height": HEIGHT}
+    return {**names, "box": box}
+
+
+def collated(boxes=BOXES, **options):
+    return Collator(TASK, tiny_processor(), {"1": record(boxes)}, options=options)([row()])
+
+
+def outputs(*logits):
+    return SimpleNamespace(logits=torch.tensor([logits]))
+
+
+def test_positives_overlap_by_more_than_half():
+    assert collated()["region_targets"].tolist() == [[0, 1, 0, 0]]  # exactly half is none
+    assert collated(label_convention="vl_bert")["region_targets"].tolist() == [[0, 1, 1, 0]]
+    assert collated(whole_image=False)["region_targets"].tolist() == [[-100, 1, 0, 0]]
+    big = collated(boxes=[[0, 0, WIDTH, HEIGHT]], label_convention="continuous")
+    assert big["region_targets"].tolist() == [[0, 0]]  # 24% of the picture
+
+
+def test_the_predicted_box_is_the_best_region_in_pixels():
+    scored = score(outputs(0.0, 1.0, 3.0, 2.0), collated(), "vl_bert")
+    assert scored.notes["box"] == [[10.0, 10.0, 50.0, 24.5]]
+    assert scored.scores["expressions_accuracy"] == [True]  # from an overlap of half on
+    assert scored.scores["expressions_chance"] == [0.5] and scored.scores["expressions_upper_bound"] == [True]
+    for convention in ("vl_bert_label", "continuous"):
+        assert score(outputs(0.0, 1.0, 3.0, 2.0), collated(), convention).scores["expressions_accuracy"] == [False]
+
+
+def test_the_whole_image_is_chosen_only_where_it_is_a_candidate():
+    logits = (9.0, 1.0, 0.0, 0.0)
+    assert score(outputs(*logits), collated(), "vl_bert").notes["box"] == [[0.0, 0.0, 100.0, 50.0]]
+    assert score(outputs(*logits), collated(whole_image=False), "vl_bert").notes["box"] == [[10.0, 10.0, 50.0, 40.0]]
+
+
+def test_pixels_come_back_as_the_files_have_them():
+    """Boxes with two decimals, in images of any size, through float32 shares of the size."""
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        width, height = (int(side) for side in rng.integers(50, 641, 2))
+        corners = np.sort(rng.uniform(0, [[width], [height]], (2, 2)), axis=1)
+        gold = [round(float(value), 2) for value in corners.T.flatten()]
+        share = (np.array(gold) / [width, height, width, height]).astype(np.float32)
+        one = {**row(), "width": width, "height": height, "box": share.tolist()}
+        found = Regions("1", width, height, share[None], np.zeros((1, FEATURE_SIZE), np.float16))
+        batch = Collator(TASK, tiny_processor(), {"1": found})([one])
+        assert batch["gold_boxes"] == [gold]
+        assert score(outputs(0.0, 1.0), batch, "vl_bert").notes["box"] == [gold] and is_right(gold, gold)
+
+
+def test_an_image_without_detections_is_a_miss():
+    whole = normalised([[0, 0, WIDTH, HEIGHT]])[0].tolist()
+    batch = Collator(TASK, tiny_processor(), {"1": record([])})([{**row(), "box": whole}])
+    scored = score(outputs(5.0), batch, "vl_bert")
+    assert scored.notes["box"] == [None] and scored.totals == {"expressions_without_detections": 1}
+    assert list(scored.scores.values()) == [[False], [0.0], [False]]
+
+
+def test_a_batch_with_and_without_detections():
+    regions = {"1": record(BOXES), "2": record([], "2")}
+    batch = Collator(TASK, tiny_processor(), regions)([row(), row(1, "2")])
+    assert batch["region_targets"].tolist() == [[0, 1, 0, 0], [0, -100, -100, -100]]
+    model = VLBertForReferringExpression(tiny_model().config).eval()
+    inputs = {name: batch[name] for name in TASK.model_inputs if name in batch}
+    found = model(**inputs, region_targets=batch["region_targets"])
+    (component,) = TASK.losses
+    mean = component.total(found, batch) / component.count(batch)
+    assert mean.item() == pytest.approx(found.loss.item(), abs=1e-6) and component.count(batch) == 5
+    right, valid = torch.tensor([0.0, 1, 0, 0, 0]), [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0)]
+    logits = torch.stack([found.logits[place] for place in valid])
+    assert mean.item() == pytest.approx(F.binary_cross_entropy_with_logits(logits, right).item(), abs=1e-6)
+    assert score(found, batch, "vl_bert").notes["box"][1] is None
+
+
+@pytest.mark.parametrize("whole_image", [True, False])
+@pytest.mark.parametrize("boxes", [{"1": BOXES, "2": []}, {"1": [], "2": []}], ids=["some", "none"])
+def test_a_family_without_a_whole_image_has_no_target_where_nothing_is_detected(boxes, whole_image):
+    regions = {name: record(found, name) for name, found in boxes.items()}
+    processor = VisualBERTProcessor(tiny_processor().tokenizer, region_feature_size=FEATURE_SIZE)
+    batch = Collator(TASK, processor, regions, options={"whole_image": whole_image})([row(), row(1, "2")])
+    assert torch.equal(batch["candidates"], batch["region_candidate_mask"].bool())
+    wanted = [1, 0, 0] if boxes["1"] else []
+    assert [value for value in batch["region_targets"].flatten().tolist() if value >= 0] == wanted
+
+
+def test_pictures_are_mirrored_with_boxes_and_words_in_training_alone(tmp_path):
+    left = np.zeros((HEIGHT, WIDTH, 3), dtype=np.uint8)
+    left[:, : WIDTH // 2] = 255
+    Image.fromarray(left).save(tmp_path / "1.png")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "left", "right"]
+    tokenizer = type(tiny_processor().tokenizer)(vocab={word: number for number, word in enumerate(words)})
+    pixels = FastRCNNImageProcessor(size={"shortest_edge": 50, "longest_edge": 100})
+    processor = VLBertProcessor(tokenizer, image_processor=pixels, region_feature_size=FEATURE_SIZE)
+    one = {**row(), "file_name": "1.png"}
+    options = {"flip_probability": 1.0}
+    collator = Collator(TASK, processor, {"1": record(BOXES)}, images=tmp_path, options=options)
+    flipped, plain = collator([one]), collator.evaluating([one])([one])
+    assert processor.tokenizer.decode(flipped["input_ids"][0]) == "[CLS] a b right [SEP]"
+    assert processor.tokenizer.decode(plain["input_ids"][0]) == "[CLS] a b left [SEP]"
+    mirrored = plain["region_boxes"][0, :, [2, 1, 0, 3]] * torch.tensor([-1, 1, -1, 1]) + torch.tensor([1, 0, 1, 0])
+    assert torch.allclose(flipped["region_boxes"][0], mirrored, atol=1e-6)
+    assert torch.equal(flipped["region_targets"], plain["region_targets"])
+    assert torch.allclose(flipped["pixel_values"], plain["pixel_values"].flip(-1), atol=1e-5)
+
+
+def test_features_are_never_mirrored():
+    batch = collated(flip_probability=1.0)
+    assert torch.allclose(batch["region_boxes"][0, 1:], torch.from_numpy(normalised(BOXES)), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"convention": "giou"}, "unknown convention 'giou'; known: vl_bert"),
+        ({"label_convention": "half"}, "unknown convention 'half'"),
+        ({"flip_probability": 2.0}, "flip_probability is 2.0"),
+    ],
+)
+def test_wrong_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        ReferringExpressionOptions(**options)
+
+
+def test_no_regions_at_all():
+    with pytest.raises(ValueError, match="give data"):
+        Collator(TASK, tiny_processor(), None)([row()])

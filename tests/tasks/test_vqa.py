@@ -1,0 +1,161 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""VQA: lists of answers, soft targets, both losses, per-question scores, predictions, answers outside the list."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from grounded_attention.dataset_scripts.builders.vqa_v2 import read_predictions
+from grounded_attention.metrics.vqa_accuracy import vqa_accuracy
+from grounded_attention.modeling import VLBertConfig, VLBertForVisualQuestionAnswering
+from grounded_attention.tasks import TASKS
+from grounded_attention.tasks.answer_lists import frequent_answers, read_answers
+from grounded_attention.tasks.vqa import VQAOptions, answer_targets, fit_options, remarks, score
+from grounded_attention.training.loop.data import Collator
+from tests.helpers.tiny_vgp import tiny_model, tiny_processor, tiny_table
+
+TASK = TASKS["vqa"]
+ANSWERS = ["2", "c d", "e"]
+HUMANS = [["2"] * 2 + ["two"] * 7 + ["e"], ["c d"] * 10, ["nobody knows"] * 10]
+
+
+def rows(humans=HUMANS):
+    return [
+        {"example_id": str(10 + n), "image_id": str(n), "question": "a b c", "answers": h, "answer_type": "yes/no"}
+        for n, h in enumerate(humans)
+    ]
+
+
+def options(**given):
+    return VQAOptions(**{"answers": ANSWERS, "majority": "e", **given})
+
+
+def collated(humans=HUMANS):
+    return Collator(TASK, tiny_processor(), tiny_table(3), options=options())(rows(humans))
+
+
+def model(**config):
+    fields = {**tiny_model().config.to_dict(), **config}
+    for name in ("id2label", "label2id", "architectures", "auto_map", "model_type", "transformers_version", "dtype"):
+        fields.pop(name, None)
+    torch.manual_seed(0)
+    return VLBertForVisualQuestionAnswering(VLBertConfig(**fields, answers=ANSWERS)).eval()
+
+
+def test_targets_are_the_accuracy_of_answers_as_they_are_written():
+    batch = collated()
+    expected = torch.tensor([[0.6, 0.0, 0.3], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
+    assert torch.allclose(batch["labels"], expected)
+    mask = tiny_processor().tokenizer.mask_token_id
+    at_answer = batch["input_ids"].gather(1, batch["answer_positions"][:, None])
+    assert (at_answer == mask).all()
+
+
+def test_scores_are_the_official_accuracy_of_each_question():
+    batch = collated()
+    logits = torch.tensor([[3.0, 0.0, 1.0], [3.0, 0.0, 1.0], [0.0, 3.0, 1.0]])
+    scored = score(SimpleNamespace(logits=logits), batch, options())
+    said = ["2", "2", "c d"]
+    assert scored.notes["answer"] == said
+    expected = [vqa_accuracy(answer, humans) for answer, humans in zip(said, HUMANS, strict=True)]
+    assert scored.scores["vqa_accuracy"] == expected == [1.0, 0.0, 0.0]  # "two" counts as "2" here
+    assert scored.scores["vqa_soft_accuracy"] == pytest.approx([0.6, 0.0, 0.0])
+    assert scored.scores["vqa_majority"] == pytest.approx([0.3, 0.0, 0.0])
+    assert scored.scores["vqa_soft_upper_bound"] == pytest.approx([0.6, 1.0, 0.0])
+    assert scored.scores["vqa_yes_no_accuracy"] == expected
+    assert scored.totals == {"vqa_answers_outside_the_list": 7 + 10}
+
+
+def test_questions_without_answers_are_answered_but_not_scored(tmp_path):
+    batch = collated([[], [], []])
+    scored = score(SimpleNamespace(logits=torch.eye(3)), batch, options())
+    assert not scored.scores and not scored.totals
+    items = {"example_id": batch["example_id"], "image_id": batch["image_id"], **scored.notes}
+    TASK.export(items, tmp_path / "predictions_test")
+    assert read_predictions(tmp_path / "predictions_test.json") == {"10": "2", "11": "c d", "12": "e"}
+
+
+@pytest.mark.parametrize("form", ["binary_cross_entropy", "cross_entropy"])
+def test_the_loss_is_the_models_own(form):
+    vqa = model(vqa_loss=form)
+    task, batch = TASK.configure(TASK, options(), vqa.config), collated()
+    inputs = {name: batch[name] for name in TASK.model_inputs if name in batch}
+    found = vqa(**inputs, labels=batch["labels"])
+    (component,) = task.losses
+    assert (component.total(found, batch) / component.count(batch)).item() == pytest.approx(
+        found.loss.item(), rel=1e-5
+    )
+    assert component.count(batch) == (3 if form == "binary_cross_entropy" else 2)
+
+
+def test_the_classifier_starts_from_the_answers_words():
+    vqa, processor = model(), tiny_processor()
+    before = vqa.answer_head.classifier.weight.clone()
+    TASK.initialise(vqa, processor, options(answers=["c d"]))
+    assert torch.equal(vqa.answer_head.classifier.weight, before)
+    TASK.initialise(vqa, processor, options(initialise_answers=True))
+    words = vqa.get_input_embeddings().weight[processor.tokenizer.convert_tokens_to_ids(["c", "d"])]
+    assert torch.allclose(vqa.answer_head.classifier.weight[1], words.mean(0))
+
+
+def test_answers_of_the_training_questions():
+    """The public rule: most frequent answer of a question, normalised, without commas; at least n questions."""
+    train = [["Two"] * 6 + ["3"] * 4, ["2"] * 10, ["the dog"] * 10, ["dog"] * 9 + ["2"], ["1,000"] * 10, []]
+    assert frequent_answers(train, 2) == ["2", "dog"]
+    assert frequent_answers(train, 1) == ["2", "dog", "1000"]
+    with pytest.raises(ValueError, match="no answer is given to 3 or more of the 5 training questions"):
+        frequent_answers(train, 3)
+
+
+def test_the_options_are_completed_by_the_rows(tmp_path):
+    splits = {"train": {"answers": HUMANS}, "test": {"answers": [[]]}}
+    fitted = fit_options(VQAOptions(answers={"fewest": 1}), splits)
+    assert fitted.index == {"2": 0, "c d": 1, "nobody knows": 2} and fitted.majority in ("c d", "nobody knows")
+    path = tmp_path / "answers.json"
+    path.write_text(json.dumps(["", "e"]))
+    assert fit_options(VQAOptions(answers=str(path)), splits).index == {"": 0, "e": 1}
+    assert TASK.model_config(fitted) == {"answers": list(fitted.index)}
+
+
+def test_answers_outside_the_list_are_counted():
+    lines = remarks(options(), {"train": {"answers": HUMANS}, "test": {"answers": [[]]}})
+    assert lines == [
+        "answers: 3",
+        "answers, train: 17 of 30 human answers are outside the list; 1 of 3 questions have none in it",
+    ]
+    assert answer_targets([["somebody"] * 10], {"e": 0}).tolist() == [[0.0]]
+
+
+@pytest.mark.parametrize(
+    "answers", [{"fewest": 0}, {"most": 3}, {"fewest": True}, [], ["a", 3], ["a", "b", "a"], 7, "", None]
+)
+def test_what_is_no_list_of_answers(answers):
+    with pytest.raises(ValueError, match="answers"):
+        VQAOptions(answers=answers)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[", "no list of answers can be read"),
+        ('{"a": 1}', "found dict"),
+        ("[1]", "found 1"),
+        ("[]", "an empty list"),
+        ('["a", "a"]', "'a' stands there twice"),
+    ],
+)
+def test_files_that_hold_no_list_of_answers(tmp_path, content, message):
+    path = tmp_path / "answers.json"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=message) as error:
+        read_answers(str(path), [])
+    assert str(path) in str(error.value)
+    with pytest.raises(ValueError, match="no list of answers can be read"):
+        read_answers(str(tmp_path / "none.json"), [])
+
+
+def test_the_list_of_lxmert(shared):
+    listed = read_answers(str(shared / "real" / "lxmert" / "vqa_trainval_label2ans.json"), [])
+    assert len(listed) == 3129 and listed[:2] == ["", "woods"]

@@ -1,0 +1,249 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""What a user can get wrong ends `train.py` with one line that names it and exit code 2; nothing is left finished."""
+
+import http.server
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+from transformers import BertConfig, BertModel
+
+from grounded_attention.dataset_scripts.regions.table import RegionTable, RegionTableWriter
+from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory):
+    return tiny_scenes(tmp_path_factory.mktemp("scenes"))
+
+
+@pytest.fixture
+def refused(tmp_path, monkeypatch, capsys, scenes):
+    """Runs the tiny recipe with other sections or overrides and returns the one line of its refusal."""
+
+    def run(*overrides, **sections):
+        output = tmp_path / "run"
+        assert run_train(monkeypatch, tmp_path, tiny_recipe(scenes, output, **sections), *overrides) == 2
+        printed = capsys.readouterr().err
+        lines = [line for line in printed.splitlines() if "error" in line.lower()]
+        assert len(lines) == 1 and lines[0].startswith("error: "), printed
+        assert "Traceback" not in printed
+        assert not output.exists(), "a refused recipe leaves nothing that is in the way of the mended one"
+        return lines[0]
+
+    return run
+
+
+def data_with(scenes, **changes):
+    return {**tiny_recipe(scenes, scenes)["data"], **changes}
+
+
+def test_a_method_that_needs_grounding_without_regions(refused, scenes):
+    line = refused(methods=["none", "direct"], data=data_with(scenes, regions=None))
+    assert "'direct'" in line and "data.regions" in line and "'none'" in line
+
+
+def test_a_method_that_needs_grounding_on_data_without_boxes(refused, scenes, tmp_path):
+    bare = tmp_path / "bare"
+    shutil.copytree(scenes, bare)
+    for file in (bare / "flickr30k_entities" / "Annotations").glob("*.xml"):
+        text = file.read_text()
+        while "<bndbox>" in text:  # objects keep their names, no box
+            start, end = text.index("<bndbox>"), text.index("</bndbox>") + len("</bndbox>")
+            text = text[:start] + "<nobndbox>1</nobndbox>" + text[end:]
+        file.write_text(text)
+    line = refused(data=data_with(scenes, data_dir=str(bare)))
+    assert "'direct' needs grounding" in line and "training rows" in line and str(bare) in line
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("training.learning_rat=1", ["'training.learning_rat'", "'training.learning_rate'"]),
+        ("data.limits={}", ["'data.limits'", "'data.limit'"]),
+        ("methods=[dirct]", ["'dirct'", "semi_direct"]),
+        ("task=vpg", ["'vpg'", "pretraining, referring_expressions"]),
+        ("start.task=pretrain", ["'pretrain'", "pretraining"]),
+        ("start.options.word_probabilty=0.1", ["'start.options.word_probabilty'", "word_probability"]),
+        ("supervision.options.direct.layer=[1]", ["layer", "layers"]),
+        ("supervision.options.direct.layers=[7]", ["[7]", "2 layers"]),
+        ("supervision.options.direct.variant=papers", ["'papers'", "paper, released"]),
+        ("model.config.hidden_sise=8", ["hidden_sise", "hidden_size"]),
+        ("model.family_config.vlbert={}", ["model.family_config.vlbert", "vl_bert"]),
+        ("model.family_config.visualbert.region_clases=3", ["family_config.visualbert.region_clases", "did you mean"]),
+        ("model.family_config.visualbert=3", ["family_config.visualbert", "section"]),
+        ("model.config.num_attention_heads=3", ["hidden_size", "3"]),
+        ("model.processor.max_region=8", ["max_region", "max_regions"]),
+        ("data.options.negative=random", ["negative", "negatives"]),
+        ("training.max_steps=many", ["max_steps", "many"]),
+        ("training.lr_scheduler_type=linar", ["linar"]),
+        ("output_dir=", ["output_dir"]),
+    ],
+)
+def test_a_wrong_key_or_value(refused, override, words):
+    line = refused(override)
+    for word in words:
+        assert word in line
+
+
+def test_a_missing_data_file(refused, scenes, tmp_path):
+    torn = tmp_path / "torn"
+    shutil.copytree(scenes, torn)
+    (torn / "vgp" / "val_data.csv").unlink()
+    assert str(torn / "vgp" / "val_data.csv") in refused(data=data_with(scenes, data_dir=str(torn)))
+
+
+@pytest.mark.parametrize("key", ["data_dir", "regions"])
+def test_a_missing_folder(refused, scenes, tmp_path, key):
+    assert str(tmp_path / "absent") in refused(data=data_with(scenes, **{key: str(tmp_path / "absent")}))
+
+
+@pytest.mark.parametrize("negatives", ["random", "nearest"])
+def test_an_image_without_features(refused, scenes, tmp_path, negatives):
+    whole, table = RegionTable.open(scenes / "regions"), tmp_path / "regions"
+    missing = (scenes / "flickr30k_entities" / "train.txt").read_text().split()[0]
+    with RegionTableWriter(table, provenance={"source": "all but one"}) as writer:
+        for image_id in whole.ids:
+            if image_id != missing:
+                writer.write(whole[image_id])
+    data = data_with(scenes, regions=str(table), options={"negatives": negatives})
+    data["limit"].pop("train")
+    line = refused(data=data)
+    assert missing in line and str(table) in line
+
+
+def test_features_of_another_width(refused, scenes):
+    model = tiny_recipe(scenes, scenes)["model"]
+    line = refused(model={**model, "config": {**model["config"], "region_feature_size": 64}})
+    assert "64" in line and "2048" in line and str(scenes / "regions") in line
+
+
+def test_a_checkpoint_of_another_family(refused, scenes, tmp_path):
+    config = BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
+    BertModel(config).save_pretrained(tmp_path / "bert")
+    model = {"source": str(tmp_path / "bert"), "tokenizer": str(scenes / "vocab.txt")}
+    line = refused(model=model)
+    assert str(tmp_path / "bert") in line and "'bert'" in line and "'vl_bert'" in line
+
+
+def test_a_checkpoint_that_is_not_there(refused, scenes, tmp_path):
+    line = refused(model={"source": str(tmp_path / "absent"), "tokenizer": str(scenes / "vocab.txt")})
+    assert str(tmp_path / "absent") in line
+
+
+def test_what_is_missing_is_told_data_first(refused, scenes, tmp_path):
+    absent = data_with(scenes, data_dir=str(tmp_path / "absent"))
+    model = {"source": "checkpoints/absent", "tokenizer": str(scenes / "vocab.txt")}
+    line = refused(data=absent, model=model)
+    assert "data.data_dir" in line and "docs/real_data.md" in line and "checkpoints" not in line
+    line = refused(model=model)
+    assert "model.source checkpoints/absent: no such folder" in line and "grounded_attention.commands.convert" in line
+
+
+@pytest.mark.parametrize("online", [False, True])
+def test_the_hub_is_asked_once_for_a_checkpoint(tmp_path, monkeypatch, online):
+    """A Hub that answers 404 to everything, and one that does not answer."""
+    asked = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_error(404)
+
+        do_HEAD = do_GET
+
+        def log_message(self, *arguments):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        if not online:
+            server.shutdown()
+            server.server_close()
+        code = (
+            "from grounded_attention.training.recipes.places import check_checkpoints; from grounded_attention.training.recipes.recipe import Data, Model\n"
+            "check_checkpoints(Model(source='checkpoints/vl-bert-base'), Data())"
+        )
+        environment = {**os.environ, "HF_ENDPOINT": address, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "0"}
+        environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+        if online:
+            server.shutdown()
+    last = done.stderr.splitlines()[-1]
+    assert (
+        "model.source checkpoints/vl-bert-base: no such folder" in last
+        and "grounded_attention.commands.convert" in last
+    )
+    assert ("the Hub has no such model" if online else "the Hub can't be asked") in last
+    assert len([path for path in asked if "vl-bert-base" in path]) == online and "Retrying" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("training", "words"),
+    [
+        ({"use_cpu": False}, ["training.use_cpu is false", "no GPU"]),
+        ({"fp16": True}, ["training.fp16", "use_cpu is true", "bf16"]),
+        ({"bf16_full_eval": True}, ["training.bf16_full_eval"]),
+        ({"bf16": True, "use_cpu": None}, ["training.bf16", "use_cpu=true"]),
+        ({"warmup_steps": 1, "lr_scheduler_kwargs": {"no_such": 1}}, ["training", "no_such"]),
+        ({"learning_rate_mapping": {"no_such_weight": 1e-3}}, ["no_such_weight"]),
+        ({"report_to": "no_such_logger"}, ["no_such_logger"]),
+    ],
+)
+def test_training_arguments_that_cannot_be(refused, scenes, training, words, monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    whole = {**tiny_recipe(scenes, scenes)["training"], **training}
+    line = refused(training={name: value for name, value in whole.items() if value is not None})
+    for word in words:
+        assert word in line
+
+
+def test_a_start_that_cannot_be(refused, scenes):
+    training = {**tiny_recipe(scenes, scenes)["training"], "fp16": True}
+    assert "start.training.fp16" in refused(start={"task": "pretraining", "training": training})
+    wrong = {"task": "pretraining", "options": {"region_targets": "sft"}, "training": {"use_cpu": True}}
+    assert "sft" in refused(start=wrong)
+
+
+def test_a_mended_recipe_has_the_folder(tmp_path, monkeypatch, capsys, scenes):
+    recipe = tiny_recipe(scenes, tmp_path / "run", methods=["none"])
+    assert run_train(monkeypatch, tmp_path, recipe, "model.config.region_feature_size=64") == 2
+    assert run_train(monkeypatch, tmp_path, recipe) == 0
+    assert (tmp_path / "run" / "results.json").is_file()
+
+
+def test_bf16_on_a_cpu_acts(tmp_path, monkeypatch, scenes):
+    """Other weights than in float32, stored as float32."""
+    found = {}
+    for bf16 in (False, True):
+        recipe = tiny_recipe(scenes, tmp_path / str(bf16), methods=["none"])
+        recipe["training"]["bf16"] = bf16
+        assert run_train(monkeypatch, tmp_path, recipe) == 0
+        found[bf16] = load_file(tmp_path / str(bf16) / "none" / "model.safetensors")
+    assert any(not torch.equal(found[True][name], found[False][name]) for name in found[True])
+    assert {tensor.dtype for tensor in found[True].values()} == {torch.float32}
+
+
+def test_a_missing_tokenizer(refused, scenes, tmp_path):
+    model = {**tiny_recipe(scenes, scenes)["model"], "tokenizer": str(tmp_path / "vocab.txt")}
+    assert str(tmp_path / "vocab.txt") in refused(model=model)
+
+
+def test_another_recipe_in_the_same_folder_and_the_same_without_resume(tmp_path, monkeypatch, capsys, scenes):
+    recipe = tiny_recipe(scenes, tmp_path / "run")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "recipe.json").write_text(json.dumps({"seed": 5}))
+    assert run_train(monkeypatch, tmp_path, recipe, "resume=true") == 2
+    line = capsys.readouterr().err
+    assert "seed" in line and "overwrite=true" in line and str(tmp_path / "run") in line
+    assert json.loads((tmp_path / "run" / "recipe.json").read_text()) == {"seed": 5}
+    assert yaml.safe_load((tmp_path / "recipe.yaml").read_text()) == recipe

@@ -1,0 +1,160 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Model cards: what training writes of itself, whether it is true, and whether its snippets run."""
+
+import json
+import re
+import tempfile
+
+import pytest
+import yaml
+from huggingface_hub import ModelCard, parse_eval_result_entries
+
+from grounded_attention.dataset_scripts.hub.pull_rows import Pulled
+from grounded_attention.training.experiments.output import identity
+from grounded_attention.training.experiments.setup import Prepared
+from grounded_attention.training.publish.card import progress_card
+from grounded_attention.training.publish.card_place import move_card
+from grounded_attention.training.publish.card_results import eval_entries
+from grounded_attention.training.recipes.recipe import load_recipe
+from grounded_attention.training.recipes.recipe_text import recipe_yaml
+from tests.helpers.run_elsewhere import run_elsewhere
+from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """(recipe, folder) of a run of one method with wrong labels and boxes, from a start; no test changes it."""
+    directory = tmp_path_factory.mktemp("card")
+    scenes = tiny_scenes(directory / "data")
+    training = tiny_recipe(scenes, directory / "run")["training"]
+    recipe = tiny_recipe(
+        scenes,
+        directory / "run",
+        methods=["direct"],
+        start={"task": "pretraining", "training": {**training, "max_steps": 1}},
+        supervision={"labels": "shuffled", "weight": 2.0, "options": {"direct": {"box_weight": 1.0}}},
+        card={"dataset": "org/scenes", "license": "mit", "name": "A tiny model"},
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        assert run_train(patch, directory, recipe) == 0
+    return recipe, directory / "run" / "direct"
+
+
+@pytest.fixture(scope="module")
+def card(trained):
+    return ModelCard.load(trained[1] / "README.md")
+
+
+@pytest.fixture(scope="module")
+def blind(tmp_path_factory):
+    """Folder of a run of VQA without supervision, with a text-only baseline."""
+    directory = tmp_path_factory.mktemp("blind")
+    scenes = tiny_scenes(directory / "data")
+    recipe = tiny_recipe(
+        scenes,
+        directory / "run",
+        task="vqa",
+        methods=["none"],
+        text_only_baseline=True,
+        options={"answers": {"fewest": 1}},
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        assert run_train(patch, directory, recipe) == 0
+    return directory / "run"
+
+
+def snippets(card):
+    return re.findall(r"^```python\n(.*?)^```$", card.text, re.DOTALL | re.MULTILINE)
+
+
+def load_recipe_of(content, **changed):
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        yaml.safe_dump({**content, "card": {}, "start": None, **changed}, file)
+        return load_recipe(file.name, [])
+
+
+def test_results_of_the_metadata_are_those_of_the_run(trained, card):
+    results = json.loads((trained[1] / "results.json").read_text())
+    found = {result.metric_type: result for result in card.data.eval_results}
+    chosen = results["text_to_region_accuracy"]
+    assert found["vgp_accuracy"].metric_value == pytest.approx(results["vgp_accuracy"], abs=1e-4)
+    assert found["text_to_region_best_layer"].metric_value == pytest.approx(chosen["best_layer"], abs=1e-4)
+    assert {result.dataset_split for result in found.values()} == {"test"}
+    assert (
+        card.data.datasets == ["org/scenes"] and card.data.license == "mit" and "direct-supervision" in card.data.tags
+    )
+    entries = yaml.safe_load((trained[1] / ".eval_results" / "results.yaml").read_text())
+    assert {entry["dataset"]["id"] for entry in entries} == {"org/scenes"}
+    assert {entry["dataset"]["task_id"]: entry["value"] for entry in entries} == {
+        f"test_{name}": result.metric_value for name, result in found.items()
+    }
+
+
+def test_the_card_names_a_control_and_shows_every_layer(trained, card):
+    by_head = json.loads((trained[1] / "results.json").read_text())["figures"]["test"]["text_to_region_by_head"]
+    assert "**A control**" in card.text and "`shuffled`" in card.text and "taught the boxes" in card.text
+    for layer, heads in enumerate(by_head):
+        assert re.search(rf"^\| {layer} \| {sum(heads) / len(heads):.3f} \|", card.text, re.MULTILINE)
+    assert (trained[1] / "head_grounding.png").stat().st_size > 1000
+    assert "su2020vlbert" in card.text and "samaran" in card.text
+
+
+def test_the_recipe_of_the_card_is_the_recipe_that_was_run(tmp_path, trained, card):
+    text = re.search(r"```yaml\n(.*?)```", card.text, re.DOTALL)[1]
+    given, shown = tmp_path / "given.yaml", tmp_path / "shown.yaml"
+    given.write_text(yaml.safe_dump(trained[0]))
+    shown.write_text(text)
+    assert identity(load_recipe(shown, [])) == identity(load_recipe(given, []))
+    assert "hub_token" not in recipe_yaml(load_recipe(given, ["training.hub_token=secret"]))
+
+
+def test_the_snippets_run_where_the_project_is_not(trained, card, blind, tmp_path):
+    cards = [card, *(ModelCard.load(folder / "README.md") for folder in (trained[1].parent / "start", blind / "none"))]
+    wanted = ("VLBertForVGP", "VLBertForPreTraining", "VLBertForVisualQuestionAnswering")
+    script = ""
+    for each, name in zip(cards, wanted, strict=True):
+        code = snippets(each)
+        assert len(code) == 2
+        script += "\n".join([*code, f"assert type(model).__name__ == {name!r}\n"])
+    done = run_elsewhere(script, tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("xmin") == 3
+    for said in ("both captions describe the image: ", "in the place of '", "answer: "):  # the forward calls
+        assert done.stdout.count(said) == 1
+    assert all("those of scenes" in each.text for each in cards)
+
+
+def test_start_and_text_only_baseline_say_what_they_are(trained, blind):
+    start, alone = (
+        ModelCard.load(path / "README.md").text for path in (trained[1].parent / "start", blind / "text_only")
+    )
+    assert "What other models start from" in start and "Nothing was measured" in start and "majority" not in start
+    assert "without seeing a region" in alone and "**A control**" in alone and "`text_only_baseline` is this" in alone
+
+
+def test_a_pushed_card_loads_from_where_it_is_pushed_to(trained, card):
+    text = (trained[1] / "README.md").read_text()
+    moved = move_card(move_card(text, "org/elsewhere"), "org/model", "tries/one")
+    line = 'name, revision = "org/model", "tries/one"'
+    assert moved.count(line) == 2 and str(trained[1]) not in "".join(snippets(ModelCard(moved)))
+    assert moved.replace(line, "") == text.replace(f'name, revision = "{trained[1]}", "main"', "")
+
+
+def test_data_of_the_hub_bring_their_terms_and_commit(trained):
+    """Scenes that were pulled are scenes; rows of others are under the terms of their record."""
+    recipe = load_recipe_of(trained[0], data={**trained[0]["data"], "data_dir": "hub://org/rows@abc"})
+    terms = {"identifier": "cc-by-4.0", "redistribution": "allowed", "terms": "As you like.", "source": ""}
+    drawn = {"version": 4, "seed": 1, "images": 24}
+    found = {}
+    for scenes in (None, drawn):
+        pulled = Pulled(
+            "org/rows", "c" * 40, "typology", {"scenes": scenes, "licence": terms, "citation": "@misc{rows}"}
+        )
+        data = Prepared({}, None, pulled=pulled)
+        found[scenes is None] = progress_card(recipe, "direct", data, 7)
+    for text in found.values():
+        assert "cc-by-4.0. As you like." in text and "step 7" in text and ModelCard(text).data.datasets == ["org/rows"]
+    assert ModelCard(found[False]).data.license == "apache-2.0" and ModelCard(found[True]).data.license is None
+    figures = {"validation": {"vgp_accuracy": 0.5}}
+    entry = parse_eval_result_entries(eval_entries(figures, "org/rows", "c" * 40))[0]
+    assert (entry.dataset_id, entry.dataset_revision, entry.value) == ("org/rows", "c" * 40, 0.5)

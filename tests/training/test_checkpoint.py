@@ -1,0 +1,58 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Checkpoints: only complete ones are resumed from."""
+
+import json
+
+import pytest
+
+from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete, last_complete_checkpoint, seal
+
+
+def checkpoint(run, step, sealed=True):
+    directory = run / f"checkpoint-{step}"
+    (directory / "shards").mkdir(parents=True)
+    (directory / "model.safetensors").write_bytes(b"weights" * step)
+    (directory / "shards" / "0").write_bytes(b"optimizer")
+    if sealed:
+        seal(directory)
+    return directory
+
+
+def test_the_newest_complete_checkpoint_wins(tmp_path):
+    checkpoint(tmp_path, 9)
+    newest = checkpoint(tmp_path, 100)
+    checkpoint(tmp_path, 200, sealed=False)
+    assert last_complete_checkpoint(tmp_path) == newest
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "shards/0"])
+def test_a_torn_or_changed_file_makes_it_incomplete(tmp_path, name):
+    older, newer = checkpoint(tmp_path, 1), checkpoint(tmp_path, 2)
+    file = newer / name
+    file.write_bytes(file.read_bytes()[:-1] + b"?")  # same size, other content
+    assert not is_complete(newer) and last_complete_checkpoint(tmp_path) == older
+    file.unlink()
+    assert not is_complete(newer)
+
+
+def test_the_card_may_change_whether_or_not_the_manifest_names_it(tmp_path):
+    directory = checkpoint(tmp_path, 2, sealed=False)
+    (directory / "README.md").write_text("before")
+    seal(directory)
+    assert "README.md" not in json.loads((directory / MANIFEST).read_text())
+    (directory / "README.md").write_text("after")
+    assert is_complete(directory)
+    names = json.loads((directory / MANIFEST).read_text()) | {"README.md": {"size": 6, "sha256": "of before"}}
+    (directory / MANIFEST).write_text(json.dumps(names))  # as it was written once
+    assert is_complete(directory)
+
+
+def test_a_torn_manifest_is_no_manifest(tmp_path):
+    directory = checkpoint(tmp_path, 3)
+    manifest = directory / MANIFEST
+    manifest.write_text(manifest.read_text()[:-5])
+    assert not is_complete(directory) and last_complete_checkpoint(tmp_path) is None
+
+
+def test_no_directory_no_checkpoint(tmp_path):
+    assert last_complete_checkpoint(tmp_path / "absent") is None

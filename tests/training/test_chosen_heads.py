@@ -1,0 +1,228 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Chosen heads: which are picked, by what measurement, and that they alone are supervised."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from grounded_attention.supervision import get_method
+from grounded_attention.tasks import TASKS
+from grounded_attention.training.loop.chosen_heads import (
+    HeadChoice,
+    check_heads,
+    measure_heads,
+    read_choice,
+    supervise_chosen,
+)
+from grounded_attention.training.loop.data import Collator
+from grounded_attention.training.recipes.recipe import Model, Recipe, RecipeError, Supervision
+from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+from tests.helpers.tiny_trainer import make_trainer
+from tests.helpers.tiny_vgp import losses_of, tiny_batch, tiny_model, tiny_processor, tiny_rows, tiny_table
+
+ACCURACY = np.array([[0.2, 0.9, 0.4], [0.9, 0.1, 0.3]])
+
+
+def recipe_of(heads, methods=("direct",), **options):
+    model = Model(config={"num_hidden_layers": 2, "num_attention_heads": 3})
+    return Recipe(methods=list(methods), model=model, supervision=Supervision(heads=heads, options=options))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        ("best", 1, [(0, 1)]),  # of equal ones the first
+        ("best", 3, [(0, 1), (0, 2), (1, 0)]),
+        ("worst", 2, [(0, 0), (1, 1)]),
+        ("worst", 6, [(layer, head) for layer in (0, 1) for head in (0, 1, 2)]),
+        ("layers", [1], [(1, 0), (1, 1), (1, 2)]),
+        ("list", [[1, 2], [0, 0], [1, 2]], [(0, 0), (1, 2)]),
+    ],
+)
+def test_picks(kind, value, expected):
+    assert read_choice({kind: value}).pick(ACCURACY) == expected
+
+
+def test_best_and_worst_are_the_ends_of_one_order():
+    accuracy = np.random.default_rng(0).integers(0, 5, (4, 6)) / 5  # with ties
+    for k in range(1, 24):
+        best, worst = HeadChoice("best", k).pick(accuracy), HeadChoice("worst", 24 - k).pick(accuracy)
+        assert len(best) == k and not set(best) & set(worst)
+        assert min(accuracy[p] for p in best) >= max(accuracy[p] for p in worst)
+
+
+@pytest.mark.parametrize(
+    ("heads", "words"),
+    [
+        ("some", "expected all, "),
+        ({}, "expected all, "),
+        ({"best": 1, "worst": 1}, "expected all, "),
+        ({"bset": 2}, "did you mean 'supervision.heads.best'"),
+        ({"best": 0}, "best is 0, expected a number of heads"),
+        ({"worst": 1.5}, "worst is 1.5"),
+        ({"best": True}, "best is True"),
+        ({"layers": 1}, "expected layers from 0 on"),
+        ({"layers": []}, "at least one"),
+        ({"list": [[0, 1], [2]]}, "expected pairs"),
+        ({"list": [[0, -1]]}, "expected pairs"),
+        ({"best": 7}, "2 layers of 3 heads"),
+        ({"layers": [2]}, "2 layers of 3 heads"),
+        ({"list": [[0, 3]]}, "2 layers of 3 heads"),
+    ],
+)
+def test_a_bad_choice_is_refused(heads, words):
+    with pytest.raises(RecipeError, match=r"supervision\.heads") as caught:
+        check_heads(recipe_of(heads))
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("methods", "heads", "options", "words"),
+    [
+        (["direct", "none"], {"best": 1}, {}, "method 'none' supervises none"),
+        (["indirect"], {"layers": [0]}, {}, "method 'indirect' supervises none"),
+        (["semi_direct"], {"best": 1}, {}, "method 'semi_direct' chooses only layers"),
+        (["direct"], {"best": 1}, {"direct": {"layers": [1]}}, "supervision.options.direct.layers"),
+        (["direct"], {"layers": [1]}, {"direct": {"heads": [0]}}, "supervision.options.direct.heads"),
+    ],
+)
+def test_methods_that_can_not_follow_are_refused(methods, heads, options, words):
+    with pytest.raises(RecipeError) as caught:
+        check_heads(recipe_of(heads, methods, **options))
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("heads", ["all", {"layers": [1, 0]}])
+def test_layers_suit_both_attention_methods(heads):
+    check_heads(recipe_of(heads, ["direct", "semi_direct"]))
+
+
+def test_the_methods_get_the_chosen_heads():
+    recipe = recipe_of({"best": 2}, direct={"target": "any"})
+    found, record = supervise_chosen(recipe, {"accuracy": ACCURACY.tolist(), "rows": 5})
+    method = get_method("direct", **found.supervision.options["direct"])
+    assert method.pairs == ((0, 1), (1, 0)) and method.target == "any"
+    assert record["heads"] == [{"layer": 0, "head": 1, "accuracy": 0.9}, {"layer": 1, "head": 0, "accuracy": 0.9}]
+    assert record["rows"] == 5 and record["choice"] == {"best": 2}
+    layers, _ = supervise_chosen(recipe_of({"layers": [1]}, ["semi_direct"]), {"accuracy": ACCURACY.tolist()})
+    assert get_method("semi_direct", **layers.supervision.options["semi_direct"]).layers == (1,)
+    assert supervise_chosen(recipe_of("all"), {}) == (recipe_of("all"), {})
+
+
+# The direct method on pairs
+
+
+@pytest.mark.parametrize("variant", ["paper", "released"])
+def test_pairs_are_the_mean_over_the_heads_alone(variant):
+    """However many a layer has: three of four heads in one layer, one in another, none in between."""
+    model, batch = tiny_model(num_hidden_layers=3, num_attention_heads=4, initializer_range=0.3), tiny_batch(6)
+    pairs = [[2, 3], [0, 0], [0, 2], [0, 3]]
+    found = losses_of(model, get_method("direct", variant=variant, heads=pairs), batch)
+    alone = [
+        losses_of(model, get_method("direct", variant=variant, layers=[layer], heads=[head]), batch)
+        for layer, head in pairs
+    ]
+    for name, (total, count) in found.items():
+        expected = torch.stack([losses[name][0] for losses in alone])
+        torch.testing.assert_close(total, expected.mean())
+        assert expected.std() > 0 and all(losses[name][1] == count for losses in alone)
+
+
+def test_only_the_chosen_head_learns():
+    model, batch = tiny_model(initializer_range=0.3), tiny_batch(6)
+    losses = losses_of(model, get_method("direct", heads=[[0, 1]]), batch)
+    sum(total for total, _ in losses.values()).backward()
+    width = model.config.hidden_size // model.config.num_attention_heads
+    first, second = (layer.attention.self.query.weight.grad for layer in model.vl_bert.encoder.layer)
+    assert first[:width].eq(0).all() and first[width:].abs().sum() > 0 and second is None
+
+
+def test_all_pairs_equal_all_heads():
+    model, batch = tiny_model(initializer_range=0.3), tiny_batch(6)
+    every = [[layer, head] for layer in (0, 1) for head in (0, 1)]
+    pairs, plain = (losses_of(model, get_method("direct", **o), batch) for o in ({"heads": every}, {}))
+    for name, (total, _) in plain.items():
+        torch.testing.assert_close(pairs[name][0], total)
+
+
+def test_pairs_round_trip_and_bad_pairs():
+    method = get_method("direct", heads=[(1, 0), [0, 1], (1, 0)])
+    config = json.loads(json.dumps(method.get_config_dict()))
+    assert config["heads"] == [[0, 1], [1, 0]] and config["layers"] is None
+    assert get_method(**config).get_config_dict() == config
+    for heads in ([[0, 1], 2], [[0, 1, 2]], [[0, -1]], [[0, 0.5]]):
+        with pytest.raises(ValueError, match="no pair of layer and head"):
+            get_method("direct", heads=heads)
+    with pytest.raises(ValueError, match="leave layers"):
+        get_method("direct", layers=[0], heads=[[0, 1]])
+    with pytest.raises(ValueError, match="give layers"):
+        get_method("semi_direct", heads=[[0, 1]])
+    for pair, words in (([5, 0], "layers"), ([0, 5], "heads")):
+        with pytest.raises(ValueError, match=f"{words} .5. are to be supervised"):
+            get_method("direct", heads=[pair]).prepare(tiny_model())
+
+
+# The measurement
+
+
+def accuracy_by_loops(model, rows, table):
+    """Of every head, over plain attention maps, example by example."""
+    model.set_attn_implementation("eager")
+    collator, hits, words = Collator(TASKS["vgp"], tiny_processor(), table), 0, 0
+    for row in rows:
+        batch = collator([row])
+        given = {name: batch[name] for name in TASKS["vgp"].model_inputs if name in batch}
+        with torch.no_grad():
+            maps = torch.stack(model(**given, output_attentions=True).attentions)[:, 0]  # (L, H, N, N)
+        width = batch["input_ids"].shape[1]
+        for token in range(width):
+            gold = batch["phrase_regions"][0][batch["phrase_mask"][0][:, token]].any(0)
+            if gold.any():
+                regions = maps[:, :, token, width + 1 : width + len(gold)]  # without the whole image
+                hits, words = hits + gold[1:][regions.argmax(-1)].double(), words + 1
+    return (hits / words).numpy(), words
+
+
+def test_the_measurement_equals_counting_and_the_choice_its_order(tmp_path):
+    table = tiny_table(8)
+    rows = tiny_rows(table)
+    model = tiny_model(num_hidden_layers=3, initializer_range=0.5).eval()
+    trainer = make_trainer(tmp_path, "none", model=model, rows=rows)
+    trainer.data_collator.labels = "random"  # what heads are measured by is gold all the same
+    expected, words = accuracy_by_loops(tiny_model(num_hidden_layers=3, initializer_range=0.5).eval(), rows, table)
+    model.set_attn_implementation("supervised_sdpa")
+    found = measure_heads(trainer, seed=0)
+    assert found["tokens"] == words and found["rows"] == len(rows) == 16
+    np.testing.assert_allclose(found["accuracy"], expected, atol=1e-9)
+    assert len(np.unique(expected)) > 2
+    order = sorted(np.ndindex(expected.shape), key=lambda place: -expected[place])
+    assert HeadChoice("best", 2).pick(expected) == sorted(order[:2])
+    assert HeadChoice("worst", 2).pick(expected) == sorted(order[-2:])
+
+
+def test_nothing_grounded_can_not_be_measured(tmp_path):
+    bare = tiny_rows(tiny_table(8)).map(lambda row: {"phrases": [], "phrase_pairs": []})
+    trainer = make_trainer(tmp_path, "none", rows=bare)
+    trainer.model.set_attn_implementation("supervised_sdpa")
+    with pytest.raises(RecipeError, match="no word of 16 training rows is grounded"):
+        measure_heads(trainer, seed=0)
+
+
+def test_a_run_records_what_it_chose_and_keeps_it(tmp_path, monkeypatch):
+    scenes = tiny_scenes(tmp_path / "scenes")
+    recipe = tiny_recipe(scenes, tmp_path / "run", supervision={"heads": {"best": 2}, "labels": "random"}, resume=True)
+    assert run_train(monkeypatch, tmp_path, recipe) == 0
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    record = results["supervised_heads"]
+    assert record["rows"] == 16 and record["tokens"] > 0 and 0 < record["chance"] < 1
+    chosen = [(head["layer"], head["head"]) for head in record["heads"]]
+    assert chosen == HeadChoice("best", 2).pick(np.array(record["accuracy"]))
+    assert [head["accuracy"] for head in record["heads"]] == [record["accuracy"][x][y] for x, y in chosen]
+    monkeypatch.setattr(
+        "grounded_attention.training.experiments.experiment.measure_heads", None
+    )  # a second measurement would fail
+    (tmp_path / "run" / "direct" / "results.json").unlink()
+    assert run_train(monkeypatch, tmp_path, recipe) == 0
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["supervised_heads"] == record

@@ -1,0 +1,244 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""`train.py` from end to end on a few scenes: what it writes, what its checkpoints load as, how it continues."""
+
+import json
+import math
+import shutil
+import sys
+from pathlib import Path
+
+import datasets
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import train
+from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.modeling import VLBertForVGP
+from grounded_attention.processing import VLBertProcessor
+from grounded_attention.training.loop.trainer import GroundingTrainer
+from tests.helpers.run_elsewhere import run_elsewhere
+from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+
+METHODS = ["none", "indirect", "direct", "semi_direct"]
+FIGURES = {"all_heads", "best_layer", "best_head", "rollout", "chance"}
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory):
+    return tiny_scenes(tmp_path_factory.mktemp("scenes"))
+
+
+def recipe_of(scenes, output, **sections):
+    """Four methods and a text-only model from a pre-trained start."""
+    training = tiny_recipe(scenes, output)["training"]
+    start = {"task": "pretraining", "training": {**training, "max_steps": 2}}
+    whole = {"methods": METHODS, "start": start, "text_only_baseline": True, "pictures": 1}
+    return tiny_recipe(scenes, output, **{**whole, **sections})
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory, scenes):
+    """A finished run; no test changes it."""
+    directory = tmp_path_factory.mktemp("first")
+    with pytest.MonkeyPatch.context() as patch:
+        assert run_train(patch, directory, recipe_of(scenes, directory / "run")) == 0
+    return directory / "run"
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """(directory, checkpoint it resumed from) of every training that a test starts."""
+    calls, train = [], GroundingTrainer.train
+
+    def recorded(self, resume_from_checkpoint=None, **kwargs):
+        calls.append((self.args.output_dir.rsplit("/", 1)[1], resume_from_checkpoint))
+        return train(self, resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+
+    monkeypatch.setattr(GroundingTrainer, "train", recorded)
+    return calls
+
+
+def results(run):
+    return json.loads((run / "results.json").read_text())
+
+
+def figures(run):
+    return {name: result["figures"] for name, result in results(run)["methods"].items()}
+
+
+def test_results_have_the_agreed_schema(first):
+    found = results(first)
+    assert list(found["methods"]) == METHODS
+    for result in found["methods"].values():
+        grounding = result["text_to_region_accuracy"]
+        assert grounding.keys() >= FIGURES
+        values = [grounding[name] for name in FIGURES]
+        values += [result["identification_accuracy"], result["vgp_accuracy"]]
+        assert all(isinstance(value, float) and math.isfinite(value) and 0 <= value <= 1 for value in values)
+        assert result["figures"]["test"]["identification_count"] == 8
+    assert found["baselines"].keys() == {"majority", "chance", "text_only"}
+    for baseline in found["baselines"].values():
+        assert baseline.keys() >= {"identification_accuracy", "vgp_accuracy"}
+    chances = {result["text_to_region_accuracy"]["chance"] for result in found["methods"].values()}
+    assert len(chances) == 1 and 0 < chances.pop() < 0.5
+
+
+def test_the_table_the_curves_and_the_pictures_are_there(first):
+    table = (first / "table.md").read_text()
+    assert table.count("\n|") >= len(METHODS) + 3
+    drawn = [first / f"{name}.png" for name in ("loss_curves", "heads", "layers")]
+    drawn += list((first / "pictures").iterdir())
+    assert len(drawn) == 4
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)
+    for name in METHODS:
+        history = json.loads((first / name / "history.json").read_text())
+        assert [entry["step"] for entry in history if "loss" in entry] == [1, 2, 3]
+
+
+LOAD = """
+import sys, torch
+from transformers import AutoConfig, AutoModel, AutoProcessor
+from transformers.dynamic_module_utils import get_class_from_dynamic_module
+directory, arguments, output = sys.argv[1:]
+for name in ("modeling", "processing", "training"):
+    try:
+        __import__(name)
+    except ImportError:
+        continue
+    raise SystemExit(f"{name} is importable")
+config = AutoConfig.from_pretrained(directory, trust_remote_code=True)
+base = AutoModel.from_pretrained(directory, trust_remote_code=True).eval()
+processor = AutoProcessor.from_pretrained(directory, trust_remote_code=True)
+task = get_class_from_dynamic_module(config.auto_map["VLBertForVGP"], directory).from_pretrained(directory).eval()
+inputs = processor(**torch.load(arguments, weights_only=True), return_tensors="pt")
+with torch.no_grad():
+    outputs, states = task(**inputs), base(**inputs).last_hidden_state
+torch.save([outputs.identification_logits, outputs.vgp_logits, states], output)
+"""
+
+
+@pytest.mark.parametrize("method", ["direct", "indirect"])
+def test_a_checkpoint_loads_where_the_project_is_not(first, scenes, tmp_path, method):
+    table = RegionTable.open(scenes / "regions")
+    regions = table[table.ids[0]]
+    arguments = {
+        "text": ["a red ball near a box"],
+        "text_pair": ["a box"],
+        "region_features": [torch.from_numpy(regions.features.copy())],
+        "region_boxes": [torch.from_numpy(regions.boxes.copy())],
+        "phrases": [[{"text": 0, "start": 0, "end": 10, "boxes": []}, {"text": 1, "start": 0, "end": 5, "boxes": []}]],
+        "phrase_pairs": [[(0, 1)]],
+    }
+    torch.save(arguments, tmp_path / "arguments.pt")
+    paths = [str(path) for path in (first / method, tmp_path / "arguments.pt", tmp_path / "outputs.pt")]
+    done = run_elsewhere(LOAD, tmp_path, *paths)
+    assert done.returncode == 0, done.stderr
+    model = VLBertForVGP.from_pretrained(first / method).eval()
+    inputs = VLBertProcessor.from_pretrained(first / method)(**arguments, return_tensors="pt")
+    with torch.no_grad():
+        expected = model(**inputs)
+        states = model.vl_bert(**inputs).last_hidden_state
+    found = torch.load(tmp_path / "outputs.pt", weights_only=True)
+    torch.testing.assert_close(found, [expected.identification_logits, expected.vgp_logits, states])
+
+
+def test_a_finished_run_trains_nothing_again(first, scenes, tmp_path, monkeypatch, trained):
+    shutil.copytree(first, tmp_path / "run")
+    assert run_train(monkeypatch, tmp_path, recipe_of(scenes, tmp_path / "run", resume=True)) == 0
+    assert trained == []
+    assert results(tmp_path / "run") == results(first)
+
+
+def test_an_interrupted_run_trains_what_is_missing(first, scenes, tmp_path, monkeypatch, trained):
+    shutil.copytree(first, tmp_path / "run")
+    (tmp_path / "run" / "indirect" / "results.json").unlink()
+    with open(tmp_path / "run" / "direct" / "model.safetensors", "r+b") as file:
+        file.truncate(100)  # torn, though its results are there
+    assert run_train(monkeypatch, tmp_path, recipe_of(scenes, tmp_path / "run", resume=True)) == 0
+    assert trained == [("indirect", None), ("direct", None)]
+    assert figures(tmp_path / "run") == figures(first)
+    for name in METHODS:
+        found, expected = (load_file(run / name / "model.safetensors") for run in (tmp_path / "run", first))
+        assert all(torch.equal(found[key], expected[key]) for key in expected)
+
+
+def test_methods_have_the_attention_back_end_of_the_recipe(scenes, tmp_path, monkeypatch):
+    used, train = {}, GroundingTrainer.train
+
+    def recorded(self, **kwargs):
+        used[Path(self.args.output_dir).name] = self.model.config._attn_implementation
+        return train(self, **kwargs)
+
+    monkeypatch.setattr(GroundingTrainer, "train", recorded)
+    recipe = recipe_of(scenes, tmp_path / "run", methods=["direct"], text_only_baseline=False)
+    assert run_train(monkeypatch, tmp_path, recipe, "model.config.attn_implementation=eager") == 0
+    assert used == {"start": "supervised_eager", "direct": "supervised_eager"}
+
+
+def test_methods_side_by_side_are_those_one_after_another(first, scenes, tmp_path, monkeypatch):
+    """The start and one method are there; the others are trained in processes of their own."""
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    for name in ("start", "none"):
+        shutil.copytree(first / name, tmp_path / "run" / name)
+    recipe = recipe_of(scenes, tmp_path / "run", resume=True, workers=2)
+    assert run_train(monkeypatch, tmp_path, recipe) == 0
+    assert figures(tmp_path / "run") == figures(first)
+    blind, expected = (results(run)["baselines"]["text_only"]["figures"] for run in (tmp_path / "run", first))
+    assert blind == expected
+    logs = {path.parent.name for path in (tmp_path / "run").glob("*/log.txt")}
+    assert logs == {"indirect", "direct", "semi_direct", "text_only"}
+    assert all(torch.equal(*pair) for pair in zip(*weights_of(tmp_path / "run", first), strict=True))
+
+
+def weights_of(*runs):
+    return [[tensor for _, tensor in sorted(load_file(run / "direct" / "model.safetensors").items())] for run in runs]
+
+
+def test_workers_that_cannot_be(scenes, tmp_path, monkeypatch, capsys):
+    assert run_train(monkeypatch, tmp_path, tiny_recipe(scenes, tmp_path / "run"), "workers=0") == 2
+    assert "workers must be 1 or more, found 0" in capsys.readouterr().err
+
+
+def test_a_method_continues_from_its_last_complete_checkpoint(scenes, tmp_path, monkeypatch, trained):
+    training = tiny_recipe(scenes, tmp_path)["training"] | {"save_strategy": "steps", "save_steps": 1}
+    recipe = tiny_recipe(scenes, tmp_path / "run", training=training, resume=True)
+    assert run_train(monkeypatch, tmp_path, recipe) == 0
+    before, directory = figures(tmp_path / "run"), tmp_path / "run" / "direct"
+    weights = load_file(directory / "model.safetensors")
+    for path in [path for path in directory.iterdir() if path.is_file()]:  # killed before the model was saved
+        path.unlink()
+    (directory / "checkpoint-3" / "optimizer.pt").write_bytes(b"torn")
+    assert run_train(monkeypatch, tmp_path, recipe) == 0
+    assert trained == [("direct", None), ("direct", str(directory / "checkpoint-2"))]
+    again = load_file(directory / "model.safetensors")
+    assert all(torch.equal(again[key], weights[key]) for key in weights)
+    assert figures(tmp_path / "run") == before
+
+
+def test_another_recipe_is_refused_and_overwrite_starts_again(scenes, tmp_path, monkeypatch, capsys, trained):
+    recipe = tiny_recipe(scenes, tmp_path / "run", methods=["none"])
+    assert run_train(monkeypatch, tmp_path, recipe) == 0
+    capsys.readouterr()
+    for overrides, words in [((), "resume=true"), (("seed=7", "resume=true"), "they differ in: seed")]:
+        assert run_train(monkeypatch, tmp_path, recipe, *overrides) == 2
+        assert words in capsys.readouterr().err
+    (tmp_path / "run" / "old").touch()
+    assert trained == [("none", None)]
+    assert run_train(monkeypatch, tmp_path, recipe, "seed=7", "overwrite=true") == 0
+    assert trained == [("none", None)] * 2
+    assert not (tmp_path / "run" / "old").exists()
+    assert results(tmp_path / "run")["recipe"]["seed"] == 7
+
+
+def test_the_recipe_of_make_train_runs_in_an_empty_folder(tmp_path, monkeypatch, capsys):
+    """As on a fresh machine: data, vocabulary and start model are all made by the run itself."""
+    recipe = Path(__file__).parents[2] / "recipes" / "scenes_vgp.yaml"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    small = ["data.scenes.images=24", "data.limit={train: 16, validation: 8, test: 8}", "pictures=1", "workers=1"]
+    small += ["training.max_steps=1", "start.training.max_steps=1", "training.warmup_steps=0"]
+    monkeypatch.setattr(sys, "argv", ["train.py", str(recipe), *small])
+    assert train.main() == 0, capsys.readouterr().err
+    assert (tmp_path / "data" / "scenes" / "vocab.txt").exists()
+    assert (tmp_path / "runs" / "scenes_vgp" / "table.md").read_text().count("direct") >= 2

@@ -1,0 +1,162 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Recipes that start from a pre-training checkpoint train its heads on, say so once, and take a pooler from a BERT."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import BertConfig, BertForPreTraining
+
+from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
+from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining
+from grounded_attention.training.loop.trainer import GroundingTrainer
+from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+from tests.helpers.vcr_files import CLIP, question, write, write_image
+
+SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+SIZES |= {"max_position_embeddings": 128}
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory):
+    return tiny_scenes(tmp_path_factory.mktemp("scenes"))
+
+
+@pytest.fixture(scope="module")
+def vcr(tmp_path_factory, scenes):
+    """A folder with VCR's files, and a table with the regions of its objects."""
+    folder = tmp_path_factory.mktemp("vcr")
+    for split in ("train", "val"):
+        write(folder, split, [question(number, split) for number in range(2)])
+    boxes = json.loads(write_image(folder).read_text())["boxes"]
+    normed = np.array(boxes, dtype=np.float32)[:, :4] / np.array([200, 100, 200, 100], dtype=np.float32)
+    width = RegionTable.open(scenes / "regions").feature_size
+    features = np.random.default_rng(0).random((len(boxes), width)).astype(np.float16)
+    with RegionTableWriter(folder / "regions", provenance={"source": "objects"}) as writer:
+        writer.write(Regions(Path(CLIP).name, 200, 100, normed.clip(0, 1), features))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory, scenes):
+    """A pre-training checkpoint for the words and features of the scenes, without pooler."""
+    torch.manual_seed(0)
+    words = len((scenes / "vocab.txt").read_text().splitlines())
+    width = RegionTable.open(scenes / "regions").feature_size
+    model = VLBertForPreTraining(VLBertConfig(vocab_size=words, region_feature_size=width, region_classes=64, **SIZES))
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    directory = tmp_path_factory.mktemp("pretrained")
+    model.save_pretrained(directory)
+    return directory, model.state_dict()
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The weights that each training starts from; it ends there."""
+    seen = []
+
+    def train(self, *args, **kwargs):
+        seen.append({name: value.clone() for name, value in self.model.state_dict().items()})
+        raise Stop
+
+    monkeypatch.setattr(GroundingTrainer, "train", train)
+    return seen
+
+
+def recipe_of(task, scenes, output, source, **model):
+    recipe = tiny_recipe(scenes, output, task=task, methods=["none"])
+    recipe["model"] = {"source": str(source), "tokenizer": str(scenes / "vocab.txt"), **model}
+    width = RegionTable.open(scenes / "regions").feature_size
+    recipe["model"]["processor"] = {"region_feature_size": width}
+    return recipe
+
+
+HEADS = {
+    "vqa": {"answer_head.transform.dense.weight": "mlm_head.transform.dense.weight"},
+    "referring_expressions": {"referring_head.dense.bias": "region_head.dense.bias"},
+    "vcr": {"region_class_head.dense.weight": "region_head.dense.weight"},
+}
+
+
+def of_vcr(recipe, vcr):
+    places = {"data_dir": str(vcr), "regions": str(vcr / "regions"), "options": {"splits": ["train", "validation"]}}
+    return recipe | {"options": {"region_classes": True}, "data": places}
+
+
+@pytest.mark.parametrize("task", HEADS)
+def test_training_starts_from_the_heads_of_pretraining(
+    scenes, vcr, source, started, tmp_path, monkeypatch, capsys, task
+):
+    directory, weights = source
+    recipe = recipe_of(task, scenes, tmp_path / "run", directory)
+    if task == "vqa":
+        recipe["options"] = {"answers": {"fewest": 1}}
+    if task == "vcr":
+        recipe = of_vcr(recipe, vcr)
+    with pytest.raises(Stop):
+        run_train(monkeypatch, tmp_path, recipe)
+    assert len(started) == 1
+    for here, there in HEADS[task].items():
+        assert torch.equal(started[0][here], weights[there])
+    types = started[0]["vl_bert.embeddings.token_type_embeddings.weight"]
+    wanted = weights["vl_bert.embeddings.token_type_embeddings.weight"]
+    assert torch.equal(types, wanted[[0, 0, 2]] if task == "vcr" else wanted)
+    said = [line for line in capsys.readouterr().out.splitlines() if f"from {directory}" in line]
+    assert len(said) == 1 and "(VLBertForPreTraining): took " in said[0] and "; new: " in said[0]
+
+
+def test_a_bert_beside_the_source_gives_the_pooler(scenes, vcr, source, started, tmp_path, monkeypatch):
+    directory, weights = source
+    sizes = {**SIZES, "vocab_size": len(weights["vl_bert.embeddings.word_embeddings.weight"])}
+    bert = BertForPreTraining(BertConfig(**sizes))
+    bert.save_pretrained(tmp_path / "bert")
+    recipe = of_vcr(recipe_of("vcr", scenes, tmp_path / "run", directory, bert=str(tmp_path / "bert")), vcr)
+    with pytest.raises(Stop):
+        run_train(monkeypatch, tmp_path, recipe)
+    assert torch.equal(started[0]["vl_bert.pooler.dense.weight"], bert.bert.pooler.dense.weight)
+    name = "vl_bert.embeddings.word_embeddings.weight"
+    assert torch.equal(started[0][name], weights[name])
+
+
+def test_a_configuration_against_the_weights_is_one_line(scenes, source, tmp_path, monkeypatch, capsys):
+    recipe = recipe_of("referring_expressions", scenes, tmp_path / "run", source[0], config={"intermediate_size": 17})
+    assert run_train(monkeypatch, tmp_path, recipe) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith(f"error: model.source {source[0]}: ") and "leave out the override" in line
+
+
+def test_a_head_that_was_handed_over_is_preserved_where_it_has_a_start(scenes, source, tmp_path, monkeypatch):
+    """By `l2`; `ewc` has nothing to say of it, since the pre-training objective does not read it."""
+    directory, weights = source
+    kept = {}
+
+    def train(self, *args, **kwargs):
+        kept["preservation"] = self.preservation
+        raise Stop
+
+    monkeypatch.setattr(GroundingTrainer, "train", train)
+    recipe = recipe_of("referring_expressions", scenes, tmp_path / "run", directory)
+    recipe["preserve"] = {"l2": 0.1, "ewc": 1.0, "fisher_batches": 1}
+    recipe["preserve"] |= {"builder": "flickr30k_entities", "options": {"relationship": False, "background": False}}
+    with pytest.raises(Stop):
+        run_train(monkeypatch, tmp_path, recipe)
+    preservation = kept["preservation"]
+    assert torch.equal(preservation.values["referring_head.dense.weight"], weights["region_head.dense.weight"])
+    assert not any(name.startswith("referring_head.classifier") for name in preservation.values)
+    fisher = load_file(tmp_path / "run" / "fisher.safetensors")
+    assert fisher and not any(name.startswith("referring_head") for name in fisher)
+    with torch.no_grad():
+        for name, parameter in preservation.parameters.items():
+            parameter += 1.0 if name.startswith("referring_head") else 0.0
+    size = sum(p.numel() for name, p in preservation.parameters.items() if name.startswith("referring_head"))
+    losses = preservation.losses(None, {})
+    assert losses["l2"][0].item() == pytest.approx(size / 2, rel=1e-5)
+    assert losses["ewc"][0].item() == 0

@@ -1,0 +1,313 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""`train.py` pushes to a Hub over HTTP: each commit loads by itself, and no fault leaves a broken repository."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from grounded_attention.training.loop.checkpoint import is_complete
+from tests.helpers.loopback_hub import TOKEN, LoopbackHub
+from tests.helpers.tiny_scenes import tiny_recipe, tiny_scenes
+
+ROOT = Path(__file__).resolve().parents[2]
+SAVING = ["training.save_strategy=steps", "training.save_steps=1", "training.hub_always_push=true"]
+MODEL = {"model.safetensors", "config.json", "modeling_vl_bert.py", "configuration_vl_bert.py"}
+PROCESSOR = {"processor_config.json", "processing_vl_bert.py", "tokenizer.json"}
+WORKING = {"optimizer.pt", "scheduler.pt", "trainer_state.json", "rng_state.pth"}
+
+
+class Trained:
+    """What the steps did: `run(name)` has the exit code and the output of each, `directory(name)` its files."""
+
+    def __init__(self, folder: Path, hub: LoopbackHub):
+        self.folder, self.hub, self.steps, self.done = folder, hub, [], {}
+
+    def step(self, name: str, *arguments: str, **options) -> None:
+        """One run of the recipe into the folder `name` and the repository `org/<name>`; a later argument wins."""
+        given = ["training.push_to_hub=true", f"training.hub_model_id=org/{name}"]
+        arguments = [str(self.folder / "recipe.yaml"), f"output_dir={self.folder / 'runs' / name}", *given, *arguments]
+        self.steps.append({"name": name, "arguments": arguments, "state": str(self.hub.state.folder), **options})
+
+    def start(self) -> None:
+        (self.folder / "steps.json").write_text(json.dumps(self.steps))
+        paths = {"PYTHONPATH": str(ROOT), "HF_DATASETS_CACHE": str(self.folder / "cache")}
+        environment = {**self.hub.environment(self.folder / "home"), **paths}
+        command = [sys.executable, "-m", "tests.helpers.train_on_hub", str(self.folder / "steps.json")]
+        done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=400)
+        assert done.returncode == 0, done.stderr[-3000:]
+        for step, line in zip(self.steps, done.stdout.splitlines(), strict=True):
+            self.done.setdefault(step["name"], []).append(json.loads(line))
+
+    def run(self, name: str, number: int = 0) -> dict:
+        return self.done[name][number]
+
+    def directory(self, name: str, method: str = "direct") -> Path:
+        return self.folder / "runs" / name / method
+
+    def titles(self, name: str, revision: str = "main") -> list[str]:
+        """Of the commits, oldest first, without the Hub's own first one."""
+        return [commit["title"] for commit in reversed(self.hub.commits(f"org/{name}", revision)[:-1])]
+
+    def is_newest(self, name: str, revision: str = "main") -> bool:
+        """Whether the Hub has the weights of the run's directory."""
+        local = (self.directory(name) / "model.safetensors").read_bytes()
+        return self.hub.read(f"org/{name}", "model.safetensors", revision) == local
+
+
+PROGRESS = ["Training in progress, step 1", "Training in progress, step 2"]
+COMMIT, UPLOAD = "POST /api/models/org/{}/commit/", "PUT /lfs/"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Every kind of push and of failure, in one process; no test changes anything."""
+    folder = tmp_path_factory.mktemp("hub")
+    recipe = tiny_recipe(tiny_scenes(folder / "scenes"), folder / "unused")
+    recipe["training"]["max_steps"] = 2
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    with LoopbackHub(folder / "state") as hub:
+        runs = Trained(folder, hub)
+        for strategy in ("end", "every_save", "checkpoint", "all_checkpoints"):
+            runs.step(strategy, *SAVING, f"training.hub_strategy={strategy}")
+        start = (
+            "start={training: {max_steps: 1, per_device_train_batch_size: 4, use_cpu: true, save_strategy: 'no'%s}}"
+        )
+        named = ", push_to_hub: true, hub_model_id: org/begun"
+        runs.step("several", "methods=[none,semi_direct]", "text_only_baseline=true", start % named)
+        runs.step("unsaid", "training.hub_model_id=null", "training.save_strategy=no")
+        runs.step("hidden", "training.hub_private_repo=true", f"training.hub_token={TOKEN}")
+        runs.step("branch", "training.hub_revision=tries/first")
+        _add_faults(runs)
+        _add_continued(runs)
+        runs.start()
+        yield runs
+
+
+def _add_faults(runs: Trained) -> None:
+    dropped = [{"kind": "drop", "match": COMMIT.format("dropped"), "after": 300}]
+    runs.step("dropped", *SAVING, faults=dropped)
+    runs.step("uploaded", faults=[{"kind": "drop", "match": UPLOAD, "after": 1000}])
+    runs.step("flaky", faults=[{"kind": "status", "match": COMMIT.format("flaky"), "times": 2}])
+    # All three attempts at the end fail; the same command pushes what was trained.
+    runs.step("failed", faults=[{"kind": "status", "match": COMMIT.format("failed"), "times": 3}])
+    runs.step("failed", "resume=true")
+    runs.step("revoked", faults=[{"kind": "status", "match": COMMIT.format("revoked"), "status": 401}])
+    runs.step("revoked", "training.push_to_hub=false", "resume=true")
+    runs.step("wrong", "training.hub_token=hf_wrong")
+    runs.step("nobody", environment={"HF_TOKEN": ""})
+    runs.step("foreign", "training.hub_model_id=others/model")
+    runs.hub.state.create("models", "org/public", private=False)
+    runs.step("public", "training.hub_private_repo=true")
+    runs.step("misnamed", "training.hub_model_id=org/a/b")
+    runs.step("unknown", "training.hub_strategy=sometimes")
+
+
+def _add_continued(runs: Trained) -> None:
+    """A run that was killed after its first step, and is pushed from then on; one that goes on on another machine."""
+    killed = runs.directory("killed")
+    left = ("results.json", "checkpoint_manifest.json", "model.safetensors", "checkpoint-2")
+    runs.step("killed", *SAVING, "training.push_to_hub=false")
+    runs.step("killed", *SAVING, "resume=true", remove=[str(killed / name) for name in left])
+    fetched = {"repo": "org/checkpoint", "title": PROGRESS[0], "to": str(runs.directory("moved") / "checkpoint-1")}
+    runs.step("moved", *SAVING, "resume=true", fetch=fetched)
+    runs.step("again", *SAVING, "training.hub_model_id=org/hidden")  # which holds a finished model
+    # No learning rate: what is pushed is what was pulled.
+    runs.step("pulled", "model={source: org/end}", "training.learning_rate=0.0")
+
+
+def test_the_finished_model_is_pushed_at_the_end(trained):
+    assert trained.run("end")["code"] == 0, trained.run("end")["err"]
+    assert trained.titles("end") == ["End of training"]
+    assert trained.is_newest("end")
+    assert "/org/end/commit/" in trained.run("end")["out"]
+
+
+@pytest.mark.parametrize("strategy", ["every_save", "checkpoint", "all_checkpoints"])
+def test_each_save_is_pushed(trained, strategy):
+    assert trained.run(strategy)["code"] == 0, trained.run(strategy)["err"]
+    assert trained.titles(strategy) == [*PROGRESS, "End of training"]
+    assert trained.is_newest(strategy)
+
+
+def test_each_commit_holds_model_processor_and_code_and_no_pickled_arguments(trained):
+    for name in ("end", "every_save", "checkpoint", "all_checkpoints", "dropped", "failed", "flaky"):
+        for commit in trained.hub.commits(f"org/{name}")[:-1]:
+            assert set(commit["files"]) >= MODEL | PROCESSOR, commit["title"]
+            at_root = {path for path in commit["files"] if "/" not in path}
+            assert not at_root & {"training_args.bin", "checkpoint_manifest.json", *WORKING}
+            assert not any("training_args" in path or path.startswith(".push") for path in commit["files"])
+
+
+LOAD = """
+import json, sys
+from safetensors.torch import load_file
+from transformers import AutoConfig, AutoModel, AutoProcessor
+from transformers.dynamic_module_utils import get_class_from_dynamic_module
+from huggingface_hub import hf_hub_download
+for name, revision in json.loads(sys.argv[1]):
+    given = {"trust_remote_code": True, "revision": revision}
+    assert type(AutoProcessor.from_pretrained(name, **given)).__name__ == "VLBertProcessor"
+    assert type(AutoModel.from_pretrained(name, **given)).__name__ == "VLBertModel"
+    entry = AutoConfig.from_pretrained(name, **given).auto_map["VLBertForVGP"]
+    model = get_class_from_dynamic_module(entry, name, revision=revision).from_pretrained(name, revision=revision)
+    stored = load_file(hf_hub_download(name, "model.safetensors", revision=revision))
+    assert all(model.state_dict()[key].equal(value) for key, value in stored.items())
+"""
+
+
+def test_each_commit_loads_where_the_project_is_not(trained, tmp_path):
+    repos = ("checkpoint", "dropped")
+    places = [(f"org/{name}", commit["id"]) for name in repos for commit in trained.hub.commits(f"org/{name}")[:-1]]
+    environment = trained.hub.environment(tmp_path / "home")
+    environment.pop("PYTHONPATH", None)
+    command = [sys.executable, "-c", LOAD, json.dumps(places)]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_checkpoints_are_pushed_whole_where_they_are_asked_for(trained, tmp_path):
+    for commit, step in zip(trained.hub.commits("org/checkpoint")[:3], (2, 2, 1), strict=True):
+        assert {path.partition("/")[0] for path in commit["files"] if "/" in path} == {"last-checkpoint"}
+        folder = trained.hub.checkout("org/checkpoint", tmp_path / commit["id"], commit["id"]) / "last-checkpoint"
+        assert is_complete(folder)
+        assert json.loads((folder / "trainer_state.json").read_text())["global_step"] == step
+    files = trained.hub.files("org/all_checkpoints")
+    assert {path.partition("/")[0] for path in files if "/" in path} == {"checkpoint-1", "checkpoint-2"}
+    for name in ("end", "every_save"):
+        assert not any("/" in path for path in trained.hub.files(f"org/{name}"))
+
+
+def test_a_commit_in_the_middle_says_so_and_holds_no_older_results(trained):
+    assert trained.run("again")["code"] == 0, trained.run("again")["err"]
+    results = {"results.json", "history.json", "head_grounding.png"}
+    commits = trained.hub.commits("org/hidden")[:-1]
+    assert [commit["title"] for commit in commits] == ["End of training", *reversed(PROGRESS), "End of training"]
+    for commit in commits:
+        card = trained.hub.read("org/hidden", "README.md", commit["id"]).decode()
+        finished = commit["title"] == "End of training"
+        assert ("Training in progress" in card) != finished and ("model-index" in card) == finished
+        assert results <= set(commit["files"]) if finished else not results & set(commit["files"])
+
+
+def test_a_card_loads_from_where_it_was_pushed_to(trained):
+    # One was trained without a push, one by another command than the one that pushed it, and one is the start.
+    places = {name: f"org/{name}" for name in ("end", "killed", "failed", "begun")}
+    for name, place in places.items():
+        assert f'name, revision = "{place}", "main"' in trained.hub.read(place, "README.md").decode(), name
+    card = trained.hub.read("org/branch", "README.md", "tries/first").decode()
+    assert 'name, revision = "org/branch", "tries/first"' in card
+    assert "minutes for those after step 1" in trained.hub.read("org/killed", "README.md").decode()
+
+
+def test_several_methods_go_to_repositories_of_their_own(trained):
+    assert trained.run("several")["code"] == 0, trained.run("several")["err"]
+    for repo, method in (("several-none", "none"), ("several-semi-direct", "semi_direct"), ("begun", "start")):
+        local = (trained.directory("several", method) / "model.safetensors").read_bytes()
+        assert trained.hub.read(f"org/{repo}", "model.safetensors") == local
+    kept = {path.name for path in (trained.hub.state.folder / "repos" / "models").iterdir()}
+    assert not any("text" in name or name == "org%2Fseveral" for name in kept)
+
+
+def test_without_a_name_the_output_directory_gives_it(trained):
+    assert trained.run("unsaid")["code"] == 0, trained.run("unsaid")["err"]
+    assert "model.safetensors" in trained.hub.files("tester/unsaid")
+
+
+def test_private_repositories_and_branches(trained):
+    assert trained.run("hidden")["code"] == 0, trained.run("hidden")["err"]
+    assert trained.hub.state.repo("models", "org/hidden")["private"]
+    assert not trained.hub.state.repo("models", "org/end")["private"]
+    assert trained.run("branch")["code"] == 0, trained.run("branch")["err"]
+    assert trained.hub.files("org/branch") == [".gitattributes"]
+    assert trained.is_newest("branch", "tries/first")
+
+
+def test_the_token_is_written_nowhere(trained):
+    for folder in (trained.folder / "runs", trained.hub.state.folder / "blobs", trained.hub.state.folder / "lfs"):
+        for path in folder.rglob("*"):
+            assert path.is_dir() or TOKEN.encode() not in path.read_bytes(), path
+    assert not any(TOKEN in run["out"] + run["err"] for runs in trained.done.values() for run in runs)
+
+
+def test_a_connection_lost_in_the_middle_is_a_warning_and_the_next_save_pushes(trained):
+    run = trained.run("dropped")
+    assert run["code"] == 0, run["err"]
+    assert trained.titles("dropped") == [PROGRESS[1], "End of training"]
+    warnings = [line for line in run["err"].splitlines() if line.startswith("warning: ")]
+    assert len(warnings) == 1
+    assert "step 1 was not pushed to org/dropped" in warnings[0]
+    assert trained.is_newest("dropped")
+
+
+@pytest.mark.parametrize("name", ["uploaded", "flaky"])
+def test_what_may_pass_is_tried_again(trained, name):
+    assert trained.run(name)["code"] == 0, trained.run(name)["err"]
+    assert trained.titles(name) == ["End of training"]
+    assert trained.is_newest(name)
+
+
+def test_a_failed_final_push_is_an_error_and_the_same_command_pushes(trained):
+    first, second = trained.done["failed"]
+    assert first["code"] == 2
+    said = first["err"].splitlines()[-1]
+    assert said.startswith("error: ")
+    assert "was not pushed to org/failed" in said
+    assert "500" in said
+    assert "resume=true" in said
+    assert second["code"] == 0, second["err"]
+    assert "finished before" in second["out"]
+    assert trained.titles("failed") == ["End of training"]
+    assert trained.is_newest("failed")
+
+
+def test_a_rejected_token_is_not_tried_again(trained):
+    first, second = trained.done["revoked"]
+    assert first["code"] == 2
+    assert "the token was rejected" in first["err"].splitlines()[-1]
+    assert "again in" not in first["err"]
+    assert trained.titles("revoked") == []
+    assert second["code"] == 0, second["err"]
+    assert is_complete(trained.directory("revoked"))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("wrong", "the token was rejected"),
+        ("nobody", "there is no Hugging Face token"),
+        ("foreign", "the token may not write there"),
+        ("public", "org/public is public"),
+        ("misnamed", "training.hub_model_id 'org/a/b'"),
+        ("unknown", "unknown key 'training.hub_strategy=sometimes'"),
+    ],
+)
+def test_what_cannot_be_pushed_is_known_before_training(trained, name, expected):
+    run = trained.run(name)
+    assert run["code"] == 2
+    assert run["err"].startswith("error: ") and run["err"].count("\n") == 1, run["err"]
+    assert expected in run["err"]
+    assert not (trained.folder / "runs" / name).exists()
+
+
+def test_a_run_that_is_continued_is_pushed_on(trained):
+    first, second = trained.done["killed"]
+    assert (first["code"], second["code"]) == (0, 0), second["err"]
+    assert trained.titles("killed") == [PROGRESS[1], "End of training"]
+    assert trained.is_newest("killed")
+
+
+def test_a_pushed_checkpoint_is_continued_elsewhere(trained):
+    assert trained.run("moved")["code"] == 0, trained.run("moved")["err"]
+    assert trained.titles("moved") == [PROGRESS[1], "End of training"]
+    one, other = (trained.directory(name) / "model.safetensors" for name in ("checkpoint", "moved"))
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_recipe_starts_from_a_repository(trained):
+    assert trained.run("pulled")["code"] == 0, trained.run("pulled")["err"]
+    one, other = (trained.hub.read(f"org/{name}", "model.safetensors") for name in ("end", "pulled"))
+    assert one == other

@@ -1,0 +1,143 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Learning rates of some weights: one step against the same step without them, groups, resume, refusals."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from grounded_attention.training.experiments.checks import check
+from grounded_attention.training.experiments.setup import training_arguments
+from grounded_attention.training.loop.learning_rates import GroundingTrainingArguments, map_learning_rates
+from grounded_attention.training.recipes.recipe import RecipeError, load_recipe
+from tests.helpers.tiny_trainer import logged, make_trainer, weights
+from tests.helpers.tiny_vgp import tiny_model
+
+ONE_STEP = {"max_steps": 1, "per_device_train_batch_size": 16}
+
+
+def changes(directory, mapping):
+    """Name of each weight -> what one step of plain gradient descent adds to it."""
+    torch.manual_seed(0)
+    trainer = make_trainer(
+        directory, arguments_class=GroundingTrainingArguments, learning_rate_mapping=mapping, **ONE_STEP
+    )
+    before = weights(trainer.model)
+    trainer.train()
+    return {name: value - before[name] for name, value in weights(trainer.model).items()}
+
+
+def test_a_step_is_as_long_as_the_learning_rate_says(tmp_path):
+    plain = changes(tmp_path, {})
+    mapped = changes(tmp_path, {r"region_encoder\.": 0.02, "bias$": 0.2, "word_embeddings": 0})
+    factors = set()
+    for name, step in plain.items():
+        factor = (
+            0.2 if "region_encoder." in name else 2.0 if name.endswith("bias") else float("word_embed" not in name)
+        )
+        assert torch.allclose(mapped[name], factor * step, atol=1e-7, rtol=1e-4), name
+        factors.add(factor if step.any() else None)
+    assert factors >= {0.0, 0.2, 1.0, 2.0}
+
+
+def test_every_weight_is_in_one_group_and_keeps_its_decay(tmp_path):
+    groups = {}
+    for mapping in ({}, {"region_encoder": 0.01, "pooler": 0.03}):
+        trainer = make_trainer(
+            tmp_path,
+            arguments_class=GroundingTrainingArguments,
+            learning_rate_mapping=mapping,
+            optim="adamw_torch",
+            weight_decay=0.5,
+        )
+        names = {id(weight): name for name, weight in trainer.model.named_parameters()}
+        optimizer = trainer.create_optimizer()
+        seen = [(names[id(w)], g["weight_decay"], g["lr"]) for g in optimizer.param_groups for w in g["params"]]
+        assert len(seen) == len(names)
+        groups[bool(mapping)] = {name: (decay, rate) for name, decay, rate in seen}
+    assert {name: decay for name, (decay, _) in groups[True].items()} == {n: d for n, (d, _) in groups[False].items()}
+    assert {decay for decay, _ in groups[True].values()} == {0.0, 0.5}
+    for name, (_, rate) in groups[True].items():
+        assert rate == (0.01 if "region_encoder" in name else 0.03 if "pooler" in name else 0.1), name
+
+
+@pytest.mark.parametrize("wrapper", ["module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"])
+def test_names_are_those_of_the_model_within_a_wrapper(wrapper):
+    model = tiny_model()
+    outer = torch.nn.ModuleDict({wrapper: model})
+    optimizer = torch.optim.SGD(outer.parameters(), lr=0.1)
+    map_learning_rates(optimizer, outer, {r"^vl_bert\.region_encoder\.": 0.02})
+    rates = {id(weight): group["lr"] for group in optimizer.param_groups for weight in group["params"]}
+    for name, weight in model.named_parameters():
+        assert rates[id(weight)] == (0.02 if name.startswith("vl_bert.region_encoder.") else 0.1), name
+
+
+def test_resume_continues_exactly(tmp_path):
+    arguments = {
+        "arguments_class": GroundingTrainingArguments,
+        "learning_rate_mapping": {"region_encoder": 1e-3},
+        "per_device_train_batch_size": 2,
+        "max_steps": 6,
+        "optim": "adamw_torch",
+        "learning_rate": 1e-2,
+        "lr_scheduler_type": "linear",
+        "save_strategy": "steps",
+        "save_steps": 3,
+    }
+    straight = make_trainer(tmp_path / "a", model=tiny_model(), **arguments)
+    straight.train()
+    resumed = make_trainer(tmp_path / "b", model=tiny_model(), **arguments)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "a" / "checkpoint-3"))
+    for name, value in weights(straight.model).items():
+        assert torch.equal(value, weights(resumed.model)[name]), name
+    assert logged(straight)[3:] == logged(resumed)[3:]
+    assert straight.state.log_history[0]["learning_rate"] == 1e-2
+
+
+@pytest.mark.parametrize(
+    ("mapping", "nearest"),
+    [({"region_encodr": 0.1}, "region_encoder"), ({"region": 0.1, "region_encoder": 0.2}, "region_encoder")],
+)
+def test_a_pattern_that_takes_no_weight_is_refused(tmp_path, mapping, nearest):
+    with pytest.raises(RecipeError, match="found in the name of no trained weight") as error:
+        changes(tmp_path, mapping)
+    assert repr(list(mapping)[-1]) in str(error.value)
+    assert nearest in str(error.value).split("nearest name is")[1]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["training.learning_rate_mapping=[region_encoder]"], "must give a regular expression its learning rate each"),
+        (["training.learning_rate_mapping={'(region': 1e-4}"], r"'\(region' is no regular expression"),
+        (["training.learning_rate_mapping={region: fast}"], "learning_rate_mapping.region must be a learning rate"),
+        (["training.learning_rate_mapping={region: -1.0}"], "from 0 on, found -1.0"),
+        (["training.learning_rate_mapping={region: true}"], "from 0 on, found True"),
+        (["training.learning_rate_mapping={region: .nan}"], "from 0 on, found nan"),
+        (["training.learning_rate_mapping={1: 1e-4}"], "1 is no regular expression"),
+        (["training.learning_rate_maping={region: 1e-4}"], "did you mean 'training.learning_rate_mapping'"),
+        (["start.training.learning_rate_mapping={region: fast}"], "^start.training.learning_rate_mapping"),
+        (
+            ["training.learning_rate_mapping={region: 1e-4}", "training.deepspeed=zero.json"],
+            "DeepSpeed makes an optimizer of its own",
+        ),
+    ],
+)
+def test_a_recipe_that_cannot_be_followed_is_refused_before_training(tmp_path, overrides, words):
+    with pytest.raises(RecipeError, match=words):
+        check(load_recipe("recipes/scenes_vgp.yaml", overrides))
+
+
+def test_a_recipe_gives_its_mapping_to_the_trainer(tmp_path):
+    recipe = load_recipe("recipes/scenes_vgp.yaml", ["training.learning_rate_mapping={region_encoder: 1e-4}"])
+    check(recipe)
+    assert training_arguments(recipe, tmp_path).learning_rate_mapping == {"region_encoder": 1e-4}
+
+
+def test_null_takes_the_mapping_of_an_extended_recipe_away(tmp_path):
+    extended = Path("recipes/scenes_vgp.yaml").resolve()
+    mapping = "training: {learning_rate_mapping: {pooler: 1e-4}}"
+    (tmp_path / "base.yaml").write_text(f"extends: {extended}\n{mapping}\n")
+    recipe = load_recipe(tmp_path / "base.yaml", ["training.learning_rate_mapping=null"])
+    check(recipe)
+    assert training_arguments(recipe, tmp_path).learning_rate_mapping is None

@@ -1,0 +1,165 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The line that says how far the work is: redrawn in place on a terminal, whole lines anywhere else."""
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from grounded_attention.commands.user_errors import explain
+from grounded_attention.training.loop import progress
+from grounded_attention.training.loop.side_by_side import run_side_by_side
+from grounded_attention.training.recipes.recipe import RecipeError
+from tests.helpers.progress_jobs import Job
+from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+
+ROOT = Path(__file__).parents[2]
+# Two jobs side by side, then a phase in this process.
+SCRIPT = """
+import sys, time
+from pathlib import Path
+from tests.training.test_progress import Job, count_to_four
+from training import progress
+from grounded_attention.training.loop.side_by_side import run_side_by_side
+
+if __name__ == "__main__":
+    progress.PRINTED = progress.REDRAWN = 0
+    for job in run_side_by_side([Job(Path(sys.argv[1], name)) for name in ("first", "second")], 2, count_to_four):
+        print(f"{job.name}: finished", flush=True)
+    with progress.named("alone"), progress.phase("evaluate", 4) as advance:
+        advance()
+        advance()
+    print("the end")
+"""
+
+
+def count_to_four(job):
+    import time
+
+    with progress.phase("step", 4) as advance:
+        for number in range(1, 5):
+            advance(number, loss=1.25)
+            time.sleep(0.8)
+
+
+def die(job):
+    os._exit(9)
+
+
+@pytest.fixture
+def command(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    return [sys.executable, str(script), str(tmp_path / "jobs")], {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def run_on_terminal(command, environment):
+    """What a terminal of 120 columns gets."""
+    master, slave = pty.openpty()
+    environment = {**environment, "COLUMNS": "120"}
+    with subprocess.Popen(command, stdout=slave, stderr=slave, env=environment) as process:
+        os.close(slave)
+        printed = b""
+        while True:
+            try:
+                part = os.read(master, 4096)
+            except OSError:  # Linux's word for the end
+                break
+            if not part:
+                break
+            printed += part
+    os.close(master)
+    assert process.returncode == 0
+    return printed.decode().replace("\r\n", "\n")
+
+
+def seen(printed):
+    """The lines that a terminal shows in the end."""
+    shown = []
+    for line in printed.split("\n"):
+        cells = []
+        for part in line.split("\r"):
+            cells[: len(part)] = part
+        shown.append("".join(cells).rstrip())
+    return shown
+
+
+def test_a_terminal_has_one_line_for_all_jobs_and_nothing_of_it_stays(command):
+    printed = run_on_terminal(*command)
+    drawn = [part.rstrip() for line in printed.split("\n") for part in line.split("\r")]
+    both = [line for line in drawn if "first: step" in line and "second: step" in line]
+    assert both and all(line.startswith(("0 of 2 finished | ", "1 of 2 finished | ")) for line in both)
+    assert any("of 4, loss 1.25, 0:0" in line and line.endswith("left") for line in both)
+    assert any(line.startswith("alone: evaluate 2 of 4") for line in drawn)
+    assert all(len(line) < 120 for line in drawn) and "\x1b" not in printed
+    assert [line for line in seen(printed) if line] in (
+        ["first: finished", "second: finished", "the end"],
+        ["second: finished", "first: finished", "the end"],
+    )
+
+
+def test_a_pipe_gets_whole_lines(command):
+    arguments, environment = command
+    done = subprocess.run(
+        arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
+    )
+    assert "\r" not in done.stdout and "\x1b" not in done.stdout
+    lines = done.stdout.splitlines()
+    assert any(line.startswith("0 of 2 finished | first: step") and "second: step" in line for line in lines)
+    assert {"first: finished", "second: finished", "the end"} <= set(lines)
+
+
+def test_a_pipe_gets_a_line_now_and_then(capsys, monkeypatch):
+    line, clock = progress.ProgressLine(), [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    line._last = 0.0
+    for second in range(100):
+        clock[0] = float(second)
+        line.show(progress.Progress("direct", "step", second, 100))
+    assert capsys.readouterr().err.splitlines() == [f"direct: step {n} of 100" for n in (30, 60, 90)]
+
+
+def test_time_left_does_not_count_what_was_done_before(monkeypatch):
+    shown, clock = [], [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(progress.LINE, "show", shown.append)
+    with progress.phase("step", 100) as advance:
+        advance(40, resumed=True)
+        clock[0] = 20.0
+        advance(50)
+    assert [each.seconds_left for each in shown] == [None, None, 100.0]
+
+
+def test_a_narrow_terminal():
+    jobs = [progress.Progress("semi_direct", "step", 450, 900, 1.234, 3725.0)] * 2
+    whole, brief = progress._joined(jobs, "1 of 5 finished"), "semi_direct 450/900 1:02:05"
+    assert whole.endswith("| semi_direct: step 450 of 900, loss 1.23, 1:02:05 left")
+    assert progress._fitting(jobs, "1 of 5 finished", len(whole)) == whole
+    assert progress._fitting(jobs, "1 of 5 finished", 80) == f"1 of 5 finished | {brief} | {brief}"
+    assert progress._fitting(jobs, "1 of 5 finished", 20) == "1 of 5 finished | se"
+
+
+def test_a_job_that_is_killed_is_one_line(tmp_path):
+    with pytest.raises(RecipeError, match=r"dead: a process was killed.*dead/log.txt") as caught:
+        list(run_side_by_side([Job(tmp_path / "dead")], 1, die))
+    assert "fewer workers" in explain(caught.value)
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_run_has_one_line_and_disable_tqdm_takes_it_away(tmp_path, monkeypatch, capsys, quiet):
+    monkeypatch.setattr(progress, "PRINTED", 0)
+    recipe = tiny_recipe(tiny_scenes(tmp_path / "scenes"), tmp_path / "run", methods=["none"])
+    recipe["training"] |= {"disable_tqdm": quiet, "max_steps": 2}
+    assert run_train(monkeypatch, tmp_path, recipe) == 0
+    printed = capsys.readouterr()
+    said = [line for line in printed.err.splitlines() if line.startswith("none: ")]
+    assert "none: step" not in printed.out
+    assert "\r" not in printed.out + printed.err and "it/s" not in printed.err
+    if quiet:
+        assert said == []
+    else:
+        assert any(line.startswith("none: step 2 of 2, loss") for line in said)
+        assert any(line.startswith("none: evaluate test 1 of 1") for line in said)

@@ -1,0 +1,120 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Recipes: what is read, what is refused and how the refusal reads."""
+
+from pathlib import Path
+
+import pytest
+
+from grounded_attention.training.experiments.checks import check
+from grounded_attention.training.recipes.places import check_places
+from grounded_attention.training.recipes.recipe import RecipeError, load_recipe, read_recipe
+
+FILES = sorted(Path(__file__).parents[2].glob("recipes/*.yaml"))
+RECIPES = [path for path in FILES if "study" not in read_recipe(path)]  # studies have tests of their own
+
+
+def write(tmp_path, text):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda p: p.name)
+def test_shipped_recipes_load(path):
+    recipe = load_recipe(path)
+    assert recipe.methods and recipe.output_dir and recipe.data.data_dir
+
+
+# A recipe with a `source` goes on from what another recipe trained.
+DRAWN = [path for path in RECIPES if load_recipe(path).data.scenes and not load_recipe(path).model.source]
+
+
+@pytest.mark.parametrize("path", DRAWN, ids=lambda p: p.name)
+def test_recipes_on_scenes_start_in_an_empty_folder(path, tmp_path, monkeypatch):
+    """Nothing is on disk on a fresh machine: what the scenes bring, a vocabulary among it, is written by the run."""
+    recipe = load_recipe(path)
+    monkeypatch.chdir(tmp_path)
+    check_places(recipe)
+    recipe.data.scenes = None
+    with pytest.raises(RecipeError, match="data_dir"):
+        check_places(recipe)
+
+
+def test_overrides_replace_nested_values_and_keep_the_rest(tmp_path):
+    path = write(tmp_path, "data: {data_dir: a, regions: b}\nsupervision: {weight: 2}\n")
+    recipe = load_recipe(path, ["data.data_dir=c", "training.learning_rate=1e-4", "methods=[direct]"])
+    assert (recipe.data.data_dir, recipe.data.regions) == ("c", "b")
+    assert recipe.training["learning_rate"] == 1e-4
+    assert recipe.methods == ["direct"]
+    assert recipe.supervision.weight == 2.0 and isinstance(recipe.supervision.weight, float)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("output_dri: runs/x", ["unknown key 'output_dri'", "did you mean 'output_dir'?"]),
+        ("data: {data_dirr: x}", ["'data.data_dirr'", "'data.data_dir'"]),
+        ("seed: many", ["seed must be of type int", "'many'"]),
+        ("methods: direct", ["methods must be of type list"]),
+        ("supervision: {weight: heavy}", ["supervision.weight must be of type float", "'heavy'"]),
+        ("seed: true", ["seed must be of type int"]),
+        ("start: 3", ["start must be a section"]),
+        ("a: [", ["not YAML"]),
+    ],
+)
+def test_a_wrong_recipe_names_the_file_and_the_key(tmp_path, text, words):
+    path = write(tmp_path, text)
+    with pytest.raises(RecipeError) as error:
+        load_recipe(path)
+    assert str(path) in str(error.value)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_a_missing_recipe_and_a_malformed_override(tmp_path):
+    with pytest.raises(RecipeError, match="cannot be read"):
+        load_recipe(tmp_path / "none.yaml")
+    with pytest.raises(RecipeError, match="expected key=value"):
+        load_recipe(write(tmp_path, ""), ["learning_rate"])
+
+
+def test_a_recipe_extends_another_section_by_section(tmp_path):
+    (tmp_path / "base.yaml").write_text("seed: 1\ndata: {data_dir: a, regions: b}\nmethods: [none, direct]\n")
+    recipe = load_recipe(write(tmp_path, "extends: base.yaml\ndata: {regions: c}\nmethods: [direct]\n"))
+    assert (recipe.seed, recipe.data.data_dir, recipe.data.regions) == (1, "a", "c")
+    assert recipe.methods == ["direct"]
+
+
+def test_a_recipe_that_extends_itself(tmp_path):
+    with pytest.raises(RecipeError, match="extends itself"):
+        load_recipe(write(tmp_path, "extends: recipe.yaml"))
+
+
+FAMILY_FIELDS = "model: {config: {hidden_size: 8}, family_config: {vl_bert: {region_classes: 4}}}"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ([], {"region_classes": 4}),
+        (["model.family=visualbert"], {}),
+        (["model.source=x"], {}),
+        (["model.config.region_classes=5"], {"region_classes": 5}),
+    ],
+)
+def test_fields_of_one_family_reach_new_models_of_that_family(tmp_path, overrides, expected):
+    recipe = load_recipe(write(tmp_path, f"{FAMILY_FIELDS}\nstart: {{}}"), overrides)
+    assert recipe.model.config == recipe.start.model.config == {"hidden_size": 8, **expected}
+
+
+@pytest.mark.parametrize("name", ["scenes_vgp", "pretrain_scenes", "scenes_vqa", "scenes_refcoco"])
+@pytest.mark.parametrize("family", ["vl_bert", "visualbert"])
+def test_recipes_on_scenes_suit_every_family(name, family):
+    check(load_recipe(FILES[0].parent / f"{name}.yaml", [f"model.family={family}"]))
+
+
+def test_a_source_that_is_still_to_be_trained_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    recipe = load_recipe(FILES[0].parent / "scenes_nlvr2.yaml")
+    with pytest.raises(RecipeError, match=r"scenes_visualbert_vgp/direct: no such folder.*run that first"):
+        check(recipe)

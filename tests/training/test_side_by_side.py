@@ -1,0 +1,84 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Jobs in processes of their own: their threads, and what a killed parent leaves behind."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from grounded_attention.commands.user_errors import explain
+from grounded_attention.tasks import TASKS
+from grounded_attention.training.loop.side_by_side import run_side_by_side
+from tests.helpers.progress_jobs import Job
+
+
+def note_threads(job):
+    (job.directory / "threads").write_text(str(torch.get_num_threads()))
+
+
+def sleep_long(job):
+    (job.directory / "pid").write_text(str(os.getpid()))
+    time.sleep(120)
+
+
+def give_a_wrong_share(job):
+    TASKS["caption_match_pretraining"].options(exchanged=3)
+
+
+def divide_by_zero(job):
+    raise ValueError(1 / 0)
+
+
+def test_a_mistake_of_the_user_is_one_line_and_a_fault_is_none(tmp_path):
+    for work, said in ((give_a_wrong_share, "exchanged is 3, expected a share in [0, 1]"), (divide_by_zero, None)):
+        with pytest.raises((ValueError, ZeroDivisionError)) as caught:
+            list(run_side_by_side([Job(tmp_path / "job")], 1, work))
+        assert explain(caught.value) == said
+
+
+def test_jobs_share_the_threads_and_one_alone_has_all(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    first = Job(tmp_path / "first")
+    jobs = [first, Job(tmp_path / "second", first), Job(tmp_path / "third", first)]
+    finished = [job.directory.name for job in run_side_by_side(jobs, 2, note_threads)]
+    assert finished[0] == "first" and sorted(finished) == ["first", "second", "third"]
+    threads = {name: (tmp_path / name / "threads").read_text() for name in finished}
+    assert threads == {"first": "4", "second": "2", "third": "2"}
+
+
+def test_a_killed_parent_takes_its_jobs_along(tmp_path):
+    code = (
+        "from pathlib import Path\nfrom tests.training.test_side_by_side import Job, sleep_long\n"
+        "from grounded_attention.training.loop.side_by_side import run_side_by_side\n"
+        f"list(run_side_by_side([Job(Path({str(tmp_path / 'job')!r}))], 1, sleep_long))\n"
+    )
+    script = tmp_path / "parent.py"
+    script.write_text(f"if __name__ == '__main__':\n    {code.replace(chr(10), chr(10) + '    ')}")
+    root = Path(__file__).parents[2]
+    parent = subprocess.Popen([sys.executable, script], cwd=root, env={**os.environ, "PYTHONPATH": str(root)})
+    note = tmp_path / "job" / "pid"
+    wait_until(lambda: note.is_file() and note.read_text())
+    pid = int(note.read_text())
+    assert is_running(pid)
+    parent.kill()
+    parent.wait()
+    wait_until(lambda: not is_running(pid))
+
+
+def wait_until(holds, seconds=240):
+    until = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until, "it did not happen"
+        time.sleep(0.1)
+
+
+def is_running(pid):
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"

@@ -1,0 +1,459 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Studies: which cells there are, what is shared, how they continue, what is compared, and what is refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file, save_file
+
+from grounded_attention.training.loop.checkpoint import is_complete, seal
+from grounded_attention.training.loop.side_by_side import run_side_by_side
+from grounded_attention.training.recipes.recipe import RecipeError
+from grounded_attention.training.studies.study import (
+    check_cells,
+    check_study_places,
+    run_study,
+    time_left,
+    zero_visual_scales,
+)
+from grounded_attention.training.studies.study_cells import plan_cells
+from grounded_attention.training.studies.study_recipe import load_study
+from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+
+STUDIES = sorted(Path(__file__).parents[2].glob("recipes/table1*.yaml"))
+GAIN = {"direct": 0.2, "none": 0.0, "original": 0.0, "continued": 0.05}
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in STUDIES if load_study(path).original.data.scenes], ids=lambda p: p.name
+)
+def test_studies_on_scenes_start_in_an_empty_folder(path, tmp_path, monkeypatch):
+    study = load_study(path)
+    monkeypatch.chdir(tmp_path)
+    check_study_places(study)
+
+
+def content(output, **sections):
+    """A study whose recipes are sound, though nothing of what they name is on disk."""
+    limit = {"validation": 8}
+    return {
+        "study": "table",
+        "output_dir": str(output),
+        "seeds": [1, 2],
+        "rows": ["original", "direct"],
+        "data": {"data_dir": "absent", "regions": "absent/regions"},
+        "original": {"options": {"relationship": False}, "training": {"max_steps": 3, "use_cpu": True}},
+        "fine_tuning": {"task": "vgp", "data": {"limit": limit}, "training": {"max_steps": 5, "use_cpu": True}},
+        "known_rows": {
+            "original": None,
+            "none": {"methods": ["none"]},
+            "direct": {"methods": ["direct"], "supervision": {"weight": 3.0}},
+            "continued": {"objectives": "original", "training": {"learning_rate": 0.5}},
+            "faulty": {
+                "methods": ["none"],
+                "start": {"options": {"regions": False}, "data": {"regions": None}},
+                "zero_visual_scales": True,
+            },
+        },
+        "downstream": {
+            "vqa": {"task": "vqa", "training": {"use_cpu": True}},
+            "refs": {"task": "referring_expressions", "data": {"tracks": {"found": "absent/regions"}}},
+        },
+        "columns": [
+            {"name": "VQA", "task": "vqa", "split": "validation", "score": "vqa_accuracy"},
+            {"task": "refs", "track": "found", "split": "testA", "score": "expressions_accuracy"},
+        ],
+        **sections,
+    }
+
+
+@pytest.fixture
+def study(tmp_path):
+    def load(*overrides, **sections):
+        path = tmp_path / "study.yaml"
+        (tmp_path / "data" / "regions").mkdir(parents=True, exist_ok=True)
+        text = yaml.safe_dump(content(tmp_path / "run", **sections), sort_keys=False)
+        path.write_text(text.replace("absent", str(tmp_path / "data")))
+        return load_study(path, overrides)
+
+    return load
+
+
+class Experiment:
+    """In the place of training: writes what a run leaves behind, with scores that its row and seed decide."""
+
+    def __init__(self, fails_at=None):
+        self.recipes, self.fails_at = [], fails_at
+
+    @property
+    def names(self):
+        return [recipe.output_dir.split("/run/")[1] for recipe in self.recipes]
+
+    def __call__(self, recipe):
+        name = recipe.output_dir.split("/run/")[1]
+        (Path(recipe.output_dir) / "recipe.json").write_text("{}")  # all checks have passed
+        if name == self.fails_at:
+            raise KeyboardInterrupt
+        self.recipes.append(recipe)
+        directory = Path(recipe.output_dir) / recipe.methods[0]
+        directory.mkdir(parents=True, exist_ok=True)
+        save_file({"vl_bert.region_visual.norm.weight": torch.ones(2)}, directory / "model.safetensors")
+        rng, row = np.random.default_rng(recipe.seed), name.split("/")[0]
+        values = (rng.random(12) / 2 + GAIN.get(row, 0.0)).tolist()
+        ids = {"example_id": [str(i) for i in range(12)], "image_id": [str(i // 3) for i in range(12)]}
+        items = {**ids, "vqa_accuracy": [*values[:-1], None], "found_expressions_accuracy": values}
+        for split in ("validation", "testA"):
+            (directory / f"items_{split}.json").write_text(json.dumps(items))
+        figures = {"validation": {"vqa_majority": 0.25}, "testA": {"found_expressions_chance": 0.125}}
+        (directory / "results.json").write_text(json.dumps({"figures": figures}))
+        seal(directory)
+
+
+def results(tmp_path):
+    return json.loads((tmp_path / "run" / "results.json").read_text())
+
+
+def test_cells_are_trained_once_and_feed_each_other(study, tmp_path):
+    experiment = Experiment()
+    run_study(study(), experiment)
+    of_seed = ["original/seed{0}/vqa", "original/seed{0}/refs"]
+    of_seed += ["direct/seed{0}/fine_tuning", "direct/seed{0}/vqa", "direct/seed{0}/refs"]
+    assert experiment.names == ["start", *(name.format(seed) for seed in (1, 2) for name in of_seed)]
+    by_name = dict(zip(experiment.names, experiment.recipes, strict=True))
+    run = tmp_path / "run"
+    sources = {name: recipe.model.source for name, recipe in by_name.items()}
+    assert sources["start"] is None
+    assert sources["original/seed2/vqa"] == sources["direct/seed2/fine_tuning"] == str(run / "start" / "none")
+    tuned = str(run / "direct" / "seed2" / "fine_tuning" / "direct")
+    assert sources["direct/seed2/vqa"] == sources["direct/seed2/refs"] == tuned
+    assert all(recipe.seed == 2 for name, recipe in by_name.items() if "seed2" in name)
+    assert {recipe.data.limit_seed for recipe in experiment.recipes} == {0}, "every seed is judged on the same items"
+    assert by_name["direct/seed1/fine_tuning"].supervision.weight == 3.0
+    assert by_name["direct/seed1/vqa"].supervision.weight == 1.0
+
+
+def test_results_pair_seeds_and_items(study, tmp_path):
+    run_study(study("rows=[direct,continued]", "seeds=5"), Experiment())
+    found = results(tmp_path)
+    assert found["rows"] == ["original", "direct", "continued"] and found["seeds"] == [1, 2, 3, 4, 5]
+    vqa, refs = found["columns"]
+    assert (vqa["items"], vqa["images"], refs["items"], refs["images"]) == (11, 4, 12, 4)
+    assert refs["name"] == "refs found testA"
+    assert vqa["baselines"] == {"majority": 0.25} and refs["baselines"] == {"chance": 0.125}
+    expected = [np.random.default_rng(seed).random(12) / 2 for seed in range(1, 6)]
+    figure = found["figures"]["direct"]["VQA"]
+    assert figure["seeds"]["3"] == pytest.approx(expected[2][:11].mean() + 0.2)
+    assert figure["mean"] == pytest.approx(np.mean([e[:11].mean() for e in expected]) + 0.2)
+    gain = figure["differences"]["original"]
+    assert [gain["mean"], gain["low"], gain["high"], gain["by_seed"]["4"]] == pytest.approx([0.2] * 4)
+    assert gain["claimed"] and gain["seeds"] == [1, 2, 3, 4, 5]
+    assert found["figures"]["original"]["VQA"]["differences"] == {}
+    table = (tmp_path / "run" / "table.md").read_text()
+    assert "direct is better than original on VQA" in table
+    assert (tmp_path / "run" / "table.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_two_seeds_claim_nothing(study, tmp_path):
+    run_study(study(), Experiment())
+    assert not results(tmp_path)["figures"]["direct"]["VQA"]["differences"]["original"]["claimed"]
+    assert "No difference is claimed" in (tmp_path / "run" / "table.md").read_text()
+
+
+def test_an_interrupted_study_reports_and_continues(study, tmp_path):
+    first, second = Experiment(fails_at="direct/seed2/vqa"), Experiment()
+    with pytest.raises(KeyboardInterrupt):
+        run_study(study(), first)
+    half = results(tmp_path)
+    assert half["cells"] == {"finished": 9, "all": 11}
+    assert list(half["figures"]["direct"]["VQA"]["seeds"]) == ["1"]
+    assert half["figures"]["direct"]["VQA"]["differences"]["original"]["seeds"] == [1]
+    assert "2 of 11 cells" in (tmp_path / "run" / "table.md").read_text()
+    torn = tmp_path / "run" / "original" / "seed1" / "vqa" / "none" / "items_validation.json"
+    torn.write_text(torn.read_text()[:50])
+    run_study(study(), second)
+    assert second.names == ["original/seed1/vqa", "direct/seed2/vqa", "direct/seed2/refs"]
+    again = Experiment()
+    run_study(study(), again)
+    assert again.names == []
+
+
+def test_cells_side_by_side_write_what_one_after_another_write(study, tmp_path, capfd):
+    run_study(study(), Experiment())
+    one_by_one = results(tmp_path)
+    (tmp_path / "run").rename(tmp_path / "first")
+    run_study(study(workers=2), Experiment())
+    assert results(tmp_path) == one_by_one
+    assert "all cells have finished" in capfd.readouterr().out
+    assert all((cell.directory / "log.txt").is_file() for cell in plan_cells(study()))
+
+
+def test_a_failure_beside_others_leaves_them_whole_and_continues(study, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run_study(study(workers=2), Experiment(fails_at="original/seed1/refs"))
+    states = {cell.name: cell.state for cell in plan_cells(study())}
+    assert states["original/seed1/refs"] == "started" and states["original/seed1/vqa"] == "finished"
+    again = Experiment()
+    run_study(study(), again)
+    assert again.names == [name for name, state in states.items() if state != "finished"]
+
+
+def test_a_cell_waits_for_the_one_that_it_is_trained_from(study):
+    cells = plan_cells(study())
+    finished = [cell.name for cell in run_side_by_side(cells, 3, _check_parent)]
+    assert sorted(finished) == sorted(cell.name for cell in cells)
+
+
+def _check_parent(cell):
+    """Runs in a process of its own, so the folders tell what has finished."""
+    assert cell.parent is None or (cell.parent.directory / "ended").is_file(), cell.name
+    (cell.directory / "ended").touch()
+
+
+def test_more_rows_and_seeds_keep_what_is_there(study):
+    run_study(study(), Experiment())
+    experiment = Experiment()
+    run_study(study("rows=all", "seeds=[2,3]"), experiment)
+    assert not [name for name in experiment.names if name.startswith(("start", "original/seed2", "direct/seed2"))]
+    assert {"faulty/start", "none/seed2/vqa", "original/seed3/vqa"} < set(experiment.names)
+    assert len(experiment.names) == len(set(experiment.names)) == (2 + 3) + 2 * (3 + 3) + (1 + 2 * 3)
+
+
+def test_a_change_refuses_the_cells_below_it_and_overwrite_trains_them_again(study):
+    run_study(study(), Experiment())
+    with pytest.raises(RecipeError, match=r"fine_tuning holds a cell of another recipe .*5 more.*overwrite=true"):
+        run_study(study("fine_tuning.training.max_steps=6"), Experiment())
+    experiment = Experiment()
+    run_study(study("fine_tuning.training.max_steps=6", "overwrite=true"), experiment)
+    assert len(experiment.names) == 6 and all(name.startswith("direct/") for name in experiment.names)
+    below = Experiment()
+    run_study(study("fine_tuning.training.max_steps=6", "original.training.max_steps=9", "overwrite=true"), below)
+    assert len(below.names) == 11, "every cell is trained from the original"
+
+
+def test_a_plan_writes_nothing(study, tmp_path, capsys):
+    run_study(study("plan=true"), Experiment())
+    lines = capsys.readouterr().out
+    assert "0 of 11 cells finished" in lines
+    assert ["direct/seed2/refs", "missing"] in map(str.split, lines.split("\n"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_continued_has_the_originals_objectives_and_the_fine_tunings_steps(study):
+    cells = {cell.name: cell.recipe for cell in plan_cells(study("rows=all"))}
+    found = cells["continued/seed1/fine_tuning"]
+    assert (found.task, found.methods, found.options) == ("pretraining", ["none"], {"relationship": False})
+    assert found.training == {"max_steps": 5, "use_cpu": True, "learning_rate": 0.5}
+    assert found.data.limit == {"validation": 8} and found.data.builder is None
+
+
+def test_a_start_of_its_own_is_trained_once_and_its_visual_scales_are_zero(study, tmp_path):
+    experiment = Experiment()
+    run_study(study("rows=[faulty]"), experiment)
+    assert experiment.names.count("faulty/start") == 1
+    by_name = dict(zip(experiment.names, experiment.recipes, strict=True))
+    assert by_name["faulty/start"].data.regions is None and by_name["faulty/start"].options["regions"] is False
+    start = tmp_path / "run" / "faulty" / "start" / "none"
+    assert by_name["faulty/seed2/fine_tuning"].model.source == str(start)
+    assert load_file(start / "model.safetensors")["vl_bert.region_visual.norm.weight"].tolist() == [0, 0]
+    assert is_complete(start)
+
+
+def test_scales_that_are_not_there(tmp_path):
+    save_file({"weight": torch.ones(1)}, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match="visual normalisation"):
+        zero_visual_scales(tmp_path)
+
+
+def test_an_original_from_elsewhere_is_not_trained(study):
+    elsewhere = {"checkpoint": "checkpoints/base", "model": {"tokenizer": "vocab.txt"}}
+    cells = {cell.name: cell for cell in plan_cells(study(original=elsewhere))}
+    assert "start" not in cells
+    model = cells["original/seed1/vqa"].recipe.model
+    assert (model.source, model.tokenizer) == ("checkpoints/base", "vocab.txt")
+    assert cells["direct/seed1/vqa"].recipe.model.tokenizer is None, "a trained checkpoint has its processor"
+
+
+def test_time_left_is_that_of_finished_cells_of_the_same_stage(study, tmp_path):
+    run_study(study(), Experiment())
+    cells = plan_cells(study())
+    states = {cell.name: cell.state for cell in cells}
+    for cell in cells:
+        seconds = {"vqa": 60.0, "refs": 120.0}.get(cell.stage, 6000.0)
+        record = {**cell.record, "seconds": seconds}
+        (cell.directory / "cell.json").write_text(json.dumps(record))
+    assert time_left(cells, states) == "all cells have finished"
+    states |= {"direct/seed2/vqa": "missing", "direct/seed2/refs": "started"}
+    assert time_left(cells, states) == "2 to come, about 3 min"
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("seedz=3", ["'seedz'", "'seeds'"]),
+        ("seeds=many", ["seeds must be a list", "'many'"]),
+        ("seeds=[1,a]", ["seeds must be a list", "'a'"]),
+        ("seeds=[1,1]", ["different whole numbers"]),
+        ("seeds=0", ["seeds must be a list"]),
+        ("workers=0", ["workers must be 1 or more", "0"]),
+        ("rows=[dirct]", ["'rows.dirct'", "'rows.direct'"]),
+        ("rows=most", ["rows must be a list", "'most'"]),
+        ("against=[originl]", ["'against.originl'", "'against.original'"]),
+        ("known_rows.direct.methodz=[x]", ["'known_rows.direct.methodz'", "'known_rows.direct.methods'"]),
+        ("known_rows.direct=3", ["known_rows.direct must be a section", "3"]),
+        ("known_rows.direct.methods=[none,direct]", ["known_rows.direct.methods must be one method"]),
+        ("known_rows.continued.objectives=others", ["objectives", "'others'"]),
+        ("known_rows.direct.zero_visual_scales=true", ["zero_visual_scales", "give known_rows.direct.start"]),
+        ("downstream.vqa.task=vqaa", ["downstream.vqa.task=vqaa", "vqa"]),
+        ("downstream.vqa.trainin={}", ["'downstream.vqa.trainin'", "'downstream.vqa.training'"]),
+        ("downstream.vqa.training=5", ["downstream.vqa.training", "dict"]),
+        ("original.methods=[]", ["original.methods must be one method"]),
+        ("original.extends=other.yaml", ["extends can't be given", "other.yaml"]),
+        ("output_dir=", ["output_dir"]),
+        ("study=a/b", ["study must be a name", "a/b"]),
+    ],
+)
+def test_a_wrong_study_recipe(study, tmp_path, override, words):
+    with pytest.raises(RecipeError) as error:
+        study(override)
+    for word in [str(tmp_path / "study.yaml"), *words]:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        ({"task": "vqaa"}, ["columns[0]", "task=vqaa", "task=vqa"]),
+        ({"split": "testA"}, ["columns[0]", "split=testA", "test"]),
+        ({"track": "found"}, ["columns[0]", "track=found"]),
+        ({"task": "refs"}, ["columns[0]", "give track, one of found"]),
+        ({"task": "refs", "track": "fund"}, ["columns[0]", "track=fund", "track=found"]),
+        ({"scores": "x"}, ["columns[0]", "scores", "score"]),
+    ],
+)
+def test_a_column_of_something_unknown(study, column, words):
+    whole = {"name": "VQA", "task": "vqa", "split": "validation", "score": "vqa_accuracy", **column}
+    with pytest.raises(RecipeError) as error:
+        study(columns=[whole])
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_a_score_that_a_task_does_not_write_is_found_with_its_first_cell(study):
+    experiment = Experiment()
+    column = {"name": "VQA", "task": "vqa", "split": "validation", "score": "accuracy"}
+    with pytest.raises(RecipeError, match=r"no score 'accuracy'.*vqa_accuracy"):
+        run_study(study(columns=[column]), experiment)
+    assert experiment.names == ["start", "original/seed1/vqa"]
+
+
+def test_a_recipe_that_cannot_run_is_refused_before_anything_is_trained(study):
+    experiment = Experiment()
+    with pytest.raises(
+        RecipeError, match=r"study.yaml: cell direct/seed1/vqa.*'max_stepz'|original/seed1/vqa.*max_stepz"
+    ):
+        run_study(study("downstream.vqa.training.max_stepz=3"), experiment)
+    with pytest.raises(RecipeError, match=r"cell direct/seed1/fine_tuning: .*'directt'"):
+        run_study(study("known_rows.direct.methods=[directt]"), experiment)
+    assert experiment.names == []
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.name)
+def test_shipped_studies_are_sound(path):
+    study = load_study(path, ["rows=all", "seeds=5"])
+    cells = plan_cells(study)
+    assert len(cells) == len({cell.name for cell in cells})
+    if study.checkpoint is None:  # what the real one starts from is not here to look into
+        check_cells(study, cells)
+    assert len(study.columns) == 7
+
+
+# The real thing
+
+
+def tiny_study(scenes, output):
+    """Two rows and two seeds, each cell of two steps."""
+    base = tiny_recipe(scenes, output)
+    training = {**base["training"], "max_steps": 2}
+    limit = {"train": 16, "validation": 8, "test": 8, "testA": 8, "testB": 8}
+    tables = {"detected": str(scenes / "regions"), "ground_truth": str(scenes / "regions_gt")}
+    original = {"options": {"relationship": False, "background": False}, "model": base["model"], "training": training}
+    column = {"split": "validation", "score": "expressions_accuracy", "task": "refcoco+"}
+    return {
+        "study": "tiny",
+        "output_dir": str(output),
+        "seeds": 2,
+        "data": {"data_dir": str(scenes), "regions": tables["detected"], "limit": limit},
+        "original": original,
+        "fine_tuning": {"task": "vgp", "training": training},
+        "known_rows": {
+            "original": None,
+            "direct": {"methods": ["direct"]},
+            "continued": {"objectives": "original"},
+            "faulty": {
+                "methods": ["none"],
+                "start": {"options": {"regions": False}, "data": {"regions": None}},
+                "zero_visual_scales": True,
+            },
+        },
+        "rows": ["original", "direct"],
+        "downstream": {
+            "vqa": {"task": "vqa", "options": {"answers": {"fewest": 1}}, "training": training},
+            "refcoco+": {
+                "task": "referring_expressions",
+                "data": {"regions": list(tables.values()), "tracks": tables},
+                "training": training,
+            },
+        },
+        "columns": [
+            {"task": "vqa", "split": "validation", "score": "vqa_accuracy"},
+            *({**column, "track": track, "split": split} for track in tables for split in ("validation", "testA")),
+        ],
+    }
+
+
+def test_a_study_of_scenes_from_end_to_end(tmp_path, monkeypatch, capsys):
+    scenes = tiny_scenes(tmp_path / "scenes")
+    recipe = tiny_study(scenes, tmp_path / "run")
+    assert run_train(monkeypatch, tmp_path, recipe) == 0
+    assert "11 cells" in capsys.readouterr().out
+    found = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert found["cells"] == {"finished": 11, "all": 11}
+    for row in found["rows"]:
+        for column in found["columns"]:
+            figure = found["figures"][row][column["name"]]
+            assert len(figure["seeds"]) == 2 and 0 <= figure["mean"] <= 1 and column["items"] > 0
+    by_name = {column["name"]: column for column in found["columns"]}
+    assert by_name["refcoco+ ground_truth validation"]["baselines"]["upper_bound"] == 1.0
+    assert 0 < by_name["refcoco+ detected validation"]["baselines"]["chance"] < 0.5
+    own = json.loads((tmp_path / "run" / "direct" / "seed2" / "refcoco+" / "none" / "results.json").read_text())
+    written = found["figures"]["direct"]["refcoco+ detected validation"]["seeds"]["2"]
+    assert written == pytest.approx(own["figures"]["validation"]["detected_expressions_accuracy"])
+    before = (tmp_path / "run" / "results.json").stat().st_mtime_ns
+    assert run_train(monkeypatch, tmp_path, recipe, "rows=all", "seeds=[1]") == 0
+    out = capsys.readouterr().out
+    assert "6 of 13 cells finished" in out and "cell 2 of 13: faulty/start" in out
+    assert (tmp_path / "run" / "results.json").stat().st_mtime_ns > before
+
+
+def refuse(recipe):
+    raise RecipeError("a wrong value that only the data show")
+
+
+def test_a_cell_that_was_refused_before_it_began_is_missing(study):
+    found = study()
+    with pytest.raises(RecipeError, match="a wrong value"):
+        run_study(found, refuse)
+    assert {cell.state for cell in plan_cells(found)} == {"missing"}
+
+
+def test_a_study_without_its_data_says_so_and_plans_all_the_same(study, tmp_path, capsys):
+    gone = f"data.data_dir={tmp_path / 'gone'}"
+    with pytest.raises(RecipeError, match=r"study.yaml: original: data.data_dir .*gone: no such file or folder"):
+        run_study(study(gone), Experiment())
+    assert not (tmp_path / "run").exists()
+    run_study(study(gone, "plan=true"), Experiment())
+    assert "0 of" in capsys.readouterr().out

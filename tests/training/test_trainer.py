@@ -1,0 +1,105 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The Trainer: ragged counts give the loss of the large batch, accumulated or over processes; exact resume."""
+
+import math
+
+import pytest
+import torch
+
+from grounded_attention.supervision import align
+from grounded_attention.supervision import method as method_file
+from grounded_attention.tasks import TASKS
+from grounded_attention.training.loop.data import COUNTS
+from tests.helpers.tiny_trainer import IMAGES, METHODS, assert_same, logged, make_trainer, weights
+from tests.helpers.tiny_vgp import tiny_model, tiny_rows, tiny_table
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_accumulation_equals_the_large_batch(tmp_path, method):
+    large = make_trainer(tmp_path, method, per_device_train_batch_size=16, max_steps=2)
+    small = make_trainer(tmp_path, method, per_device_train_batch_size=3, gradient_accumulation_steps=6, max_steps=2)
+    large.train()
+    small.train()
+    assert_same(weights(large.model), weights(small.model), 1e-5)
+    for one, other in zip(logged(large), logged(small), strict=True):
+        for key in one:
+            if key.startswith("loss"):
+                assert one[key] == pytest.approx(other[key], abs=1e-5), key
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_logged_components_add_up_to_the_loss(tmp_path, method):
+    trainer = make_trainer(tmp_path, method, per_device_train_batch_size=8, max_steps=3)
+    trainer.train()
+    parts = {"none": 2, "indirect": 3, "boxes": 5}.get(method, 4)
+    for entry in logged(trainer):
+        components = [value for key, value in entry.items() if key.startswith("loss_")]
+        assert len(components) == parts
+        assert sum(components) == pytest.approx(entry["loss"], abs=1e-5)
+
+
+def test_the_loss_is_the_plain_mean_over_the_batch(tmp_path):
+    """Second formulation: cross-entropies averaged by torch over all labelled items of the whole data set."""
+    trainer = make_trainer(tmp_path, "none", per_device_train_batch_size=16, max_steps=1)
+    batch = trainer.data_collator([trainer.train_dataset[i] for i in range(16)])
+    names = ("identification_labels", "vgp_labels", *TASKS["vgp"].model_inputs)
+    expected = trainer.model(**{name: batch[name] for name in names if name in batch}).loss.item()
+    trainer.train()
+    assert logged(trainer)[0]["loss"] == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_batch_without_grounding_or_pairs_trains_on(tmp_path):
+    table = tiny_table(IMAGES)
+    bare = tiny_rows(table).map(lambda row: {"phrases": [], "phrase_pairs": []})
+    trainer = make_trainer(tmp_path, "direct", rows=bare, per_device_train_batch_size=4, max_steps=2)
+    trainer.train()
+    assert all(math.isfinite(value) for value in logged(trainer)[0].values())
+    assert logged(trainer)[0]["loss_text_to_region"] == 0
+    assert all(torch.isfinite(value).all() for value in weights(trainer.model).values())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_targets_are_made_once_a_batch_and_counted_without_a_tensor(tmp_path, method, monkeypatch):
+    """In the collator, and the same as where a batch comes without them."""
+    trainer = make_trainer(tmp_path, method)
+    rows = [trainer.train_dataset[i] for i in range(8)]
+    aligned = []
+    monkeypatch.setattr(method_file, "align", lambda batch: aligned.append(batch) or align(batch))
+    batch = trainer.data_collator(rows)
+    assert len(aligned) == (method not in ("none", "indirect"))
+    loss = trainer.compute_loss(trainer.model, batch)
+    assert len(aligned) <= 1
+    assert all(type(count) is int for count in batch[COUNTS].values())
+    trainer.data_collator.method, trainer.data_collator._readers = None, ()
+    plain = trainer.data_collator(rows)
+    assert not {COUNTS, method_file.TARGETS} & set(plain)
+    assert torch.equal(trainer.compute_loss(trainer.model, plain), loss)
+
+
+def test_resume_continues_exactly(tmp_path):
+    """Mid-epoch, with dropout, accumulation and a scheduler: bitwise the same as without the stop."""
+    arguments = {
+        "per_device_train_batch_size": 2,
+        "gradient_accumulation_steps": 2,
+        "max_steps": 10,
+        "optim": "adamw_torch",
+        "learning_rate": 1e-2,
+        "lr_scheduler_type": "linear",
+        "save_strategy": "steps",
+        "save_steps": 3,
+    }
+    dropout = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+    straight = make_trainer(tmp_path / "a", model=tiny_model(**dropout), **arguments)
+    straight.train()
+    resumed = make_trainer(tmp_path / "b", model=tiny_model(**dropout), **arguments)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "a" / "checkpoint-3"))
+    for name, value in weights(straight.model).items():
+        assert torch.equal(value, weights(resumed.model)[name]), name
+    assert logged(straight)[3:] == logged(resumed)[3:]
+
+
+def test_every_example_is_measured_once(tmp_path):
+    trainer = make_trainer(tmp_path, per_device_eval_batch_size=3)
+    figures = trainer.measure(trainer.eval_dataset)
+    assert figures["identification_count"] == len(trainer.eval_dataset) == 16
+    assert figures["vgp_count"] == sum(len(row["phrase_pairs"]) for row in trainer.eval_dataset)
