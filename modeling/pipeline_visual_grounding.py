@@ -320,6 +320,25 @@ class VisualGroundingPipeline(Pipeline):
                 raise ValueError(f"image {image}: {type(error).__name__}: {error}") from error
         return None if image is None else self.processor.open_image(image, upright=upright)
 
+    def find_regions(self, image: Any, caption: str, **known: Any) -> GroundingItem:
+        """
+        An image and its caption as the model reads them: the checked input, with boxes and features.
+
+        Args:
+            image: as in a call.
+            caption (`str`): the text.
+            known: what is known of the regions, as in a call: `regions`, or `boxes`, `features`, ...
+
+        Returns:
+            `GroundingItem`: `boxes` (n, 4) in [0, 1], `features` (n, D) unless the model reads pixels, `labels`.
+
+        Raises:
+            ValueError: an input that a call refuses, too.
+        """
+        item = self.preprocess({"image": image, "caption": caption, **known})["items"][0]
+        self._find_regions([item])
+        return item
+
     # A batch of captions
 
     def _forward(  # type: ignore[override]

@@ -8,7 +8,6 @@ import json
 import os
 import platform
 import shlex
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import datasets
 import huggingface_hub
 import pyarrow
 
+from grounded_attention import __version__
 from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.licences import SCENES, Licence, read_scenes
@@ -26,7 +26,6 @@ RECORD = "build.json"
 FORMAT, VERSION = "grounded-attention rows", 1
 _KEYS = {"builder", "builder_config", "options", "command", "versions", "scenes", "sources", "licence", "permission"}
 _KEYS |= {"description", "columns", "homepage", "citation", "report", "empty_splits", "info"}
-PROJECT = Path(__file__).resolve().parents[1]
 # Of `datasets`' facts about a data set those that the Hub's card repeats.
 _INFO = ("features", "splits", "dataset_size")
 
@@ -101,9 +100,8 @@ def check_record(record: Mapping[str, Any], where: str) -> None:
 
 def versions() -> dict[str, str]:
     """Versions of what the rows depend on."""
-    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return {
-        "grounded-attention": project["version"],
+        "grounded-attention": __version__,
         "python": platform.python_version(),
         "datasets": datasets.__version__,
         "pyarrow": pyarrow.__version__,

@@ -2,13 +2,13 @@
 """Asks every attention head of a model how often it looks at the right region.
 
 For each phrase of a data set and each head: is the region that the head attends to most a gold one? The folder
---output gets the counts (audit.json, read by grounded_attention.analysis.audit.result.AuditResult.load), audit.md, tables and figures;
-what the numbers mean: docs/audit.md.
+--output gets the counts (audit.json, which `AuditResult.load` reads), audit.md, tables and figures; what the numbers
+mean: docs/audit.md.
 
 Models of this project, and transformers' VisualBERT and LXMERT with their tokenizer. The best heads are chosen on one
 split (--choose-on) and reported on another (--split); "--choose-on same_split" is the paper's way. --against audits a
 second model and says which heads changed from it to --model. In several processes: torchrun --nproc_per_node N -m
-grounded_attention.analysis.audit.
+grounded_attention.commands.audit.
 
 examples:
   grounded-attention audit --model runs/scenes_vgp/direct --data flickr30k_entities --data-dir data/scenes \\
@@ -343,10 +343,10 @@ def _said(result: AuditResult, changes: Changes | None, folder: Path) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
-    return run(_parser(), work, arguments, explain=explain)
+    return run(build_parser(), work, arguments, explain=explain)
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention audit", __doc__)
     add = parser.add_argument
     add("--model", required=True, metavar="DIR_OR_ID", help="checkpoint to audit, or a name on the Hub")

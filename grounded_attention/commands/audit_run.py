@@ -375,10 +375,10 @@ def work(asked: argparse.Namespace) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
-    return run(_parser(), work, arguments, explain=explain)
+    return run(build_parser(), work, arguments, explain=explain)
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention audit-run", __doc__)
     add = parser.add_argument
     add("run", metavar="RUN", help="folder of a run of train.py, one model a method, such as runs/scenes_vgp")

@@ -37,10 +37,10 @@ from .command_line import make_parser, run
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
-    return run(_parser(), _build, arguments, intermixed=True)
+    return run(build_parser(), _build, arguments, intermixed=True)
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention data build", __doc__)
     options = "\n".join(f"  {name}: {', '.join(_options_of(builder))}" for name, builder in BUILDERS.items())
     parser.epilog = f"options (key=value) of the builders:\n{options}\n\n{parser.epilog}"

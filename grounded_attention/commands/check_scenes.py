@@ -193,10 +193,14 @@ def _mean(values: object) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
+    return run(build_parser(), _work, arguments)
+
+
+def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention data check-scenes", __doc__)
     parser.add_argument("folder", type=Path, help="a folder written by grounded-attention data scenes")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    return run(parser, _work, arguments)
+    return parser
 
 
 def _work(options: argparse.Namespace) -> str:

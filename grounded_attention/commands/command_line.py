@@ -4,10 +4,9 @@
 A command's docstring says what it does and ends in a part `examples:`. Its `main` is one line:
 
     def main(arguments: Sequence[str] | None = None) -> int:
-        return run(_parser(), _work, arguments)
+        return run(build_parser(), _work, arguments)
 
-where `_work(options)` does what is asked and returns what is printed. Only commands import this module, and before
-torch: it sets how threads wait for each other.
+where `_work(options)` does the work and returns what is printed. Only commands import this module.
 """
 
 import argparse
@@ -16,10 +15,6 @@ import sys
 from collections.abc import Callable, Sequence
 
 INTERRUPTED = 130  # as a shell reports an interrupted program
-
-# A thread that waits sleeps, and leaves its core to others; OpenMP's threads would spin there otherwise, and two of
-# them beside a busy neighbour take many times as long (benchmarks/waiting_threads.py). Read when torch is imported.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def make_parser(name: str, docstring: str | None) -> argparse.ArgumentParser:

@@ -80,6 +80,10 @@ def convert_checkpoint(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; returns 0, or 2 after one line on what is wrong."""
+    return run(build_parser(), _work, arguments)
+
+
+def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention convert", __doc__)
     parser.add_argument("family", choices=sorted(CONVERTERS), help="model family of the checkpoint")
     parser.add_argument("--checkpoint", type=Path, required=True, help="original file (.model, .th)")
@@ -87,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--config", type=Path, help="JSON file of configuration fields the shapes cannot tell")
     parser.add_argument("--force", action="store_true", help="replace an existing model directory")
     parser.add_argument("--json", action="store_true", help="print the content of conversion.json instead of a table")
-    return run(parser, _work, arguments)
+    return parser
 
 
 def _work(options: argparse.Namespace) -> str:

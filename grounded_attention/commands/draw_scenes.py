@@ -22,6 +22,10 @@ from .command_line import make_parser, run
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
+    return run(build_parser(), _work, arguments)
+
+
+def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention data scenes", __doc__)
     parser.add_argument("--output", required=True, type=Path, help="folder for the files")
     parser.add_argument("--images", required=True, type=int, help=f"number of images, at least {FEWEST_IMAGES}")
@@ -29,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--num-proc", type=int, default=1, help="number of processes; the files do not depend on it")
     parser.add_argument("--force", action="store_true", help="replace scenes of another seed, size or version")
     parser.add_argument("--json", action="store_true", help="print what was written as JSON and nothing else")
-    return run(parser, _work, arguments)
+    return parser
 
 
 def _work(options: argparse.Namespace) -> str:

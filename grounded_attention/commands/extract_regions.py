@@ -15,7 +15,8 @@ examples:
       --detector PekingU/rtdetr_r50vd --features microsoft/resnet-50
 
   # things to look for, in several processes, broken images left out
-  accelerate launch --num_processes 2 -m grounded_attention.commands.extract_regions --images photos.txt --output data/regions \\
+  accelerate launch --num_processes 2 -m grounded_attention.commands.extract_regions \\
+      --images photos.txt --output data/regions \\
       --detector IDEA-Research/grounding-dino-tiny --queries "a dog" "a ball" --features fast_rcnn --on-error skip
 
   # boxes that are known
@@ -23,7 +24,8 @@ examples:
       --features fast_rcnn
 
   # on two processes without a GPU (accelerate launch would start one)
-  torchrun --nproc_per_node 2 -m grounded_attention.commands.extract_regions --device cpu --images photos --output data/regions \\
+  torchrun --nproc_per_node 2 -m grounded_attention.commands.extract_regions \\
+      --device cpu --images photos --output data/regions \\
       --detector PekingU/rtdetr_r50vd --features microsoft/resnet-50
 """
 
@@ -87,7 +89,7 @@ def load_extractor(options: argparse.Namespace, device: torch.device) -> RegionE
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
-    return run(_parser(), _work, arguments, resumable="the same command goes on")
+    return run(build_parser(), _work, arguments, resumable="the same command goes on")
 
 
 def _work(options: argparse.Namespace) -> str | None:
@@ -134,7 +136,7 @@ def _report(info: dict[str, Any], output: str) -> str:
     return "\n".join(lines)
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention regions extract", __doc__)
     add = parser.add_argument
     add("--images", required=True, metavar="DIR_OR_LIST", help="folder of images, or a list: one path, or id tab path")

@@ -30,88 +30,18 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from transformers import AutoConfig, AutoModel, AutoProcessor
 from transformers.utils import logging
 
-from grounded_attention.dataset_scripts.regions.boxes import read_boxes
-from grounded_attention.dataset_scripts.regions.table import RegionTable
-from grounded_attention.dataset_scripts.scenes.shape_regions import SOURCE, SceneFeatures, ShapeDetector
-from grounded_attention.families import FAMILIES, find_family
 from grounded_attention.modeling import pipeline_visual_grounding
 from grounded_attention.modeling.caption_phrases import find_phrases
-from grounded_attention.modeling.pipeline_visual_grounding import VisualGroundingPipeline, choose_layers
-from grounded_attention.processing.open_images import open_image
-from grounded_attention.processing.region_detection import first_line
-from grounded_attention.processing.region_extraction import DetectedRegions
+from grounded_attention.modeling.pipeline_visual_grounding import choose_layers
 from grounded_attention.reports.attention_pictures import WordAttention, attention_figure
 
 from .command_line import make_parser, run
-
-
-def load_pipeline(options: argparse.Namespace) -> VisualGroundingPipeline:
-    """The pipeline of a checkpoint of this project, with what finds regions where the options name it.
-
-    Raises:
-        ValueError: there is no model, it is of another family, its processor is missing, or detector or feature model
-            cannot be used or do not fit.
-    """
-    try:
-        config = AutoConfig.from_pretrained(options.model)
-        if find_family(config.model_type) is None:
-            known = " or ".join(FAMILIES)
-            raise ValueError(f"a model of type {config.model_type}, expected {known}")
-        model, processor = (part.from_pretrained(options.model) for part in (AutoModel, AutoProcessor))
-    except (OSError, ValueError) as error:
-        raise ValueError(f"--model {options.model}: {first_line(error)}") from error
-    given = {
-        "detector": ShapeDetector() if options.detector == SOURCE else options.detector,
-        "feature_model": SceneFeatures() if options.features == SOURCE else options.features,
-        "queries": options.queries,
-    }
-    finds = {name: value for name, value in given.items() if value is not None and options.regions is None}
-    return VisualGroundingPipeline(model.eval(), processor=processor, device="cpu", task="visual-grounding", **finds)
-
-
-def read_regions(options: argparse.Namespace) -> dict[str, Any]:
-    """What is known of the image's regions: a record of a table, or boxes.
-
-    Raises:
-        ValueError: a table or file that cannot be used, or one without this image.
-    """
-    image_id = Path(options.image).stem
-    if options.regions is not None:
-        return {"regions": _from_table(options.regions, image_id)}
-    if options.boxes is None:
-        return {}
-    records = read_boxes(options.boxes)
-    if image_id not in records:
-        raise ValueError(f"{options.boxes}: no boxes of image {image_id!r}")
-    return {key: value for key, value in records[image_id].items() if key in ("boxes", "scores", "labels")}
-
-
-def _from_table(path: str, image_id: str) -> DetectedRegions:
-    regions = RegionTable.open(path)
-    row = regions[image_id]
-    count = len(row)
-    classes = np.zeros(count, np.int32) if row.classes is None else row.classes
-    scores = np.ones(count, np.float32) if row.scores is None else row.scores
-    features = row.features.astype(np.float32)
-    return DetectedRegions(
-        image_id,
-        row.width,
-        row.height,
-        row.boxes,
-        scores,
-        classes,
-        features,
-        None,
-        regions.class_names,
-        regions.provenance,
-    )
+from .image_options import add_region_options, load_pipeline, open_input, read_regions
 
 
 def ground(options: argparse.Namespace) -> str:
@@ -121,9 +51,7 @@ def ground(options: argparse.Namespace) -> str:
         ValueError: any mistake of the user, in one sentence.
     """
     logging.disable_progress_bar()
-    image = open_image(options.image, upright=options.regions is None and options.boxes is None)
-    if not options.caption.strip():
-        raise ValueError("the caption is empty: give what the model is to read, in quotation marks")
+    image = open_input(options)
     phrases, way = find_phrases(options.caption, None if options.phrases is None else options.phrases.split(","))
     known = read_regions(options)
     pipe = load_pipeline(options)
@@ -167,23 +95,16 @@ def table(grounding: Sequence[Mapping[str, Any]]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
-    return run(_parser(), ground, arguments)
+    return run(build_parser(), ground, arguments)
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention ground", __doc__)
     add = parser.add_argument
     add("image", metavar="IMAGE", help="file of the image")
     add("caption", metavar="CAPTION", help="what the model reads")
     add("--model", required=True, metavar="DIR", help="checkpoint with its processor, or a name on the Hub")
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--detector", metavar="NAME_OR_PATH", help="detector of transformers, or scenes")
-    source.add_argument(
-        "--boxes", metavar="FILE", help="JSON: file name without suffix -> boxes x1 y1 x2 y2 in pixels"
-    )
-    source.add_argument("--regions", metavar="DIR", help="region table that holds the image")
-    add("--features", metavar="NAME_OR_PATH", help="region-feature network, vision backbone, or scenes")
-    add("--queries", nargs="+", metavar="TEXT", help="what a zero-shot detector looks for")
+    add_region_options(parser)
     add("--phrases", metavar="TEXT,TEXT", help="phrases of the caption, separated by commas")
     add("--layer", type=int, metavar="N", help="one layer, from 0")
     add("--head", type=int, metavar="N", help="one head, from 0")

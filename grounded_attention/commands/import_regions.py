@@ -176,7 +176,7 @@ def _check_unchanged(record: SourceRecord, image_id: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
-    return run(_parser(), _work, arguments, resumable="the same command with --resume goes on")
+    return run(build_parser(), _work, arguments, resumable="the same command with --resume goes on")
 
 
 def _work(options: argparse.Namespace) -> str:
@@ -212,7 +212,7 @@ def _report(info: dict[str, Any], output: str) -> str:
     return "\n".join(lines)
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention regions import", __doc__)
     parser.add_argument("sources", nargs="+", metavar="SOURCE", help="feature file or folder; several are joined")
     formats = ["auto", *sorted(READERS)]

@@ -19,11 +19,15 @@ from .command_line import make_parser, one_line, run
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
+    return run(build_parser(), _work, arguments)
+
+
+def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention join-vcr", __doc__)
     parser.add_argument("answers", type=Path, help="items of the run that chose answers")
     parser.add_argument("rationales", type=Path, help="items of the run that chose rationales")
     parser.add_argument("--json", action="store_true", help="print the figures as a line of JSON")
-    return run(parser, _work, arguments)
+    return parser
 
 
 def _work(options: argparse.Namespace) -> str:

@@ -109,7 +109,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
-    return run(_parser(), _work, arguments, explain=explain)
+    return run(build_parser(), _work, arguments, explain=explain)
 
 
 def _work(asked: argparse.Namespace) -> str:
@@ -118,7 +118,7 @@ def _work(asked: argparse.Namespace) -> str:
     return evaluate(asked)
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention perturb", __doc__)
     add = parser.add_argument
     add("checkpoint", metavar="CHECKPOINT", help="folder of a trained model, or a name on the Hub")

@@ -59,6 +59,10 @@ def push(directory: Path, repo: HubRepo, tokenizer: str | None = None) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; returns 0, or 2 after one line on what is wrong."""
+    return run(build_parser(), _work, arguments)
+
+
+def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention push", __doc__)
     parser.add_argument("directory", type=Path, help="model directory")
     parser.add_argument("repository", help="ORG/NAME, or a name in your own namespace; made where it is missing")
@@ -66,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--revision", help="branch to push to, made where it is missing (default: main)")
     parser.add_argument("--tokenizer", help="directory, Hub id or vocab.txt for a directory without a processor")
     parser.add_argument("--json", action="store_true", help="print the address as JSON")
-    return run(parser, _work, arguments)
+    return parser
 
 
 def _work(options: argparse.Namespace) -> str:

@@ -96,7 +96,7 @@ def _sha256(path: Path) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
-    return run(_parser(), _work, arguments, resumable="the same command goes on; nothing is visible yet")
+    return run(build_parser(), _work, arguments, resumable="the same command goes on; nothing is visible yet")
 
 
 def _work(options: argparse.Namespace) -> str:
@@ -115,7 +115,7 @@ def _work(options: argparse.Namespace) -> str:
     return f"pushed {info['images']:,} images with {info['regions']:,} regions to {options.repository}: {commit}"
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention regions push", __doc__)
     parser.add_argument("table", type=Path, help="folder of the region table")
     parser.add_argument("repository", metavar="ORG/NAME", help="data set repository; made if need be")

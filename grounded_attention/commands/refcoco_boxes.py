@@ -39,7 +39,7 @@ NAMED = 10
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
-    return run(_parser(), _work, arguments)
+    return run(build_parser(), _work, arguments)
 
 
 def _work(options: argparse.Namespace) -> str:
@@ -92,7 +92,7 @@ def _report(summary: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention regions refcoco-boxes", __doc__)
     add = parser.add_argument
     add("--data-dir", required=True, type=Path, metavar="DIR", help="folder of the data set, or the one it lies in")

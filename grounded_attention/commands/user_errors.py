@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Which errors are the user's to mend, and how they read in one line."""
+"""Which errors are user errors, and how they read in one line."""
 
 import re
 import traceback
@@ -7,15 +7,16 @@ from pathlib import Path
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.training.recipes.recipe import RecipeError
+from grounded_attention.utils.project import PACKAGE
 
-ROOT = Path(__file__).resolve().parents[1]
-ROOMS = ("attention_supervision", "dataset_scripts", "evaluation", "modeling", "processing", "tasks", "training")
+# Rooms are links in a clone, and tracebacks may name either place.
+PLACES = {PACKAGE, *(path.resolve() for path in PACKAGE.iterdir() if path.is_dir())}
 # How PyTorch hands on an error of a DataLoader's process: the whole traceback as the message.
 FROM_WORKER = re.compile(r"Caught \w+ in DataLoader worker process \d+\.\n")
 
 
 def explain(error: BaseException) -> str | None:
-    """One line about an error that the user can mend: a missing file, or a ValueError raised in this project.
+    """One line about a user error: a missing file, or a ValueError raised in this package.
 
     None for any other: it is a fault of the program, and its traceback is worth more than its message.
     """
@@ -30,10 +31,10 @@ def explain(error: BaseException) -> str | None:
 
 def _is_ours(error: BaseException) -> bool:
     """Whether the line that raised it stands in one of the rooms."""
-    told = [str(error)] if FROM_WORKER.match(str(error)) else []
+    texts = [str(error)] if FROM_WORKER.match(str(error)) else []
     if type(error.__cause__).__name__ == "_RemoteTraceback":  # of a process of a ProcessPoolExecutor
-        told.append(str(error.__cause__))
-    files = re.findall(r'^ *File "([^"]+)", line', "".join(told), flags=re.MULTILINE)
+        texts.append(str(error.__cause__))
+    files = re.findall(r'^ *File "([^"]+)", line', "".join(texts), flags=re.MULTILINE)
     if not files:
         files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
-    return bool(files) and any(Path(files[-1]).is_relative_to(ROOT / room) for room in ROOMS)
+    return bool(files) and any(Path(files[-1]).is_relative_to(place) for place in PLACES)

@@ -29,7 +29,7 @@ from .command_line import make_parser, run
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
-    return run(_parser(), _work, arguments)
+    return run(build_parser(), _work, arguments)
 
 
 def _work(options: argparse.Namespace) -> str:
@@ -57,7 +57,7 @@ def _work(options: argparse.Namespace) -> str:
     return f"{count:,} boxes of {len(records):,} images in {options.output}, {missing:,} of them of the whole image"
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention regions vcr-boxes", __doc__)
     add = parser.add_argument
     add("--data-dir", required=True, type=Path, metavar="DIR", help="folder of vcr1annots and vcr1images")

@@ -34,7 +34,7 @@ class Family:
         title: what users call it.
         processor: name of the class in `processing` that makes its inputs.
         reads: other `model_type`s whose checkpoints its classes load.
-        converter: name of the `OriginalFamily` in `modeling/conversion_<name>.py`, where original checkpoints can be
+        converter: name of the `OriginalFamily` in `conversion/<name>.py`, where original checkpoints can be
             converted.
         citation: BibTeX of its paper, for model cards.
     """
@@ -81,7 +81,7 @@ class Family:
         """The family's `OriginalFamily`; ValueError where it has none."""
         if self.converter is None:
             raise ValueError(f"original checkpoints of {self.title} can't be converted")
-        return getattr(import_module(f"modeling.conversion_{self.name}"), self.converter)
+        return getattr(import_module(f"grounded_attention.conversion.{self.name}"), self.converter)
 
     def head_of(self, architecture: str) -> str | None:
         """The head of the class of this name in a checkpoint's `architectures`; None for no head."""

@@ -30,8 +30,8 @@ class PhraseGroundingOptions:
     """How phrases are judged and how long texts are.
 
     Args:
-        protocol: which overlap finds a phrase, one of `grounded_attention.metrics.phrase_grounding.PROTOCOLS`. Trained is always
-            towards the regions that overlap any gold box by the processor's `iou_threshold`.
+        protocol: which overlap finds a phrase, one of `PROTOCOLS` of `metrics/phrase_grounding.py`. The model
+            is always trained towards the regions that overlap any gold box by the processor's `iou_threshold`.
         max_text_length: most text tokens, [CLS] and [SEP] counted (128 in the paper); a phrase that is cut is a miss.
 
     Raises:

@@ -107,7 +107,7 @@ class Task:
         losses: the task's own loss terms; attention supervision adds its own.
         metrics: makes fresh metrics for one evaluation.
         collate: `(examples, processor, options) -> batch`.
-        judge: from outputs to predictions in words and boxes, for the report of errors; see `grounded_attention.tasks.judges`.
+        judge: from outputs to predictions in words and boxes, for the report of errors; see `judges.py`.
         example: the lines of a model card's snippet that use the model, for `str.format`: `{word}` is a word of the
             caption, `{other}` a phrase of it. The snippet has `processor`, `model`, `caption`, `phrase`, `boxes` and
             `seen` (regions as the processor takes them) by then.

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-# Only a process that was killed leaves a draft behind; no draft is pushed to the Hub (`LEFT_OUT` of grounded_attention/training/publish/hub.py).
+# Only a process that was killed leaves a draft behind; no draft is pushed to the Hub (`LEFT_OUT`).
 DRAFT = ".partial"
 
 

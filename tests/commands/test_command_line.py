@@ -10,63 +10,61 @@ import sys
 
 import pytest
 
-from grounded_attention.commands import command_line
-from tests.helpers.commands import COMMANDS, FOLDERS, MODULES, ROOT
-
-BENCHMARKS = [name for name in COMMANDS if name.startswith("benchmarks.")]
+from grounded_attention.commands import command_line, main
+from tests.helpers.commands import BENCHMARKS, COMMANDS, FILES, FOLDER, ROOT, is_program
 
 # For those who work on the project; the first two hand their options to pytest.
 TOOLS = ["tests.conformance.run", "tests.conformance.oldest", "tests.helpers.loopback_hub"]
 
 # What makes each command read a file that is not there. A new command needs its line.
 ABSENT = {
-    "grounded_attention.commands.build_data": "vgp --data-dir {absent} --output {folder}/out",
-    "grounded_attention.commands.extract_regions": "--images {absent} --output {folder}/out --detector d --features f",
-    "grounded_attention.commands.import_regions": "{absent} --output {folder}/out",
-    "grounded_attention.commands.push_regions": "{absent} org/name --licence cc0-1.0",
-    "grounded_attention.commands.refcoco_boxes": "--data-dir {absent} --output {folder}/out.json",
-    "grounded_attention.commands.check_scenes": "{absent}",
-    "grounded_attention.dataset_scripts.scenes": "--output {file}/out --images 24 --seed 0",  # writes only: a file where a folder must be
-    "grounded_attention.commands.vcr_boxes": "--data-dir {absent} --output {folder}/out.json",
-    "grounded_attention.analysis.audit": "--model {absent} --data vgp --data-dir {absent} --regions {absent}",
-    "grounded_attention.commands.audit_run": "{absent}",
-    "grounded_attention.commands.ground": "{absent} caption --model m --regions r",
-    "grounded_attention.commands.perturb": "{absent} --task vgp --data-dir {absent} --regions {absent}",
-    "grounded_attention.commands.evaluate": "{absent} --task vgp --data-dir {absent} --regions {absent}",
-    "grounded_attention.commands.convert": "vl_bert --checkpoint {absent} --output {folder}/out",
-    "grounded_attention.commands.join_vcr": "{absent} {absent}",
+    "audit": "--model {absent} --data vgp --data-dir {absent} --regions {absent}",
+    "audit-run": "{absent}",
+    "convert": "vl_bert --checkpoint {absent} --output {folder}/out",
+    "data build": "vgp --data-dir {absent} --output {folder}/out",
+    "data check-scenes": "{absent}",
+    # Writes only: a file where a folder must be.
+    "data scenes": "--output {file}/out --images 24 --seed 0",
+    "evaluate": "{absent} --task vgp --data-dir {absent} --regions {absent}",
+    "export": "{absent} caption --model m --regions r --output {folder}/a.npz",
+    "ground": "{absent} caption --model m --regions r",
+    "join-vcr": "{absent} {absent}",
+    "perturb": "{absent} --task vgp --data-dir {absent} --regions {absent}",
+    "push": "{absent} org/name",
+    "regions extract": "--images {absent} --output {folder}/out --detector d --features f",
+    "regions import": "{absent} --output {folder}/out",
+    "regions push": "{absent} org/name --licence cc0-1.0",
+    "regions refcoco-boxes": "--data-dir {absent} --output {folder}/out.json",
+    "regions vcr-boxes": "--data-dir {absent} --output {folder}/out.json",
     "train": "{absent}",
-    "grounded_attention.commands.push": "{absent} org/name",
 }
 
 
 def call(name: str, *arguments: str) -> int:
-    """The command's exit status, in this process."""
+    """The exit status of a command, or of a module with `main`, in this process."""
     try:
-        return importlib.import_module(MODULES.get(name, name)).main(list(arguments))
+        if name in COMMANDS:
+            return main.main([*name.split(), *arguments])
+        return importlib.import_module(name).main(list(arguments))
     except SystemExit as stop:  # argparse's way out
         return int(stop.code or 0)
 
 
-def test_there_are_commands():
-    assert {
-        "train",
-        "grounded_attention.commands.ground",
-        "grounded_attention.commands.build_data",
-        "grounded_attention.commands.convert",
-    } <= set(COMMANDS)
-    assert set(ABSENT) == set(COMMANDS) - set(BENCHMARKS), "every command that reads files has its line in ABSENT"
+def test_every_program_of_the_folder_is_a_command():
+    programs = {path.stem for path in FOLDER.glob("*.py") if is_program(path)}
+    assert {module.rpartition(".")[2] for module in COMMANDS.values()} == programs - {"main"}
+    assert set(ABSENT) == set(COMMANDS) - {"completion"}, "every command that reads files has its line in ABSENT"
 
 
-@pytest.mark.parametrize("name", [*COMMANDS, *TOOLS])
+@pytest.mark.parametrize("name", [*COMMANDS, *BENCHMARKS, *TOOLS])
 def test_help_shows_an_example(name, capsys):
     assert call(name, "--help") == 0
     printed = capsys.readouterr().out
-    example = f"{name}.py" if name == "train" else f"-m {name}"
+    example = f"grounded-attention {name} " if name in COMMANDS else f"-m {name}"
     assert printed.startswith("usage: ") and example in printed.partition("examples:")[2], printed
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", [*COMMANDS, *BENCHMARKS])
 def test_an_unknown_option_is_refused(name, capsys):
     assert call(name, "--no-such-option") == 2
     printed = capsys.readouterr()
@@ -85,22 +83,98 @@ def test_a_missing_file_is_one_line(name, tmp_path, capsys, monkeypatch):
     assert "[Errno" not in errors[0]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", [*COMMANDS, *BENCHMARKS])
 def test_a_command_that_prints_a_result_prints_json_too(name, capsys):
     call(name, "--help")
     assert "--json" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", [*COMMANDS, *TOOLS])
+@pytest.mark.parametrize("name", [*COMMANDS, *BENCHMARKS, *TOOLS])
 def test_the_process_ends_with_the_status_of_main(name):
-    last = ast.parse((ROOT / f"{MODULES.get(name, name).replace('.', '/')}.py").read_text(encoding="utf-8")).body[-1]
+    path = FILES.get(name, ROOT / f"{name.replace('.', '/')}.py")
+    last = ast.parse(path.read_text(encoding="utf-8")).body[-1]
     assert isinstance(last, ast.If) and ast.unparse(last.body[0]) == "sys.exit(main())"
 
 
-def test_a_process_tells_its_status(tmp_path):
-    command = [sys.executable, "-m", "grounded_attention.commands.join_vcr", str(tmp_path / "a"), str(tmp_path / "b")]
+@pytest.mark.parametrize(
+    "program", ["grounded_attention.commands.join_vcr", "grounded_attention.commands.main join-vcr"]
+)
+def test_a_process_returns_its_status(tmp_path, program):
+    command = [sys.executable, "-m", *program.split(), str(tmp_path / "a"), str(tmp_path / "b")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1) and done.stderr.startswith("error: ")
+
+
+# The program itself
+
+
+def test_the_help_names_every_command(capsys):
+    assert call_program("--help") == 0
+    printed = capsys.readouterr().out
+    assert all(f"  {name} " in printed for name in COMMANDS) and "examples:" in printed
+    assert max(map(len, printed.splitlines())) <= 100
+    for group in main.GROUPS:
+        assert call_program(group, "--help") == 0
+        printed = capsys.readouterr().out
+        assert all((f"  {name} " in printed) == name.startswith(f"{group} ") for name in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "words, hint",
+    [
+        (["trian"], "there is no command 'trian'; did you mean 'train'?"),
+        (["data", "biuld"], "there is no command 'data biuld'; did you mean 'data build'?"),
+        (["xyzzy"], "there is no command 'xyzzy'; see grounded-attention --help"),
+    ],
+)
+def test_an_unknown_command_names_the_nearest(capsys, words, hint):
+    assert call_program(*words) == 2
+    assert capsys.readouterr().err == f"error: {hint}\n"
+
+
+def test_without_a_command_it_is_a_mistake_that_shows_the_help(capsys):
+    assert (call_program(), call_program("regions")) == (2, 2)
+    assert "regions import" in capsys.readouterr().out
+    assert call_program("--version") == 0
+
+
+def call_program(*words: str) -> int:
+    return main.main(list(words))
+
+
+def test_help_and_import_load_no_torch():
+    """A shell must not wait seconds for them."""
+    code = (
+        "import sys, grounded_attention; from grounded_attention.commands.main import main; main(['--help'])\n"
+        "sys.exit(any(name in sys.modules for name in ('torch', 'transformers', 'numpy', 'datasets')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.DEVNULL).returncode == 0
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_completion_knows_commands_options_and_choices(shell, capsys):
+    assert call_program("completion", shell) == 0
+    script = capsys.readouterr().out
+    assert all(word in script for name in COMMANDS for word in name.split())
+    assert "--on-error" in script and "vl_bert" in script and "flickr30k_entities" in script
+
+
+def test_bash_completes_words_and_choices(tmp_path, capsys):
+    """As bash does: the words typed so far, and the place of the cursor."""
+    assert call_program("completion", "bash") == 0
+    (tmp_path / "completion").write_text(capsys.readouterr().out)
+
+    def complete(*words):
+        typed = " ".join(f"'{word}'" for word in ("grounded-attention", *words))
+        script = f"source completion; COMP_WORDS=({typed}); COMP_CWORD={len(words)}\n"
+        script += "_shtab_grounded_attention; printf '%s\\n' \"${COMPREPLY[@]}\""
+        done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True)
+        return done.stdout.split()
+
+    assert complete("aud") == ["audit", "audit-run"]
+    assert complete("regions", "imp") == ["import"]
+    assert complete("convert", "vl") == ["vl_bert"]
+    assert complete("regions", "extract", "--on-e") == ["--on-error"]
 
 
 # command_line itself
@@ -156,7 +230,15 @@ def test_a_docstring_needs_examples():
 
 def test_the_docs_name_no_command_that_is_not_there():
     pages = [ROOT / "README.md", ROOT / "Makefile", *(ROOT / "docs").glob("*.md")]
-    called = re.compile(rf"python3? -m ((?:{'|'.join(FOLDERS)})(?:\.\w+)+)")
+    pages += [ROOT / "CONTRIBUTING.md", *(ROOT / "recipes").rglob("*.yaml"), *(ROOT / "model_cards").glob("*.md")]
+    typed = re.compile(r"(?:^|`|bin/|&& )grounded-attention ([a-z-]+)(?: ([a-z-]+))?", re.MULTILINE)
+    benchmarks = re.compile(r"python3? -m (benchmarks\.\w+)")
+    names = []
     for page in pages:
-        for name in called.findall(page.read_text(encoding="utf-8")):
+        text = page.read_text(encoding="utf-8")
+        for first, second in typed.findall(text):
+            name = f"{first} {second}" if first in main.GROUPS else first
             assert name in COMMANDS, f"{page.name} names {name}"
+            names.append(name)
+        assert set(benchmarks.findall(text)) <= set(BENCHMARKS), page.name
+    assert len(names) > 20, "the scan finds hardly any"

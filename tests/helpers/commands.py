@@ -1,16 +1,22 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Which commands there are."""
+"""Which programs there are: the commands of the package, and the benchmarks."""
 
 from pathlib import Path
 
+from grounded_attention.commands.main import COMMANDS as ENTRIES
+
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("attention_supervision", "benchmarks", "dataset_scripts", "evaluation", "modeling", "processing", "tasks")
-FILES = [*ROOT.glob("*.py"), *(path for folder in (*FOLDERS, "training") for path in (ROOT / folder).rglob("*.py"))]
-# As they are called -> the module: a package that is a command has `__main__`.
-MODULES = {
-    module.removesuffix(".__main__"): module
-    for path in FILES
-    for module in [".".join(path.relative_to(ROOT).with_suffix("").parts)]
-    if '__name__ == "__main__"' in path.read_text(encoding="utf-8")
-}
-COMMANDS = sorted(MODULES)
+FOLDER = ROOT / "grounded_attention" / "commands"
+
+
+def is_program(path: Path) -> bool:
+    """Whether a file can be run."""
+    return '__name__ == "__main__"' in path.read_text(encoding="utf-8")
+
+
+BENCHMARKS = sorted(f"benchmarks.{path.stem}" for path in (ROOT / "benchmarks").glob("*.py") if is_program(path))
+# What a user types after `grounded-attention` -> the module.
+COMMANDS = {name: f"grounded_attention.commands.{entry.module}" for name, entry in ENTRIES.items()}
+# Every program -> its file.
+FILES = {name: ROOT / f"{module.replace('.', '/')}.py" for name, module in COMMANDS.items()}
+FILES |= {name: ROOT / f"{name.replace('.', '/')}.py" for name in BENCHMARKS}

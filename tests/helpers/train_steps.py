@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Trains and evaluates the tiny model case by case; started by torchrun in the tests, or called in their process.
 
-`torchrun --nproc_per_node 2 tests/helpers/train_steps.py OUTPUT CASE...`, where a case is `method:batch size:accumulation`,
+`torchrun --nproc_per_node 2 train_steps.py OUTPUT CASE...`, where a case is `method:batch size:accumulation`,
 the same and `:group_by_length` or `:mapped` (learning rates), or `evaluate:rows`. Writes `OUTPUT/<case>.json` with the
 logged losses or the figures, and `OUTPUT/<case>.safetensors` with the weights after two steps.
 """

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""A toy task, which caption describes the image; `tests/families/test_toy_family.py` puts it into a copy of `tasks/`."""
+"""A toy task, which caption describes the image; `test_toy_family.py` puts it into a copy of `tasks/`."""
 
 from typing import Any
 

@@ -170,7 +170,8 @@ def test_the_hub_is_asked_once_for_a_checkpoint(tmp_path, monkeypatch, online):
             server.shutdown()
             server.server_close()
         code = (
-            "from grounded_attention.training.recipes.places import check_checkpoints; from grounded_attention.training.recipes.recipe import Data, Model\n"
+            "from grounded_attention.training.recipes.places import check_checkpoints\n"
+            "from grounded_attention.training.recipes.recipe import Data, Model\n"
             "check_checkpoints(Model(source='checkpoints/vl-bert-base'), Data())"
         )
         environment = {**os.environ, "HF_ENDPOINT": address, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "0"}

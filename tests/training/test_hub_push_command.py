@@ -9,7 +9,10 @@ from pathlib import Path
 from tests.helpers.tiny_vgp import FEATURE_SIZE, WORDS, tiny_model
 
 ROOT = Path(__file__).resolve().parents[2]
-CALLS = "import json, sys; from grounded_attention.commands.push import main; print(json.dumps([main(a.split()) for a in sys.argv[1:]]))"
+CALLS = """import json, sys
+from grounded_attention.commands.push import main
+print(json.dumps([main(a.split()) for a in sys.argv[1:]]))
+"""
 
 
 def test_a_directory_is_pushed_with_its_processor(loopback_hub, tmp_path):

@@ -222,7 +222,7 @@ def make_model(head: str, model: Model, processor: Any, **config: Any) -> PreTra
 def load_model(model_class: type[PreTrainedModel], model: Model, **config: Any) -> tuple[PreTrainedModel, set[str]]:
     """
     The checkpoint `model.source` as a model of this class, and the names of its weights that start at random. What a
-    head takes from one of pre-training (`grounded_attention.modeling.pretraining_handover`), or from `model.bert`, is not random.
+    head takes from one of pre-training (`pretraining_handover.py`), or from `model.bert`, is not random.
     """
     loaded, found = _load(model_class, model, config)
     return loaded, set(found["missing_keys"])
@@ -308,7 +308,7 @@ def check_pixels(model: PreTrainedModel, images: str | None) -> None:
 def training_arguments(recipe: Recipe, output_dir: Path) -> GroundingTrainingArguments:
     """The arguments of the `training` section, which `check_training` has seen.
 
-    What is pushed is `grounded_attention.training.publish.hub`'s to know: the Trainer's own pushing leaves the code out until the end.
+    `training/publish/hub.py` decides what is pushed: the Trainer's own pushing leaves the code out until the end.
     """
     # The collator reads more columns than the model takes, and the task names its own labels.
     fixed = {

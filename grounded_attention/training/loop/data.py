@@ -46,8 +46,8 @@ class Collator:
         texts: rows of a text corpus, for tasks that read one.
         images: folder of the pictures, `file_name` of a row or `<image_id>.jpg`, for models that read pixels.
         options: the task's options, or what they are made of.
-        labels: the regions that phrases are trained with, see `grounded_attention.supervision.controls`; what is measured is
-            always gold.
+        labels: the regions that phrases are trained with, see `supervision/controls.py`; what is
+            measured is always gold.
         method: how attention is supervised: what it needs of a batch is made here, once, on the CPU.
 
     Raises:

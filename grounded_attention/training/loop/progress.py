@@ -2,8 +2,8 @@
 """How far the work is: one line for all that runs, redrawn in place on a terminal, printed now and then elsewhere.
 
 What works calls `phase`, and the Trainer has `ProgressCallback`. In the process that the user sees this redraws the
-line; in a job of `grounded_attention.training.loop.side_by_side` it writes a small file, replaced whole, which that process reads. A job that
-dies leaves what it said last, and nobody waits for it.
+line; in a job of `side_by_side.py` it writes a small file, replaced whole, which that process reads. A job that dies
+leaves what it said last, and nobody waits for it.
 """
 
 import json

@@ -26,6 +26,7 @@ from grounded_attention.training.loop.checkpoint import CARD
 from grounded_attention.training.recipes.model_family import family_name, head_class
 from grounded_attention.training.recipes.recipe import Recipe
 from grounded_attention.training.recipes.recipe_text import recipe_yaml
+from grounded_attention.utils.project import MODEL_CARDS
 from grounded_attention.utils.whole_files import whole_file, write_text
 
 from .card_forward import forward_lines, seen_lines
@@ -33,7 +34,6 @@ from .card_place import EVAL_RESULTS, FIGURE, place_line
 from .card_results import eval_entries, eval_results, head_table, headline_figures, result_table
 from .hub import START
 
-TEMPLATES = Path(__file__).parents[1] / "model_cards"
 PACKAGES = ("torch", "transformers", "datasets", "accelerate")
 LIMITS = (
     "A region that the detector missed cannot be attended to, and features of another detector than that of training "
@@ -94,7 +94,7 @@ def write_card(trained: Trained, data: Prepared, directory: Path) -> Path:
         heads_figure({trained.method.name: heads}, chance, directory / FIGURE)
     card = ModelCard.from_template(
         card_metadata(trained, data),
-        template_path=str(TEMPLATES / "trained.md"),
+        template_path=str(MODEL_CARDS / "trained.md"),
         place=place_line(str(directory)),
         **card_content(trained, data),
     )
@@ -118,7 +118,7 @@ def progress_card(recipe: Recipe, name: str, data: Prepared, step: int) -> str:
         "step": f"{step:,}",
         "licence": _licence(recipe, data),
     }
-    template = str(TEMPLATES / "in_progress.md")
+    template = str(MODEL_CARDS / "in_progress.md")
     return str(ModelCard.from_template(ModelCardData(**metadata), template_path=template, **content))
 
 

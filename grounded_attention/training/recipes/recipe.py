@@ -87,7 +87,7 @@ class Model:
 class Supervision:
     """Weight of the attention loss in the total (equation 9 has 1) and each method's options.
 
-    `labels` says what is taught: `gold`, or a control (`grounded_attention.supervision.controls`). `heads` says which heads learn
+    `labels` says what is taught: `gold`, or a control (`supervision/controls.py`). `heads` says which heads learn
     it: `all`, `{best: k}`, `{worst: k}` (measured before supervision), `{layers: [..]}` or `{list: [[layer, head]]}`.
     """
 
@@ -99,7 +99,7 @@ class Supervision:
 
 @dataclass
 class Preserve:
-    """Weights of the losses that keep a model near the start model (`grounded_attention.training.loop.preserve`); 0 leaves one out.
+    """Weights of the losses that keep a model near the start model (`training/loop/preserve.py`); 0 leaves one out.
 
     `distillation_of` is `hidden_states` or `logits`, at `temperature`. The Fisher information of `ewc` is estimated on
     `fisher_batches` batches of the pre-training of `start`, or else on rows of `builder` with the task's `options`.

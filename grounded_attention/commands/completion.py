@@ -1,0 +1,64 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Prints a completion script for your shell: commands, options, choices and files.
+
+The script is static, so that the Tab key imports nothing. Print it again after an update.
+
+examples:
+  grounded-attention completion bash > ~/.local/share/bash-completion/completions/grounded-attention
+  grounded-attention completion zsh > ~/.zfunc/_grounded-attention
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+import shtab
+
+from .command_line import make_parser, run
+from .main import COMMANDS, GROUPS, PROGRAM
+
+# Arguments that name files without being of type Path.
+FILES = ("recipe", "image", "images", "model", "regions", "data_dir", "sources", "boxes")
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """One parser with all commands and groups, for tools that read parsers."""
+    parser = argparse.ArgumentParser(prog=PROGRAM)
+    parser.add_argument("--version", action="store_true")
+    below = parser.add_subparsers()
+    # shtab leaves out what has no help.
+    groups = {name: below.add_parser(name, help=f"{name} ...").add_subparsers() for name in sorted(GROUPS)}
+    for name, command in COMMANDS.items():
+        group, _, word = name.rpartition(" ")
+        own = import_module(f"{__package__}.{command.module}").build_parser()
+        for action in own._actions:
+            if action.type is Path or action.dest in FILES:
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+        (groups[group] if group else below).add_parser(
+            word, parents=[own], add_help=False, help=command.summary, conflict_handler="resolve"
+        )
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
+    return run(build_parser(), _work, arguments)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = make_parser("grounded-attention completion", __doc__)
+    parser.add_argument("shell", choices=shtab.SUPPORTED_SHELLS)
+    parser.add_argument("--json", action="store_true", help="print the script as JSON")
+    return parser
+
+
+def _work(options: argparse.Namespace) -> str:
+    script = shtab.complete(whole_parser(), options.shell)
+    return json.dumps({"script": script}) if options.json else script
+
+
+if __name__ == "__main__":
+    sys.exit(main())

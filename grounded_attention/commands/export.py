@@ -1,0 +1,127 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Writes what every head of every layer looks at in one captioned image, for other tools.
+
+The suffix of --output decides the form: .npz holds arrays (attention of words to regions and back, boxes, words),
+.html is a page to explore with the mouse that loads nothing. With --view the page is bertviz's: it needs `pip install
+bertviz`, and loads its scripts from the network. L layers, H heads, W words, R regions; the arrays of a .npz:
+
+  attention  float32 (L, H, W, R)  of each word, what it gives to each region out of all its attention
+  back       float32 (L, H, R, W)  of each region, what it gives to each word
+  boxes      float32 (R, 4)        x1 y1 x2 y2 divided by width and height
+  words, labels, layers            texts: the words, what the detector calls the regions, the names of the layers
+
+examples:
+  grounded-attention export shapes.png "a red ball left of a blue cube" --model runs/scenes_vgp/direct \\
+      --detector scenes --features scenes --output attention.npz
+
+  grounded-attention export data/scenes/flickr30k-images/10004.jpg "the red ball" --model runs/scenes_vgp/direct \\
+      --regions data/scenes/regions --output explorer.html
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+from transformers.utils import logging
+
+from grounded_attention.analysis.audit.examples import AuditExample
+from grounded_attention.analysis.example_attention import ExampleAttention, capture_examples
+from grounded_attention.analysis.observers import get_observer
+from grounded_attention.reports.attention_explorer import explorer_page
+from grounded_attention.reports.bertviz_export import VIEWS, write_bertviz
+from grounded_attention.utils.whole_files import whole_file, write_text
+
+from .command_line import make_parser, run
+from .image_options import add_region_options, load_pipeline, open_input, read_regions
+
+FORMS = (".npz", ".html")
+
+
+def capture(options: argparse.Namespace) -> ExampleAttention:
+    """The attention of the model that the options name, in the image.
+
+    Raises:
+        ValueError: any mistake of the user, in one sentence.
+    """
+    logging.disable_progress_bar()
+    image, known = open_input(options), read_regions(options)
+    pipe = load_pipeline(options)
+    item = pipe.find_regions(image, options.caption, **known)
+    name = Path(options.image).stem
+    labels = [label or "" for label in item.labels]
+    names = sorted(set(labels))
+    classes = np.array([names.index(label) for label in labels])
+    record = SimpleNamespace(boxes=item.boxes, features=item.features, classes=classes)
+    example = AuditExample(name, options.caption, ())
+    found = capture_examples(
+        get_observer(pipe.model), pipe.processor, [example], {name: record}, lambda _: image, names
+    )
+    return found[0]
+
+
+def write_arrays(example: ExampleAttention, path: Path) -> None:
+    """Writes the arrays of the command's help."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as draft, draft.open("wb") as file:
+        np.savez(
+            file,
+            attention=example.attention.astype(np.float32),
+            back=np.asarray(example.back, np.float32),
+            boxes=np.asarray(example.boxes, np.float32),
+            words=np.array([example.text(word) for word in range(len(example.words))]),
+            labels=np.array(example.labels or [""] * len(example.boxes)),
+            layers=np.array(example.layers),
+        )
+
+
+def export(options: argparse.Namespace) -> str:
+    """Writes the file and returns what the command prints.
+
+    Raises:
+        ValueError: any mistake of the user, in one sentence.
+    """
+    if options.output.suffix not in FORMS:
+        raise ValueError(f"--output {options.output}: expected a file that ends with {' or '.join(FORMS)}")
+    if options.view is not None and options.output.suffix != ".html":
+        raise ValueError(f"--view {options.view} makes a page, but --output {options.output} does not end with .html")
+    example = capture(options)
+    if options.view is not None:
+        write_bertviz(example, options.output, options.view)
+    elif options.output.suffix == ".html":
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        write_text(options.output, explorer_page({Path(options.model).name: [example]}))
+    else:
+        write_arrays(example, options.output)
+    layers, heads, words, regions = example.attention.shape
+    about = {"output": str(options.output), "layers": layers, "heads": heads, "words": words, "regions": regions}
+    return (
+        json.dumps(about)
+        if options.json
+        else f"{options.output}: " + ", ".join(f"{value} {key}" for key, value in about.items() if key != "output")
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
+    return run(build_parser(), export, arguments)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = make_parser("grounded-attention export", __doc__)
+    add = parser.add_argument
+    add("image", metavar="IMAGE", help="file of the image")
+    add("caption", metavar="CAPTION", help="what the model reads")
+    add("--model", required=True, metavar="DIR", help="checkpoint with its processor, or a name on the Hub")
+    add_region_options(parser)
+    add("--output", required=True, type=Path, metavar="FILE", help="a file that ends with .npz or .html")
+    add("--view", choices=VIEWS, help="the page is this view of bertviz")
+    add("--json", action="store_true", help="print what was written as JSON and nothing else")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""What commands about one image and its caption share: their options, the pipeline, the regions that are known."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from transformers import AutoConfig, AutoModel, AutoProcessor
+
+from grounded_attention.dataset_scripts.regions.boxes import read_boxes
+from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.dataset_scripts.scenes.shape_regions import SOURCE, SceneFeatures, ShapeDetector
+from grounded_attention.families import FAMILIES, find_family
+from grounded_attention.modeling.pipeline_visual_grounding import VisualGroundingPipeline
+from grounded_attention.processing.open_images import open_image
+from grounded_attention.processing.region_detection import first_line
+from grounded_attention.processing.region_extraction import DetectedRegions
+
+
+def add_region_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that say where regions and their features come from."""
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--detector", metavar="NAME_OR_PATH", help="detector of transformers, or scenes")
+    source.add_argument(
+        "--boxes", metavar="FILE", help="JSON: file name without suffix -> boxes x1 y1 x2 y2 in pixels"
+    )
+    source.add_argument("--regions", metavar="DIR", help="region table that holds the image")
+    add = parser.add_argument
+    add("--features", metavar="NAME_OR_PATH", help="region-feature network, vision backbone, or scenes")
+    add("--queries", nargs="+", metavar="TEXT", help="what a zero-shot detector looks for")
+
+
+def open_input(options: argparse.Namespace) -> Image.Image:
+    """The image; upright, unless its known boxes are those of the file as it lies there.
+
+    Raises:
+        ValueError: the file is no image, or the caption is empty.
+    """
+    image = open_image(options.image, upright=options.regions is None and options.boxes is None)
+    if not options.caption.strip():
+        raise ValueError("the caption is empty: give what the model is to read, in quotation marks")
+    return image
+
+
+def load_pipeline(options: argparse.Namespace) -> VisualGroundingPipeline:
+    """The pipeline of a checkpoint of this project, with what finds regions where the options name it.
+
+    Raises:
+        ValueError: there is no model, it is of another family, its processor is missing, or detector or feature model
+            cannot be used or do not fit.
+    """
+    try:
+        config = AutoConfig.from_pretrained(options.model)
+        if find_family(config.model_type) is None:
+            known = " or ".join(FAMILIES)
+            raise ValueError(f"a model of type {config.model_type}, expected {known}")
+        model, processor = (part.from_pretrained(options.model) for part in (AutoModel, AutoProcessor))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"--model {options.model}: {first_line(error)}") from error
+    given = {
+        "detector": ShapeDetector() if options.detector == SOURCE else options.detector,
+        "feature_model": SceneFeatures() if options.features == SOURCE else options.features,
+        "queries": options.queries,
+    }
+    finds = {name: value for name, value in given.items() if value is not None and options.regions is None}
+    return VisualGroundingPipeline(model.eval(), processor=processor, device="cpu", task="visual-grounding", **finds)
+
+
+def read_regions(options: argparse.Namespace) -> dict[str, Any]:
+    """What is known of the image's regions: a record of a table, or boxes.
+
+    Raises:
+        ValueError: a table or file that cannot be used, or one without this image.
+    """
+    image_id = Path(options.image).stem
+    if options.regions is not None:
+        return {"regions": _from_table(options.regions, image_id)}
+    if options.boxes is None:
+        return {}
+    records = read_boxes(options.boxes)
+    if image_id not in records:
+        raise ValueError(f"{options.boxes}: no boxes of image {image_id!r}")
+    return {key: value for key, value in records[image_id].items() if key in ("boxes", "scores", "labels")}
+
+
+def _from_table(path: str, image_id: str) -> DetectedRegions:
+    regions = RegionTable.open(path)
+    row = regions[image_id]
+    count = len(row)
+    classes = np.zeros(count, np.int32) if row.classes is None else row.classes
+    scores = np.ones(count, np.float32) if row.scores is None else row.scores
+    features = row.features.astype(np.float32)
+    return DetectedRegions(
+        image_id,
+        row.width,
+        row.height,
+        row.boxes,
+        scores,
+        classes,
+        features,
+        None,
+        regions.class_names,
+        regions.provenance,
+    )

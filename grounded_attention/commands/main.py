@@ -1,0 +1,136 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""`grounded-attention COMMAND ...`: finds the command's module, imports it alone and hands the arguments on."""
+
+import difflib
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NamedTuple
+
+from grounded_attention import __version__
+
+PROGRAM = "grounded-attention"
+USER_ERROR = 2
+
+
+class Command(NamedTuple):
+    """A module of this folder with `main(arguments) -> int` and `build_parser()`, and its line in the help."""
+
+    module: str
+    summary: str
+
+
+# In the order of the help. A name of two words belongs to the group that its first word names.
+SECTIONS: dict[str, dict[str, Command]] = {
+    "Main commands": {
+        "train": Command("train", "Train and measure what a recipe describes."),
+        "evaluate": Command("evaluate", "Score a checkpoint and show its failures as a page."),
+        "audit": Command("audit", "Measure what every attention head looks at."),
+        "audit-run": Command("audit_run", "Audit all models of a finished run, as one page."),
+        "perturb": Command("perturb", "Take regions away and see which maps of relevance are faithful."),
+        "ground": Command("ground", "Show where a model looks in your image for your caption."),
+        "export": Command("export", "Write the attention of an image and caption for other tools."),
+        "convert": Command("convert", "Make a Hub directory of an original checkpoint."),
+        "push": Command("push", "Push a model directory to the Hub."),
+    },
+    "Data": {
+        "data build": Command("build_data", "Build a data set from its official files; push it."),
+        "data scenes": Command("draw_scenes", "Draw the scenes: images, captions and regions for trials."),
+        "data check-scenes": Command("check_scenes", "Check drawn scenes and say what they hold."),
+        "regions import": Command("import_regions", "Make a region table of legacy feature files."),
+        "regions extract": Command("extract_regions", "Detect regions in images and compute their features."),
+        "regions push": Command("push_regions", "Push a region table to the Hub."),
+        "regions refcoco-boxes": Command(
+            "refcoco_boxes", "Write the candidate boxes of RefCOCO for `regions extract`."
+        ),
+        "regions vcr-boxes": Command("vcr_boxes", "Write the object boxes of VCR for `regions extract`."),
+    },
+    "Help": {
+        "join-vcr": Command("join_vcr", "Join the answers and rationales of two VCR runs into Q→AR."),
+        "completion": Command("completion", "Print a completion script for your shell."),
+    },
+}
+COMMANDS: dict[str, Command] = {name: command for section in SECTIONS.values() for name, command in section.items()}
+GROUPS = {name.partition(" ")[0] for name in COMMANDS if " " in name}
+
+
+def help_text(group: str = "") -> str:
+    """The help of the program, or of a group such as `data`."""
+    shown = {
+        title: {name: command for name, command in section.items() if name.startswith(f"{group} " if group else "")}
+        for title, section in SECTIONS.items()
+    }
+    width = max(len(name) for section in shown.values() for name in section)
+    lines = [f"usage: {PROGRAM} {group} COMMAND [ARGS]...".replace("  ", " ")]
+    if not group:
+        lines += ["", "  Vision-and-language Transformers whose attention is supervised with visual grounding."]
+        lines += [
+            "",
+            "Options:",
+            "  --version  Show the version and exit.",
+            "  --help     Show this message and exit.",
+        ]
+    for title, section in shown.items():
+        if section:
+            lines += ["", f"{title}:", *(f"  {name:{width}}  {command.summary}" for name, command in section.items())]
+    if not group:
+        lines += ["", "examples:"]
+        lines += [
+            f"  {PROGRAM} train scenes_vgp",
+            f"  {PROGRAM} audit-run runs/scenes_vgp",
+            f"  {PROGRAM} regions extract --help",
+        ]
+    return "\n".join(lines)
+
+
+def find_command(arguments: Sequence[str]) -> tuple[str, list[str]]:
+    """
+    The name of the command and what is left for it.
+
+    Raises:
+        ValueError: there is no such command; the message names the nearest one.
+    """
+    first, *rest = arguments
+    words = " ".join(arguments[:2])
+    if first in GROUPS and words in COMMANDS:
+        return words, rest[1:]
+    if first in COMMANDS:
+        return first, rest
+    given = words if first in GROUPS else first
+    close = difflib.get_close_matches(given, [*COMMANDS, *GROUPS], n=1, cutoff=0.5)
+    hint = f"did you mean '{close[0]}'?" if close else f"see {PROGRAM} --help"
+    raise ValueError(f"there is no command '{given}'; {hint}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """
+    Runs a command.
+
+    Args:
+        arguments (`Sequence[str]`, *optional*): the words after the program's name; by default those of
+            the process.
+
+    Returns:
+        `int`: the exit status of the command; 2 for a command that does not exist.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or given[0] in ("-h", "--help"):
+        print(help_text())
+        return 0 if given else USER_ERROR
+    if given[0] in ("-V", "--version"):
+        print(__version__)
+        return 0
+    if given[0] in GROUPS and (len(given) == 1 or given[1] in ("-h", "--help")):
+        print(help_text(given[0]))
+        return 0 if len(given) > 1 else USER_ERROR
+    try:
+        name, rest = find_command(given)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return USER_ERROR
+    status: int = import_module(f"{__package__}.{COMMANDS[name].module}").main(rest)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Trains the model a recipe describes, with its attention supervision methods, and evaluates it.
+
+`grounded-attention train` and `train.py` of the project are the same command; a recipe is a file, or the name of one
+that ships with the package, such as `scenes_vgp`.
+
+examples:
+  grounded-attention train scenes_vgp
+  accelerate launch --quiet train.py recipes/scenes_vgp.yaml
+  accelerate launch --quiet train.py recipes/vgp_direct.yaml data.data_dir=/data/vgp training.learning_rate=1e-5
+  python train.py recipes/pretrain_scenes.yaml options.relationship=true output_dir=runs/related
+  python train.py recipes/table1_scenes.yaml rows=all seeds=5 plan=true
+  torchrun --nproc_per_node 2 train.py recipes/scenes_vgp.yaml methods=[direct] training.use_cpu=true
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from grounded_attention.commands.command_line import make_parser, run
+
+from grounded_attention.commands.user_errors import explain
+from grounded_attention.training.recipes.recipe import load_recipe, read_recipe
+from grounded_attention.utils.project import find_recipe
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the recipe; 0 when done, 2 when something the user gave is wrong (one line says what)."""
+    given = sys.argv[1:] if arguments is None else arguments
+    # With --traceback every error is one of the program: none is explained in one line.
+    explain_error = (lambda error: None) if "--traceback" in given else explain
+    return run(build_parser(), _work, given, explain=explain_error, intermixed=True)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = make_parser("grounded-attention train", __doc__)
+    parser.add_argument("recipe", help="a YAML file, or the name of a shipped recipe")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="replaces a value of the recipe")
+    parser.add_argument("--json", action="store_true", help="print the content of results.json and nothing else")
+    parser.add_argument("--traceback", action="store_true", help="show where in the program an error was raised")
+    return parser
+
+
+def _work(options: argparse.Namespace) -> str | None:
+    path = find_recipe(options.recipe)
+    is_study = "study" in read_recipe(path)
+    begin = _run_study if is_study else _run_recipe
+    with contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext():
+        output = begin(path, options.overrides)
+    if not options.json or output is None or os.environ.get("RANK", "0") != "0":
+        return None
+    return json.dumps(json.loads((output / "results.json").read_text(encoding="utf-8")))
+
+
+def _run_recipe(path: Path, overrides: list[str]) -> Path:
+    recipe = load_recipe(path, overrides)
+    from grounded_attention.training.experiments.experiment import run as run_experiment
+    from grounded_attention.training.experiments.report import report
+
+    report(run_experiment(recipe), recipe)
+    return Path(recipe.output_dir)
+
+
+def _run_study(path: Path, overrides: list[str]) -> Path | None:
+    from grounded_attention.training.studies.study import run_study
+    from grounded_attention.training.studies.study_recipe import load_study
+
+    study = load_study(path, overrides)
+    run_study(study)
+    return None if study.plan else Path(study.output_dir)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
