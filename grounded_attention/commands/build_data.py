@@ -44,7 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention data build", __doc__)
     options = "\n".join(f"  {name}: {', '.join(_options_of(builder))}" for name, builder in BUILDERS.items())
     parser.epilog = f"options (key=value) of the builders:\n{options}\n\n{parser.epilog}"
-    parser.add_argument("name", choices=BUILDERS, help="the data set")
+    parser.add_argument("name", choices=list(BUILDERS), help="the data set")
     parser.add_argument("options", nargs="*", metavar="key=value", help="options of the builder, see below")
     parser.add_argument("--data-dir", required=True, type=Path, help="folder of the downloaded files")
     parser.add_argument(

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from vl_bert_reference import as_checkpoint, list_shapes, list_task_shapes, load_fixture
 
 from grounded_attention import modeling
 from grounded_attention.commands.convert import main
@@ -33,6 +32,7 @@ from tests.helpers.vl_bert_checkpoints import (
     without,
 )
 from tests.helpers.vl_bert_parity import CLOSE, GivenVisual, check_vgp, core_inputs, run_core, vgp_inputs
+from tests.helpers.vl_bert_reference import as_checkpoint, list_shapes, list_task_shapes, load_fixture
 from tests.helpers.vl_bert_task_parity import check_choice, check_referring, check_vqa
 
 

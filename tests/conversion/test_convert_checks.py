@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from vl_bert_reference import list_shapes, list_task_shapes
 
 from grounded_attention.commands.convert import main
 from grounded_attention.conversion.errors import CheckpointError
@@ -33,6 +32,7 @@ from tests.helpers.vl_bert_checkpoints import (
     vgp_checkpoint,
     without,
 )
+from tests.helpers.vl_bert_reference import list_shapes, list_task_shapes
 
 HEADS = {"num_attention_heads": 4}
 # Our names of VisualBERT -> those of the public code; the first that fits.

@@ -2,9 +2,9 @@
 """Original checkpoints of the region-feature network, tiny."""
 
 import torch
-from vl_bert_reference import list_shapes
 
 from tests.helpers.vl_bert_parity import image_weight
+from tests.helpers.vl_bert_reference import list_shapes
 
 IMAGE = "image_feature_extractor."
 WIDTHS, DEPTHS = (4, 8, 8, 12, 16), (1, 2, 1, 2)

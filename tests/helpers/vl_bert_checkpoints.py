@@ -2,9 +2,9 @@
 """Original checkpoints of VL-BERT, tiny."""
 
 import torch
-from vl_bert_reference import as_checkpoint, list_shapes, load_fixture
 
 from tests.helpers.vl_bert_parity import image_weight
+from tests.helpers.vl_bert_reference import as_checkpoint, list_shapes, load_fixture
 
 KEY_LISTS = {
     "pretrain_base_e2e": "VLBertForPreTraining",

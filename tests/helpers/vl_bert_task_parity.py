@@ -3,9 +3,9 @@
 
 import torch
 from torch import nn
-from vl_bert_task_reference import choice_inputs, referring_inputs, vqa_inputs
 
 from tests.helpers.vl_bert_parity import CLOSE
+from tests.helpers.vl_bert_task_reference import choice_inputs, referring_inputs, vqa_inputs
 
 TEXT = ("input_ids", "attention_mask", "token_type_ids", "token_regions")
 

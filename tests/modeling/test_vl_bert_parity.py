@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from vl_bert_reference import as_checkpoint, list_shapes, load_fixture, load_weights, make_config
 
 from grounded_attention.conversion.vl_bert import VL_BERT
 from grounded_attention.modeling import VLBertForPreTraining, VLBertForVGP, VLBertModel
 from grounded_attention.modeling.modeling_vl_bert import embed_coordinates, mean_soft_cross_entropy
 from tests.helpers.vl_bert_parity import CLOSE, GivenVisual, check_vgp, core_inputs, image_weight, run_core, vgp_inputs
+from tests.helpers.vl_bert_reference import as_checkpoint, list_shapes, load_fixture, load_weights, make_config
 
 CORES = ("core_ln", "core_ln_1x1", "core_scale")
 

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from vl_bert_reference import as_checkpoint, load_fixture, load_weights, make_config
-from vl_bert_task_reference import choice_inputs
 
 from grounded_attention.modeling import (
     VLBertForMultipleChoice,
@@ -14,7 +12,9 @@ from grounded_attention.modeling import (
     VLBertForVisualQuestionAnswering,
 )
 from tests.helpers.vl_bert_parity import CLOSE, GivenVisual
+from tests.helpers.vl_bert_reference import as_checkpoint, load_fixture, load_weights, make_config
 from tests.helpers.vl_bert_task_parity import check_choice, check_referring, check_vqa
+from tests.helpers.vl_bert_task_reference import choice_inputs
 
 VQA_ANSWERS = 13
 

@@ -3,7 +3,11 @@
 
 import pytest
 import torch
-from supervision_models import (
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from grounded_attention.supervision import SupervisedAttention, supervised_implementation
+from grounded_attention.supervision import head_mean as head_mean_file
+from tests.helpers.supervision_models import (
     HEADS,
     LAYERS,
     LENGTH,
@@ -15,10 +19,6 @@ from supervision_models import (
     llama,
     supervised,
 )
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
-from grounded_attention.supervision import SupervisedAttention, supervised_implementation
-from grounded_attention.supervision import head_mean as head_mean_file
 
 ROWS = torch.tensor([[1, 4, 6, -1], [2, -1, -1, -1]])
 COLUMNS = torch.tensor([[9, 10, 11, 12, 13], [9, 10, 11, -1, -1]])

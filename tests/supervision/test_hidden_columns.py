@@ -5,11 +5,11 @@ import math
 
 import pytest
 import torch
-from supervision_models import bert, gradients
 from transformers import Gemma3TextConfig, Gemma3TextModel, MistralConfig, MistralModel
 
 from grounded_attention.supervision import get_method
 from grounded_attention.supervision.attention_function import attend_rows
+from tests.helpers.supervision_models import bert, gradients
 
 LENGTH, WINDOW, WIDTH = 14, 5, 32
 SIZES = {

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from supervision_models import HEADS, WIDTH, bert, forbid_maps, gradients, supervised
 from torch import nn
 
 from grounded_attention.supervision import align, from_attention_maps, get_method, method_names
 from grounded_attention.supervision.method import AttentionMethod
+from tests.helpers.supervision_models import HEADS, WIDTH, bert, forbid_maps, gradients, supervised
 
 TEXT, REGIONS = 9, 6
 ATTENTION_METHODS = [name for name in method_names() if isinstance(get_method(name), AttentionMethod)]

@@ -3,11 +3,11 @@
 
 import pytest
 import torch
-from supervision_models import bert, forbid_maps
 from transformers import CLIPVisionConfig, LlamaConfig, LlavaConfig, LlavaForConditionalGeneration
 
 from grounded_attention.modeling import VLBertConfig, VLBertForVGP
 from grounded_attention.supervision import get_method, supervised_implementation
+from tests.helpers.supervision_models import bert, forbid_maps
 
 TEXT, REGIONS = 7, 4
 IMAGE_TOKEN, PATCHES = 49, 4

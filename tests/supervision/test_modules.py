@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
-from vl_bert_reference import FIXTURES, as_checkpoint, load_fixture, load_weights, make_config
 
 from grounded_attention.modeling import VLBertForVGP
 from grounded_attention.supervision import get_method
 from tests.helpers.vl_bert_parity import CLOSE, GivenVisual, check_vgp, vgp_inputs
+from tests.helpers.vl_bert_reference import FIXTURES, as_checkpoint, load_fixture, load_weights, make_config
 
 METHODS = {"direct": "direct", "semi-direct": "semi_direct", "indirect": "indirect"}
 RECORDED = {"direct": ["attention_loss_1", "attention_loss_2"], "indirect": ["vg_loss"]}

@@ -5,10 +5,10 @@ import json
 import math
 
 import pytest
-from supervision_models import HEADS, LAYERS, bert
 
 from grounded_attention.supervision import get_method, method_names
 from grounded_attention.supervision.method import AttentionMethod
+from tests.helpers.supervision_models import HEADS, LAYERS, bert
 
 
 @pytest.mark.parametrize("variant", ["paper", "released"])

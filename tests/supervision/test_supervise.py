@@ -6,11 +6,11 @@ import sys
 
 import pytest
 import torch
-from supervision_models import bert
 from torch import nn
 
 from grounded_attention.metrics.attention_grounding import AttentionGrounding
 from grounded_attention.supervision import get_method, supervise
+from tests.helpers.supervision_models import bert
 from tests.helpers.tiny_vlms import IMAGE_POSITIONS, PATCHES, WORD_POSITIONS, qwen2_5_vl, qwen3_vl, qwen_inputs
 
 QWEN = [qwen2_5_vl, qwen3_vl]
