@@ -196,7 +196,7 @@ def official_rows(path: Path, by_stem: bool, report: Report) -> Iterator[Row]:
             _add_image(images, record, by_stem)
         elif member == "annotations":
             caption_id, text = _new_id(record, "id", seen), record.text("caption")
-            _add_caption(captions[record.whole("image_id")], caption_id, text, report)
+            _add_caption(captions[record.integer("image_id")], caption_id, text, report)
     if not images:
         raise DataError("no images", file=path, expected="an object with the lists images and annotations", hint=hint)
     if foreign := [image_id for image_id in captions if image_id not in images]:
@@ -224,7 +224,11 @@ def karpathy_rows(path: Path, splits: Sequence[str], by_stem: bool, report: Repo
         if member != "images":
             continue
         record = Record(element, path, f"images, element {index + 1}", WHERE_TO_GET[KARPATHY])
-        number, name, split = _new_id(record, "cocoid", images), record.name("filename"), record.text("split")
+        number, name, split = (
+            _new_id(record, "cocoid", images),
+            record.non_empty_text("filename"),
+            record.text("split"),
+        )
         if split not in (*SPLITS, "restval"):
             raise record.error("unknown split", found=split, expected="train, restval, val or test")
         captions: list[dict[str, str]] = []
@@ -243,10 +247,10 @@ def karpathy_rows(path: Path, splits: Sequence[str], by_stem: bool, report: Repo
 
 
 def _add_image(images: dict[int, Row], record: Record, by_stem: bool) -> None:
-    number, name = record.whole("id"), record.name("file_name")
+    number, name = record.integer("id"), record.non_empty_text("file_name")
     if number in images:
         raise record.error("an image twice", found=number)
-    size = {"width": record.whole("width", least=1), "height": record.whole("height", least=1)}
+    size = {"width": record.integer("width", minimum=1), "height": record.integer("height", minimum=1)}
     images[number] = {**_image_row(number, name, by_stem), **size}
 
 
@@ -264,7 +268,7 @@ def _add_caption(captions: list[dict[str, str]], caption_id: int, text: str, rep
 
 
 def _new_id(record: Record, name: str, seen: set[int]) -> int:
-    number = record.whole(name)
+    number = record.integer(name)
     if number in seen:
         raise record.error(f"{name} twice", found=number, expected="an id of its own for each")
     seen.add(number)

@@ -283,6 +283,11 @@ def _parse_json(line: str, path: Path, where: str) -> Row:
     tokens = record.items("caption")
     if not all(isinstance(token, str) for token in tokens):
         raise record.error("bad caption", found=tokens, expected="a list of words")
-    image = record.name("image")
+    image = record.non_empty_text("image")
     text = Record({"caption": " ".join(tokens)}, path, where).text("caption").strip()
-    return {"image_id": PurePosixPath(image).stem, "text": text, "image": image, "frcnn": record.name("frcnn")}
+    return {
+        "image_id": PurePosixPath(image).stem,
+        "text": text,
+        "image": image,
+        "frcnn": record.non_empty_text("frcnn"),
+    }

@@ -147,7 +147,7 @@ def read_statements(path: Path, image_id_format: str = "identifier") -> Iterator
     for record, listed in _records(path):
         row = _lxmert_row(record) if listed else _official_row(record)
         if image_id_format == "url_stem":
-            row["image_ids"] = [PurePosixPath(record.name(f"{side}_url")).stem for side in ("left", "right")]
+            row["image_ids"] = [PurePosixPath(record.non_empty_text(f"{side}_url")).stem for side in ("left", "right")]
         if row["example_id"] in seen:
             raise record.error("an example twice", found=row["example_id"], expected="an identifier of its own each")
         seen.add(row["example_id"])
@@ -184,28 +184,28 @@ def _official_row(record: Record) -> Row:
         "example_id": identifier,
         "image_id": pair,
         "image_ids": [f"{pair}-img0", f"{pair}-img1"],
-        "sentence": record.name("sentence"),
+        "sentence": record.non_empty_text("sentence"),
         "label": -1 if label is None else LABELS[label.lower()],
     }
 
 
 def _lxmert_row(record: Record) -> Row:
     identifier, pair = _identified(record)
-    label = record.whole("label") if "label" in record.values else -1
+    label = record.integer("label") if "label" in record.values else -1
     if "label" in record.values and label not in LABELS.values():
         raise record.error(f"bad label of {identifier}", found=label, expected="0 or 1")
     return {
         "example_id": identifier,
         "image_id": pair,
-        "image_ids": [record.name("img0"), record.name("img1")],
-        "sentence": record.name("sent"),
+        "image_ids": [record.non_empty_text("img0"), record.non_empty_text("img1")],
+        "sentence": record.non_empty_text("sent"),
         "label": label,
     }
 
 
 def _identified(record: Record) -> tuple[str, str]:
     """An example's identifier and that of its pair of images."""
-    identifier = record.name("identifier")
+    identifier = record.non_empty_text("identifier")
     parts = identifier.split("-")
     if len(parts) != PARTS or not parts[0] or not all(part.isdecimal() for part in parts[1:]):
         expected = "<split>-<set>-<pair>-<sentence>, such as dev-850-0-1"

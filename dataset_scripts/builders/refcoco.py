@@ -212,15 +212,15 @@ def read_instances(path: Path, by_stem: bool = False) -> dict[int, Row]:
     for member, index, element in json_elements(path, HINT):
         record = Record(element, path, f"{member}, element {index + 1}", HINT)
         if member == "images":
-            number, name = record.whole("id"), record.name("file_name")
-            size = {"width": record.whole("width", least=1), "height": record.whole("height", least=1)}
+            number, name = record.integer("id"), record.non_empty_text("file_name")
+            size = {"width": record.integer("width", minimum=1), "height": record.integer("height", minimum=1)}
             image_id = PurePosixPath(name).stem if by_stem else str(number)
             images[number] = {"image_id": image_id, **size}
         elif member == "annotations":
             box = record.items("bbox")
             if len(box) != 4 or not all(isinstance(value, int | float) for value in box):
                 raise record.error("bad bbox", found=box, expected="x, y, width, height")
-            objects[record.whole("id")] = {"image": record.whole("image_id"), "bbox": box}
+            objects[record.integer("id")] = {"image": record.integer("image_id"), "bbox": box}
     for ann_id, item in objects.items():
         if item["image"] not in images:
             problem = "an object of an image that is not in the file's list of images"
@@ -238,12 +238,12 @@ def corners(bbox: list[float], width: int, height: int) -> tuple[list[float], bo
 
 
 def _rows(ref: Record, objects: dict[int, Row], instances: Path, report: Report) -> Iterator[Row]:
-    ann_id = ref.whole("ann_id")
+    ann_id = ref.integer("ann_id")
     if ann_id not in objects:
         raise ref.error("its object is not annotated", found=ann_id, expected=f"an annotation of {instances}")
     item = objects[ann_id]
-    if item["image"] != ref.whole("image_id"):
-        raise ref.error("its object lies in another image", found=ref.whole("image_id"), expected=str(item["image"]))
+    if item["image"] != ref.integer("image_id"):
+        raise ref.error("its object lies in another image", found=ref.integer("image_id"), expected=str(item["image"]))
     box, clipped = corners(item["bbox"], item["width"], item["height"])
     if clipped:
         report.add("boxes_clipped", str(ann_id))
@@ -253,8 +253,8 @@ def _rows(ref: Record, objects: dict[int, Row], instances: Path, report: Report)
         if not tokens or not all(isinstance(token, str) for token in tokens):
             raise said.error("bad tokens", found=tokens, expected="words")
         yield {
-            "example_id": str(said.whole("sent_id")),
-            "ref_id": str(ref.whole("ref_id")),
+            "example_id": str(said.integer("sent_id")),
+            "ref_id": str(ref.integer("ref_id")),
             "ann_id": str(ann_id),
             "image_id": item["image_id"],
             "text": " ".join(tokens),
@@ -265,7 +265,7 @@ def _rows(ref: Record, objects: dict[int, Row], instances: Path, report: Report)
 
 
 def _of(ref: Record, split: str) -> bool:
-    return ref.name("split") == split
+    return ref.non_empty_text("split") == split
 
 
 def _read_json(path: Path) -> Any:

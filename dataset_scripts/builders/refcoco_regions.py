@@ -76,10 +76,10 @@ def read_ref_images(path: Path, by_stem: bool = False) -> dict[int, RefImage]:
         if member != "images":
             continue
         record = Record(element, path, f"images, element {index + 1}", HINT)
-        number, name = record.whole("id"), record.name("file_name")
+        number, name = record.integer("id"), record.non_empty_text("file_name")
         if number in images:
             raise record.error("an image twice", found=number)
-        size = record.whole("width", least=1), record.whole("height", least=1)
+        size = record.integer("width", minimum=1), record.integer("height", minimum=1)
         images[number] = RefImage(PurePosixPath(name).stem if by_stem else str(number), name, *size)
     if not images:
         raise DataError("no images", file=path, expected="an object with the list images", hint=HINT)
@@ -121,7 +121,7 @@ def _detections(path: Path) -> Iterator[tuple[int, list[float], float | None]]:
         if scored is not None and scored != (score is not None):
             raise record.error("scores of some detections only", found=element, expected="one for all or for none")
         scored = score is not None
-        yield record.whole("image_id"), box, score
+        yield record.integer("image_id"), box, score
     if scored is None:
         raise DataError("no detections", file=path, hint=DETECTIONS_HINT)
 

@@ -18,7 +18,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.files.streaming import text_lines
-from grounded_attention.dataset_scripts.licences import YOURS, Licence
+from grounded_attention.dataset_scripts.licences import USER_TEXTS, Licence
 
 from .local_builder import SPLITS, LocalBuilder, LocalConfig, Report
 
@@ -38,7 +38,7 @@ class TextCorpusConfig(LocalConfig):
         join_until: Lines are joined until a row has this many words; 0 for a row a line.
     """
 
-    LICENCE: ClassVar[Licence] = YOURS
+    LICENCE: ClassVar[Licence] = USER_TEXTS
 
     files: str = "*.txt"
     min_words: int = 1

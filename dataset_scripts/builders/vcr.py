@@ -163,14 +163,14 @@ class VCR(LocalBuilder):
 def _rows(
     record: Record, split: str, config: VCRConfig, read: Callable[[Path], ImageObjects], report: Report
 ) -> Iterator[Row]:
-    image, annot_id = objects_of(record, config, read), record.name("annot_id")
+    image, annot_id = objects_of(record, config, read), record.non_empty_text("annot_id")
     words = object_words(image.names, annot_id, config.names == "neutral")
     report.add("questions")
     _count_boxes(image, annot_id, report)
     sizes = (image.width, image.height) * 2
     common = {
         "image_id": named_image(record, split, config.image_id_format),
-        "file_name": record.name("img_fn"),
+        "file_name": record.non_empty_text("img_fn"),
         "width": image.width,
         "height": image.height,
         "objects": image.names,
@@ -191,7 +191,7 @@ def objects_of(record: Record, config: VCRConfig, read: Callable[[Path], ImageOb
     Raises:
         DataError: The file of boxes is missing or damaged, or of other objects.
     """
-    path = config.images / record.name("metadata_fn")
+    path = config.images / record.non_empty_text("metadata_fn")
     try:
         image = read(path)
     except MissingFileError:
@@ -210,8 +210,8 @@ def named_image(record: Record, split: str, image_id_format: str) -> str:
         DataError: The record has no such id.
     """
     if image_id_format == "file_stem":
-        return PurePosixPath(record.name("img_fn")).stem
-    img_id = record.name("img_id")
+        return PurePosixPath(record.non_empty_text("img_fn")).stem
+    img_id = record.non_empty_text("img_id")
     if image_id_format == "img_id":
         return img_id
     number = img_id.removeprefix(f"{split}-")
@@ -230,7 +230,7 @@ def _choices(record: Record, mode: str) -> list[tuple[str, Any]]:
 
 
 def _label(record: Record, mode: str) -> int:
-    label = record.whole(f"{mode}_label")
+    label = record.integer(f"{mode}_label")
     if not 0 <= label < CHOICES:
         raise record.error(f"impossible {mode}_label", found=label, expected=f"0 to {CHOICES - 1}")
     return label
@@ -238,7 +238,7 @@ def _label(record: Record, mode: str) -> int:
 
 def _questions(record: Record, split: str, mode: str) -> list[tuple[str, int, list[Any]]]:
     """The rows of a question: id, the answer that is given, and the tokens with it."""
-    annot_id, asked = record.name("annot_id"), record.items("question")
+    annot_id, asked = record.non_empty_text("annot_id"), record.items("question")
     if mode == "answer":
         return [(annot_id, -1, asked)]
     answers = [tokens for _, tokens in _choices(record, "answer")]

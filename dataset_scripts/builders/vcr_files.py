@@ -55,7 +55,7 @@ def read_questions(path: Path) -> Iterator[Record]:
             continue
         where = f"line {number}"
         record = Record(_decode(line, path, where), path, where, HINT)
-        annot_id = record.name("annot_id")
+        annot_id = record.non_empty_text("annot_id")
         if annot_id in seen:
             raise record.error("a question twice", found=annot_id, expected="an annot_id of its own for each")
         seen.add(annot_id)
@@ -78,7 +78,11 @@ def read_objects(path: Path) -> ImageObjects:
     except UnicodeDecodeError as error:
         raise DataError("not valid UTF-8", file=path, found=str(error), hint=HINT) from None
     record = Record(_decode(text, path, None), path, "image", HINT)
-    width, height, names = record.whole("width", least=1), record.whole("height", least=1), record.items("names")
+    width, height, names = (
+        record.integer("width", minimum=1),
+        record.integer("height", minimum=1),
+        record.items("names"),
+    )
     if not all(isinstance(name, str) and name.strip() for name in names):
         raise record.error("bad names", found=names, expected="the category of each object")
     given = record.items("boxes")

@@ -144,11 +144,11 @@ def read_images(path: Path) -> dict[int, ImageData]:
         record = Record(element, path, f"element {index + 1}", WHERE_TO_GET)
         if member is not None:
             raise record.error("not image data", found=member, expected="a list of images")
-        image_id = record.whole("image_id", "id")
+        image_id = record.integer("image_id", "id")
         if image_id in images:
             raise record.error("an image twice", found=image_id)
-        width, height = record.whole("width", least=1), record.whole("height", least=1)
-        coco_id = None if element.get("coco_id") is None else str(record.whole("coco_id"))
+        width, height = record.integer("width", minimum=1), record.integer("height", minimum=1)
+        coco_id = None if element.get("coco_id") is None else str(record.integer("coco_id"))
         images[image_id] = ImageData(width, height, coco_id)
     if not images:
         raise DataError("no images", file=path, expected="a list of images", hint=WHERE_TO_GET)
@@ -175,7 +175,7 @@ def region_rows(
         record = Record(element, path, f"element {index + 1}", WHERE_TO_GET)
         if member is not None:
             raise record.error("not region descriptions", found=member, expected="a list of images with regions")
-        image_id = record.whole("image_id", "id")
+        image_id = record.integer("image_id", "id")
         if image_id in seen:
             raise record.error("an image twice", found=image_id)
         seen.add(image_id)
@@ -196,10 +196,10 @@ def _regions(parent: Record, image_id: int, image: ImageData, report: Report) ->
     regions: dict[int, Row | None] = {}
     for place, element in enumerate(parent.items("regions")):
         record = Record(element, parent.file, f"{parent.where}, region {place + 1}", parent.hint)
-        region_id = record.whole("region_id", "id")
+        region_id = record.integer("region_id", "id")
         if region_id in regions:
             raise record.error("a region twice", found=region_id)
-        if record.whole("image_id", "image") != image_id:
+        if record.integer("image_id", "image") != image_id:
             raise record.error("a region of another image", found=element, expected=f"image_id {image_id}")
         regions[region_id] = _region(record, region_id, image, report)
     return [region for region in regions.values() if region is not None]

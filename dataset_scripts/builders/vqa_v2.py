@@ -155,14 +155,14 @@ def read_questions(path: Path, answers: dict[str, Row] | None) -> Iterator[Row]:
         if member != "questions":
             continue
         record = Record(element, path, f"questions, element {index + 1}", HINT)
-        question_id = str(record.whole("question_id"))
+        question_id = str(record.integer("question_id"))
         if question_id in seen:
             raise record.error("a question twice", found=question_id, expected="an id of its own for each")
         seen.add(question_id)
         row = {
             "example_id": question_id,
-            "image_id": str(record.whole("image_id")),
-            "question": record.name("question"),
+            "image_id": str(record.integer("image_id")),
+            "question": record.non_empty_text("question"),
         }
         if answers is None:
             given: Row = {"question_type": "", "answer_type": "", "answers": []}
@@ -187,7 +187,7 @@ def read_annotations(path: Path) -> dict[str, Row]:
         if member != "annotations":
             continue
         record = Record(element, path, f"annotations, element {index + 1}", HINT)
-        question_id = str(record.whole("question_id"))
+        question_id = str(record.integer("question_id"))
         if question_id in annotations:
             raise record.error("a question is answered twice", found=question_id)
         answers = record.items("answers")
@@ -225,7 +225,7 @@ def read_predictions(path: Path) -> dict[str, str]:
         record = Record(element, path, f"element {index + 1}")
         if member is not None:
             raise record.error("not a list of predictions", found=member, expected="a list")
-        question_id = str(record.whole("question_id"))
+        question_id = str(record.integer("question_id"))
         if question_id in answers:
             raise record.error("a question is answered twice", found=question_id)
         answers[question_id] = record.text("answer")

@@ -1,2 +1,2 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Reading users' files: errors that name the place, streaming, pickles without code."""
+"""Reading of users' files: errors with file and line, streaming, pickles that run no code."""

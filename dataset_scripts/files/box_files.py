@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Writes what `grounded-attention regions extract` takes: a file of boxes, and a list of their images."""
+"""Writers of the inputs of `grounded-attention regions extract`: a file of boxes, and a list of images."""
 
 import json
 import os
@@ -13,9 +13,14 @@ from .errors import DataError
 
 
 def write_boxes(path: str | os.PathLike[str], records: Mapping[str, Mapping[str, Any]]) -> None:
-    """Image id -> {"boxes": [[x1, y1, x2, y2]] in pixels, "scores": ...} as one object, or as lines for .jsonl.
+    """Writes the boxes of images as one JSON object, or as JSON lines if the file ends in .jsonl.
 
-    The file is there at once and whole, see [`read_boxes`].
+    The file appears under its name only when it is complete. [`read_boxes`] reads it.
+
+    Args:
+        path (`str` or `os.PathLike`): The file.
+        records (`Mapping`): Image id -> `{"boxes": [[x1, y1, x2, y2]], ...}`, boxes in pixels; `scores` and `labels`
+            are optional.
     """
     path = Path(path)
     if path.suffix == ".jsonl":
@@ -26,15 +31,19 @@ def write_boxes(path: str | os.PathLike[str], records: Mapping[str, Mapping[str,
 
 
 def write_image_list(path: str | os.PathLike[str], files: Mapping[str, Path]) -> None:
-    """Image id -> file, as lines of id, tab and path, see [`list_images`].
+    """Writes a list of images: one line an image, its id, a tab and its absolute path.
 
-    Relative paths are taken from the list's folder, so absolute ones are written.
+    [`list_images`] reads it; it resolves relative paths from the list's folder, therefore absolute ones are written.
+
+    Args:
+        path (`str` or `os.PathLike`): The file.
+        files (`Mapping`): Image id -> image file.
 
     Raises:
-        DataError: An id or a path that does not fit into a line.
+        DataError: An id or a path contains a tab or a line end.
     """
     lines = [f"{image_id}\t{file.resolve()}" for image_id, file in files.items()]
     for line in lines:
         if line.count("\t") > 1 or "\n" in line or "\r" in line:
-            raise DataError("a tab or line end in the name of an image", file=path, found=line)
+            raise DataError("the id or path of an image contains a tab or a line end", file=path, found=line)
     write_text(Path(path), "".join(f"{line}\n" for line in lines))

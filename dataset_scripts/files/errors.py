@@ -1,21 +1,21 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Errors about data files, worded so that the reader knows where to look and what to do."""
+"""Errors about data files that name the place, the problem and the remedy."""
 
 import os
 
 
 class DataError(ValueError):
-    """A data file, or one record of it, is not what its format promises.
+    """A data file, or one record of it, does not have the expected format.
 
     The message reads `FILE, WHERE: PROBLEM: found FOUND, expected EXPECTED; HINT`, with the parts that are known.
 
     Args:
-        problem: What is wrong, in a few words.
-        file: The offending file.
-        where: The line, row or record inside the file, for example `"line 3"`.
-        found: What stands there; shown with `repr` and cut when long.
-        expected: What should stand there.
-        hint: What the reader can do about it.
+        problem (`str`): The problem in a few words.
+        file (`str` or `os.PathLike`, *optional*): The file.
+        where (`str`, *optional*): The line, row or record in the file, for example `"line 3"`.
+        found (`object`, *optional*): The value found; shown with `repr`, shortened if long.
+        expected (`str`, *optional*): The value expected.
+        hint (`str`, *optional*): What the user can do.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class DataError(ValueError):
 
 
 class MissingFileError(DataError, FileNotFoundError):
-    """A file that a builder needs is not there; the message says where to get it."""
+    """A file that a builder needs is missing; the message states where to get it."""
 
 
 def shorten(value: object, length: int = 120) -> str:
-    """`repr(value)`, cut in the middle to at most `length` characters."""
+    """Returns `repr(value)`, shortened in the middle to at most `length` characters."""
     text = repr(value)
     if len(text) <= length:
         return text

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Checked reading of single values in records that came from a user's file, with errors that name the record."""
+"""Checked reading of single values from the records of a user's file; errors name the record."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,18 +8,18 @@ from typing import Any
 
 from .errors import DataError
 
-MOST = 2**31 - 1  # of what becomes an int32
+MAX_INT32 = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class Record:
-    """An object of a JSON file, and the words that name its place in errors.
+    """An object of a JSON file, with its place for errors.
 
     Args:
-        values: The decoded value, an object if the file is right.
-        file: The file.
-        where: The place in the file, for example `"images, element 3"`.
-        hint: What the reader can do about a wrong record.
+        values (`Any`): The decoded value; an object if the file is valid.
+        file (`Path`): The file.
+        where (`str`): The place in the file, for example `"images, element 3"`.
+        hint (`str`, *optional*): What the user can do about an invalid record.
     """
 
     values: Any
@@ -28,39 +28,54 @@ class Record:
     hint: str | None = None
 
     def text(self, name: str) -> str:
-        """A text, which may be empty."""
+        """Returns the text in field `name`; it may be empty."""
         value = self._value(name, str, "a text")
         if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
             raise self.error(f"bad {name}", found=value, expected="a text without halves of characters")
         return value
 
-    def name(self, name: str) -> str:
-        """A text that is not empty."""
+    def non_empty_text(self, name: str) -> str:
+        """Returns the text in field `name`; it is not empty."""
         value = self.text(name)
         if not value.strip():
             raise self.error(f"bad {name}", found=value, expected="a text that is not empty")
         return value
 
-    def whole(self, *names: str, least: int | None = None) -> int:
-        """A whole number, under the first of these names that is there."""
-        expected = "a whole number" if least is None else f"a whole number from {least} of 32 bits"
+    def integer(self, *names: str, minimum: int | None = None) -> int:
+        """Returns an integer.
+
+        Args:
+            names (`str`): Names of the field; the first one that the record has counts.
+            minimum (`int`, *optional*): The smallest value allowed. With it, the value also has to fit into an int32.
+
+        Raises:
+            DataError: The field is missing, is not an integer, or is out of range.
+        """
+        expected = "a whole number" if minimum is None else f"a whole number from {minimum} of 32 bits"
         name = self._first(names)
         value = self._value(name, int, expected)
-        if least is not None and not least <= value <= MOST:
+        if minimum is not None and not minimum <= value <= MAX_INT32:
             raise self.error(f"impossible {name}", found=value, expected=expected)
         return value
 
     def number(self, *names: str) -> float:
-        """A number, under the first of these names that is there; JSON as read here has no other than finite ones."""
+        """Returns a number.
+
+        Args:
+            names (`str`): Names of the field; the first one that the record has counts.
+
+        Raises:
+            DataError: The field is missing or is not a number. (The JSON reader refuses NaN and infinity.)
+        """
         value = self._value(self._first(names), (int, float), "a number")
         return float(value)
 
     def items(self, name: str) -> list[Any]:
-        """A list."""
+        """Returns the list in field `name`."""
         return self._value(name, list, "a list")
 
     def error(self, problem: str, found: object = None, expected: str | None = None) -> DataError:
-        """An error about this record."""
+        """Makes an error about this record."""
         return DataError(problem, file=self.file, where=self.where, found=found, expected=expected, hint=self.hint)
 
     def _first(self, names: tuple[str, ...]) -> str:

@@ -1,15 +1,16 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Reads pickles and NumPy object arrays from data files without running anything that stands in them.
+"""Reads pickles and NumPy object arrays from data files without running any code that they contain.
 
-The only way into a legacy pickle (`refs(unc).p`, LMDB values, `*_imgid2idx.pkl`, object arrays in .npy). What comes
-out are None, booleans, numbers, texts, bytes, lists, tuples, dicts, sets, NumPy scalars and arrays. Three fences:
+All legacy pickles (`refs(unc).p`, LMDB values, `*_imgid2idx.pkl`, object arrays in .npy) are read here. The result
+consists of None, booleans, numbers, texts, bytes, lists, tuples, dicts, sets, NumPy scalars and arrays. Three checks
+protect the reader:
 
-1. Before the first instruction runs, all are looked through: lengths must lie inside the data, so that a few bytes
-   cannot claim gigabytes, and instructions that plain data never needs (classes, persistent ids, extensions) are
-   refused.
-2. A name is looked up in a short table here and never imported; any other name is refused.
-3. The table holds this file's own constructors, not NumPy's: dtype, shape and bytes are compared before an array is
-   made, so that a forged dtype never reaches NumPy.
+1. Before the first instruction runs, all instructions are checked. Every length has to fit into the data, so that a
+   few bytes cannot claim gigabytes. Instructions that plain data never needs (classes, persistent ids, extensions)
+   are refused.
+2. A name is looked up in a short table of this file and never imported. Any other name is refused.
+3. The table holds constructors of this file, not NumPy's. They compare dtype, shape and bytes before they make an
+   array, so that a forged dtype never reaches NumPy.
 """
 
 import io
@@ -26,19 +27,19 @@ import numpy as np
 
 from .errors import DataError, MissingFileError
 
-# A pickle is read into memory whole; the largest of the known files (captions of all images) stay far below.
-LARGEST = 2 << 30
-# What `numpy.dtype` is pickled as: booleans, numbers, fixed-length texts, objects. No records, no dates.
+# A pickle is read into memory at once; the largest known files (captions of all images) are far smaller.
+MAX_BYTES = 2 << 30
+# The pickled form of `numpy.dtype`: booleans, numbers, fixed-length texts, objects. No records, no dates.
 DTYPE = re.compile(r"b1|[iu][1248]|f[248]|c8|c16|[SU]\d{1,9}|O[48]?")
-MOST_DIMENSIONS = 32
+MAX_DIMENSIONS = 32
 LAST_CODE_POINT = 0x10FFFF
-# Instructions that data made of containers, numbers, texts and arrays never holds.
-REFUSED = {
+# Instructions that pickles of containers, numbers, texts and arrays never contain.
+REFUSED_INSTRUCTIONS = {
     *("PERSID", "BINPERSID", "EXT1", "EXT2", "EXT4"),
     *("INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "NEXT_BUFFER", "READONLY_BUFFER"),
 }
 INSTRUCTIONS = {ord(instruction.code): instruction for instruction in pickletools.opcodes}
-# Bytes of the length that stands before a long argument, by pickletools' mark for it.
+# Number of bytes of the length field before a long argument, by pickletools' mark.
 LENGTH_BYTES = {
     pickletools.TAKEN_FROM_ARGUMENT1: 1,
     pickletools.TAKEN_FROM_ARGUMENT4: 4,
@@ -48,26 +49,42 @@ LENGTH_BYTES = {
 
 
 def load_pickle(path: str | os.PathLike[str]) -> Any:
-    """The data in a pickle file, also one that Python 2 wrote (its `str` becomes text, by Latin-1).
+    """Loads the data of a pickle file, also of one that Python 2 wrote (its `str` becomes text, by Latin-1).
+
+    Args:
+        path (`str` or `os.PathLike`): The file, at most 2 GiB.
+
+    Returns:
+        Containers, numbers, texts and arrays.
 
     Raises:
-        MissingFileError: no such file.
-        DataError: the file is damaged or cut, larger than 2 GiB, or names anything but containers and arrays.
+        MissingFileError: The file does not exist.
+        DataError: The file is damaged or cut, is too large, or names anything but containers and arrays.
     """
     path = Path(path)
     if not path.is_file():
         raise MissingFileError("no such file", file=path, expected="a pickle")
-    if path.stat().st_size > LARGEST:
-        raise DataError("the pickle is too large", file=path, found=path.stat().st_size, expected=f"at most {LARGEST}")
+    if path.stat().st_size > MAX_BYTES:
+        raise DataError(
+            "the pickle is too large", file=path, found=path.stat().st_size, expected=f"at most {MAX_BYTES}"
+        )
     return loads(path.read_bytes(), file=path)
 
 
 def load_npy(path: str | os.PathLike[str]) -> Any:
-    """The array in a .npy file; an object array is read as `load_pickle` reads, and one of no dimension is its object.
+    """Loads the array of a .npy file.
+
+    The objects of an object array are read as by `load_pickle`. An object array without dimensions gives its object.
+
+    Args:
+        path (`str` or `os.PathLike`): The file.
+
+    Returns:
+        `np.ndarray`, or the object of an array without dimensions.
 
     Raises:
-        MissingFileError: no such file.
-        DataError: the file is damaged or cut, of records, or its objects are more than containers and arrays.
+        MissingFileError: The file does not exist.
+        DataError: The file is damaged or cut, holds records, or holds objects other than containers and arrays.
     """
     path = Path(path)
     if not path.is_file():
@@ -77,39 +94,57 @@ def load_npy(path: str | os.PathLike[str]) -> Any:
 
 
 def loads(data: bytes, *, file: str | os.PathLike[str] | None = None, where: str | None = None) -> Any:
-    """The data in a pickle; `file` and `where` name its place in errors, which are those of `load_pickle`."""
+    """Loads the data of a pickle in memory.
+
+    Args:
+        data (`bytes`): The pickle.
+        file (`str` or `os.PathLike`, *optional*): Its file, for errors.
+        where (`str`, *optional*): Its place in the file, for errors.
+
+    Raises:
+        DataError: As for `load_pickle`.
+    """
     try:
-        _look_through(data)
+        _check_instructions(data)
         unpickler = _Unpickler(data)
         value = unpickler.load()
-        return _finished(value, {}) if unpickler.has_values else value
+        return _replace_placeholders(value, {}) if unpickler.has_values else value
     except DataError as error:
         raise DataError(str(error), file=file, where=where) from error
-    except Exception as error:  # whatever the interpreter of damaged instructions stumbles over
+    except Exception as error:  # damaged instructions can raise any error
         problem = f"damaged pickle ({type(error).__name__})"
         raise DataError(problem, file=file, where=where, found=str(error)[:200]) from error
 
 
 def read_npy(file: BinaryIO, name: str | os.PathLike[str]) -> Any:
-    """`load_npy` from an open file that can seek; `name` stands for it in errors."""
+    """Reads the array of an open .npy file as `load_npy` does.
+
+    Args:
+        file (`BinaryIO`): A file that can seek.
+        name (`str` or `os.PathLike`): Its name, for errors.
+    """
     try:
         shape, fortran, dtype = _npy_header(file)
     except (ValueError, EOFError, OSError, SyntaxError, TypeError) as error:
         raise DataError("not a NumPy array", file=name, found=str(error)[:200]) from error
     if dtype.kind == "O":
-        array = loads(file.read(LARGEST), file=name)
+        array = loads(file.read(MAX_BYTES), file=name)
         if not isinstance(array, np.ndarray) or array.shape != shape:
-            raise DataError("objects differ from the head", file=name, found=type(array).__name__, expected=f"{shape}")
+            raise DataError(
+                "the objects do not match the header", file=name, found=type(array).__name__, expected=f"{shape}"
+            )
         return array.item() if not shape else array
     if dtype.hasobject or dtype.kind not in "biufcSU" or not dtype.itemsize:
-        raise DataError("an array of this kind is not read", file=name, found=str(dtype), expected="numbers or texts")
+        raise DataError(
+            "arrays of this kind are not supported", file=name, found=str(dtype), expected="numbers or texts"
+        )
     needed = math.prod(shape) * dtype.itemsize
     start, end = file.tell(), file.seek(0, io.SEEK_END)
     if end - start < needed:
         raise DataError("the array is cut", file=name, found=f"{end - start} bytes", expected=f"{needed} bytes")
     file.seek(start)
     flat = np.frombuffer(file.read(needed), dtype) if needed else np.empty(0, dtype)
-    return _checked_text(flat).reshape(shape, order="F" if fortran else "C")
+    return _check_text(flat).reshape(shape, order="F" if fortran else "C")
 
 
 def _npy_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
@@ -120,8 +155,8 @@ def _npy_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
     return read(file)
 
 
-def _look_through(data: bytes) -> None:
-    """Raises `DataError` at an instruction that is refused, unknown, or says that it is longer than the data."""
+def _check_instructions(data: bytes) -> None:
+    """Raises `DataError` at an instruction that is refused, is unknown, or claims to be longer than the data."""
     position, end = 0, len(data)
     while position < end:
         code = data[position]
@@ -142,10 +177,10 @@ def _look_through(data: bytes) -> None:
             width = LENGTH_BYTES[size]
             position += 1 + width + int.from_bytes(data[position + 1 : position + 1 + width], "little")
         if index is not None and not 0 <= index <= end:
-            raise DataError("the pickle counts more objects than it has bytes", found=index, expected=f"below {end}")
+            raise DataError("the pickle numbers more objects than it has bytes", found=index, expected=f"below {end}")
         if code == _STOP and position <= end:
             return
-    raise DataError("the pickle is cut, or damaged", found=f"{end} bytes", expected="its end inside them")
+    raise DataError("the pickle is cut or damaged", found=f"no end in {end} bytes")
 
 
 def _memo_index(code: int, data: bytes, position: int) -> int | None:
@@ -154,15 +189,13 @@ def _memo_index(code: int, data: bytes, position: int) -> int | None:
 
 def _refuse_instruction(code: int) -> NoReturn:
     found = INSTRUCTIONS[code].name if code in INSTRUCTIONS else f"byte {code}"
-    raise DataError(
-        "the pickle holds more than data", found=found, hint="such pickles are not read, as they may run code"
-    )
+    raise DataError("the pickle holds more than data", found=found, hint="pickles that may run code are not read")
 
 
 def _size(code: int) -> int | None:
-    """Bytes of an instruction's argument, pickletools' negative mark, or None for one that is not read."""
+    """Returns the bytes of an instruction's argument, pickletools' negative mark, or None if the code is refused."""
     instruction = INSTRUCTIONS.get(code)
-    if instruction is None or instruction.name in REFUSED:
+    if instruction is None or instruction.name in REFUSED_INSTRUCTIONS:
         return None
     return 0 if instruction.arg is None else instruction.arg.n
 
@@ -173,10 +206,10 @@ _STOP, _LONG_BINPUT = ord("."), ord("r")
 
 
 class _Unpickler(pickle.Unpickler):
-    """Runs the instructions with a table of constructors in the place of imports."""
+    """Runs the instructions with a table of constructors in place of imports."""
 
     def __init__(self, data: bytes) -> None:
-        # Python 2 kept the bytes of arrays in its `str`, which only Latin-1 gives back unchanged.
+        # Python 2 kept the bytes of arrays in its `str`; only Latin-1 decodes them unchanged.
         super().__init__(io.BytesIO(data), fix_imports=False, encoding="latin1")
         self.has_values = False
 
@@ -185,13 +218,13 @@ class _Unpickler(pickle.Unpickler):
         constructor = CONSTRUCTORS.get((module, name))
         if constructor is None:
             expected = "containers, numbers, texts and NumPy arrays"
-            hint = "such pickles are not read, as they may run code"
+            hint = "pickles that may run code are not read"
             raise DataError("the pickle holds more than data", found=f"{module}.{name}", expected=expected, hint=hint)
         return constructor
 
 
 class _Constructor:
-    """What a name stands for: a function to call, and nothing that a pickle could change."""
+    """The meaning of a name: a function to call, with no state that a pickle could change."""
 
     __slots__ = ("_function",)
 
@@ -202,17 +235,19 @@ class _Constructor:
         return self._function(*arguments)
 
     def __setstate__(self, state: Any) -> NoReturn:
-        raise DataError("the pickle changes a constructor", hint="such pickles are not read, as they may run code")
+        raise DataError("the pickle changes a constructor", hint="pickles that may run code are not read")
 
 
 class _Dtype:
-    """A dtype while it is being read."""
+    """A dtype during reading."""
 
     __slots__ = ("dtype",)
 
     def __init__(self, code: Any, *flags: Any) -> None:
         if not isinstance(code, str) or not DTYPE.fullmatch(code):
-            raise DataError("dtype is not read", found=str(code)[:40], expected="a boolean, number, text or object")
+            raise DataError(
+                "dtype is not supported", found=str(code)[:40], expected="a boolean, number, text or object"
+            )
         self.dtype = np.dtype("O" if code.startswith("O") else code)
         if not self.dtype.itemsize:
             raise DataError("dtype has no size", found=code)
@@ -220,12 +255,12 @@ class _Dtype:
     def __setstate__(self, state: Any) -> None:
         _, order, *records = state[:5]
         if order not in ("<", ">", "|", "=") or any(part is not None for part in records):
-            raise DataError("dtype is not read", found="records", expected="a boolean, number, text or object")
+            raise DataError("dtype is not supported", found="records", expected="a boolean, number, text or object")
         self.dtype = self.dtype.newbyteorder(order)
 
 
 class _Array:
-    """An array while it is being read; `objects` are the values of an object array, which may be arrays themselves."""
+    """An array during reading; `objects` are the values of an object array, which may be arrays themselves."""
 
     __slots__ = ("array", "objects")
 
@@ -238,51 +273,55 @@ class _Array:
         self._set(content, dtype, shape, "F" if fortran else "C")
 
     def _set(self, content: Any, dtype: Any, shape: Any, order: str) -> None:
-        count = _count(shape)
+        count = _check_shape(shape)
         if not isinstance(dtype, _Dtype):
-            raise DataError("dtype of an array is none", found=type(dtype).__name__)
+            raise DataError("the dtype of an array is not a dtype", found=type(dtype).__name__)
         if dtype.dtype.kind == "O":
             if not isinstance(content, list) or len(content) != count:
-                raise DataError("objects of an array do not fit its shape", expected=f"{count} for {shape}")
+                raise DataError("the objects of an array do not fit its shape", expected=f"{count} for {shape}")
             self.array, self.objects = np.empty(shape, object), content
             return
         data = content.encode("latin1") if isinstance(content, str) else content
         if not isinstance(data, (bytes, bytearray)) or len(data) != count * dtype.dtype.itemsize:
             expected = f"{count * dtype.dtype.itemsize} bytes for {shape} of {dtype.dtype}"
-            raise DataError("bytes of an array do not fit its shape", expected=expected)
+            raise DataError("the bytes of an array do not fit its shape", expected=expected)
         flat = np.frombuffer(data, dtype.dtype) if count else np.empty(0, dtype.dtype)
-        self.array = _checked_text(flat).reshape(shape, order=order)  # type: ignore[call-overload]
+        self.array = _check_text(flat).reshape(shape, order=order)  # type: ignore[call-overload]
 
 
-def _count(shape: Any) -> int:
-    is_shape = isinstance(shape, tuple) and len(shape) <= MOST_DIMENSIONS
+def _check_shape(shape: Any) -> int:
+    is_shape = isinstance(shape, tuple) and len(shape) <= MAX_DIMENSIONS
     if not is_shape or not all(type(length) is int and 0 <= length < 1 << 62 for length in shape):
-        raise DataError("shape of an array is none", found=type(shape).__name__, expected="a tuple of sizes")
+        raise DataError(
+            "the shape of an array is not a shape", found=type(shape).__name__, expected="a tuple of sizes"
+        )
     return math.prod(shape)
 
 
-def _checked_text(array: np.ndarray) -> np.ndarray:
-    """`array`, unless it is of texts with a number that no character has."""
+def _check_text(array: np.ndarray) -> np.ndarray:
+    """Returns `array` unchanged; refuses texts with a number that is not a character."""
     if array.dtype.kind == "U" and array.size:
         points = array.view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
         if points.max() > LAST_CODE_POINT:
-            raise DataError("a text holds a number that is no character", found=int(points.max()))
+            raise DataError("a text contains a number that is not a character", found=int(points.max()))
     return array
 
 
 def _reconstruct(kind: Any, *_: Any) -> _Array:
     if kind is not _ARRAY:
-        raise DataError("the pickle holds a subclass of arrays", expected="numpy.ndarray")
+        raise DataError("the pickle contains a subclass of arrays", expected="numpy.ndarray")
     return _Array()
 
 
 def _array_from_bytes(content: Any, dtype: Any, shape: Any, order: Any, axes: Any = None) -> _Array:
-    """What protocol 5 calls: `order` "K" comes with the order of the axes."""
+    """Makes an array as protocol 5 does; with `order` "K", `axes` gives the order of the axes."""
     array = _Array()
     array._set(content, dtype, shape, "F" if order == "F" else "C")
     if axes is not None:
         if array.objects is not None or sorted(axes) != list(range(len(shape))):
-            raise DataError("axes of an array are no permutation", expected=f"of 0 to {len(shape) - 1}")
+            raise DataError(
+                "the axes of an array are not a permutation", expected=f"each of 0 to {len(shape) - 1} once"
+            )
         array.array = array.array.transpose(axes)
     return array
 
@@ -291,43 +330,48 @@ def _scalar(dtype: Any, content: Any) -> _Array:
     scalar = _Array()
     scalar._set(content, dtype, (1,), "C")
     if scalar.objects is not None:
-        raise DataError("a scalar of objects is not read")
+        raise DataError("a scalar of objects is not supported")
     scalar.array = scalar.array[0]
     return scalar
 
 
 def _encode(text: Any, encoding: Any) -> bytes:
-    """Bytes, as Python 3 writes them for Python 2."""
+    """Makes bytes as Python 3 writes them for Python 2."""
     if not isinstance(text, str) or encoding != "latin1":
-        raise DataError("the pickle encodes something else than bytes", found=str(encoding)[:40], expected="latin1")
+        raise DataError(
+            "the pickle contains an encoding other than that of bytes", found=str(encoding)[:40], expected="latin1"
+        )
     return text.encode("latin1")
 
 
-def _container(kind: Callable[[Any], Any], *accepted: type) -> Callable[..., Any]:
+def _container_maker(kind: Callable[[Any], Any], *accepted: type) -> Callable[..., Any]:
     def make(content: Any = ()) -> Any:
-        # Checked, since bytearray(10**12) makes as many bytes.
+        # bytearray(10**12) would allocate as many bytes.
         if not isinstance(content, (tuple, list, *accepted)):
-            raise DataError(f"the pickle makes a {kind.__name__} of no container", found=type(content).__name__)
+            raise DataError(
+                f"the pickle makes a {kind.__name__} from a value that is not a container",
+                found=type(content).__name__,
+            )
         return kind(content)
 
     return make
 
 
-def _no_array(*_: Any) -> NoReturn:
-    raise DataError("the pickle makes an array directly", expected="the way that NumPy writes them")
+def _refuse_array(*_: Any) -> NoReturn:
+    raise DataError("the pickle makes an array directly", expected="an array as NumPy pickles it")
 
 
-_ARRAY = _Constructor(_no_array)
+_ARRAY = _Constructor(_refuse_array)
 _MULTIARRAY: dict[str, Callable[..., Any]] = {"_reconstruct": _reconstruct, "scalar": _scalar}
 _BUILTINS: dict[str, Callable[..., Any]] = {
     "complex": complex,
-    "bytes": _container(bytes, bytes),
-    "bytearray": _container(bytearray, bytes, bytearray),
-    "set": _container(set),
-    "frozenset": _container(frozenset),
-    "list": _container(list),
-    "tuple": _container(tuple),
-    "dict": _container(dict, dict),
+    "bytes": _container_maker(bytes, bytes),
+    "bytearray": _container_maker(bytearray, bytes, bytearray),
+    "set": _container_maker(set),
+    "frozenset": _container_maker(frozenset),
+    "list": _container_maker(list),
+    "tuple": _container_maker(tuple),
+    "dict": _container_maker(dict, dict),
 }
 _FUNCTIONS: dict[tuple[str, str], Callable[..., Any]] = {
     # NumPy 1 and 2.
@@ -337,7 +381,7 @@ _FUNCTIONS: dict[tuple[str, str], Callable[..., Any]] = {
     ("_codecs", "encode"): _encode,
     # Python 2 and 3.
     **{(module, name): made for module in ("__builtin__", "builtins") for name, made in _BUILTINS.items()},
-    ("collections", "OrderedDict"): _container(dict, dict),
+    ("collections", "OrderedDict"): _container_maker(dict, dict),
 }
 CONSTRUCTORS: dict[tuple[str, str], _Constructor] = {
     ("numpy", "ndarray"): _ARRAY,
@@ -345,39 +389,41 @@ CONSTRUCTORS: dict[tuple[str, str], _Constructor] = {
 }
 
 
-def _finished(value: Any, known: dict[int, Any]) -> Any:
-    """`value` with arrays for what stood in their place; an object that occurs twice stays one object."""
+def _replace_placeholders(value: Any, known: dict[int, Any]) -> Any:
+    """Replaces the placeholders in `value` by arrays; an object that occurs twice stays one object."""
     if isinstance(value, (str, bytes, int, float, complex, bytearray, type(None))):
         return value
     if id(value) not in known:
         if isinstance(value, (list, dict)):
-            known[id(value)] = value  # it may hold itself
-        known[id(value)] = _rebuilt(value, known)
+            known[id(value)] = value  # it may contain itself
+        known[id(value)] = _replace_in_container(value, known)
     return known[id(value)]
 
 
-def _rebuilt(value: Any, known: dict[int, Any]) -> Any:
+def _replace_in_container(value: Any, known: dict[int, Any]) -> Any:
     if isinstance(value, _Array):
-        return _filled(value, known)
+        return _to_array(value, known)
     if isinstance(value, list):
-        value[:] = [_finished(item, known) for item in value]
+        value[:] = [_replace_placeholders(item, known) for item in value]
         return value
     if isinstance(value, dict):
-        items = [(_finished(key, known), _finished(item, known)) for key, item in value.items()]
+        items = [
+            (_replace_placeholders(key, known), _replace_placeholders(item, known)) for key, item in value.items()
+        ]
         value.clear()
         value.update(items)
         return value
     if isinstance(value, (tuple, set, frozenset)):
-        return type(value)(_finished(item, known) for item in value)
-    raise DataError("the pickle holds a name in the place of a value", found=type(value).__name__)
+        return type(value)(_replace_placeholders(item, known) for item in value)
+    raise DataError("the pickle contains a name in place of a value", found=type(value).__name__)
 
 
-def _filled(value: _Array, known: dict[int, Any]) -> Any:
+def _to_array(value: _Array, known: dict[int, Any]) -> Any:
     if value.array is None:
         raise DataError("an array has no content")
     if value.objects is not None:
         known[id(value)] = value.array
         flat = value.array.reshape(-1)
         for position, item in enumerate(value.objects):
-            flat[position] = _finished(item, known)
+            flat[position] = _replace_placeholders(item, known)
     return value.array

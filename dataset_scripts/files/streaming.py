@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Readers for files larger than memory: lines of text, and the elements of arrays in a JSON file, one at a time."""
+"""Readers for files larger than memory: lines of text, and elements of arrays in a JSON file, one at a time."""
 
 import io
 import json
@@ -9,34 +9,39 @@ from typing import IO, Any
 
 from .errors import DataError, MissingFileError
 
-LONGEST_LINE = 16 * 2**20
+MAX_LINE_BYTES = 16 * 2**20
 _CHUNK = 2**20
-# An unfinished number, literal or escape is shorter than this, so an error farther from the end of what was read is no
-# matter of reading on.
+# An unfinished number, literal or escape is shorter than this. An error farther from the end of the buffer is
+# therefore real, and reading on does not solve it.
 _SHORT = 32
 _WHITESPACE = " \t\n\r"
 
 
 def text_lines(path: Path, hint: str) -> Iterator[tuple[int, str]]:
-    """The lines of a UTF-8 file with their numbers from 1, without their ends (LF or CRLF), one in memory at a time.
+    """Reads the lines of a UTF-8 file, one in memory at a time.
 
-    Only a line feed ends a line; a mark at the beginning of the file is left out.
+    Only a line feed ends a line. A byte order mark at the start of the file is skipped.
 
     Args:
-        path: The file.
-        hint: Where to get it, for the errors.
+        path (`Path`): The file.
+        hint (`str`): Where to get the file, for errors.
+
+    Yields:
+        `tuple[int, str]`: The number of the line, from 1, and the line without its end (LF or CRLF).
 
     Raises:
-        MissingFileError: There is no such file.
-        DataError: A line is not UTF-8, or longer than 16 MiB; the message names it.
+        MissingFileError: The file does not exist.
+        DataError: A line is not UTF-8, or is longer than 16 MiB; the message names the line.
     """
-    with _opened(path, hint) as file:
+    with _open(path, hint) as file:
         number = 0
-        while line := file.readline(LONGEST_LINE + 1):
+        while line := file.readline(MAX_LINE_BYTES + 1):
             number += 1
-            if len(line) > LONGEST_LINE:
-                expected = f"at most {LONGEST_LINE} bytes"
-                raise DataError("a line too long", file=path, where=f"line {number}", expected=expected, hint=hint)
+            if len(line) > MAX_LINE_BYTES:
+                expected = f"at most {MAX_LINE_BYTES} bytes"
+                raise DataError(
+                    "the line is too long", file=path, where=f"line {number}", expected=expected, hint=hint
+                )
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
@@ -47,23 +52,24 @@ def text_lines(path: Path, hint: str) -> Iterator[tuple[int, str]]:
 
 
 def json_elements(path: Path, hint: str) -> Iterator[tuple[str | None, int, Any]]:
-    """The elements of a JSON file's arrays, one in memory at a time.
+    """Reads the elements of the arrays of a JSON file, one in memory at a time.
 
-    The file holds an array, or an object; of an object the elements of those members are given that are arrays, other
-    members are checked and left out.
+    The file holds an array or an object. Of an object, the elements of all members that are arrays are read; other
+    members are checked and skipped.
 
     Args:
-        path: The file, UTF-8.
-        hint: Where to get it, for the errors.
+        path (`Path`): The file, UTF-8.
+        hint (`str`): Where to get the file, for errors.
 
     Yields:
-        The member's name (None where the file is an array), the element's place in its array from 0, the element.
+        `tuple[str | None, int, Any]`: Name of the member (None if the file is an array), index of the element in its
+        array from 0, and the element.
 
     Raises:
-        MissingFileError: There is no such file.
-        DataError: It is cut, is not JSON, or holds neither an array nor an object.
+        MissingFileError: The file does not exist.
+        DataError: The file is cut, is not JSON, or holds neither an array nor an object.
     """
-    with _opened(path, hint) as binary, io.TextIOWrapper(binary, encoding="utf-8-sig") as file:
+    with _open(path, hint) as binary, io.TextIOWrapper(binary, encoding="utf-8-sig") as file:
         stream = _JsonStream(file, path, hint)
         start = stream.peek()
         if start == "[":
@@ -74,11 +80,11 @@ def json_elements(path: Path, hint: str) -> Iterator[tuple[str | None, int, Any]
         else:
             stream.fail("not a list or an object", expected="JSON")
         if stream.peek():
-            stream.fail("more after the end", expected="nothing")
+            stream.fail("unexpected content after the end", expected="nothing")
 
 
 class _JsonStream:
-    """A JSON text of which a piece is in memory."""
+    """A JSON text of which one piece is in memory."""
 
     def __init__(self, file: IO[str], path: Path, hint: str) -> None:
         self.file, self.path, self.hint = file, path, hint
@@ -87,7 +93,7 @@ class _JsonStream:
         self._decode = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
 
     def peek(self) -> str:
-        """The next character that is no white space; empty at the end of the file."""
+        """Returns the next character that is not white space, or an empty text at the end of the file."""
         while True:
             while self.position < len(self.buffer):
                 if (character := self.buffer[self.position]) not in _WHITESPACE:
@@ -97,7 +103,7 @@ class _JsonStream:
                 return ""
 
     def members(self) -> Iterator[tuple[str, int, Any]]:
-        """The elements of the arrays of an object that begins here."""
+        """Yields the elements of the arrays of an object that begins here."""
         self.take("{")
         seen: set[str] = set()
         while self.peek() != "}":
@@ -105,7 +111,7 @@ class _JsonStream:
                 self.take(",")
             name = self.value()
             if not isinstance(name, str) or name in seen:
-                self.fail("not the name of a member, or one named twice", expected="a new name")
+                self.fail("not the name of a member, or a repeated name", expected="a new name")
             seen.add(name)
             self.take(":")
             if self.peek() == "[":
@@ -116,7 +122,7 @@ class _JsonStream:
         self.take("}")
 
     def array(self, name: str) -> Iterator[Any]:
-        """The elements of an array that begins here."""
+        """Yields the elements of an array that begins here."""
         self.take("[")
         count = 0
         while self.peek() != "]":
@@ -129,13 +135,13 @@ class _JsonStream:
         self.take("]")
 
     def take(self, character: str) -> None:
-        """Steps over a character that has to stand here."""
+        """Skips a character that has to be next."""
         if self.peek() != character:
             self.fail("not JSON", expected=character)
         self.position += 1
 
     def value(self) -> Any:
-        """Decodes the value that begins here, reading on as far as it goes."""
+        """Decodes the value that begins here and reads on as far as needed."""
         self.peek()
         while True:
             try:
@@ -148,14 +154,14 @@ class _JsonStream:
             except (RecursionError, _ConstantError) as error:
                 self.fail(str(error))
             else:
-                # A number near the end of what was read may go on.
+                # A number near the end of the buffer may go on.
                 if len(self.buffer) - end >= _SHORT or self.ended:
                     self.position = end
                     return value
             self._read()
 
     def fail(self, problem: str, expected: str | None = None) -> None:
-        """Raises the error of this place."""
+        """Raises an error with the current place."""
         found = self.buffer[self.position : self.position + 40]
         if not found.strip():
             problem = f"the file ends too early ({problem})"
@@ -164,7 +170,10 @@ class _JsonStream:
         )
 
     def _read(self) -> bool:
-        """Reads on; false at the end of the file. A long value takes ever larger pieces, so its cost stays linear."""
+        """Reads on; returns False at the end of the file.
+
+        A long value takes larger and larger pieces, so its cost stays linear.
+        """
         rest = self.buffer[self.position :]
         try:
             piece = self.file.read(max(_CHUNK, len(rest)))
@@ -177,14 +186,14 @@ class _JsonStream:
 
 
 class _ConstantError(ValueError):
-    """NaN or an infinity, which are no JSON."""
+    """NaN or infinity, which JSON does not have."""
 
 
 def _refuse_constant(name: str) -> None:
-    raise _ConstantError(f"{name} is no JSON")
+    raise _ConstantError(f"{name} is not JSON")
 
 
-def _opened(path: Path, hint: str) -> IO[bytes]:
+def _open(path: Path, hint: str) -> IO[bytes]:
     if not path.is_file():
         raise MissingFileError("the file is missing", file=path, hint=hint)
     return open(path, "rb")

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The card of a pushed data set, written from the records of its configurations."""
+"""Card of a pushed data set, written from the records of its configurations."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,25 +11,28 @@ from huggingface_hub import DatasetCard, DatasetCardData
 
 Record = Mapping[str, Any]
 _WARNINGS = {
-    "forbidden": "**These terms forbid to pass the data on.**",
-    "unclear": "**Nothing says clearly that the data may be passed on.**",
+    "forbidden": "**These terms forbid redistribution of the data.**",
+    "unclear": "**These terms do not clearly allow redistribution of the data.**",
 }
 _STRICTNESS = ("allowed", "unclear", "forbidden")
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 
 
 def write_card(repository: str, records: Mapping[str, Record]) -> str:
-    """The content of README.md.
+    """Writes the content of README.md.
 
     Args:
-        repository: `ORG/NAME`.
-        records: Of each configuration, by its name there.
+        repository (`str`): `ORG/NAME`.
+        records (`Mapping`): Name of a configuration -> its record.
+
+    Returns:
+        `str`: The card with its metadata.
     """
     first = next(iter(records.values()))
     parts = [
         f"# {repository.split('/')[-1]}",
         first["description"],
-        "No images are included: `image_id` names them.",
+        "Images are not included; `image_id` identifies them.",
         "## Rows",
         table(
             ("configuration", "split", "rows"),
@@ -39,22 +42,22 @@ def write_card(repository: str, records: Mapping[str, Record]) -> str:
                 for split, facts in record["info"]["splits"].items()
             ],
         ),
-        *_columns(records),
+        *_column_sections(records),
         "## Use",
         _snippet(repository, records),
         "## Licence",
         *dict.fromkeys(licence_text(record) for record in records.values()),
         "## Source and citation",
-        _source(first),
+        _source_section(first),
         "## How it was built",
-        *(_built(name, record) for name, record in records.items()),
+        *(_build_section(name, record) for name, record in records.items()),
     ]
     body = "\n\n".join(part.strip() for part in parts if part.strip())
     return str(DatasetCard(f"---\n{_metadata(repository, records).to_yaml()}\n---\n\n{body}\n"))
 
 
 def licence_metadata(licence: Mapping[str, str]) -> dict[str, Any]:
-    """The licence as the Hub's metadata names it."""
+    """Returns the metadata keys with which the Hub names a licence."""
     named: dict[str, Any] = {"license": licence["identifier"]}
     if licence["identifier"] == "other":
         named |= {"license_name": "see-card"}
@@ -64,31 +67,31 @@ def licence_metadata(licence: Mapping[str, str]) -> dict[str, Any]:
 
 
 def licence_text(record: Record) -> str:
-    """Terms, warning, and on what ground the data were pushed all the same."""
+    """Returns the terms, a warning where needed, and the reason why the data were pushed nevertheless."""
     licence = record["licence"]
     lines = [f"`{licence['identifier']}`: {licence['terms']}"]
     if licence["source"]:
         lines.append(f"See {licence['source']}.")
     if warning := _WARNINGS.get(licence["redistribution"]):
         lines.append(warning)
-        lines.append(f"Whoever pushed them named this ground: {' '.join(str(record['permission']).split())}")
+        lines.append(f"The person who pushed them gave this reason: {' '.join(str(record['permission']).split())}")
     return " ".join(lines)
 
 
 def size_category(rows: int) -> str:
-    """The Hub's word for a number of rows."""
+    """Returns the Hub's category for a number of rows."""
     return next((name for most, name in _SIZES if rows < most), "1M<n<10M" if rows < 10_000_000 else "n>10M")
 
 
 def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """A table of Markdown."""
+    """Formats a Markdown table."""
     lines = [head, ("---",) * len(head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def _metadata(repository: str, records: Mapping[str, Record]) -> DatasetCardData:
     first = next(iter(records.values()))
-    # The metadata name one licence for all.
+    # The metadata have one licence for all configurations.
     strictest = max(records.values(), key=lambda record: _STRICTNESS.index(record["licence"]["redistribution"]))
     infos = {name: DatasetInfo.from_dict({**record["info"], "config_name": name}) for name, record in records.items()}
     rows = sum(facts["num_examples"] for record in records.values() for facts in record["info"]["splits"].values())
@@ -111,29 +114,31 @@ def _metadata(repository: str, records: Mapping[str, Record]) -> DatasetCardData
     return data
 
 
-def _columns(records: Mapping[str, Record]) -> list[str]:
-    """What the columns hold; configurations with the same ones are told together."""
-    told: dict[str, list[str]] = {}
+def _column_sections(records: Mapping[str, Record]) -> list[str]:
+    """Describes the columns; configurations with the same columns share a section."""
+    names_by_text: dict[str, list[str]] = {}
     for name, record in records.items():
-        features = [(f"`{column}`", f"`{_kind(kind)}`") for column, kind in record["info"]["features"].items()]
-        told.setdefault(f"{record['columns']}\n\n{table(('column', 'type'), features)}", []).append(f"`{name}`")
-    return [f"### Columns of {', '.join(names)}\n\n{text}" for text, names in told.items()]
+        features = [(f"`{column}`", f"`{_format_type(kind)}`") for column, kind in record["info"]["features"].items()]
+        names_by_text.setdefault(f"{record['columns']}\n\n{table(('column', 'type'), features)}", []).append(
+            f"`{name}`"
+        )
+    return [f"### Columns of {', '.join(names)}\n\n{text}" for text, names in names_by_text.items()]
 
 
-def _source(record: Record) -> str:
+def _source_section(record: Record) -> str:
     if not record["scenes"]:
         return f"{record['homepage'] or ''}\n\n{record['citation'] or ''}"
     scenes = record["scenes"]
     command = f"grounded-attention data scenes --output DIR --images {scenes['images']} --seed {scenes['seed']}"
     return (
-        f"Drawn and described by a program, version {scenes['version']} of grounded-attention's scenes; no photograph "
-        f"and no person's words are in it:\n\n```bash\n{command}\n```\n\n"
-        f"Only the layout is that of the data set at {record['homepage'] or 'its builder'}."
+        f"Drawn and described by a program, version {scenes['version']} of grounded-attention's scenes; it contains "
+        f"no photographs and no texts by people:\n\n```bash\n{command}\n```\n\n"
+        f"Only its format is that of the data set at {record['homepage'] or 'its builder'}."
     )
 
 
-def _kind(feature: Any) -> str:
-    """A column's type in short."""
+def _format_type(feature: Any) -> str:
+    """Formats the type of a column."""
     kind = feature.get("_type") if isinstance(feature, Mapping) else None
     if kind == "Value":
         return str(feature["dtype"])
@@ -141,9 +146,11 @@ def _kind(feature: Any) -> str:
         return f"class of {', '.join(feature['names'])}"
     if isinstance(kind, str) and "feature" in feature:
         length = feature.get("length", -1)
-        return f"list{'' if length == -1 else f' of {length}'} of {_kind(feature['feature'])}"
+        return f"list{'' if length == -1 else f' of {length}'} of {_format_type(feature['feature'])}"
     if isinstance(feature, Mapping):
-        return "{" + ", ".join(f"{name}: {_kind(each)}" for name, each in feature.items() if name != "_type") + "}"
+        return (
+            "{" + ", ".join(f"{name}: {_format_type(each)}" for name, each in feature.items() if name != "_type") + "}"
+        )
     return str(feature)
 
 
@@ -164,7 +171,7 @@ print(next(iter(streamed)))
 In a recipe of grounded-attention: `data.data_dir: hub://{repository}`, `data.options: {{config_name: {name}}}`."""
 
 
-def _built(name: str, record: Record) -> str:
+def _build_section(name: str, record: Record) -> str:
     versions = ", ".join(f"{program} {version}" for program, version in record["versions"].items())
     sources = [
         (f"`{each['file']}`", f"{each['files']:,}", f"{each['bytes']:,}", f"`{each.get('sha256') or each['table']}`")
@@ -174,8 +181,8 @@ def _built(name: str, record: Record) -> str:
         [
             f"### `{name}`",
             f"```bash\n{record['command']}\n```",
-            f"With {versions}. Read were:",
+            f"Versions: {versions}. Sources:",
             table(("source", "files", "bytes", "checksum"), sources),
-            f"What was found and left out, and more: `{name}/build.json`.",
+            f"Counts of rows found and skipped, and more: `{name}/build.json`.",
         ]
     )

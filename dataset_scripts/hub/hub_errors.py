@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""What can go wrong between this machine and the Hub, in one line that says what to do."""
+"""Errors between this machine and the Hub, explained in one line with a remedy."""
 
 import errno
 from collections.abc import Iterator
@@ -18,110 +18,115 @@ from huggingface_hub.errors import (
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 
-# The HTTP library's own error, for dropped connections; which library that is changed between releases of the Hub's.
-LOST: type[Exception] = next(
+# The HTTP library's error for dropped connections. Which library the Hub's client uses depends on its release.
+CONNECTION_LOST: type[Exception] = next(
     base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError" and issubclass(base, Exception)
 )
 _LOG_IN = "log in with `hf auth login`, or set HF_TOKEN to a token that may do this"
 
 
 class HubError(DataError):
-    """A repository that cannot be reached, read or written; the message says what to do."""
+    """A repository cannot be reached, read or written; the message states what to do."""
 
 
 @contextmanager
 def hub_errors(doing: str, repository: str, hint: str | None = None) -> Iterator[None]:
-    """Turns errors of the Hub's client into one that names the repository.
+    """Turns errors of the Hub's client into one error that names the repository.
 
     Args:
-        doing: What was being done, for example `"the push"`.
-        repository: Its id.
-        hint: What to do when the connection failed on the way.
+        doing (`str`): The action, for example `"the push"`.
+        repository (`str`): The id of the repository.
+        hint (`str`, *optional*): What to do if the connection fails during the action.
 
     Raises:
-        HubError: instead of any error of the connection, the token, the repository or the disk.
+        HubError: Any error of the connection, the token, the repository or the disk.
     """
     try:
         yield
     except DataError:
         raise
     except HFValidationError as error:
-        raise HubError("no repository id", found=repository, expected="ORG/NAME") from error
+        raise HubError("not a repository id", found=repository, expected="ORG/NAME") from error
     except Exception as error:
-        problem, advice = _explained(error, hint)
+        problem, advice = _explain(error, hint)
         if problem is None:
             raise
         raise HubError(f"{doing} failed: {problem}", where=repository, hint=advice) from error
 
 
 def explain_failure(error: BaseException) -> str:
-    """One line about a failure on the way to the Hub, with what to do where that is known."""
-    problem, advice = _explained(error, None)
+    """Explains a failure between this machine and the Hub in one line, with a remedy where one is known."""
+    problem, advice = _explain(error, None)
     if problem is None:
-        deepest = list(_chain(error))[-1] if isinstance(error, RuntimeError) else error
+        deepest = list(_causes(error))[-1] if isinstance(error, RuntimeError) else error
         return f"{type(deepest).__name__}: {' '.join(str(deepest).split())}"
     return f"{problem}: {advice}" if advice else problem
 
 
 def status_of(error: BaseException) -> int | None:
-    """The status that the Hub answered with, below what its client makes of it; None where it did not answer."""
-    answer = next((each for each in _chain(error) if isinstance(each, HfHubHTTPError)), None)
+    """Returns the HTTP status that the Hub sent, or None if it sent none."""
+    answer = next((each for each in _causes(error) if isinstance(each, HfHubHTTPError)), None)
     return None if answer is None else answer.response.status_code
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yields an error, its cause, the cause of that, and so on."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
 
 
-def _explained(error: BaseException, hint: str | None) -> tuple[str | None, str | None]:
-    """The problem in words and what to do about it; (None, None) for what is no error of the Hub."""
-    # Uploads raise plain errors, caused by one of those known here.
-    for each in _chain(error):
-        problem, advice = _explained_alone(each, hint)
+def _explain(error: BaseException, hint: str | None) -> tuple[str | None, str | None]:
+    """Returns the problem and the remedy; (None, None) if the error does not come from the Hub."""
+    # Uploads raise plain errors whose cause is one of the errors known here.
+    for each in _causes(error):
+        problem, advice = _explain_one(each, hint)
         if problem is not None:
             return problem, advice
     return None, None
 
 
-def _explained_alone(error: BaseException, hint: str | None) -> tuple[str | None, str | None]:
+def _explain_one(error: BaseException, hint: str | None) -> tuple[str | None, str | None]:
+    """Explains one error without its causes."""
     response = getattr(error, "response", None)
     status = getattr(response, "status_code", None)
     if isinstance(error, OfflineModeIsEnabled):
-        return "offline mode is on", "unset HF_HUB_OFFLINE; reading works offline once it was read online"
+        return "offline mode is on", "unset HF_HUB_OFFLINE; what was once read online can be read offline"
     if isinstance(error, RevisionNotFoundError):
-        return "there is no such revision", "name a branch, a tag or a commit of the repository"
-    # The client takes any 401 for a repository that is not there; the Hub says which of the two it is.
+        return "there is no such revision", "give a branch, a tag or a commit of the repository"
+    # The client treats any 401 as a missing repository; a header of the Hub distinguishes the two.
     if isinstance(error, RepositoryNotFoundError) and (
         status != 401 or response is None or response.headers.get("X-Error-Code") == "RepoNotFound"
     ):
-        return "there is no such repository, or the token may not see it", f"check the name; {_LOG_IN}"
+        return "there is no such repository, or the token has no access to it", f"check the name; {_LOG_IN}"
     if isinstance(error, LocalTokenNotFoundError):
         return "there is no Hugging Face token", _LOG_IN
     if status == 401:
         return "the token was rejected, or there is none", _LOG_IN
     if isinstance(error, LocalEntryNotFoundError):
-        return "the Hub was not reached and the file is not in the cache", hint or "try again when it is reached"
+        return (
+            "the Hub was not reached and the file is not in the cache",
+            hint or "try again when the connection works",
+        )
     if isinstance(error, EntryNotFoundError):
         return f"a file is missing there: {_first_line(error)}", None
     if status == 403:
-        return f"the token may not write there{_said(error)}", _LOG_IN
+        return f"the token may not write there{_server_message(error)}", _LOG_IN
     if status in (409, 412):
-        return "the repository changed meanwhile", "nothing was written; run the same command again"
+        return "the repository changed in the meantime", "nothing was written; run the same command again"
     if status is not None:
-        return f"the Hub answered {status}{_said(error)}", hint
+        return f"the Hub returned status {status}{_server_message(error)}", hint
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return f"no space left on the disk: {_first_line(error)}", "free space, or set HF_HOME to another disk"
-    if isinstance(error, LOST | ConnectionError | TimeoutError):
+    if isinstance(error, CONNECTION_LOST | ConnectionError | TimeoutError):
         return _first_line(error), hint
     return None, None
 
 
-def _said(error: BaseException) -> str:
-    """What the Hub adds to its status."""
-    said = " ".join((getattr(error, "server_message", None) or "").split())
-    return f" ({said})" if said else ""
+def _server_message(error: BaseException) -> str:
+    """Returns the message that the Hub adds to its status."""
+    message = " ".join((getattr(error, "server_message", None) or "").split())
+    return f" ({message})" if message else ""
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Data set repositories on the Hub: what stands there, and one commit that changes it whole or not at all."""
+"""Data set repositories on the Hub: their current state, and atomic commits that change them."""
 
 import json
 import sys
@@ -20,20 +20,20 @@ from .hub_errors import hub_errors
 KIND = "dataset"
 CARD = "README.md"
 MAIN = "main"
-# What the Hub itself puts into a new repository.
-_HUBS_OWN = {".gitattributes"}
+# Files that the Hub adds to a new repository.
+_HUB_FILES = {".gitattributes"}
 
 
 @dataclass
 class Repository:
-    """A repository as it stood when it was looked at.
+    """The state of a repository when it was fetched.
 
     Args:
-        name: `ORG/NAME`.
-        revision: The branch.
-        commit: Its last commit; None where there is no repository or no such branch yet.
-        files: The files of that commit.
-        exists: Whether the repository is there, with or without the branch.
+        name (`str`): `ORG/NAME`.
+        revision (`str`): The branch.
+        commit (`str`, *optional*): Its last commit; None if the repository or the branch does not exist yet.
+        files (`list[str]`): The files of that commit.
+        exists (`bool`): Whether the repository exists, with or without the branch.
     """
 
     name: str
@@ -42,16 +42,19 @@ class Repository:
     files: list[str] = field(default_factory=list)
     exists: bool = False
 
-    def own_files(self) -> list[str]:
-        """The files that somebody put there."""
-        return [name for name in self.files if name not in _HUBS_OWN]
+    def user_files(self) -> list[str]:
+        """Returns the files that a user pushed."""
+        return [name for name in self.files if name not in _HUB_FILES]
 
     def read_json(self, path: str) -> dict[str, Any]:
-        """A JSON object among the files.
+        """Downloads and parses a JSON object.
+
+        Args:
+            path (`str`): Its path in the repository.
 
         Raises:
-            HubError: It cannot be downloaded.
-            DataError: It is none.
+            HubError: The file cannot be downloaded.
+            DataError: The file is not a JSON object.
         """
         with hub_errors(f"reading {path}", self.name):
             local = HfApi().hf_hub_download(self.name, path, repo_type=KIND, revision=self.commit)
@@ -64,26 +67,29 @@ class Repository:
         return content
 
 
-def look_at(name: str, revision: str | None = None, private: bool = False) -> Repository:
-    """The repository as it stands; nothing is made or changed.
+def fetch_repository(name: str, revision: str | None = None, private: bool = False) -> Repository:
+    """Fetches the state of a repository; creates and changes nothing.
 
     Args:
-        name: `ORG/NAME`.
-        revision: A branch, `main` by default.
-        private: The user wants it private.
+        name (`str`): `ORG/NAME`.
+        revision (`str`, *optional*): A branch, `main` by default.
+        private (`bool`): Whether the user requires a private repository.
+
+    Returns:
+        `Repository`: The state.
 
     Raises:
-        HubError: The Hub cannot be reached, or does not know the token.
-        DataError: `name` is no id, or the repository is public although it is to be private.
+        HubError: The Hub cannot be reached, or rejects the token.
+        DataError: `name` is not a repository id, or the repository is public although `private` is set.
     """
     if name.count("/") != 1 or not all(name.split("/")):
-        raise DataError("no repository id", found=name, expected="ORG/NAME")
+        raise DataError("not a repository id", found=name, expected="ORG/NAME")
     api, found = HfApi(), Repository(name, revision or MAIN)
-    with hub_errors("looking at the repository", name):
+    with hub_errors("reading the repository", name):
         try:
             info = api.dataset_info(name)
         except RepositoryNotFoundError:
-            api.whoami()  # a bad token is told now, not after the data are built
+            api.whoami()  # a bad token fails now, not after the data are built
             return found
         if private and not info.private:
             hint = "make it private in its settings first, or push to another repository"
@@ -105,23 +111,24 @@ def commit_files(
     message: str,
     private: bool = False,
 ) -> str:
-    """Uploads files and makes them visible in one commit; before it, readers see what stood there.
+    """Uploads files and makes them visible in one commit; until then, readers see the previous commit.
 
-    The repository and the branch are made if need be. What an interrupted push has uploaded already is known to the
-    Hub by its checksum and not sent again.
+    The repository and the branch are created if needed. Files that an interrupted push uploaded already are not sent
+    again, since the Hub knows their checksums.
 
     Args:
-        repository: As [`look_at`] found it; the push is refused if it changed since.
-        additions: Contents, or files on this disk, by path in the repository.
-        deletions: Paths to remove.
-        message: Title of the commit.
-        private: Make a new repository private.
+        repository (`Repository`): The result of [`fetch_repository`]; the push is refused if the repository changed
+            since.
+        additions (`Mapping`): Path in the repository -> content, or file on this disk.
+        deletions (iterable of `str`): Paths to remove.
+        message (`str`): Title of the commit.
+        private (`bool`): Make a new repository private.
 
     Returns:
-        The address of the commit.
+        `str`: The address of the commit.
 
     Raises:
-        HubError: The push failed; nothing of it is visible.
+        HubError: The push failed; no part of it is visible.
     """
     api, name = HfApi(), repository.name
     operations: list[Any] = [CommitOperationDelete(path) for path in deletions]
@@ -129,7 +136,7 @@ def commit_files(
         CommitOperationAdd(path, content if isinstance(content, bytes) else str(content))
         for path, content in additions.items()
     ]
-    hint = "nothing is visible yet; run the same command again, and what was uploaded is not sent twice"
+    hint = "nothing is visible yet; run the same command again, finished uploads are not repeated"
     with hub_errors("the push", name, hint):
         if not repository.exists:
             api.create_repo(name, repo_type=KIND, private=private, exist_ok=True)
@@ -139,7 +146,7 @@ def commit_files(
             parent = api.dataset_info(name, revision=repository.revision).sha
         else:
             parent = repository.commit
-        with _whole_bars():
+        with _end_progress_line():
             commit = api.create_commit(
                 name,
                 operations,
@@ -152,8 +159,8 @@ def commit_files(
 
 
 @contextmanager
-def _whole_bars() -> Iterator[None]:
-    """Ends the line of a progress bar that an error cut short, so that the error has a line of its own."""
+def _end_progress_line() -> Iterator[None]:
+    """Ends the line of a progress bar that an error interrupts, so that the error starts on a new line."""
     try:
         yield
     except BaseException:

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""How a pushed data set was made: the facts that lie beside its rows on the Hub, and that its card is written from."""
+"""Build record of a pushed data set: the facts that accompany its rows on the Hub and that its card shows."""
 
 import dataclasses
 import hashlib
@@ -24,10 +24,20 @@ from grounded_attention.dataset_scripts.regions.files import MANIFEST, read_json
 
 RECORD = "build.json"
 FORMAT, VERSION = "grounded-attention rows", 1
-_KEYS = {"builder", "builder_config", "options", "command", "versions", "scenes", "sources", "licence", "permission"}
-_KEYS |= {"description", "columns", "homepage", "citation", "report", "empty_splits", "info"}
-# Of `datasets`' facts about a data set those that the Hub's card repeats.
-_INFO = ("features", "splits", "dataset_size")
+_REQUIRED_KEYS = {
+    "builder",
+    "builder_config",
+    "options",
+    "command",
+    "versions",
+    "scenes",
+    "sources",
+    "licence",
+    "permission",
+}
+_REQUIRED_KEYS |= {"description", "columns", "homepage", "citation", "report", "empty_splits", "info"}
+# The facts of `datasets` about a data set that its card repeats.
+_INFO_KEYS = ("features", "splits", "dataset_size")
 
 
 def make_record(
@@ -41,19 +51,22 @@ def make_record(
     licence: Licence,
     permission: str | None,
 ) -> dict[str, Any]:
-    """The facts about one configuration, as they stand in its `build.json`; JSON-able.
+    """Collects the facts about one configuration, as written to its `build.json`; they can be written as JSON.
 
-    Paths of this machine do not get into it: of a path only the last part is kept.
+    Of paths of this machine, only the last part is kept.
 
     Args:
-        builder: After its rows were prepared.
-        name: The builder's name.
-        folder: Where the rows lie.
-        files: The files that hold them.
-        options: The builder's options that were given.
-        splits: The splits that were asked for, None for all.
-        licence: The terms of the data.
-        permission: On what ground they are pushed, where the terms do not say that they may be.
+        builder (`LocalBuilder`): The builder, after it prepared its rows.
+        name (`str`): The builder's name.
+        folder (`Path`): The folder of the rows.
+        files (iterable of `Path`): The files with the rows.
+        options (`Mapping`): The builder options that the user gave.
+        splits (sequence of `str`, *optional*): The splits that the user requested; None for all.
+        licence (`Licence`): The terms of the data.
+        permission (`str`, *optional*): The reason for the push if the terms do not allow redistribution.
+
+    Returns:
+        `dict`: The record.
     """
     root = Path(builder.config.data_dir or ".")
     info = json.loads((folder / "dataset_info.json").read_text(encoding="utf-8"))
@@ -79,27 +92,32 @@ def make_record(
         "citation": builder.info.citation,
         "report": builder.report,
         "empty_splits": [split for split in counts if split not in info["splits"]],
-        "info": {key: info.get(key) for key in _INFO} | {"download_size": sum(path.stat().st_size for path in files)},
+        "info": {key: info.get(key) for key in _INFO_KEYS}
+        | {"download_size": sum(path.stat().st_size for path in files)},
     }
 
 
 def check_record(record: Mapping[str, Any], where: str) -> None:
-    """Checks that a record is one.
+    """Checks that a record is complete and has the expected format.
+
+    Args:
+        record (`Mapping`): The record.
+        where (`str`): Its file, for errors.
 
     Raises:
-        DataError: It is of another format or version.
+        DataError: The record has another format or version, or lacks a key.
     """
     found = (record.get("format"), record.get("version"))
-    hint = "it was pushed by another program or version; push to another repository"
+    hint = "another program or version pushed it; push to another repository"
     if found != (FORMAT, VERSION):
         expected = repr((FORMAT, VERSION))
         raise DataError("not the record of a data set", file=where, found=found, expected=expected, hint=hint)
-    if missing := sorted(_KEYS - set(record)):
+    if missing := sorted(_REQUIRED_KEYS - set(record)):
         raise DataError(f"the record lacks {', '.join(missing)}", file=where, hint=hint)
 
 
 def versions() -> dict[str, str]:
-    """Versions of what the rows depend on."""
+    """Returns the versions of the programs that determine the rows."""
     return {
         "grounded-attention": __version__,
         "python": platform.python_version(),
@@ -110,10 +128,17 @@ def versions() -> dict[str, str]:
 
 
 def source_checksums(paths: Sequence[Path], root: Path) -> list[dict[str, Any]]:
-    """Name, number of files, bytes and SHA-256 of each source that is there.
+    """Computes name, number of files, bytes and SHA-256 of each source that exists.
 
     The checksum of a folder is that of the lines `<checksum>  <path below it>` of its files, sorted by path. A region
-    table has its own checksum, which is in its manifest.
+    table already has a checksum in its manifest.
+
+    Args:
+        paths (sequence of `Path`): Files and folders; missing ones are skipped.
+        root (`Path`): The folder from which names are given.
+
+    Returns:
+        `list[dict]`: One entry a source: `file`, `files`, `bytes`, and `sha256` or `table`.
     """
     return [_checksum(path, root) for path in dict.fromkeys(paths) if path.exists()]
 
@@ -141,7 +166,7 @@ def _digest(path: Path) -> dict[str, str]:
 
 
 def without_folders(value: Any) -> Any:
-    """Texts that are paths on this machine tell who made the data, not what they are."""
+    """Removes the folders from a text that is a path, because they describe this machine and not the data."""
     if isinstance(value, str) and os.sep in value and not value.startswith("hub://"):
         return Path(value).name
     return value
@@ -154,15 +179,15 @@ def _command(name: str, config: str, splits: Sequence[str] | None, options: Mapp
     parts += ["--data-dir", "DIR", "--output", "OUT"]
     for split in splits or ():
         parts += ["--split", split]
-    parts += [f"{key}={_text(value)}" for key, value in options.items()]
+    parts += [f"{key}={_format_option(value)}" for key, value in options.items()]
     return shlex.join(parts)
 
 
-def _text(value: Any) -> str:
+def _format_option(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _columns(builder: LocalBuilder) -> str:
-    """What the builder says about its rows, up to its example."""
+    """Returns the part of the builder's docstring before its example."""
     text = next((part for part in (type(builder).__doc__ or "").split("Example:") if part.strip()), "")
     return inspect.cleandoc(text).replace("[`", "`").replace("`]", "`")

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Pushes the rows of a builder to a repository on the Hub: Parquet, the record of how they were made, a card."""
+"""Pushes the rows of a builder to a repository on the Hub: Parquet files, the build record, a card."""
 
 import json
 import re
@@ -10,10 +10,16 @@ from typing import Any
 
 from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.licences import SCENES, Licence, check_right, generated_scenes, named_licence
+from grounded_attention.dataset_scripts.licences import (
+    SCENES,
+    Licence,
+    apply_user_licence,
+    check_redistribution,
+    generated_scenes,
+)
 
 from .dataset_card import write_card
-from .push_commit import CARD, Repository, commit_files, look_at
+from .push_commit import CARD, Repository, commit_files, fetch_repository
 from .push_record import RECORD, check_record, make_record
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*")
@@ -21,16 +27,16 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*")
 
 @dataclass
 class RowsPush:
-    """A push that was checked before the rows are built, so that a refusal comes before the work.
+    """A push that passed all checks before the rows are built, so that a refusal costs no work.
 
     Args:
-        repository: Where to, as it stood.
-        name: Name of the configuration there.
-        builder_name: The builder's name.
-        licence: The terms of the data.
-        permission: On what ground they are pushed where the terms do not say that they may be.
-        private: Make a new repository private.
-        others: The records of the repository's other configurations, by name.
+        repository (`Repository`): The target, as fetched.
+        name (`str`): Name of the configuration in the repository.
+        builder_name (`str`): The builder's name.
+        licence (`Licence`): The terms of the data.
+        permission (`str`, *optional*): The reason for the push if the terms do not allow redistribution.
+        private (`bool`): Make a new repository private.
+        others (`dict`): Name -> record of the other configurations of the repository.
     """
 
     repository: Repository
@@ -47,16 +53,16 @@ class RowsPush:
         """Pushes the rows that `builder` wrote into `folder`.
 
         Args:
-            builder: After its rows were prepared.
-            folder: Where they lie, in Parquet files.
-            options: The builder's options that were given.
-            splits: The splits that were asked for, None for all.
+            builder (`LocalBuilder`): The builder, after it prepared its rows.
+            folder (`Path`): The folder of the Parquet files.
+            options (`Mapping`): The builder options that the user gave.
+            splits (sequence of `str`, *optional*): The splits that the user requested; None for all.
 
         Returns:
-            The address of the commit.
+            `str`: The address of the commit.
 
         Raises:
-            HubError: The push failed; the repository is as it was.
+            HubError: The push failed; the repository is unchanged.
         """
         rows = parquet_files(folder, builder, self.name)
         record = make_record(
@@ -89,35 +95,38 @@ def plan_push(
     permission: str | None = None,
     licence: str | None = None,
 ) -> RowsPush:
-    """Checks all that can be checked before the rows are built.
+    """Checks everything that can be checked before the rows are built.
 
     Args:
-        builder: Before its rows are prepared.
-        builder_name: Its name.
-        to: The repository, `ORG/NAME`.
-        name: Name of the configuration there; the builder's own by default.
-        revision: A branch of the repository, `main` by default.
-        private: Make a new repository private; one that is public already is refused.
-        permission: On what ground the data may be pushed where their licence does not clearly allow it.
-        licence: Licence of the user's own texts, as the Hub names it.
+        builder (`LocalBuilder`): The builder, before it prepares its rows.
+        builder_name (`str`): Its name.
+        to (`str`): The repository, `ORG/NAME`.
+        name (`str`, *optional*): Name of the configuration in the repository; the builder's by default.
+        revision (`str`, *optional*): A branch of the repository, `main` by default.
+        private (`bool`): Make a new repository private; an existing public one is refused.
+        permission (`str`, *optional*): The reason for the push if the licence does not clearly allow redistribution.
+        licence (`str`, *optional*): Licence of the user's own texts, as the Hub names it.
+
+    Returns:
+        `RowsPush`: The push, ready to run.
 
     Raises:
         HubError: The Hub or the repository cannot be reached.
-        DataError: The licence stops it, or the repository holds something else.
+        DataError: The licence does not allow the push, or the repository holds something else.
     """
     name = name or builder.config.name
     if not _NAME.fullmatch(name):
-        expected = "letters, digits and + . _ - after a first letter or digit"
-        raise DataError("no name for a configuration", found=name, expected=expected)
-    terms = named_licence(licence_of(builder), licence)
-    check_right(terms, builder_name, permission)
-    repository = look_at(to, revision, private)
+        expected = "a letter or digit, then letters, digits and + . _ -"
+        raise DataError("not a valid name of a configuration", found=name, expected=expected)
+    terms = apply_user_licence(licence_of(builder), licence)
+    check_redistribution(terms, builder_name, permission)
+    repository = fetch_repository(to, revision, private)
     others = _other_records(repository, builder_name, name)
     return RowsPush(repository, name, builder_name, terms, permission, private, others)
 
 
 def licence_of(builder: LocalBuilder) -> Licence:
-    """The terms of what a builder reads; scenes have their own, whichever builder reads them."""
+    """Returns the terms of the data that a builder reads; generated scenes always have the scenes' licence."""
     config = builder.config
     if config.data_dir and generated_scenes(Path(config.data_dir), config.sources()):
         return SCENES
@@ -125,10 +134,18 @@ def licence_of(builder: LocalBuilder) -> Licence:
 
 
 def parquet_files(folder: Path, builder: LocalBuilder, name: str) -> dict[str, Path]:
-    """The builder's Parquet files by their paths in the repository, `<name>/<split>-00000-of-00001.parquet`.
+    """Lists the Parquet files of a builder.
+
+    Args:
+        folder (`Path`): The folder of the files.
+        builder (`LocalBuilder`): The builder, after it prepared its rows.
+        name (`str`): Name of the configuration.
+
+    Returns:
+        `dict[str, Path]`: Path in the repository, `<name>/<split>-00000-of-00001.parquet` -> file.
 
     Raises:
-        DataError: There is no row.
+        DataError: No split has a row.
     """
     files = {}
     for split, facts in (builder.info.splits or {}).items():
@@ -146,11 +163,15 @@ def parquet_files(folder: Path, builder: LocalBuilder, name: str) -> dict[str, P
 
 
 def _other_records(repository: Repository, builder_name: str, name: str) -> dict[str, dict[str, Any]]:
+    """Reads the records of the other configurations of the repository."""
     paths = [path for path in repository.files if path.endswith(f"/{RECORD}") and path.count("/") == 1]
-    if repository.own_files() and not paths:
+    if repository.user_files() and not paths:
         hint = "push to a new repository"
         raise DataError(
-            "the repository holds other things", found=repository.own_files()[0], where=repository.name, hint=hint
+            "the repository holds files that are not a pushed data set",
+            found=repository.user_files()[0],
+            where=repository.name,
+            hint=hint,
         )
     records = {}
     for path in paths:
@@ -159,7 +180,7 @@ def _other_records(repository: Repository, builder_name: str, name: str) -> dict
         if not replaced:
             check_record(record, where)
         if record.get("builder") != builder_name:
-            hint = "push to a repository of its own"
+            hint = "push to another repository"
             raise DataError(
                 "the repository holds another data set", file=where, found=record.get("builder"), hint=hint
             )

@@ -29,8 +29,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.hub.push_commit import CARD, Repository, commit_files, look_at
-from grounded_attention.dataset_scripts.licences import FEATURES, SCENES, Licence, check_right, named_licence
+from grounded_attention.dataset_scripts.hub.push_commit import CARD, Repository, commit_files, fetch_repository
+from grounded_attention.dataset_scripts.licences import (
+    REGION_FEATURES,
+    SCENES,
+    Licence,
+    apply_user_licence,
+    check_redistribution,
+)
 from grounded_attention.dataset_scripts.regions.card import write_region_card
 from grounded_attention.dataset_scripts.regions.files import INDEX, MANIFEST
 from grounded_attention.dataset_scripts.regions.table import RegionTable
@@ -65,27 +71,27 @@ def push_regions(
         DataError: The table is damaged, nothing says that it may be pushed, or the repository holds something else.
     """
     table = RegionTable(folder)
-    terms = named_licence(_terms(table), licence)
-    check_right(terms, f"the region table {folder}", permission)
-    repository = look_at(to, revision, private)
+    terms = apply_user_licence(_terms(table), licence)
+    check_redistribution(terms, f"the region table {folder}", permission)
+    repository = fetch_repository(to, revision, private)
     _check_free(repository)
     table.verify()
     names = [*(shard["file"] for shard in table.info["shards"]), INDEX, MANIFEST]
     files: dict[str, Path | bytes] = {name: table.path / name for name in names}
     checksums = {name: _sha256(table.path / name) for name in names}
     card = write_region_card(to, table.info, terms, permission, checksums, next(iter(table)))
-    old = [name for name in repository.own_files() if name not in (*names, CARD)]
+    old = [name for name in repository.user_files() if name not in (*names, CARD)]
     message = f"Region table of {len(table)} images"
     return commit_files(repository, {**files, CARD: card.encode()}, old, message=message, private=private)
 
 
 def _terms(table: RegionTable) -> Licence:
-    return SCENES if table.provenance.get("source") == "scenes" else FEATURES
+    return SCENES if table.provenance.get("source") == "scenes" else REGION_FEATURES
 
 
 def _check_free(repository: Repository) -> None:
-    if repository.own_files() and MANIFEST not in repository.files:
-        found, hint = repository.own_files()[0], "push to a repository of its own"
+    if repository.user_files() and MANIFEST not in repository.files:
+        found, hint = repository.user_files()[0], "push to a repository of its own"
         raise DataError("the repository holds other things", where=repository.name, found=found, hint=hint)
 
 

@@ -40,7 +40,7 @@ def _work(options: argparse.Namespace) -> str:
     read = lru_cache(maxsize=64)(read_objects)
     for split in config.existing():
         for question in tqdm(read_questions(config.questions(split)), unit=" questions", desc=split):
-            image_id, file = named_image(question, split, config.image_id_format), question.name("img_fn")
+            image_id, file = named_image(question, split, config.image_id_format), question.non_empty_text("img_fn")
             if image_id not in records:
                 image = objects_of(question, config, read)
                 missing += sum(box is None for box in image.boxes)

@@ -174,7 +174,7 @@ def test_missing_empty_and_undecodable_files(tmp_path):
     with pytest.raises(MissingFileError, match="no-list: the file is missing"):
         build(write_tsv(tmp_path / "data"), tmp_path, image_list=str(tmp_path / "no-list"))
     (tmp_path / "list").write_text("1 2\n")
-    with pytest.raises(DataError, match="list, line 1: not one id"):
+    with pytest.raises(DataError, match="list, line 1: the line has several words"):
         build(data, tmp_path, image_list=str(tmp_path / "list"))
     (tmp_path / "list").write_text("\n")
     with pytest.raises(DataError, match="the list of images is empty"):

@@ -295,7 +295,7 @@ def test_lists_of_images_that_are_refused(tmp_path):
     folder = tmp_path / ("long" * 40)
     folder.mkdir()
     (folder / "list").write_text("x/1.png\ny/1.jpg\n")
-    with pytest.raises(DataError, match=r"id 1: two images have one id.*'x/1\.png and y/1\.jpg'"):
+    with pytest.raises(DataError, match=r"id 1: two images have the same id.*'x/1\.png and y/1\.jpg'"):
         list_images(folder / "list")
 
 

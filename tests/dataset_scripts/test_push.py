@@ -19,10 +19,10 @@ from grounded_attention.dataset_scripts.licences import (
     ALLOWED,
     SCENES,
     UNDECLARED,
-    YOURS,
-    check_right,
+    USER_TEXTS,
+    apply_user_licence,
+    check_redistribution,
     generated_scenes,
-    named_licence,
 )
 from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
 from tests.helpers.entities_files import write_vgp
@@ -98,7 +98,7 @@ def card_of(hub, name):
     return yaml.safe_load(metadata), body
 
 
-def test_configurations_come_back_equal_and_the_card_tells_how_they_were_made(loopback_hub, scenes, tmp_path):
+def test_configurations_come_back_equal_and_the_card_shows_how_they_were_made(loopback_hub, scenes, tmp_path):
     near, drawn, home = tmp_path / "near", tmp_path / "drawn", tmp_path / "home"
     nearest = vgp(scenes, near, "--push-as", "nearest", "--num-proc", "2", f"regions={scenes}/regions", "seed=4")
     done = run(loopback_hub, home, nearest, vgp(scenes, drawn, "--json", "negatives=random", "negatives_per_image=3"))
@@ -123,9 +123,9 @@ def test_configurations_come_back_equal_and_the_card_tells_how_they_were_made(lo
     record = json.loads(loopback_hub.read(NAME, "nearest/build.json", kind="datasets"))
     assert str(scenes) not in json.dumps(record)
     for place, part in ((f"vgp/{split}_data.csv", record) for split in ("train", "val", "test")):
-        told = next(source for source in part["sources"] if source["file"] == place)
+        source = next(source for source in part["sources"] if source["file"] == place)
         shown = subprocess.run(["sha256sum", scenes / place], capture_output=True, text=True, check=True).stdout
-        assert told["sha256"] == shown.split()[0] and told["bytes"] == (scenes / place).stat().st_size
+        assert source["sha256"] == shown.split()[0] and source["bytes"] == (scenes / place).stat().st_size
     (snippet,) = re.findall(r"```python\n(.*?)```", body, re.DOTALL)
     shown = python(loopback_hub, tmp_path / "third", snippet, folder=tmp_path)
     assert shown.returncode == 0, shown.stderr[-2000:]
@@ -203,11 +203,11 @@ def test_what_cannot_be_pushed_is_said_in_one_line(loopback_hub, scenes, tmp_pat
         messages,
         (
             "org/coco: the repository is public",
-            "no repository id: found 'coco', expected ORG/NAME",
+            "not a repository id: found 'coco', expected ORG/NAME",
             "the repository holds another data set: found 'coco_captions'",
             "others/coco: the push failed: the token may not write there",
-            "no name for a configuration: found 'a/b'",
-            "this data set has its terms",
+            "not a valid name of a configuration: found 'a/b'",
+            "this data set already has a licence",
         ),
         strict=True,
     ):
@@ -219,7 +219,7 @@ def test_what_cannot_be_pushed_is_said_in_one_line(loopback_hub, scenes, tmp_pat
     assert code == 2 and "the token was rejected" in line
 
 
-def test_the_ground_of_a_push_is_on_its_card(loopback_hub, tmp_path):
+def test_the_card_quotes_the_permission_of_a_push(loopback_hub, tmp_path):
     data = write_vgp(tmp_path / "data", [("1", "A man", "An old man", 2)])
     entities = [
         "flickr30k_entities",
@@ -236,23 +236,23 @@ def test_the_ground_of_a_push_is_on_its_card(loopback_hub, tmp_path):
     done = run(
         loopback_hub,
         tmp_path / "home",
-        [*entities, "--permission", "asked the authors\nin 2026"],
+        [*entities, "--permission", "permission of the authors\nin 2026"],
         [*texts, "--licence", "mit"],
         texts,
     )
     assert [code for code, *_ in done] == [0, 0, 2] and "--permission TEXT" in done[2][2]
     metadata, body = card_of(loopback_hub, "org/own")
     assert metadata["license"] == "unknown"
-    assert "Nothing says clearly" in body and "this ground: asked the authors in 2026" in body
+    assert "do not clearly allow" in body and "this reason: permission of the authors in 2026" in body
     assert card_of(loopback_hub, "org/texts")[0]["license"] == "mit"
 
 
 @pytest.mark.parametrize("name", ["flickr30k_entities", "refcoco", "vcr", "vgp"])
-def test_data_that_may_not_be_passed_on_are_refused_before_anything_is_read(name, tmp_path, capsys):
+def test_data_without_permission_are_refused_before_anything_is_read(name, tmp_path, capsys):
     arguments = [name, "--data-dir", str(tmp_path), "--output", str(tmp_path / "built"), "--push", "org/x"]
     assert main(arguments) == 2
     *_, line = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: {name} is not pushed: its licence ") and "--permission TEXT" in line
+    assert line.startswith(f"error: cannot push {name}: its licence ") and "--permission TEXT" in line
     assert "ask" in line.lower() and not (tmp_path / "built").exists()
 
 
@@ -268,7 +268,7 @@ def test_every_builder_declares_its_terms():
             assert config.licence().redistribution != ALLOWED or config.licence().source.startswith("https://")
 
 
-def test_scenes_are_known_by_all_that_is_read(scenes, tmp_path):
+def test_scenes_are_recognised_by_their_sources(scenes, tmp_path):
     inside, outside = scenes / "vgp" / "train_data.csv", tmp_path / "train_data.csv"
     outside.write_text("x")
     assert generated_scenes(scenes, [inside, scenes / "not there"]) and generated_scenes(
@@ -278,12 +278,15 @@ def test_scenes_are_known_by_all_that_is_read(scenes, tmp_path):
 
 
 def test_terms_are_checked():
-    check_right(SCENES, "scenes", None)
+    check_redistribution(SCENES, "scenes", None)
     with pytest.raises(DataError, match="does not clearly allow"):
-        check_right(UNDECLARED, "x", "  ")
-    assert named_licence(YOURS, "mit").identifier == "mit" and named_licence(YOURS, None) == YOURS
-    with pytest.raises(DataError, match="--licence is for data of your own"):
-        named_licence(SCENES, "mit")
+        check_redistribution(UNDECLARED, "x", "  ")
+    assert (
+        apply_user_licence(USER_TEXTS, "mit").identifier == "mit"
+        and apply_user_licence(USER_TEXTS, None) == USER_TEXTS
+    )
+    with pytest.raises(DataError, match="--licence is for your own data only"):
+        apply_user_licence(SCENES, "mit")
 
 
 def test_the_card_names_the_strictest_licence():
@@ -305,4 +308,4 @@ def test_the_card_names_the_strictest_licence():
     text = write_card("a/b", {"one": record("mit", "allowed"), "two": record("other", "forbidden")})
     metadata = yaml.safe_load(text.split("---")[1])
     assert metadata["license"] == "other" and metadata["license_link"] == "S"
-    assert "`mit`" in text and "**These terms forbid to pass the data on.**" in text
+    assert "`mit`" in text and "**These terms forbid redistribution of the data.**" in text

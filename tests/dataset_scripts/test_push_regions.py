@@ -210,7 +210,7 @@ for change in ({"options": {"seed": 6}}, {"options": {"config_name": "binary"}},
     told = [line for line in done.stdout.splitlines() if line.startswith("told:")]
     assert len(told) == 3 and "built with seed=5: found 6" in told[0]
     assert "no such configuration: found 'binary', expected typology" in told[1]
-    assert "rows of another data set: found 'vgp', expected coco_captions" in told[2]
+    assert "the rows belong to another data set: found 'vgp', expected coco_captions" in told[2]
 
 
 def test_features_are_not_pushed_without_a_right(table, tmp_path, capsys):

@@ -51,11 +51,11 @@ def test_elements_are_those_of_the_whole_file(tmp_path, monkeypatch, seed, chunk
         ('[{"a": 1}, {"b": "x', "element 2: the file ends too early"),
         ('[{"a": 1}', "the file ends too early"),
         ('{"images": [1, 2', "ends too early"),
-        ("[1, 2] x", "more after the end"),
+        ("[1, 2] x", "unexpected content after the end"),
         ("[1 2]", "element 1: not JSON: found '2]', expected ,"),
         ('[{"a": }]', "element 1: Expecting value"),
-        ("[1, NaN]", "element 2: NaN is no JSON"),
-        ('{"a": [1], "a": [2]}', "named twice"),
+        ("[1, NaN]", "element 2: NaN is not JSON"),
+        ('{"a": [1], "a": [2]}', "repeated name"),
         ("17", "not a list or an object"),
         ("[" * 100_000, "recursion"),
     ],
@@ -112,7 +112,7 @@ def test_bad_lines_are_named(tmp_path, monkeypatch):
         list(text_lines(path, HINT))
     monkeypatch.setattr(streaming, "LONGEST_LINE", 10)
     path.write_bytes(b"one\n" + b"x" * 1000)
-    with pytest.raises(DataError, match=r"line 2: a line too long"):
+    with pytest.raises(DataError, match=r"line 2: the line is too long"):
         list(text_lines(path, HINT))
     with pytest.raises(MissingFileError, match="the file is missing"):
         list(text_lines(tmp_path / "gone", HINT))

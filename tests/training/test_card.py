@@ -9,7 +9,7 @@ import pytest
 import yaml
 from huggingface_hub import ModelCard, parse_eval_result_entries
 
-from grounded_attention.dataset_scripts.hub.pull_rows import Pulled
+from grounded_attention.dataset_scripts.hub.pull_rows import RemoteRows
 from grounded_attention.training.experiments.output import identity
 from grounded_attention.training.experiments.setup import Prepared
 from grounded_attention.training.publish.card import progress_card
@@ -147,7 +147,7 @@ def test_data_of_the_hub_bring_their_terms_and_commit(trained):
     drawn = {"version": 4, "seed": 1, "images": 24}
     found = {}
     for scenes in (None, drawn):
-        pulled = Pulled(
+        pulled = RemoteRows(
             "org/rows", "c" * 40, "typology", {"scenes": scenes, "licence": terms, "citation": "@misc{rows}"}
         )
         data = Prepared({}, None, pulled=pulled)

@@ -18,7 +18,7 @@ from accelerate import PartialState
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedModel
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
-from grounded_attention.dataset_scripts.hub.pull_rows import Pulled, find_rows, pull_rows
+from grounded_attention.dataset_scripts.hub.pull_rows import RemoteRows, find_rows, pull_rows
 from grounded_attention.dataset_scripts.regions.hub import is_on_hub
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
@@ -61,7 +61,7 @@ class Prepared:
     images: str | None = None
     tracks: dict[str, RegionTable | JoinedRegions] = dataclasses.field(default_factory=dict)
     options: Any = None
-    pulled: Pulled | None = None
+    pulled: RemoteRows | None = None
 
     def text_alone(self) -> "Prepared":
         """The same without regions and pictures."""
@@ -145,7 +145,7 @@ def open_regions(places: str | Sequence[str] | None, empty_images: bool = False)
     return tables[0] if len(tables) == 1 and not empty_images else JoinedRegions(tables, empty_images)
 
 
-def _find(task: Task, data: Data) -> Pulled | None:
+def _find(task: Task, data: Data) -> RemoteRows | None:
     """The rows on the Hub, where the recipe has them from there."""
     name = data.builder or task.builder
     return find_rows(data.data_dir, name, BUILDERS[name], data.options) if is_on_hub(data.data_dir) else None

@@ -23,7 +23,7 @@ from huggingface_hub.errors import HFValidationError, OfflineModeIsEnabled
 from huggingface_hub.utils import disable_progress_bars, enable_progress_bars, validate_repo_id
 from transformers.trainer_utils import HubStrategy
 
-from grounded_attention.dataset_scripts.hub.hub_errors import LOST, HubError, explain_failure, status_of
+from grounded_attention.dataset_scripts.hub.hub_errors import CONNECTION_LOST, HubError, explain_failure, status_of
 from grounded_attention.training.loop.checkpoint import CARD, MANIFEST, snapshot, step_of
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, check_names
 from grounded_attention.utils.whole_files import DRAFT
@@ -128,7 +128,7 @@ def prepare_repo(repo: HubRepo) -> HubRepo:
             )
         if repo.revision not in (None, "main"):
             api.create_branch(name, branch=str(repo.revision), exist_ok=True)
-    except (OSError, RuntimeError, LOST) as error:
+    except (OSError, RuntimeError, CONNECTION_LOST) as error:
         raise HubError(f"{repo.id} can't be pushed to: {explain_failure(error)}") from error
     return replace(repo, id=name)
 
@@ -245,7 +245,7 @@ def push_folder(repo: HubRepo, directory: Path, message: str, again: str) -> str
     for wait in (*WAITS, None):
         try:
             return push_files(repo, kept, message)
-        except (OSError, RuntimeError, ValueError, LOST) as error:
+        except (OSError, RuntimeError, ValueError, CONNECTION_LOST) as error:
             if wait is None or not _may_pass(error):
                 raise HubError(
                     f"{directory} was not pushed to {repo.id}: {explain_failure(error)}; it is whole, and the Hub "
