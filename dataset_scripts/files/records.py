@@ -31,7 +31,7 @@ class Record:
         """Returns the text in field `name`; it may be empty."""
         value = self._value(name, str, "a text")
         if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-            raise self.error(f"bad {name}", found=value, expected="a text without halves of characters")
+            raise self.error(f"bad {name}", found=value, expected="a text without unpaired surrogates")
         return value
 
     def non_empty_text(self, name: str) -> str:

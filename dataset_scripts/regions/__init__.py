@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Region tables: boxes, features and detections of each image, the files they are read from, and the Hub."""
+"""Region tables: boxes, features and detections of each image; readers of other formats; the Hub."""
 
 from . import hub  # registers hub://
 

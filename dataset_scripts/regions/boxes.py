@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Boxes of images that are known before any detector runs, from a JSON file."""
+"""Boxes of images that are known before a detector runs, from a JSON file."""
 
 import json
 import os
@@ -20,14 +20,21 @@ _KEYS = {"boxes", "scores", "labels"}
 
 
 def read_boxes(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
-    """Image id -> {"boxes": (n, 4) float32 x1 y1 x2 y2 in pixels}, and "scores" and "labels" where the file has them.
+    """Reads the boxes of images from a JSON file.
 
-    The file is JSON, one object from image id to boxes or to `{"boxes": ..., "scores": ..., "labels": ...}`; or JSON
-    lines (.jsonl), one image a line with its `image_id` beside them.
+    The file is one object from image id to boxes or to `{"boxes": ..., "scores": ..., "labels": ...}`, or JSON lines
+    (.jsonl) with one image a line, which add its `image_id` to these fields.
+
+    Args:
+        path (`str` or `os.PathLike`): The file.
+
+    Returns:
+        `dict`: Image id -> `{"boxes": ...}` with a float32 array (n, 4), x1, y1, x2, y2 in pixels; `scores` ((n,)
+        float32) and `labels` (n texts) where the file has them.
 
     Raises:
-        MissingFileError: there is no such file.
-        DataError: it is no JSON, an image occurs twice, or a record is not of this form; the message names it.
+        MissingFileError: The file does not exist.
+        DataError: The file is not JSON, an image occurs twice, or a record has another form; the message names it.
     """
     path = Path(path)
     if not path.is_file():
@@ -36,7 +43,7 @@ def read_boxes(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
     for where, image_id, record in _json_lines(path) if path.suffix == ".jsonl" else _json_object(path):
         if image_id in records:
             raise DataError("image id occurs twice", file=path, where=where, found=image_id)
-        records[image_id] = _checked(path, where, record)
+        records[image_id] = _convert_record(path, where, record)
     if not records:
         raise DataError("no boxes", file=path, expected=_EXPECTED)
     return records
@@ -66,8 +73,8 @@ def _json_lines(path: Path) -> Iterator[tuple[str, str, Any]]:
         yield where, str(image_id), tuple(pair for pair in pairs if pair[0] != "image_id")
 
 
-def _checked(path: Path, where: str, record: Any) -> dict[str, Any]:
-    """A record with its boxes as an array; objects come as tuples of pairs, so that repeated keys show."""
+def _convert_record(path: Path, where: str, record: Any) -> dict[str, Any]:
+    """Returns a record with its boxes as an array. Objects are tuples of pairs, so that repeated keys are found."""
     is_object = isinstance(record, tuple)
     fields = dict(record) if is_object else {"boxes": record}
     if "boxes" not in fields or set(fields) - _KEYS or (is_object and len(fields) < len(record)):
@@ -79,10 +86,22 @@ def _checked(path: Path, where: str, record: Any) -> dict[str, Any]:
         raise DataError("boxes are not numbers", file=path, where=where, found=fields, expected=_EXPECTED) from error
     labels = fields.get("labels")
     if scores is not None and scores.shape != (len(boxes),):
-        raise DataError("not one score a box", file=path, where=where, found=scores.shape, expected=f"{len(boxes)}")
+        raise DataError(
+            "the number of scores is not the number of boxes",
+            file=path,
+            where=where,
+            found=scores.shape,
+            expected=f"{len(boxes)}",
+        )
     if labels is not None and not (
         isinstance(labels, list) and len(labels) == len(boxes) and all(isinstance(label, str) for label in labels)
     ):
-        raise DataError("not one label a box", file=path, where=where, found=labels, expected=f"{len(boxes)} texts")
+        raise DataError(
+            "the number of labels is not the number of boxes, or a label is not a text",
+            file=path,
+            where=where,
+            found=labels,
+            expected=f"{len(boxes)} texts",
+        )
     checked = {"boxes": boxes, "scores": scores, "labels": labels}
     return {name: value for name, value in checked.items() if value is not None}

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The card of a region table on the Hub."""
+"""Card of a region table on the Hub."""
 
 import dataclasses
 import json
@@ -16,9 +16,9 @@ from .files import SHARDS
 
 _COLUMNS = {
     "image_id": "id of the image",
-    "width": "of the image in pixels",
-    "height": "of the image in pixels",
-    "source_row": "row of the file that it was imported from, -1 where there was none",
+    "width": "width of the image in pixels",
+    "height": "height of the image in pixels",
+    "source_row": "row of the source file, -1 if the source has no rows",
     "checksum": "BLAKE2b of the row's content, 16 bytes",
     "boxes": "x1, y1, x2, y2 divided by the image's width and height, one a region",
     "features": "float16, one vector a region",
@@ -28,7 +28,7 @@ _COLUMNS = {
     "attribute_scores": "the probability of that attribute",
     "class_probs": "float16, the probabilities of all classes",
 }
-_LISTED = 10
+_MAX_ITEMS = 10
 _HEAD = ("image_id", "width", "height", "source_row", "checksum")
 
 
@@ -40,15 +40,18 @@ def write_region_card(
     checksums: Mapping[str, str],
     example: str,
 ) -> str:
-    """The content of README.md.
+    """Writes the content of README.md.
 
     Args:
-        repository: `ORG/NAME`.
-        info: The table's manifest.
-        licence: The terms.
-        permission: On what ground it is pushed, where the terms do not say that it may be.
-        checksums: SHA-256 of each file.
-        example: Id of any image in the table.
+        repository (`str`): `ORG/NAME`.
+        info (`Mapping`): The table's manifest.
+        licence (`Licence`): The terms.
+        permission (`str`, *optional*): The reason for the push if the terms do not allow redistribution.
+        checksums (`Mapping`): SHA-256 of each file.
+        example (`str`): Id of any image of the table.
+
+    Returns:
+        `str`: The card with its metadata.
     """
     provenance = info["provenance"]
     detector = provenance.get("detector")
@@ -69,9 +72,9 @@ def write_region_card(
         _snippet(repository, example),
         "## Licence",
         licence_text({"licence": dataclasses.asdict(licence), "permission": permission}),
-        "Whether features of an image may be passed on is a matter of the image's own terms.",
+        "The terms of an image decide whether its features may be redistributed.",
         "## How it was made",
-        f"```json\n{json.dumps(_shortened(provenance), indent=2, ensure_ascii=False)}\n```",
+        f"```json\n{json.dumps(_shorten_lists(provenance), indent=2, ensure_ascii=False)}\n```",
         f"Checksum of all rows: `{info['checksum']}`. Files:",
         table(
             ("file", "bytes", "SHA-256"),
@@ -91,12 +94,12 @@ def write_region_card(
     return str(DatasetCard(f"---\n{data.to_yaml()}\n---\n\n" + "\n\n".join(parts) + "\n"))
 
 
-def _shortened(value: Any) -> Any:
-    """Without the middle of long lists; the manifest has all of them."""
+def _shorten_lists(value: Any) -> Any:
+    """Shortens long lists; the manifest has them in full."""
     if isinstance(value, Mapping):
-        return {name: _shortened(each) for name, each in value.items()}
-    if isinstance(value, list) and len(value) > _LISTED:
-        return [*map(_shortened, value[: _LISTED - 1]), f"and {len(value) - _LISTED + 1} more"]
+        return {name: _shorten_lists(each) for name, each in value.items()}
+    if isinstance(value, list) and len(value) > _MAX_ITEMS:
+        return [*map(_shorten_lists, value[: _MAX_ITEMS - 1]), f"and {len(value) - _MAX_ITEMS + 1} more"]
     return value
 
 

@@ -1,15 +1,15 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Regions of many images into one region table, by any number of processes, whatever interrupts them.
+"""Extracts the regions of many images into one region table, with any number of processes and after any interruption.
 
-While it runs, the folder of the table looks so:
+During a run, the folder of the table holds:
 
     regions.partial.json    provenance of the table; locked by the first process
-    parts/00000/ ...        an unfinished region table for each process; every row is on its way to the disk at once
+    parts/00000/ ...        one unfinished region table for each process; each row is written to the disk at once
     regions-*.arrow         shards of parts, moved here when all images are done, just before the table is finished
 
-An image is done when a whole row of it stands in a shard, wherever that is. A run begins by collecting what is done
-and deals the rest out anew, so it may have another number of processes than the run before it. Shards are moved,
-never copied, so a row is in one place at every moment.
+An image is done when one of the shards, wherever it is, holds a complete row of it. A run first collects the images
+that are done and distributes the others, so it may use another number of processes than the run before. Shards are
+moved and never copied, so a row is in one place at every moment.
 """
 
 import hashlib
@@ -35,31 +35,51 @@ from .files import MANIFEST, PARTIAL, SHARDS, read_json, shard_name
 from .table import Regions, RegionTableWriter
 
 PARTS = "parts"
-# Images of one size are computed together, so an extractor gets several batches at once to find them in.
-BATCHES_AT_ONCE = 4
-# The usual ten minutes are short for a long list of images.
-PATIENCE = timedelta(days=7)
-# A summary is read by people; the count of images left out is exact, the list ends here.
-LISTED = 1000
+# An extractor computes images of the same size together; several batches at once contain more of these.
+BATCHES_PER_GROUP = 4
+# The default of ten minutes is too short for a long list of images.
+PROCESS_TIMEOUT = timedelta(days=7)
+# People read the summary: the count of skipped images is exact, the list has at most this many.
+MAX_PROBLEMS = 1000
 
 
 class Extractor(Protocol):
-    """What finds the regions, for example `grounded_attention.processing.region_extraction.RegionExtractor`."""
+    """Finds the regions of images, for example `grounded_attention.processing.region_extraction.RegionExtractor`.
+
+    Attributes:
+        provenance (`dict`): Detector, feature model and options; written to the table.
+        batch_size (`int`): Number of images in a batch.
+    """
 
     provenance: dict[str, Any]
     batch_size: int
 
     def extract(self, images: Sequence[Any], image_ids: Sequence[str] | None = None) -> list[Any]:
-        """An object an image with `width`, `height`, `boxes`, `features`, `classes`, `scores`, `class_probs`.
+        """Finds the regions of images.
+
+        Args:
+            images (sequence): The images, as the caller's `open_image` returns them.
+            image_ids (sequence of `str`, *optional*): Their ids, for detectors that have boxes by image id.
+
+        Returns:
+            `list`: One object an image with `width`, `height`, `boxes`, `features`, `classes`, `scores`,
+            `class_probs`.
 
         Raises:
-            ValueError: an image that cannot be used.
+            ValueError: An image cannot be used.
         """
 
 
 @dataclass
 class ExtractionSummary:
-    """What a run did: images given, images in the table, images left out, and up to 1,000 messages about those."""
+    """Counts of a run.
+
+    Args:
+        given (`int`): Number of images given.
+        images (`int`): Number of images in the table.
+        skipped (`int`): Number of images skipped.
+        problems (`list[str]`): Messages about skipped images, at most 1,000.
+    """
 
     given: int = 0
     images: int = 0
@@ -78,32 +98,32 @@ def extract_table(
     workers: int = 4,
     progress: bool = True,
 ) -> dict[str, Any] | None:
-    """Writes the regions of images into a region table; the same call goes on with an interrupted one.
+    """Writes the regions of images into a region table. The same call continues an interrupted run.
 
-    Every process of a launch makes the same call. A finished table of the same provenance is left as it is.
+    Every process of a launch makes the same call. A finished table with the same provenance is left unchanged.
 
     Args:
-        images: The images; ids are distinct.
-        extractor: Finds boxes and features; the same in every process.
-        output: Folder of the table, seen by all processes.
-        open_image: Reads an image; its ValueErrors are those of a broken one.
-        source: Name of the folder or list of the images, for the provenance.
-        on_error: "refuse" ends at the first broken image, "skip" leaves such images out. Those that an interrupted
-            run left out are tried again.
-        workers: Threads that read images ahead.
-        progress: Show a progress bar on standard error.
+        images (sequence of `ImageFile`): The images; ids are distinct.
+        extractor (`Extractor`): Finds boxes and features; the same in every process.
+        output (`str` or `os.PathLike`): Folder of the table; all processes can read and write it.
+        open_image (`Callable`): Reads an image; it raises ValueError for a broken one.
+        source (`str`): Name of the folder or list of the images, for the provenance.
+        on_error (`str`): `"refuse"` stops at the first broken image, `"skip"` skips such images. Images that an
+            interrupted run skipped are tried again.
+        workers (`int`): Number of threads that read images ahead.
+        progress (`bool`): Show a progress bar on standard error.
 
     Returns:
-        The manifest of the table (`RegionTable.info`) in the first process, None in the others; its "summary" counts
-        and lists the images left out.
+        `dict`: The manifest of the table (`RegionTable.info`) in the first process, None in the others. Its `summary`
+        counts and lists the skipped images.
 
     Raises:
-        DataError: a broken image (with "refuse"), no usable image, or a folder that holds a table of other images,
-            another detector, feature model or other options.
+        DataError: An image is broken (with `"refuse"`), no image is usable, or the folder holds a table of other
+            images, another detector, another feature model or other options.
     """
     state, folder = join_processes(), Path(output)
     provenance = _provenance(images, extractor, source)
-    finished = _finished(folder, provenance)
+    finished = _finished_manifest(folder, provenance)
     if finished is not None:
         return finished if state.process_index == 0 else None
     table = _begin(folder, provenance) if state.process_index == 0 else None
@@ -123,16 +143,19 @@ def extract_table(
             table.close()
     if table is None:
         return None
-    summary = ExtractionSummary(len(images), len(images) - len(problems), len(problems), problems[:LISTED])
+    summary = ExtractionSummary(len(images), len(images) - len(problems), len(problems), problems[:MAX_PROBLEMS])
     return _finish(folder, provenance, summary)
 
 
 def join_processes(cpu: bool = False) -> PartialState:
-    """The processes of a launch (accelerate, torchrun), which wait for the slowest however long; or this one alone.
+    """Joins the processes of a launch (accelerate, torchrun); without a launch, this process is the only one.
 
-    The first call decides whether they compute on the CPU; without a GPU they do.
+    Processes wait for the slowest one for up to seven days.
+
+    Args:
+        cpu (`bool`): Compute on the CPU. The first call decides; without a GPU it is always the CPU.
     """
-    return PartialState(cpu=cpu or not torch.cuda.is_available(), timeout=PATIENCE)
+    return PartialState(cpu=cpu or not torch.cuda.is_available(), timeout=PROCESS_TIMEOUT)
 
 
 def _describe(processes: int, done: int) -> str:
@@ -149,25 +172,25 @@ def _provenance(images: Sequence[ImageFile], extractor: Extractor, source: str) 
     return {"format": "images", "images": given, **extractor.provenance}
 
 
-def _finished(folder: Path, provenance: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The manifest of a finished table of this provenance; None where there is no finished table."""
+def _finished_manifest(folder: Path, provenance: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Returns the manifest of a finished table with this provenance, or None if there is no finished table."""
     manifest = folder / MANIFEST
     if not manifest.exists():
         return None
     found = read_json(manifest)
     if found["provenance"] != provenance:
-        hint = "name another folder, or remove this one"
-        raise DataError(f"a finished {_other(found, provenance)}", file=folder, hint=hint)
+        hint = "choose another folder, or remove this one"
+        raise DataError(f"a finished {_describe_changes(found, provenance)}", file=folder, hint=hint)
     shutil.rmtree(folder / PARTS, ignore_errors=True)
     return found
 
 
-def _other(manifest: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:
-    """Says in which fields a provenance differs, with both values: what the user changed."""
+def _describe_changes(manifest: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:
+    """Describes the fields in which a provenance differs, with both values: the changes of the user."""
     found, wanted = _flat(manifest["provenance"]), _flat(provenance)
     keys = [key for key in {**found, **wanted} if found.get(key) != wanted.get(key)]
     changes = ", ".join(f"{key} ({found.get(key)!r:.60}, now {wanted.get(key)!r:.60})" for key in keys[:4])
-    return f"region table of another source stands here, which differs in {changes}"
+    return f"region table of another source is in this folder; it differs in {changes}"
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -178,25 +201,25 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _begin(folder: Path, provenance: dict[str, Any]) -> RegionTableWriter:
-    """The table's own writer, which only holds the lock and knows the rows of shards moved already."""
+    """Opens the writer of the table itself. It holds the lock and knows the rows of shards that were moved already."""
     partial = folder / PARTIAL
     if partial.exists() and (begun := read_json(partial))["provenance"] != provenance:
         if any(folder.rglob(SHARDS)):
-            hint = "go on with the same images and options, or remove the folder"
-            raise DataError(f"an unfinished {_other(begun, provenance)}", file=folder, hint=hint)
-        # Nothing is lost: no image was done.
+            hint = "use the same images and options, or remove the folder"
+            raise DataError(f"an unfinished {_describe_changes(begun, provenance)}", file=folder, hint=hint)
+        # No image is done yet, so nothing is lost.
         shutil.rmtree(folder / PARTS, ignore_errors=True)
         partial.unlink()
     return RegionTableWriter(folder, provenance, resume=True)
 
 
 class _Part:
-    """The part of the table that this process writes, and the ids in all parts that fall to it to look through."""
+    """The part of the table that this process writes, and the ids of finished images in the parts that it reads."""
 
     def __init__(self, folder: Path, provenance: dict[str, Any], state: PartialState) -> None:
         self.done: list[str] = []
         own = folder / PARTS / f"{state.process_index:05d}"
-        # Parts of an earlier run with more processes are dealt out, each to one process.
+        # Each part of an earlier run with more processes goes to one process.
         numbered = [path for path in sorted((folder / PARTS).glob("*")) if path.name.isdigit()]
         left = [path for path in numbered if int(path.name) >= state.num_processes]
         for path in left[state.process_index :: state.num_processes]:
@@ -210,7 +233,7 @@ class _Part:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.writer.close()  # without `finish`: a part stays unfinished, its rows go into the table
+        self.writer.close()  # without `finish`: a part stays unfinished, and its rows go into the table
 
 
 class _Worker:
@@ -229,7 +252,7 @@ class _Worker:
         self.problems: list[str] = []
 
     def work(self, images: Sequence[tuple[int, ImageFile]], bar: tqdm) -> None:
-        """Does the images, given with their rows, in groups; while one is computed the next is read."""
+        """Processes images, given with their rows, in groups; the next group is read during the computation."""
         for group in self._groups(images):
             opened = [
                 (row, image, picture)
@@ -241,7 +264,7 @@ class _Worker:
             bar.set_postfix(skipped=len(self.problems), refresh=False)
 
     def _groups(self, images: Sequence[tuple[int, ImageFile]]) -> Iterator[list[tuple[int, ImageFile, "Future[Any]"]]]:
-        size = self.extractor.batch_size * BATCHES_AT_ONCE
+        size = self.extractor.batch_size * BATCHES_PER_GROUP
         with ThreadPoolExecutor(max_workers=max(1, self.workers)) as pool:
             reading: list[tuple[int, ImageFile, Future[Any]]] = []
             for start in range(0, len(images) + size, size):
@@ -254,18 +277,18 @@ class _Worker:
         try:
             return future.result()
         except ValueError as error:
-            self._leave_out(image, error)
+            self._skip(image, error)
             return None
 
     def _extract(self, images: list[tuple[int, ImageFile, Any]]) -> None:
-        """Extracts a group at once, or one by one where an image of it is refused, to know which."""
+        """Extracts a group at once, or image by image if the group is refused, to find the broken image."""
         if not images:
             return
         try:
             found = self.extractor.extract([picture for *_, picture in images], [i.image_id for _, i, _ in images])
         except ValueError as error:
             if len(images) == 1:
-                self._leave_out(images[0][1], error)
+                self._skip(images[0][1], error)
             else:
                 for single in images:
                     self._extract([single])
@@ -278,12 +301,12 @@ class _Worker:
         try:
             self.writer.write(Regions(image.image_id, found.width, found.height, **arrays), source_row=row)
         except DataError as error:
-            self._leave_out(image, error)
+            self._skip(image, error)
 
-    def _leave_out(self, image: ImageFile, error: Exception) -> None:
+    def _skip(self, image: ImageFile, error: Exception) -> None:
         problem = DataError(str(error), file=None if str(image.path) in str(error) else image.path)
         if self.on_error == "refuse":
-            hint = "to leave such images out, run again with --on-error skip; what is done stays done"
+            hint = "to skip such images, run again with --on-error skip; finished images are kept"
             raise DataError(str(problem), hint=hint) from error
         self.problems.append(str(problem))
 

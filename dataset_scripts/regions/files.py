@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The files of a region table's folder: their names, the manifest, and how they reach the disk whole."""
+"""Files of a region table's folder: their names, the manifest, and safe writing to the disk."""
 
 import json
 import os
@@ -21,28 +21,34 @@ _BUILD_HINT = "build one with `grounded-attention regions import`"
 
 
 def shard_name(number: int) -> str:
-    """File name of a shard; names sort as numbers."""
+    """Returns the file name of a shard; names sort in the order of their numbers."""
     return f"regions-{number:05d}.arrow"
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a finished table.
+    """Reads the manifest of a finished table.
+
+    Args:
+        folder (`Path`): The folder of the table.
+
+    Returns:
+        `dict`: The manifest.
 
     Raises:
-        MissingFileError: no table in `folder`.
-        DataError: the table is unfinished, or the manifest is damaged or of another version.
+        MissingFileError: `folder` holds no table.
+        DataError: The table is unfinished, or the manifest is damaged or of another version.
     """
     path = folder / MANIFEST
     if path.exists():
         return read_json(path)
     if (folder / PARTIAL).exists():
-        hint = "its import was interrupted: run the same command again with --resume"
+        hint = "its import was interrupted; run the same command again with --resume"
         raise DataError("the region table is unfinished", file=folder, hint=hint)
     raise MissingFileError("no region table here", file=folder, expected=f"a folder with {MANIFEST}", hint=_BUILD_HINT)
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A manifest, finished or partial, of this format and version."""
+    """Reads a manifest, finished or partial, and checks format and version."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         found = (content["format"], content["version"])
@@ -54,40 +60,44 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Puts a manifest in place in one step: after a crash there is the whole file or none."""
+    """Writes a manifest in one step: after a crash, either the complete file or no file exists."""
     text = json.dumps({"format": FORMAT, "version": VERSION, **content}, indent=2)
     write_text(path, text + "\n", durable=True)
 
 
 def synchronise(file: IO[Any]) -> None:
-    """Returns when what was written to `file` is on the disk."""
+    """Flushes `file` to the disk."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def map_file(path: Path, size: int) -> pa.Buffer:
-    """A memory-mapped file as one buffer.
+    """Maps a file into memory as one buffer.
+
+    Args:
+        path (`Path`): The file.
+        size (`int`): Its expected size in bytes.
 
     Raises:
-        MissingFileError: it is gone.
-        DataError: it is not `size` bytes long.
+        MissingFileError: The file does not exist.
+        DataError: The file has another size.
     """
     hint = "copy the table again, or import the features again"
     if not path.exists():
         raise MissingFileError("a file of the region table is missing", file=path, hint=hint)
     if (found := path.stat().st_size) != size:
-        raise DataError("the file is cut or exchanged", file=path, found=found, expected=f"{size} bytes", hint=hint)
+        raise DataError("the file is cut or replaced", file=path, found=found, expected=f"{size} bytes", hint=hint)
     with pa.memory_map(str(path)) as source:
         return source.read_buffer(size)
 
 
 def lock_file(path: Path) -> IO[Any]:
-    """Opens `path` and holds it for this process until it is closed, where the file system knows locks.
+    """Opens `path` and locks it for this process until it is closed, where the file system supports locks.
 
     Raises:
-        DataError: another process holds it.
+        DataError: Another process holds the lock.
     """
-    file = open(path, "r+", encoding="utf-8")  # network file systems lock only what is open for writing
+    file = open(path, "r+", encoding="utf-8")  # network file systems lock only files that are open for writing
     try:
         import fcntl
 
@@ -95,7 +105,10 @@ def lock_file(path: Path) -> IO[Any]:
     except BlockingIOError as error:
         file.close()
         raise DataError("another process is writing this table", file=path.parent, hint="wait for it") from error
-    except (ImportError, OSError):  # Windows, file systems without locks: two writers at once go unnoticed there.
+    except (
+        ImportError,
+        OSError,
+    ):  # On Windows and on file systems without locks, two simultaneous writers are not detected.
         pass
     return file
 
@@ -106,5 +119,5 @@ def add_digest(total: int, digest: bytes) -> int:
 
 
 def digest_text(total: int) -> str:
-    """A table's checksum as it stands in the manifest."""
+    """Formats a table's checksum as in the manifest: 32 hexadecimal digits."""
     return f"{total:032x}"

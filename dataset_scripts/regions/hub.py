@@ -1,8 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Region tables on the Hub: the same files as on a disk, in a data set repository.
 
-`RegionTable.open("hub://ORG/NAME")` downloads them once, checks every byte, and maps them;
-`RegionTable.open("hub://ORG/NAME", download=False)` reads rows one by one, each by a request for its bytes.
+`RegionTable.open("hub://ORG/NAME")` downloads them once, checks every byte, and maps them into memory.
+`RegionTable.open("hub://ORG/NAME", download=False)` reads single rows, each by a request for its bytes.
 """
 
 import hashlib
@@ -20,40 +20,52 @@ from .files import INDEX, MANIFEST, SHARDS
 from .table import OPENERS, RegionTable
 
 PREFIX = "hub://"
-_AGAIN = "run it again; what is downloaded already is kept"
+_RETRY_HINT = "run the command again; finished downloads are kept"
 
 
 def is_on_hub(place: str | os.PathLike[str]) -> bool:
-    """Whether a place is a repository, `hub://ORG/NAME` or `hub://ORG/NAME@REVISION`."""
+    """Returns whether a place is a repository, `hub://ORG/NAME` or `hub://ORG/NAME@REVISION`."""
     return str(place).startswith(PREFIX)
 
 
 def parse_place(place: str) -> tuple[str, str | None]:
-    """Repository and revision of `hub://ORG/NAME[@REVISION]`.
+    """Splits `hub://ORG/NAME[@REVISION]` into repository and revision.
+
+    Args:
+        place (`str`): The place.
+
+    Returns:
+        `tuple[str, str | None]`: `ORG/NAME` and the revision.
 
     Raises:
-        DataError: It is none.
+        DataError: `place` does not have this form.
     """
     name, _, revision = place.removeprefix(PREFIX).rstrip("/").partition("@")
     if not is_on_hub(place) or name.count("/") != 1 or not all(name.split("/")):
-        raise DataError("no place on the Hub", found=place, expected="hub://ORG/NAME or hub://ORG/NAME@REVISION")
+        raise DataError("not a place on the Hub", found=place, expected="hub://ORG/NAME or hub://ORG/NAME@REVISION")
     return name, revision or None
 
 
 def local_folder(place: str | os.PathLike[str]) -> Path:
-    """The folder of a region table: `place`, or where a table of the Hub was downloaded to; its name has the commit.
+    """Returns the local folder of a region table; downloads a table of the Hub first.
 
-    A download is compared with the checksums once. Without a connection, what was downloaded before is used.
+    The checksums of a download are checked once. Without a connection, the cached download is used.
+
+    Args:
+        place (`str` or `os.PathLike`): A folder, `hub://ORG/NAME` or `hub://ORG/NAME@REVISION`.
+
+    Returns:
+        `Path`: The folder; the name of a downloaded one contains the commit.
 
     Raises:
-        HubError: It cannot be downloaded.
+        HubError: The table cannot be downloaded.
         MissingFileError: The repository holds no region table.
-        DataError: What was downloaded is damaged.
+        DataError: The download is damaged.
     """
     if not is_on_hub(place):
         return Path(place)
     name, revision = parse_place(str(place))
-    with hub_errors("the download of the region table", name, _AGAIN):
+    with hub_errors("the download of the region table", name, _RETRY_HINT):
         folder = Path(
             snapshot_download(name, repo_type="dataset", revision=revision, allow_patterns=[MANIFEST, INDEX, SHARDS])
         )
@@ -65,7 +77,7 @@ def local_folder(place: str | os.PathLike[str]) -> Path:
 
 
 def _verify_once(folder: Path, name: str) -> None:
-    """Reads all of a table when its files are not those that were read before."""
+    """Verifies a table unless the same files were verified before."""
     files = sorted(path for path in folder.iterdir() if path.is_file())
     state = "\n".join(f"{path} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in files)
     key = hashlib.sha256(state.encode()).hexdigest()
@@ -75,22 +87,29 @@ def _verify_once(folder: Path, name: str) -> None:
     try:
         RegionTable(folder).verify()
     except DataError as error:
-        hint = f"delete {folder.parents[1]} and download again; if that is no help, the pushed table is damaged"
+        hint = f"delete {folder.parents[1]} and download again; if the error stays, the pushed table is damaged"
         raise DataError(str(error), where=name, hint=hint) from error
     mark.parent.mkdir(parents=True, exist_ok=True)
     mark.touch()
 
 
 class RemoteRegionTable(RegionTable):
-    """A region table on the Hub whose rows are requested one by one; manifest and index alone are downloaded.
+    """A region table on the Hub whose rows are requested one by one; only manifest and index are downloaded.
 
-    Each row is compared with its checksum. Good for a look, or for few images; to train, download the table.
+    The checksum of each row is checked. Use it for a first look or for few images; download the table for training.
+
+    Args:
+        place (`str`): `hub://ORG/NAME` or `hub://ORG/NAME@REVISION`.
+
+    Raises:
+        HubError: The Hub cannot be read.
+        DataError: A row is damaged.
     """
 
     def __init__(self, place: str) -> None:
         name, revision = parse_place(place)
-        with hub_errors("opening the region table", name, _AGAIN):
-            # One commit for all requests, whatever is pushed meanwhile.
+        with hub_errors("opening the region table", name, _RETRY_HINT):
+            # All requests use one commit, also after a new push.
             commit = HfApi().dataset_info(name, revision=revision).sha
             paths = [hf_hub_download(name, file, repo_type="dataset", revision=commit) for file in (MANIFEST, INDEX)]
         self.place = f"{PREFIX}{name}@{commit}"
@@ -106,7 +125,7 @@ class RemoteRegionTable(RegionTable):
         with hub_errors(f"reading the regions of image {image_id}", self.place, "try again"):
             if shard not in self._files:
                 path = f"{self._folder}/{self.info['shards'][shard]['file']}"
-                # Exactly the bytes that are asked for: rows lie apart, so what follows one is of no use.
+                # No read-ahead: the requested rows are far apart, so the bytes after a row are not needed.
                 self._files[shard] = HfFileSystem().open(path, "rb", cache_type="none")
             self._files[shard].seek(offset)
             message = pa.py_buffer(self._files[shard].read(length))
@@ -128,7 +147,7 @@ class RemoteRegionTable(RegionTable):
 
 
 def open_on_hub(place: str, download: bool) -> RegionTable:
-    """Opens a table on the Hub, see `RegionTable.open`."""
+    """Opens a table on the Hub as `RegionTable.open` does."""
     return RegionTable(local_folder(place)) if download else RemoteRegionTable(place)
 
 

@@ -14,17 +14,28 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 from .reader_records import FEATURE_SIZE, SourceRecord, whole_number
 from .rows import EDGE_TOLERANCE, Regions, normalise_boxes
 
-NEEDED = ("img_id", "boxes", "roi_features", "sizes")
+REQUIRED_COLUMNS = ("img_id", "boxes", "roi_features", "sizes")
 
 
 def read_frcnn_vg(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceRecord]:
-    """Records of an Arrow file, or a folder of them (a saved `datasets.Dataset`), with one row an image.
+    """Reads an Arrow file, or a folder of them (a saved `datasets.Dataset`), with one row an image.
 
-    Columns: img_id, sizes (height, width), roi_features, obj_ids and attr_ids (float32, without background),
-    obj_probs, attr_probs, preds_per_image (rows behind that number are padding), and boxes: divided by width and
-    height already, although the column is not called normalized_boxes; where that column is there too, it is read.
-    `sizes` is the image as resized for the detector, and so are the regions' width and height; pixel boxes, of the
-    original image, are therefore refused, as nothing in the file says that image's size.
+    Columns: `img_id`, `sizes` (height, width), `roi_features`, `obj_ids` and `attr_ids` (float32, without background),
+    `obj_probs`, `attr_probs`, `preds_per_image` (rows after this number are padding), and `boxes`. The boxes are
+    already divided by width and height, although the column is not called `normalized_boxes`; if that column exists
+    too, it is used. `sizes` is the size of the image after resizing for the detector, and it becomes the regions'
+    width and height. Boxes in pixels of the original image are refused, because the file does not contain that image's
+    size.
+
+    Args:
+        path (`Path`): The file or folder.
+        feature_size (`int`): D, the number of feature values of a region.
+
+    Yields:
+        `SourceRecord`: One image.
+
+    Raises:
+        DataError: A file is damaged or lacks a column.
     """
     files = sorted(path.rglob("*.arrow")) if path.is_dir() else [path]
     row = 0
@@ -53,8 +64,8 @@ def _batches(source: Any) -> Iterator[pa.RecordBatch]:
 
 
 def _check_columns(batch: pa.RecordBatch, file: Path) -> None:
-    if absent := [name for name in NEEDED if name not in batch.schema.names]:
-        expected = f"the columns {', '.join(NEEDED)}"
+    if absent := [name for name in REQUIRED_COLUMNS if name not in batch.schema.names]:
+        expected = f"the columns {', '.join(REQUIRED_COLUMNS)}"
         raise DataError(f"no column {absent[0]}", file=file, found=", ".join(batch.schema.names), expected=expected)
 
 
@@ -82,7 +93,7 @@ def _read(row: pa.RecordBatch, image_id: str, feature_size: int) -> Regions:
 def _size(row: pa.RecordBatch) -> list[int]:
     sizes = _flat(row, "sizes")
     if len(sizes) != 2 or not np.isfinite(sizes).all():
-        raise DataError("sizes is no size", found=sizes[:4].tolist(), expected="height and width")
+        raise DataError("sizes is not a size", found=sizes[:4].tolist(), expected="height and width")
     return [whole_number(round(float(value)), "sizes") for value in sizes]
 
 
@@ -97,24 +108,26 @@ def _count(row: pa.RecordBatch, rows: int) -> int:
 
 def _pixels(boxes: np.ndarray, width: int, height: int) -> np.ndarray:
     size = np.array([width, height, width, height], dtype=np.float32)
-    # Within a pixel of the edge, boxes that are divided reach a little beyond 1.
+    # Divided boxes may exceed 1 by up to one pixel.
     if (boxes > 1 + EDGE_TOLERANCE / size).any():
-        hint = "boxes in pixels of the original image cannot be divided, as its size is not in the file"
-        raise DataError("boxes are not divided by the image's size", found=float(boxes.max()), expected="1", hint=hint)
+        hint = "boxes in pixels of the original image cannot be divided, because the file does not contain its size"
+        raise DataError(
+            "boxes are not divided by the image's size", found=float(boxes.max()), expected="at most 1", hint=hint
+        )
     return boxes * size
 
 
 def _flat(row: pa.RecordBatch, name: str) -> np.ndarray:
-    """All numbers of a cell, in order."""
+    """Returns all numbers of a cell, in order."""
     column = row.column(name)
-    # `datasets` keeps matrices in types of its own.
+    # `datasets` stores matrices in extension types.
     array = column.storage if isinstance(column, pa.ExtensionArray) else column
     while pa.types.is_nested(array.type):
         if array.null_count:
             raise DataError(f"{name} is missing")
         array = array.flatten()
     if array.null_count or not (pa.types.is_floating(array.type) or pa.types.is_integer(array.type)):
-        raise DataError(f"{name} is missing, or no numbers", found=str(array.type))
+        raise DataError(f"{name} is missing or is not numeric", found=str(array.type))
     return array.to_numpy(zero_copy_only=False)
 
 
@@ -132,5 +145,5 @@ def _vector(row: pa.RecordBatch, name: str, rows: int, count: int) -> np.ndarray
     if len(values) != rows:
         raise DataError(f"{name} has a wrong length", found=len(values), expected=str(rows))
     if name.endswith("_ids") and not (np.isfinite(values).all() and (values == np.floor(values)).all()):
-        raise DataError(f"{name} hold a value that is no whole number")
+        raise DataError(f"{name} contain a value that is not a whole number")
     return values[:count]

@@ -13,32 +13,43 @@ import numpy as np
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.files.safe_pickle import load_pickle
 
-from .reader_records import FEATURE_SIZE, SourceRecord, library, regions_of, whole_number
+from .reader_records import FEATURE_SIZE, SourceRecord, import_library, regions_from_fields, whole_number
 from .rows import Regions, normalise_boxes
 
 INDEX_SUFFIX = "_imgid2idx.pkl"
 GQA_INFO = "gqa_objects_info.json"
 HENGYUAN = ("image_features", "image_bb", "spatial_features")
 GQA = ("features", "bboxes")
-# Widths that two boxes of an image say, from float32 quotients, may differ by this many pixels.
+# Two boxes of an image may give widths (float32 quotients) that differ by this many pixels.
 SIZE_TOLERANCE = 0.51
 
 
 def read_h5(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceRecord]:
-    """Records of an HDF5 file; which of four layouts it has is seen from its datasets.
+    """Reads an HDF5 file; its datasets determine which of four layouts it has.
 
-    Fixed (hengyuan-hu): image_features (N, 36, D), image_bb (N, 36, 4) pixels, spatial_features (N, 36, 6), of which
-    the first four are image_bb divided by the image's size; so the size is their quotient. Adaptive (BAN): the same
-    flat, (total, D), with pos_boxes (N, 2), first and last + 1 of an image. The ids come from `<stem>_imgid2idx.pkl`
-    beside the file, {image id: row}, read by `safe_pickle`.
+    Fixed (hengyuan-hu): `image_features` (N, 36, D), `image_bb` (N, 36, 4) in pixels, `spatial_features` (N, 36, 6).
+    The first four spatial features are `image_bb` divided by the image's size, so the size is their quotient. Adaptive
+    (BAN): the same arrays without the image axis, (total, D), with `pos_boxes` (N, 2), first and last + 1 of each
+    image. The ids come from `<stem>_imgid2idx.pkl` in the same folder, {image id: row}, read by `safe_pickle`.
 
-    GQA: features (N, 100, D) and bboxes (N, 100, 4) pixels, `gqa_objects_<k>.h5`, with sizes, numbers of objects and
-    rows from gqa_objects_info.json beside it.
+    GQA: `features` (N, 100, D) and `bboxes` (N, 100, 4) in pixels, `gqa_objects_<k>.h5`; sizes, numbers of objects and
+    rows come from `gqa_objects_info.json` in the same folder.
 
-    VOLTA: one group an image, named by its id, with the datasets boxes (pixels), features, img_h, img_w, obj_id,
-    obj_conf, attr_id, attr_conf, num_objects.
+    VOLTA: one group an image; its name is the image id. It has the datasets `boxes` (pixels), `features`, `img_h`,
+    `img_w`, `obj_id`, `obj_conf`, `attr_id`, `attr_conf`, `num_objects`.
+
+    Args:
+        path (`Path`): The file.
+        feature_size (`int`): D, the number of feature values of a region.
+
+    Yields:
+        `SourceRecord`: One image.
+
+    Raises:
+        MissingFileError: The file with the ids or sizes does not exist.
+        DataError: The file is damaged, or h5py is not installed.
     """
-    h5py = library("h5py")
+    h5py = import_library("h5py")
     try:
         with h5py.File(path, "r") as file:
             names = set(file.keys()) if len(file) < 10 else set()
@@ -74,7 +85,7 @@ def _image_rows(path: Path) -> list[tuple[str, int]]:
     if not isinstance(rows, dict) or not rows:
         raise DataError("no image ids", file=index, found=type(rows).__name__, expected="{image id: row}")
     if bad := [row for row in rows.values() if not isinstance(row, (int, np.integer)) or row < 0]:
-        raise DataError("a row is no number", file=index, found=type(bad[0]).__name__)
+        raise DataError("a row is not a number", file=index, found=type(bad[0]).__name__)
     # In the file's order, so that it is read from its begin to its end.
     return sorted(((str(image_id), int(row)) for image_id, row in rows.items()), key=lambda pair: pair[1])
 
@@ -84,7 +95,7 @@ def _read_hengyuan(file: Any, image_id: str, row: int, feature_size: int) -> Reg
     if "pos_boxes" in file:
         first, last = (int(value) for value in _rows(file, "pos_boxes", row))
         if not 0 <= first < last:
-            raise DataError("pos_boxes is no range", found=(first, last), expected="first < last")
+            raise DataError("pos_boxes is not a range", found=(first, last), expected="first < last")
         place = slice(first, last)
     features, boxes, spatial = (np.asarray(_rows(file, name, place)) for name in HENGYUAN)
     if features.shape != (len(boxes), feature_size):
@@ -95,7 +106,7 @@ def _read_hengyuan(file: Any, image_id: str, row: int, feature_size: int) -> Reg
 
 
 def _rows(file: Any, name: str, place: Any) -> Any:
-    """Rows of a dataset, which must have them."""
+    """Reads rows of a dataset; refuses rows that it does not have."""
     last = place.stop if isinstance(place, slice) else place + 1
     if last > len(file[name]):
         raise DataError(f"{name} has no such row", found=last - 1, expected=f"below {len(file[name])}")
@@ -103,7 +114,7 @@ def _rows(file: Any, name: str, place: Any) -> Any:
 
 
 def _size(pixels: np.ndarray, shares: np.ndarray) -> int:
-    """Width (or height) of an image from boxes' right (or lower) edges in pixels and as shares of it."""
+    """Computes width (or height) of an image from right (or lower) edges of boxes, in pixels and divided by it."""
     if not np.isfinite(shares).all() or not (shares > 0).any():
         raise DataError("spatial_features give no image size", found=shares[:4].tolist(), expected="shares above 0")
     quotients = pixels[shares > 0].astype(float) / shares[shares > 0]
@@ -122,12 +133,12 @@ def _gqa(path: Path, file: Any, feature_size: int) -> Iterator[SourceRecord]:
 
 
 def _gqa_info(path: Path) -> list[tuple[str, dict[str, Any]]]:
-    """The entries of the images in this file, in its order."""
+    """Reads the entries of this file's images, in its order."""
     index, number = path.with_name(GQA_INFO), re.search(r"_(\d+)$", path.stem)
     if not index.is_file():
         raise MissingFileError("no such file", file=index, expected=f"ids and image sizes for {path.name}")
     if number is None:
-        raise DataError("the name holds no number", file=path, expected="gqa_objects_<number>.h5")
+        raise DataError("the file name contains no number", file=path, expected="gqa_objects_<number>.h5")
     try:
         content = json.loads(index.read_bytes())
         entries = [(str(key), entry) for key, entry in content.items() if int(entry["file"]) == int(number[1])]
@@ -158,6 +169,6 @@ def _read_volta(file: Any, image_id: str, feature_size: int) -> Regions:
     group = file[image_id]
     if not hasattr(group, "items"):
         layouts = "groups with boxes and features, or image_features, or features and bboxes"
-        raise DataError("no group of an image", found=f"dataset {image_id}", expected=layouts)
+        raise DataError("not the group of an image", found=f"dataset {image_id}", expected=layouts)
     values = {name: content[()] for name, content in group.items() if hasattr(content, "shape")}
-    return regions_of(values, image_id, feature_size)
+    return regions_from_fields(values, image_id, feature_size)

@@ -11,28 +11,39 @@ from pathlib import Path, PurePosixPath
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 
-from .reader_records import FEATURE_SIZE, LONGEST_RECORD, SourceRecord, regions_of
+from .reader_records import FEATURE_SIZE, MAX_RECORD_BYTES, SourceRecord, regions_from_fields
 from .rows import Regions
 
 IN_ZIP = ".zip@"
 
 
 def split_zip_path(path: str | os.PathLike[str]) -> tuple[Path, str]:
-    """A path and the place inside the zip that VL-BERT writes behind an at sign: `x.zip@/a/1.json` is x.zip, a/1.json.
+    """Splits VL-BERT's notation for a folder inside a zip, `x.zip@/a/1.json`, into `x.zip` and `a/1.json`.
 
-    A path without one has the place "".
+    The folder is "" for a path without an at sign.
     """
     archive, mark, place = str(path).partition(IN_ZIP)
     return (Path(f"{archive}.zip"), place.strip("/")) if mark else (Path(path), "")
 
 
 def read_vl_bert_zip(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceRecord]:
-    """Records of VL-BERT's `<image id>.json` files: a zip of them, `x.zip@/folder` in one, a folder, or one file.
+    """Reads VL-BERT's `<image id>.json` files: a zip of them, `x.zip@/folder` in one, a folder, or one file.
 
-    Fields: image_w, image_h, num_boxes, boxes (pixels of the original image), features, optionally classes (n, 1601)
-    and attrs (n, 401), both with background as column 0; arrays are base64 of little-endian float32. The image id is
-    the name of the file, which is how VL-BERT finds it. Regions stay in the file's order (VL-BERT's own loader sorts
-    them by confidence), and image_box_feature, the whole image's, is not kept: a table holds detected regions only.
+    Fields: `image_w`, `image_h`, `num_boxes`, `boxes` (pixels of the original image), `features`, optionally `classes`
+    (n, 1601) and `attrs` (n, 401), both with background as column 0. Arrays are base64 of little-endian float32. The
+    image id is the name of the file, by which VL-BERT finds it. Regions keep the file's order (VL-BERT's own loader
+    sorts them by confidence). `image_box_feature`, the feature of the whole image, is dropped, since a table holds
+    detected regions only.
+
+    Args:
+        path (`Path`): The zip, folder or file.
+        feature_size (`int`): D, the number of feature values of a region.
+
+    Yields:
+        `SourceRecord`: One image.
+
+    Raises:
+        DataError: The archive is damaged or has no JSON files.
     """
     source, place = split_zip_path(path)
     if source.is_dir() or not zipfile.is_zipfile(source):
@@ -40,7 +51,7 @@ def read_vl_bert_zip(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[S
         for row, file in enumerate(files, start=1):
             yield SourceRecord(file, row, file.stem, file.stat().st_size, partial(_read_file, file, feature_size))
         return
-    with _opened(source) as archive:
+    with _open_zip(source) as archive:
         members = [member for member in archive.infolist() if _is_chosen(member.filename, place)]
         if not members:
             raise DataError("no JSON files", file=source, where=place or None, expected="<image id>.json")
@@ -50,7 +61,7 @@ def read_vl_bert_zip(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[S
             yield SourceRecord(source, row, stem, member.compress_size, decode, member.filename)
 
 
-def _opened(path: Path) -> zipfile.ZipFile:
+def _open_zip(path: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(path)
     except (zipfile.BadZipFile, OSError) as error:
@@ -66,23 +77,23 @@ def _is_chosen(name: str, place: str) -> bool:
 
 def _read_file(path: Path, feature_size: int) -> Regions:
     with open(path, "rb") as file:
-        return _regions(file.read(LONGEST_RECORD + 1), path.stem, feature_size)
+        return _regions(file.read(MAX_RECORD_BYTES + 1), path.stem, feature_size)
 
 
 def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, feature_size: int) -> Regions:
     try:
         with archive.open(member) as file:
-            content = file.read(LONGEST_RECORD + 1)
+            content = file.read(MAX_RECORD_BYTES + 1)
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError) as error:
         raise DataError("damaged file in the zip", found=str(error)) from error
     return _regions(content, PurePosixPath(member.filename).stem, feature_size)
 
 
 def _regions(content: bytes, image_id: str, feature_size: int) -> Regions:
-    if len(content) > LONGEST_RECORD:
-        raise DataError("the record is longer than any image's", expected=f"at most {LONGEST_RECORD} bytes")
+    if len(content) > MAX_RECORD_BYTES:
+        raise DataError("the record is too long for one image", expected=f"at most {MAX_RECORD_BYTES} bytes")
     try:
         values = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise DataError("not JSON", found=str(error)[:200], hint="the file is cut or damaged") from error
-    return regions_of(values, image_id, feature_size)
+    return regions_from_fields(values, image_id, feature_size)

@@ -9,21 +9,31 @@ from typing import Any
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.safe_pickle import loads
 
-from .reader_records import FEATURE_SIZE, LONGEST_RECORD, SourceRecord, library, regions_of
+from .reader_records import FEATURE_SIZE, MAX_RECORD_BYTES, SourceRecord, import_library, regions_from_fields
 from .rows import Regions
 
 KEYS = b"keys"
 
 
 def read_lmdb(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceRecord]:
-    """Records of an LMDB folder (data.mdb) or file; keys are image ids, values pickled dicts of one image.
+    """Reads an LMDB folder (data.mdb) or file; keys are image ids, values are pickled dicts of one image.
 
-    Read are ViLBERT's (beta: base64 text, multi-task: arrays), both kinds of VOLTA's (base64 or arrays, the fields of
-    LXMERT) and MMF's (key: path of the image without ending); base64 and arrays are told apart by each value's type.
-    Boxes are pixels of the original image. The key is the image id; the entry `keys`, a list of them, sets the order.
-    Values are read by `safe_pickle`.
+    It reads ViLBERT's files (beta: base64 text, multi-task: arrays), both kinds of VOLTA's (base64 or arrays, with the
+    fields of LXMERT) and MMF's (the key is the path of the image without suffix). The type of each value distinguishes
+    base64 from arrays. Boxes are pixels of the original image. The entry `keys`, a list of the image ids, sets the
+    order. `safe_pickle` reads the values.
+
+    Args:
+        path (`Path`): The folder or file.
+        feature_size (`int`): D, the number of feature values of a region.
+
+    Yields:
+        `SourceRecord`: One image.
+
+    Raises:
+        DataError: The file is damaged, or lmdb is not installed.
     """
-    lmdb = library("lmdb")
+    lmdb = import_library("lmdb")
     try:
         options = {"subdir": path.is_dir(), "readonly": True, "lock": False, "readahead": False, "meminit": False}
         with lmdb.open(str(path), max_readers=1, **options) as environment, environment.begin() as transaction:
@@ -33,7 +43,7 @@ def read_lmdb(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceRe
 
 
 def _records(path: Path, environment: Any, transaction: Any, feature_size: int) -> Iterator[SourceRecord]:
-    # Sparse files are larger than their content; what is read of it is what the progress counts.
+    # Sparse files are larger than their content; the progress counts the bytes that are read.
     size = environment.stat()["psize"] * (environment.info()["last_pgno"] + 1)
     keys = _keys(path, transaction)
     for row, key in enumerate(keys, start=1):
@@ -48,18 +58,18 @@ def _keys(path: Path, transaction: Any) -> list[bytes]:
         return [bytes(key) for key in transaction.cursor().iternext(values=False)]
     keys = loads(bytes(listed), file=path, where="key keys")
     if not isinstance(keys, (list, tuple)) or not all(isinstance(key, (bytes, str)) for key in keys):
-        raise DataError("no list of image ids", file=path, where="key keys", found=type(keys).__name__)
-    # Python 2 wrote bytes as what is text now.
+        raise DataError("not a list of image ids", file=path, where="key keys", found=type(keys).__name__)
+    # Python 2 wrote bytes that are read as text now.
     return [key.encode("latin1") if isinstance(key, str) else key for key in keys]
 
 
 def _read(transaction: Any, key: bytes, image_id: str, feature_size: int) -> Regions:
     try:
         value = transaction.get(key)
-    except library("lmdb").Error as error:  # also for an empty key
+    except import_library("lmdb").Error as error:  # also for an empty key
         raise DataError("damaged entry", found=str(error)) from error
     if value is None:
-        raise DataError("listed in the entry keys, but not there", hint="the file is incomplete")
-    if len(value) > LONGEST_RECORD:
-        raise DataError("the record is longer than any image's", expected=f"at most {LONGEST_RECORD} bytes")
-    return regions_of(loads(value), image_id, feature_size)
+        raise DataError("the entry keys lists this image, but it has no record", hint="the file is incomplete")
+    if len(value) > MAX_RECORD_BYTES:
+        raise DataError("the record is too long for one image", expected=f"at most {MAX_RECORD_BYTES} bytes")
+    return regions_from_fields(loads(value), image_id, feature_size)

@@ -11,19 +11,29 @@ import numpy as np
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.files.safe_pickle import load_npy
 
-from .reader_records import FEATURE_SIZE, SourceRecord, regions_of
+from .reader_records import FEATURE_SIZE, SourceRecord, regions_from_fields
 from .rows import Regions
 
 INFO = "_info"
 
 
 def read_npy_files(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceRecord]:
-    """Records of MMF's .npy files: a folder of `<stem>.npy` (n, D) with `<stem>_info.npy`, or one such file.
+    """Reads MMF's .npy files: a folder of `<stem>.npy` (n, D) with `<stem>_info.npy`, or one such file.
 
-    The info file is an object array of a dict: bbox (pixels of the original image), num_boxes, objects, image_width,
-    image_height, cls_prob, image_id. One .npy may hold a dict of all. `objects` has no background class, nor have the
-    columns of cls_prob unless there are 1,601. The image id is the path in the folder without `.npy`, as MMF finds it
-    (an image_id in the info is not always there). Objects are read by `safe_pickle`.
+    The info file is an object array with a dict: `bbox` (pixels of the original image), `num_boxes`, `objects`,
+    `image_width`, `image_height`, `cls_prob`, `image_id`. One .npy may hold a dict of everything. `objects` has no
+    background class; `cls_prob` has one only if it has 1,601 columns. The image id is the path in the folder without
+    `.npy`, by which MMF finds it (the info does not always have an `image_id`). `safe_pickle` reads the objects.
+
+    Args:
+        path (`Path`): The folder or file.
+        feature_size (`int`): D, the number of feature values of a region.
+
+    Yields:
+        `SourceRecord`: One image.
+
+    Raises:
+        DataError: There are no NumPy files.
     """
     folder = path if path.is_dir() else path.parent
     files = sorted(file for file in path.rglob("*.npy")) if path.is_dir() else [path]
@@ -43,7 +53,7 @@ def _read(path: Path, image_id: str, feature_size: int) -> Regions:
         fields = {**fields, **fields["info"]}
     if isinstance(features, np.ndarray) and features.ndim != 2:
         raise DataError("features have a wrong shape", found=features.shape, expected=f"(regions, {feature_size})")
-    return regions_of(fields, image_id, feature_size)
+    return regions_from_fields(fields, image_id, feature_size)
 
 
 def _info(path: Path) -> dict[Any, Any]:
@@ -52,5 +62,5 @@ def _info(path: Path) -> dict[Any, Any]:
         raise MissingFileError("no such file", file=file, expected=f"boxes and image size for {path.name}")
     info = load_npy(file)
     if not isinstance(info, dict):
-        raise DataError("no dict of boxes and image size", file=file, found=type(info).__name__)
+        raise DataError("not a dict of boxes and image size", file=file, found=type(info).__name__)
     return info

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""What every reader of legacy region features shares: a record, and its fields as regions."""
+"""Common parts of the readers of legacy region features: a record, and the conversion of its fields to regions."""
 
 import binascii
 from collections.abc import Callable, Iterator, Mapping
@@ -13,16 +13,16 @@ import numpy as np
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 
-from .rows import Regions, checked, normalise_boxes
+from .rows import Regions, normalise_boxes, validate_regions
 
 FEATURE_SIZE = 2048
-# One hundred boxes with features and class probabilities are 2 MB; a record that is longer is none of these formats.
-LONGEST_RECORD = 64 << 20
-# Of an image size or a number of boxes.
-MOST_DIGITS = 9
-# Object classes of the Visual Genome detector with background, which then is column 0 of the probabilities.
+# One hundred boxes with features and class probabilities take 2 MB; a record above this limit has another format.
+MAX_RECORD_BYTES = 64 << 20
+# Limit for image sizes and numbers of boxes.
+MAX_DIGITS = 9
+# Number of classes of the Visual Genome detector with background, which is column 0 of the probabilities.
 CLASSES_WITH_BACKGROUND = 1601
-# Names that the formats give to the same thing; the first that is there counts.
+# Names of each field in the formats; the first one that a record has counts.
 NAMES = {
     "width": ("image_w", "img_w", "image_width"),
     "height": ("image_h", "img_h", "image_height"),
@@ -44,12 +44,12 @@ class SourceRecord:
     """One image's record in a feature file.
 
     Args:
-        file: The file.
-        row: Its number in the file, from 1; in a tsv the number of its line.
-        image_id: Image id as the record states it; not checked yet.
-        size: Bytes that it takes in the file.
-        decode: Makes the regions; raises `DataError` for a damaged record.
-        where: Its place in the file where that is no row number, such as a key.
+        file (`Path`): The file.
+        row (`int`): Its number in the file, from 1; in a tsv the number of its line.
+        image_id (`str`): The image id in the record; not checked yet.
+        size (`int`): The bytes that it occupies in the file.
+        decode (`Callable`): Makes the regions; raises `DataError` for a damaged record.
+        where (`str`, *optional*): Its place in the file if that is not a row number, for example a key.
     """
 
     file: Path
@@ -60,19 +60,22 @@ class SourceRecord:
     where: str | None = None
 
     def read(self) -> Regions:
-        """The record's regions.
+        """Decodes and checks the regions of the record.
+
+        Returns:
+            `Regions`: The regions.
 
         Raises:
-            DataError: a torn record, an array of the wrong length, NaN, a box outside the image or inverted; the
-                message names file and row.
+            DataError: The record is torn, an array has the wrong length, a value is NaN, or a box is inverted or
+                outside the image. The message names file and row.
         """
         with self.located():
             try:
-                return checked(self.decode())
+                return validate_regions(self.decode())
             except DataError:
                 raise
             except (OSError, ValueError, TypeError, KeyError, IndexError, RuntimeError, OverflowError) as error:
-                # What the libraries below say of damaged content.
+                # Errors of the libraries about damaged content.
                 raise DataError(f"damaged record ({type(error).__name__})", found=str(error)[:200]) from error
 
     @contextmanager
@@ -84,11 +87,11 @@ class SourceRecord:
             raise DataError(str(error), file=self.file, where=self.where or f"row {self.row}") from error
 
 
-def library(name: str) -> ModuleType:
-    """h5py or lmdb.
+def import_library(name: str) -> ModuleType:
+    """Imports h5py or lmdb.
 
     Raises:
-        DataError: it is not installed; the message says how to install it.
+        DataError: The library is not installed; the message states how to install it.
     """
     try:
         return __import__(name)
@@ -98,11 +101,22 @@ def library(name: str) -> ModuleType:
 
 
 class Fields:
-    """The fields of one image under the formats' various names, base64 text or arrays, decoded when asked for."""
+    """The fields of one image's record, under the names of any format.
+
+    Base64 texts and arrays are decoded on access.
+
+    Args:
+        values (`Mapping`): The record.
+
+    Raises:
+        DataError: The record is not a mapping, or has no boxes.
+    """
 
     def __init__(self, values: Any) -> None:
         if not isinstance(values, Mapping):
-            raise DataError("the record is no table of fields", found=type(values).__name__, expected="field names")
+            raise DataError(
+                "the record is not a mapping of fields", found=type(values).__name__, expected="field names"
+            )
         self.values = values
         boxes = self._flat("boxes", np.dtype("<f4"))
         self.rows = boxes.size // 4
@@ -112,16 +126,25 @@ class Fields:
         return next((name for name in NAMES[field] if self.values.get(name) is not None), None)
 
     def number(self, field: str) -> int:
-        """A size or count: a positive whole number."""
+        """Returns a size or count: a positive whole number."""
         name = self._name(field)
         if name is None:
-            raise DataError(
-                f"{NAMES[field][0]} is missing", found=shown_names(self.values), expected=str(NAMES[field])
-            )
+            raise DataError(f"{NAMES[field][0]} is missing", found=list_names(self.values), expected=str(NAMES[field]))
         return whole_number(self.values[name], name)
 
     def array(self, field: str, width: int | None = None) -> np.ndarray | None:
-        """The field as (count, width), as many columns as there are for 0, or (count,) for None; None if absent."""
+        """Returns an array.
+
+        Args:
+            field (`str`): A key of `NAMES`.
+            width (`int`, *optional*): Number of columns; 0 for as many as the record has, None for a vector.
+
+        Returns:
+            `np.ndarray`: (count, width), or (count,) for a vector; None if the record lacks the field.
+
+        Raises:
+            DataError: The field has a wrong length.
+        """
         if self._name(field) is None:
             return None
         flat = self._flat(field, np.dtype("<i8" if field in IDS else "<f4"))
@@ -135,41 +158,50 @@ class Fields:
     def _flat(self, field: str, dtype: np.dtype) -> np.ndarray:
         name = self._name(field)
         if name is None:
-            raise DataError(
-                f"{NAMES[field][0]} is missing", found=shown_names(self.values), expected=str(NAMES[field])
-            )
+            raise DataError(f"{NAMES[field][0]} is missing", found=list_names(self.values), expected=str(NAMES[field]))
         value = self.values[name]
         if isinstance(value, (str, bytes)):
             return _base64_array(value, name, dtype)
         array = np.asarray(value)
         if array.dtype.kind not in "fiu":
             raise DataError(
-                f"{name} is no array of numbers", found=str(array.dtype), expected="base64 text or an array"
+                f"{name} is not an array of numbers", found=str(array.dtype), expected="base64 text or an array"
             )
         return array.reshape(-1)
 
 
-def regions_of(values: Any, image_id: str, feature_size: int) -> Regions:
-    """The regions in a record of fields; boxes are pixels of the original image, in the record's order.
+def regions_from_fields(values: Any, image_id: str, feature_size: int) -> Regions:
+    """Converts a record of fields to regions.
 
-    Where the record says less boxes than it holds (MMF keeps those that non-maximum suppression rejected, behind the
-    others), the first ones count. Ids have no background class; class probabilities of 1,601 columns have it first,
-    and where no ids and confidences are given, classes and scores are the likeliest object beside it.
+    If the record states fewer boxes than it holds (MMF appends those that non-maximum suppression rejected), the first
+    ones count. Class ids have no background class. Class probabilities with 1,601 columns have background as column 0.
+    Without ids and confidences, the most likely class other than background and its probability are used.
+
+    Args:
+        values (`Any`): The record; boxes are pixels of the original image.
+        image_id (`str`): Id of the image.
+        feature_size (`int`): D, the number of feature values of a region.
+
+    Returns:
+        `Regions`: The regions in the record's order.
+
+    Raises:
+        DataError: A field is missing or has a wrong length.
     """
     fields = Fields(values)
     width, height = fields.number("width"), fields.number("height")
     boxes, features = fields.array("boxes", 4), fields.array("features", feature_size)
     if boxes is None or features is None:
-        raise DataError("features is missing", found=shown_names(values))
+        raise DataError("features is missing", found=list_names(values))
     class_probs = fields.array("class_probs", 0)
     classes, scores = fields.array("classes"), fields.array("scores")
     if class_probs is not None and (scores is None or classes is None):
         background = class_probs.shape[1] == CLASSES_WITH_BACKGROUND or classes is None
-        classes, scores = likeliest(class_probs, background)
+        classes, scores = most_likely(class_probs, background)
     attributes, attribute_scores = fields.array("attributes"), fields.array("attribute_scores")
     attribute_probs = fields.array("attribute_probs", 0)
     if attributes is None and attribute_probs is not None:
-        attributes, attribute_scores = likeliest(attribute_probs, True)
+        attributes, attribute_scores = most_likely(attribute_probs, True)
     return Regions(
         image_id,
         width,
@@ -184,8 +216,16 @@ def regions_of(values: Any, image_id: str, feature_size: int) -> Regions:
     )
 
 
-def likeliest(probabilities: np.ndarray, background: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Per region of (n, C) the likeliest class and its probability; with background in column 0, not counting it."""
+def most_likely(probabilities: np.ndarray, background: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the most likely class of each region and its probability.
+
+    Args:
+        probabilities (`np.ndarray`): (n, C).
+        background (`bool`): Whether column 0 is background; it does not count then, and classes start after it.
+
+    Returns:
+        `tuple[np.ndarray, np.ndarray]`: Classes and probabilities, (n,) each.
+    """
     objects = probabilities[:, 1:] if background else probabilities
     if not objects.shape[1]:
         raise DataError("class probabilities have one column", expected="background and classes")
@@ -193,25 +233,29 @@ def likeliest(probabilities: np.ndarray, background: bool) -> tuple[np.ndarray, 
 
 
 def whole_number(value: Any, name: str) -> int:
-    """A size or count as the formats write it: a number, its digits as text, or an array of one number."""
+    """Parses a size or count: a number, its digits as text, or an array of one number.
+
+    Raises:
+        DataError: The value is not a positive whole number of at most 9 digits.
+    """
     if isinstance(value, bytes):
         value = value.decode("latin1")
     text = str(np.asarray(value).reshape(-1)[0] if np.size(value) == 1 else type(value).__name__).strip()
     text = text.removesuffix(".0")
-    # A torn record may join digits to a number that no array can have as its length.
-    if not (text.isascii() and text.isdigit()) or len(text) > MOST_DIGITS or not int(text):
-        expected = f"1 to {MOST_DIGITS} digits"
+    # A torn record may join digits to a number that is too large for a length.
+    if not (text.isascii() and text.isdigit()) or len(text) > MAX_DIGITS or not int(text):
+        expected = f"1 to {MAX_DIGITS} digits"
         raise DataError(f"{name} is not a positive whole number", found=text[:80], expected=expected)
     return int(text)
 
 
-def shown_names(values: Mapping[Any, Any]) -> str:
-    """The names of the fields, for an error."""
+def list_names(values: Mapping[Any, Any]) -> str:
+    """Lists the names of the fields, for an error."""
     return ", ".join(sorted(str(name)[:30] for name in list(values)[:20]))
 
 
-def decoded_base64(value: str | bytes, name: str) -> bytes:
-    """The bytes of a base64 field."""
+def decode_base64(value: str | bytes, name: str) -> bytes:
+    """Decodes a base64 field to bytes."""
     try:
         return binascii.a2b_base64(value.strip(), strict_mode=True)
     except (binascii.Error, ValueError) as error:
@@ -219,7 +263,7 @@ def decoded_base64(value: str | bytes, name: str) -> bytes:
 
 
 def _base64_array(value: str | bytes, name: str, dtype: np.dtype) -> np.ndarray:
-    data = decoded_base64(value, name)
+    data = decode_base64(value, name)
     if len(data) % dtype.itemsize:
         raise DataError(f"{name} has a wrong length in bytes", found=len(data), expected=f"values of {dtype.name}")
     return np.frombuffer(data, dtype)

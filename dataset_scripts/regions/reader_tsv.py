@@ -12,10 +12,10 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 
 from .reader_records import (
     FEATURE_SIZE,
-    LONGEST_RECORD,
+    MAX_RECORD_BYTES,
     SourceRecord,
-    decoded_base64,
-    likeliest,
+    decode_base64,
+    most_likely,
     whole_number,
 )
 from .rows import Regions, normalise_boxes
@@ -37,39 +37,55 @@ LXMERT_FIELDS = (
 
 
 def read_butd_tsv(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceRecord]:
-    """Records of a bottom-up-attention tsv: image_id, image_w, image_h, num_boxes, boxes, features[, cls_prob].
+    """Reads a bottom-up-attention tsv: image_id, image_w, image_h, num_boxes, boxes, features[, cls_prob].
 
-    Boxes are pixels of the original image; arrays are base64 of little-endian float32. The seventh field, written by
-    ViLBERT's extractor, holds (n, C) class probabilities whose column 0 is background: `classes` is the argmax over
-    the columns from 1 on, counted from 0 there, and `scores` its probability; `class_probs` keeps all C columns.
+    Boxes are pixels of the original image. Arrays are base64 of little-endian float32. ViLBERT's extractor writes the
+    seventh field, (n, C) class probabilities with background as column 0: `classes` is the argmax over the other
+    columns, counted from 0, and `scores` is its probability; `class_probs` keeps all C columns.
+
+    Args:
+        path (`Path`): The file.
+        feature_size (`int`): D, the number of feature values of a region.
+
+    Yields:
+        `SourceRecord`: One image.
     """
     return _records(path, lambda line: _decode_butd(line, feature_size))
 
 
 def read_lxmert_tsv(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceRecord]:
-    """Records of an LXMERT tsv: img_id, img_h, img_w, objects_id, objects_conf, attrs_id, attrs_conf, num_boxes,
-    boxes, features (height before width).
+    """Reads an LXMERT tsv; note that its height precedes its width.
 
-    Boxes are pixels of the original image; arrays are base64 of little-endian float32, ids int64. Its `objects_id` has
-    no background class (0 is the first object), so it is kept as it is.
+    Fields: img_id, img_h, img_w, objects_id, objects_conf, attrs_id, attrs_conf, num_boxes, boxes, features. Boxes are
+    pixels of the original image. Arrays are base64 of little-endian float32, ids of int64. `objects_id` has no
+    background class (0 is the first object), so it is kept unchanged.
+
+    Args:
+        path (`Path`): The file.
+        feature_size (`int`): D, the number of feature values of a region.
+
+    Yields:
+        `SourceRecord`: One image.
     """
     return _records(path, lambda line: _decode_lxmert(line, feature_size))
 
 
 def _records(path: Path, decode: Callable[[bytes], Regions]) -> Iterator[SourceRecord]:
-    """The rows of a tsv file. Fields are ids, numbers and base64, never quoted, so that lines are rows."""
+    """Yields the rows of a tsv file. Fields are ids, numbers and base64, never quoted, so each line is a row."""
     with open(path, "rb") as file:
         for row, line in enumerate(_lines(file), start=1):
-            # Copies end in an empty line at times, and rows in CRLF.
+            # Some copies end in an empty line, and some rows in CRLF.
             if content := line.rstrip(b"\r\n"):
                 image_id = content.split(b"\t", 1)[0].decode("utf-8", errors="replace").strip()
                 yield SourceRecord(path, row, image_id, len(line), partial(decode, content))
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
-    while line := file.readline(LONGEST_RECORD):
-        if len(line) == LONGEST_RECORD:
-            raise DataError("a line is longer than any row", file=file.name, hint="is this the format of the file?")
+    while line := file.readline(MAX_RECORD_BYTES):
+        if len(line) == MAX_RECORD_BYTES:
+            raise DataError(
+                "a line is too long for a row", file=file.name, hint="check that this is the format of the file"
+            )
         yield line
 
 
@@ -79,7 +95,7 @@ def _decode_butd(line: bytes, feature_size: int) -> Regions:
     class_probs = classes = scores = None
     if BUTD_OPTIONAL in fields:
         class_probs = _matrix(fields, BUTD_OPTIONAL, count)
-        classes, scores = likeliest(class_probs, background=True)
+        classes, scores = most_likely(class_probs, background=True)
     return Regions(
         _text(fields["image_id"]),
         width,
@@ -110,7 +126,7 @@ def _decode_lxmert(line: bytes, feature_size: int) -> Regions:
 
 def _fields(line: bytes, names: Sequence[str], optional: str | None = None) -> dict[str, bytes]:
     values = line.split(b"\t")
-    # A tab at the end of the line is written by some copies and says nothing.
+    # Some copies have a tab at the end of the line, which has no meaning.
     if values[-1] == b"" and len(values) > len(names):
         values.pop()
     known = [*names, optional] if optional and len(values) == len(names) + 1 else list(names)
@@ -136,8 +152,8 @@ def _integer(fields: dict[str, bytes], name: str) -> int:
 def _array(
     fields: dict[str, bytes], name: str, count: int, width: int | None = None, dtype: str = "<f4"
 ) -> np.ndarray:
-    """A base64 field as an array (count, width), or (count,) without a width; read-only."""
-    data = decoded_base64(fields[name], name)
+    """Decodes a base64 field to a read-only array (count, width), or (count,) without a width."""
+    data = decode_base64(fields[name], name)
     shape = (count,) if width is None else (count, width)
     needed = int(np.prod(shape)) * np.dtype(dtype).itemsize
     if len(data) != needed:
@@ -147,6 +163,6 @@ def _array(
 
 
 def _matrix(fields: dict[str, bytes], name: str, count: int) -> np.ndarray:
-    """A base64 field of float32 as an array (count, as many columns as there are, at least 2)."""
-    values = len(decoded_base64(fields[name], name)) // 4
+    """Decodes a base64 field of float32 to an array (count, all columns, at least 2)."""
+    values = len(decode_base64(fields[name], name)) // 4
     return _array(fields, name, count, max(values // count, 2))

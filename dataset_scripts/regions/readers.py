@@ -1,8 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Readers of legacy region-feature files: each yields the records of a file, one at a time, as `Regions`.
 
-A format is a function from a path to an iterator of `SourceRecord`, listed in `READERS` under its name. A record is
-decoded only when asked, so that a damaged one can be left out, and one that is known already costs no decoding.
+A format is a function from a path to an iterator of `SourceRecord`, registered in `READERS`. A record is decoded on
+request only, so that a damaged one can be skipped and a known one costs no decoding.
 """
 
 import os
@@ -33,7 +33,7 @@ READERS: dict[str, Reader] = {
     "npy": read_npy_files,
     "vl_bert_zip": read_vl_bert_zip,
 }
-# Where in the file, which bytes.
+# Offset in the file, bytes there, format, description.
 SIGNATURES = (
     (0, b"PK\x03\x04", "vl_bert_zip", "a zip archive"),
     (0, b"\x89HDF\r\n\x1a\n", "h5", "an HDF5 file"),
@@ -43,14 +43,14 @@ SIGNATURES = (
     (0, b"\xff\xff\xff\xff", "frcnn_vg", "an Arrow stream"),
     (0, b"{", "vl_bert_zip", "a JSON object"),
 )
-# In a folder, files of which name.
+# Pattern of file names in a folder, format, description.
 FOLDERS = (
     ("data.mdb", "lmdb", "a folder with data.mdb"),
     ("*.arrow", "frcnn_vg", "a folder of Arrow files"),
     ("*.json", "vl_bert_zip", "a folder of JSON files"),
     ("*.npy", "npy", "a folder of NumPy arrays"),
 )
-# Of a first line of tsv, or of a file's head.
+# Limit for the first line of a tsv.
 HEAD_BYTES = 1 << 24
 
 
@@ -59,36 +59,39 @@ def read_regions(
     format: str,
     feature_size: int = FEATURE_SIZE,
 ) -> Iterator[Regions]:
-    """The regions of every image of a legacy feature file, in the file's order, one in memory at a time.
+    """Reads the regions of every image of a legacy feature file, in the file's order, one in memory at a time.
 
     Args:
-        path: The file, or the folder of formats that have many files.
-        format: A name in `READERS`, or "auto".
-        feature_size: D, the number of feature values of a region.
+        path (`str` or `os.PathLike`): The file, or the folder for formats with many files.
+        format (`str`): A name in `READERS`, or `"auto"`.
+        feature_size (`int`): D, the number of feature values of a region.
+
+    Yields:
+        `Regions`: The regions of an image.
 
     Raises:
-        MissingFileError: no such file.
-        DataError: the first damaged record, an unknown format, or one that is not recognised.
+        MissingFileError: The file does not exist.
+        DataError: A record is damaged, or the format is unknown or not recognised.
     """
     for record in source_records(path, format, feature_size):
         yield record.read()
 
 
 def source_records(path: str | os.PathLike[str], format: str, feature_size: int) -> Iterator[SourceRecord]:
-    """The records of a legacy feature file, undecoded; errors as for `read_regions`."""
+    """Returns the records of a legacy feature file without decoding them; errors are those of `read_regions`."""
     if format == "auto":
         format, _ = recognise(path)
     if format not in READERS:
         raise DataError("unknown format of region features", found=format, expected=f"one of {', '.join(READERS)}")
-    existing(path, format)
+    existing_source(path, format)
     return READERS[format](Path(path), feature_size)
 
 
-def existing(path: str | os.PathLike[str], format: str) -> Path:
-    """The file or folder of a source, which is `path` but for places inside a zip.
+def existing_source(path: str | os.PathLike[str], format: str) -> Path:
+    """Returns the file or folder of a source: `path`, or the zip for a place inside a zip.
 
     Raises:
-        MissingFileError: it is not there.
+        MissingFileError: It does not exist.
     """
     source, _ = split_zip_path(path)
     if not source.exists():
@@ -97,7 +100,7 @@ def existing(path: str | os.PathLike[str], format: str) -> Path:
 
 
 def source_size(path: str | os.PathLike[str]) -> int:
-    """Bytes of a source: of the file, or of the files in the folder."""
+    """Returns the bytes of a source: of the file, or of all files in the folder."""
     source, _ = split_zip_path(path)
     if source.is_file():
         return source.stat().st_size
@@ -105,17 +108,20 @@ def source_size(path: str | os.PathLike[str]) -> int:
 
 
 def recognise(path: str | os.PathLike[str]) -> tuple[str, str]:
-    """The name in `READERS` of a source's format, by its content, and what was seen.
+    """Recognises the format of a source by its content.
+
+    Returns:
+        `tuple[str, str]`: The name in `READERS`, and a description of the content found.
 
     Raises:
-        MissingFileError: no such file.
-        DataError: its content is of no known format; the message says what was seen.
+        MissingFileError: The file does not exist.
+        DataError: The content has no known format; the message describes it.
     """
-    source = existing(path, "auto")
+    source = existing_source(path, "auto")
     found = _recognise_folder(source) if source.is_dir() else _recognise_file(source)
     if found is None or found[0] not in READERS:
         saw = found[1] if found else sorted(file.name for file in source.iterdir())[:5]
-        hint = "name it with --format if you know better"
+        hint = "if you know the format, give it with --format"
         raise DataError("format not recognised", file=source, found=saw, expected=", ".join(READERS), hint=hint)
     return found
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""One row of a region table: the regions of an image, how they are checked, hashed, and laid out in Arrow."""
+"""One row of a region table, the regions of an image: checks, digest, and layout in Arrow."""
 
 import hashlib
 import struct
@@ -13,13 +13,13 @@ import pyarrow as pa
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 
-# Detectors that count pixels from 0 to w (not w - 1) put box edges up to one pixel over the image's.
+# Detectors that count pixels from 0 to w (not w - 1) place box edges up to one pixel outside the image.
 EDGE_TOLERANCE = 1.0
 DIGEST_SIZE = 16
 # Arrow's writers pad each buffer of a message to a multiple of this many bytes.
 _ALIGNMENT = 8
 _INTEGER = struct.Struct("<i")
-_OFFSETS = struct.Struct("<ii")  # of the only element of a list or string column: 0 and its length
+_OFFSETS = struct.Struct("<ii")  # of a list or string column with one element: 0 and its length
 _HEAD_BYTES = 3 * _ALIGNMENT + DIGEST_SIZE  # width, height, source row, checksum
 # Arrays of a row: dtype and whether it is a matrix (one vector a region) or a vector (one number a region).
 ARRAYS: dict[str, tuple[np.dtype, bool]] = {
@@ -31,7 +31,7 @@ ARRAYS: dict[str, tuple[np.dtype, bool]] = {
     "attribute_scores": (np.dtype(np.float32), False),
     "class_probs": (np.dtype(np.float16), True),
 }
-# Columns of a row that come before the arrays.
+# Columns of a row before the arrays.
 HEAD = {
     "image_id": pa.string(),
     "width": pa.int32(),
@@ -43,22 +43,23 @@ HEAD = {
 
 @dataclass(slots=True, eq=False)
 class Regions:
-    """The regions that a detector found in one image; n regions, D feature values.
+    """The regions that a detector found in one image; n regions, D feature values, C classes.
 
     Args:
-        image_id: Id of the image, always a string.
-        width: Width of the image in pixels.
-        height: Height of the image in pixels.
-        boxes: (n, 4) float32, (x1, y1, x2, y2) divided by width and height, in [0, 1], x1 <= x2 and y1 <= y2
-            (a box one pixel wide has x1 = x2 where the detector counts both edges as inside).
-        features: (n, D) float16.
-        classes: (n,) int32, the detector's most likely class without background: the first object class is 0.
-        scores: (n,) float32, the probability of that class.
-        attributes: (n,) int32, the detector's most likely attribute.
-        attribute_scores: (n,) float32, the probability of that attribute.
-        class_probs: (n, C) float16, all class probabilities in the source's order; where the source keeps a
-            background column (1,601 columns of the Visual Genome detector) it is column 0.
-        provenance: Of a row read from a table: that of the table.
+        image_id (`str`): Id of the image.
+        width (`int`): Width of the image in pixels.
+        height (`int`): Height of the image in pixels.
+        boxes (`np.ndarray`): (n, 4) float32, (x1, y1, x2, y2) divided by width and height, in [0, 1], x1 <= x2 and y1
+            <= y2 (a box one pixel wide has x1 = x2 where the detector counts both edges as inside).
+        features (`np.ndarray`): (n, D) float16.
+        classes (`np.ndarray`, *optional*): (n,) int32, the detector's most likely class without background; the first
+            object class is 0.
+        scores (`np.ndarray`, *optional*): (n,) float32, the probability of that class.
+        attributes (`np.ndarray`, *optional*): (n,) int32, the detector's most likely attribute.
+        attribute_scores (`np.ndarray`, *optional*): (n,) float32, the probability of that attribute.
+        class_probs (`np.ndarray`, *optional*): (n, C) float16, all class probabilities in the source's order. If the
+            source has a background column (1,601 columns of the Visual Genome detector), it is column 0.
+        provenance (`Mapping`, *optional*): The provenance of the table, for a row read from one.
     """
 
     image_id: str
@@ -77,18 +78,27 @@ class Regions:
         return len(self.boxes)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The arrays that are present, by name."""
+        """Returns the arrays that are present, by name."""
         named = ((field.name, getattr(self, field.name)) for field in fields(self) if field.name in ARRAYS)
         return {name: array for name, array in named if array is not None}
 
 
 def normalise_boxes(boxes: npt.ArrayLike, width: int, height: int) -> npt.NDArray[np.float32]:
-    """Pixel boxes (n, 4) `x1, y1, x2, y2` as float32 divided by width and height.
+    """Divides pixel boxes by the size of the image.
 
-    A coordinate up to one pixel outside the image is moved to its edge; detectors do that to boxes at the border.
+    A coordinate up to one pixel outside the image is moved to its edge, since detectors produce such boxes at the
+    border.
+
+    Args:
+        boxes (array-like): (n, 4), `x1, y1, x2, y2` in pixels.
+        width (`int`): Width of the image in pixels.
+        height (`int`): Height of the image in pixels.
+
+    Returns:
+        `np.ndarray`: (n, 4) float32 in [0, 1].
 
     Raises:
-        DataError: a size below 1, a coordinate that is not a number or lies further outside, an inverted box.
+        DataError: The size is below 1, a coordinate is not a number or is further outside, or a box is inverted.
     """
     pixels = np.asarray(boxes, dtype=np.float32)
     check_size(width, height)
@@ -98,13 +108,13 @@ def normalise_boxes(boxes: npt.ArrayLike, width: int, height: int) -> npt.NDArra
 
 
 def check_size(width: int, height: int) -> None:
-    """Raises `DataError` unless both are positive."""
+    """Raises `DataError` unless width and height are positive."""
     if width < 1 or height < 1:
         raise DataError("image size is not positive", found=(width, height), expected="width and height above 0")
 
 
 def check_boxes(boxes: np.ndarray, limit: np.ndarray | float, tolerance: float = 0.0) -> None:
-    """Raises `DataError` for boxes (n, 4) that are not numbers, not in [0, limit] within `tolerance`, or inverted."""
+    """Raises `DataError` for boxes (n, 4) that are not finite, not in [0, limit] within `tolerance`, or inverted."""
     if boxes.ndim != 2 or boxes.shape[1] != 4 or not len(boxes):
         raise DataError("boxes have a wrong shape", found=boxes.shape, expected="(number of regions, 4), at least one")
     checks = {
@@ -120,23 +130,23 @@ def check_boxes(boxes: np.ndarray, limit: np.ndarray | float, tolerance: float =
             raise DataError(problem, where=f"region {region}", found=boxes[region].tolist(), expected=expected)
 
 
-def checked(regions: Regions) -> Regions:
-    """`regions` with the dtypes of `Regions` and contiguous arrays.
+def validate_regions(regions: Regions) -> Regions:
+    """Checks regions and converts their arrays to contiguous ones with the dtypes of `Regions`.
 
     Raises:
-        DataError: an empty id, a size below 1, a box that is no box, an array whose length is not the number of boxes,
-            NaN or infinity (also of a value beyond float16), a negative class.
+        DataError: The id is empty, the size is below 1, a box is invalid, the length of an array is not the number of
+            boxes, a value is NaN or infinite (also beyond float16), or a class is negative.
     """
     if not isinstance(regions.image_id, str) or not regions.image_id:
         raise DataError("image id is not a text", found=regions.image_id, expected="a string that is not empty")
     check_size(regions.width, regions.height)
     arrays = regions.arrays()
-    converted = {name: _converted(name, array, len(arrays["boxes"])) for name, array in arrays.items()}
+    converted = {name: _convert(name, array, len(arrays["boxes"])) for name, array in arrays.items()}
     check_boxes(converted["boxes"], 1.0)
     return Regions(regions.image_id, int(regions.width), int(regions.height), **converted)
 
 
-def _converted(name: str, array: np.ndarray, count: int) -> np.ndarray:
+def _convert(name: str, array: np.ndarray, count: int) -> np.ndarray:
     dtype, is_matrix = ARRAYS[name]
     array = np.asarray(array)
     if array.ndim != 1 + is_matrix or len(array) != count or not array.size:
@@ -150,7 +160,7 @@ def _converted(name: str, array: np.ndarray, count: int) -> np.ndarray:
         region, *_ = np.argwhere(~np.isfinite(result))[0]
         found = np.ravel(array[region])[~np.isfinite(np.ravel(result[region]))][0].item()
         raise DataError(
-            f"{name} hold a value that {dtype.name} has no number for", where=f"region {region}", found=found
+            f"{name} contain a value that {dtype.name} cannot represent", where=f"region {region}", found=found
         )
     return result
 
@@ -158,12 +168,12 @@ def _converted(name: str, array: np.ndarray, count: int) -> np.ndarray:
 def _is_finite(array: np.ndarray) -> bool:
     if array.dtype != np.float16:
         return bool(np.isfinite(array).all())
-    # NumPy converts float16 for each test; all exponent bits set is the same question and ten times quicker.
+    # NumPy converts float16 for each test; testing for all exponent bits is equivalent and ten times faster.
     return not bool(((array.view(np.uint16) & 0x7C00) == 0x7C00).any())
 
 
 def row_digest(regions: Regions) -> bytes:
-    """BLAKE2b (16 bytes) of id, size, and every array with its name and shape: the content, not its layout."""
+    """Computes BLAKE2b (16 bytes) of id, size, and each array with its name and shape: the content, not its layout."""
     digest = hashlib.blake2b(digest_size=DIGEST_SIZE)
     digest.update(f"{regions.image_id}\0{regions.width}x{regions.height}".encode())
     for name, array in regions.arrays().items():
@@ -173,12 +183,12 @@ def row_digest(regions: Regions) -> bytes:
 
 
 def row_widths(regions: Regions) -> dict[str, int | None]:
-    """The arrays that are present: the width of a matrix (features: D), None for a vector."""
+    """Returns the width of each array that is present: D for features, None for a vector."""
     return {name: array.shape[1] if array.ndim == 2 else None for name, array in regions.arrays().items()}
 
 
 def row_schema(widths: dict[str, int | None]) -> pa.Schema:
-    """The Arrow schema of a table whose rows hold these arrays, of these widths."""
+    """Returns the Arrow schema of a table whose rows have these arrays with these widths."""
     columns = [pa.field(name, dtype, nullable=False) for name, dtype in HEAD.items()]
     for name, width in widths.items():
         dtype = pa.from_numpy_dtype(ARRAYS[name][0])
@@ -187,28 +197,28 @@ def row_schema(widths: dict[str, int | None]) -> pa.Schema:
 
 
 def read_schema(stream: pa.NativeFile) -> pa.Schema:
-    """The schema at the head of a shard.
+    """Reads the schema at the start of a shard.
 
     Raises:
-        DataError: it is damaged, or none of a region table.
+        DataError: The schema is damaged, or is not that of a region table.
     """
     try:
         schema = pa.ipc.read_schema(stream)
         if schema == row_schema(schema_widths(schema)):
             return schema
     except (pa.ArrowException, EOFError, OSError, ValueError, AttributeError, TypeError) as error:
-        raise DataError("damaged head", found=str(error)) from error
+        raise DataError("damaged header", found=str(error)) from error
     raise DataError("not a shard of a region table", found=schema.names)
 
 
 def schema_widths(schema: pa.Schema) -> dict[str, int | None]:
-    """What `row_widths` said of the rows with this schema."""
+    """Returns the `row_widths` of the rows with this schema."""
     types = {name: schema.field(name).type.value_type for name in schema.names if name in ARRAYS}
     return {name: dtype.list_size if pa.types.is_fixed_size_list(dtype) else None for name, dtype in types.items()}
 
 
 def encode_row(regions: Regions, schema: pa.Schema, source_row: int, digest: bytes) -> pa.RecordBatch:
-    """A record batch of one row, from regions that passed `checked`."""
+    """Makes a record batch of one row from regions that passed `validate_regions`."""
     head = (regions.image_id, regions.width, regions.height, source_row, digest)
     columns = [pa.array([value], dtype) for value, dtype in zip(head, HEAD.values(), strict=True)]
     for array in regions.arrays().values():
@@ -220,12 +230,16 @@ def encode_row(regions: Regions, schema: pa.Schema, source_row: int, digest: byt
 
 
 def _padded(sizes: Any) -> Any:
-    """Bytes, or arrays of them, with the padding that Arrow puts behind a buffer."""
+    """Rounds a number of bytes, or an array of them, up to Arrow's alignment."""
     return -(-sizes // _ALIGNMENT) * _ALIGNMENT
 
 
 class RowDecoder:
-    """Turns record batches of one row into `Regions` whose arrays are read-only views of the batch, nothing copied."""
+    """Decodes record batches of one row into `Regions`; the arrays are read-only views of the batch, without a copy.
+
+    Args:
+        schema (`pa.Schema`): The schema of the table.
+    """
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
@@ -235,7 +249,7 @@ class RowDecoder:
         ]
 
     def decode(self, message: pa.Buffer) -> Regions:
-        """The regions in an encapsulated IPC message that holds a record batch of one row."""
+        """Decodes the regions of an encapsulated IPC message that holds a record batch of one row."""
         try:
             regions = self._read_layout(memoryview(message))
         except (struct.error, ValueError):
@@ -243,11 +257,11 @@ class RowDecoder:
         return regions or self._regions(self._batch(message))
 
     def _read_layout(self, message: memoryview) -> Regions | None:
-        """The row by the places where Arrow's writer puts its buffers, which takes a quarter of the reader's time.
+        """Decodes a row by the offsets at which Arrow's writer puts its buffers, four times faster than the reader.
 
-        None, or one of the errors that `decode` knows, for a message that is laid out in another way.
+        Returns None, or raises one of the errors that `decode` catches, for a message with another layout.
         """
-        # A marker, the length of the metadata, the metadata, the buffers. Absent validity bitmaps take no place.
+        # A marker, the length of the metadata, the metadata, the buffers. Absent validity bitmaps take no space.
         place = 8 + _INTEGER.unpack_from(message, 4)[0]
         id_end = _OFFSETS.unpack_from(message, place)[1]
         place += _OFFSETS.size
@@ -265,10 +279,13 @@ class RowDecoder:
         return Regions(image_id, width, height, **arrays) if place == len(message) else None
 
     def verified(self, message: pa.Buffer) -> tuple[Regions, int, bytes]:
-        """The regions, their source row and their digest.
+        """Decodes a row and checks its digest.
+
+        Returns:
+            `tuple[Regions, int, bytes]`: The regions, their source row and their digest.
 
         Raises:
-            DataError: the content does not have the digest, or is no row of this schema.
+            DataError: The content does not match the digest, or is not a row of this schema.
         """
         try:
             batch = self._batch(message)
@@ -279,27 +296,30 @@ class RowDecoder:
         except (pa.ArrowException, EOFError, OSError, ValueError, IndexError, AttributeError) as error:
             raise DataError("damaged row", found=str(error)) from error
         if not intact:
-            raise DataError("damaged row: its content does not have its checksum")
+            raise DataError("damaged row: its content does not match its checksum")
         return regions, source_row, digest
 
     def count_regions(
         self, lengths: npt.NDArray[np.int64], id_lengths: npt.NDArray[np.int64], example: tuple[int, int, int]
     ) -> npt.NDArray[np.int64]:
-        """The number of regions of rows from their lengths alone, -1 where none fits.
+        """Computes the number of regions of rows from their lengths alone.
 
         Args:
-            lengths: (n,) bytes of each row's message.
-            id_lengths: (n,) bytes of each row's image id.
-            example: length, id length and number of regions of any row of the table.
+            lengths (`np.ndarray`): (n,) int64, bytes of each row's message.
+            id_lengths (`np.ndarray`): (n,) int64, bytes of each row's image id.
+            example (`tuple[int, int, int]`): Length, id length and number of regions of any row of the table.
+
+        Returns:
+            `np.ndarray`: (n,) int64; -1 if no number of regions gives this length.
         """
         length, id_length, count = example
-        # What all rows have beside id and arrays: the same schema, the same metadata.
+        # All other bytes are the same in every row: the same schema, the same metadata.
         fixed = length - _padded(id_length) - self._array_bytes(np.array([count]))[0]
-        wanted = lengths - fixed - _padded(id_lengths)
-        counts = wanted // sum(dtype.itemsize * (width or 1) for *_, dtype, width in self._arrays)
-        while (too_many := (counts > 0) & (self._array_bytes(counts) > wanted)).any():
+        available = lengths - fixed - _padded(id_lengths)
+        counts = available // sum(dtype.itemsize * (width or 1) for *_, dtype, width in self._arrays)
+        while (too_many := (counts > 0) & (self._array_bytes(counts) > available)).any():
             counts[too_many] -= 1
-        return np.where((counts > 0) & (self._array_bytes(counts) == wanted), counts, -1)
+        return np.where((counts > 0) & (self._array_bytes(counts) == available), counts, -1)
 
     def _array_bytes(self, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         sizes = (_padded(counts * dtype.itemsize * (width or 1)) for *_, dtype, width in self._arrays)

@@ -3,14 +3,14 @@
 
 A table is a folder:
 
-    regions-00000.arrow   rows, an Arrow IPC stream with one record batch an image (further shards when it grows large;
+    regions-00000.arrow   rows, an Arrow IPC stream with one record batch an image (further shards for large tables;
                           `datasets.Dataset.from_file` and any Arrow library open a shard)
     regions.index.arrow   image id -> shard, offset, length: opening a table reads this file and no features
     regions.json          manifest: provenance, feature size, checksum, summary of the import; written last
-    regions.partial.json  stands there instead of the manifest while rows are being written
+    regions.partial.json  exists instead of the manifest while rows are written
 
 The checksum is the sum, modulo 2^128, of a BLAKE2b hash of each row's content (id, size, arrays). It depends neither
-on the order of the rows nor on the Arrow version; `RegionTable.verify` computes it again.
+on the order of the rows nor on the Arrow version; `RegionTable.verify` recomputes it.
 """
 
 import os
@@ -32,22 +32,29 @@ __all__ = ["MissingRegionsError", "RegionTable", "RegionTableWriter", "Regions",
 
 
 class MissingRegionsError(DataError, KeyError):
-    """An image id that the region table does not hold."""
+    """The region table has no row for an image id."""
 
-    # KeyError would show the message in quotes.
+    # KeyError prints the message in quotes.
     __str__ = Exception.__str__
 
 
-# Scheme of a path, such as "hub" -> what opens it: `(path, download) -> RegionTable`.
+# Scheme of a path, such as "hub" -> the function that opens it: `(path, download) -> RegionTable`.
 OPENERS: dict[str, Callable[[str, bool], "RegionTable"]] = {}
 
 
 class RegionTable:
     """A finished region table, opened for reading.
 
-    Looking up an image maps its bytes and copies nothing: the arrays of the `Regions` are read-only views, so convert
-    (`regions.features.astype("float32")`) before changing them or handing them to `torch.from_numpy`. A table is cheap
-    to pickle and safe to use in forked or spawned DataLoader workers, which open it again from its path.
+    Access to an image maps its bytes and copies nothing: the arrays of the `Regions` are read-only views, so convert
+    them (`regions.features.astype("float32")`) before you change them or pass them to `torch.from_numpy`. A table is
+    cheap to pickle and safe to use in forked or spawned DataLoader workers, which open it again from its path.
+
+    Args:
+        path (`str` or `os.PathLike`): The folder of the table.
+
+    Raises:
+        MissingFileError: There is no table, or one of its files does not exist.
+        DataError: The table is unfinished or damaged.
 
     Example:
         >>> table = RegionTable.open("data/regions")  # doctest: +SKIP
@@ -66,17 +73,20 @@ class RegionTable:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], download: bool = True) -> "RegionTable":
-        """Opens the table in the folder `path`, or one on the Hub.
+        """Opens the table in a folder or on the Hub.
 
         Args:
-            path: a folder, or `hub://ORG/NAME` or `hub://ORG/NAME@REVISION`.
-            download: of a table on the Hub, keep a copy on this disk and compare it with its checksums; otherwise
-                rows are requested one by one when they are asked for.
+            path (`str` or `os.PathLike`): A folder, `hub://ORG/NAME` or `hub://ORG/NAME@REVISION`.
+            download (`bool`): For a table on the Hub: keep a copy on this disk and check its checksums. Otherwise each
+                row is requested on access.
+
+        Returns:
+            `RegionTable`: The table.
 
         Raises:
-            MissingFileError: there is no table, or one of its files is gone.
-            DataError: the table is unfinished or damaged, a file has a wrong size, the manifest is not one, or the Hub
-                does not give it.
+            MissingFileError: There is no table, or one of its files does not exist.
+            DataError: The table is unfinished or damaged, a file has a wrong size, the manifest is invalid, or the Hub
+                cannot be read.
         """
         opener = OPENERS.get(str(path).partition("://")[0])
         return cls(path) if opener is None else opener(str(path), download)
@@ -96,12 +106,12 @@ class RegionTable:
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """Where the rows come from, as given to the writer."""
+        """The source of the rows, as given to the writer."""
         return self.info["provenance"]
 
     @property
     def class_names(self) -> list[str]:
-        """What the detector calls each of its classes; empty where the provenance does not say it."""
+        """The detector's names of its classes; empty if the provenance does not contain them."""
         detector = self.provenance.get("detector")
         named = detector.get("label_names") if isinstance(detector, Mapping) else self.provenance.get("classes")
         return list(named or ())
@@ -139,40 +149,52 @@ class RegionTable:
         )
 
     def counts(self, ids: Iterable[str]) -> npt.NDArray[np.int64]:
-        """The number of regions of each image: (number of ids,) int64, from the index alone, no row being read.
+        """Returns the number of regions of each image; reads only the index.
+
+        Args:
+            ids (iterable of `str`): Image ids.
+
+        Returns:
+            `np.ndarray`: (number of ids,) int64.
 
         Raises:
-            MissingRegionsError: an id that the table does not hold.
+            MissingRegionsError: The table has no row for an id.
         """
-        wanted = list(ids)
-        lengths = np.array([self._place(image_id)[2] for image_id in wanted], dtype=np.int64)
-        id_lengths = np.array([len(image_id.encode()) for image_id in wanted], dtype=np.int64)
+        requested = list(ids)
+        lengths = np.array([self._place(image_id)[2] for image_id in requested], dtype=np.int64)
+        id_lengths = np.array([len(image_id.encode()) for image_id in requested], dtype=np.int64)
         first = next(iter(self))
         example = (self._place(first)[2], len(first.encode()), len(self[first]))
         counts = self._decoder.count_regions(lengths, id_lengths, example)
         for row in np.flatnonzero(counts < 0):  # a writer with other padding
-            counts[row] = len(self[wanted[row]])
+            counts[row] = len(self[requested[row]])
         return counts
 
     def mean_features(self, ids: Iterable[str]) -> npt.NDArray[np.float32]:
-        """The mean feature vector of each image's regions: (number of ids, D) float32, one image in memory at a time.
+        """Returns the mean feature vector of each image's regions; one image is in memory at a time.
+
+        Args:
+            ids (iterable of `str`): Image ids.
+
+        Returns:
+            `np.ndarray`: (number of ids, D) float32.
 
         Raises:
-            MissingRegionsError: an id that the table does not hold.
+            MissingRegionsError: The table has no row for an id.
         """
-        wanted = list(ids)
-        means = np.empty((len(wanted), self.feature_size), dtype=np.float32)
-        for row, image_id in enumerate(wanted):
+        requested = list(ids)
+        means = np.empty((len(requested), self.feature_size), dtype=np.float32)
+        for row, image_id in enumerate(requested):
             means[row] = self[image_id].features.mean(axis=0, dtype=np.float32)
         return means
 
     def verify(self) -> None:
-        """Reads every byte and compares with the checksums.
+        """Reads every byte and compares it with the checksums.
 
         Raises:
-            DataError: naming the first shard or image that is damaged, or the table if rows were exchanged.
+            DataError: A shard or an image is damaged (the message names the first), or rows were replaced.
         """
-        for shard, buffer in zip(self.info["shards"], self._shards, strict=False):  # none of a table on the Hub
+        for shard, buffer in zip(self.info["shards"], self._shards, strict=False):  # empty for a table on the Hub
             self._verify_head(self.path / shard["file"], buffer)
         total = 0
         for image_id in self._rows:

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Writing a region table row by row, so that a kill at any moment costs at most the row being written."""
+"""Writes a region table row by row, so that an interruption at any moment costs at most the row being written."""
 
 import json
 import os
@@ -30,13 +30,13 @@ from .files import (
 from .rows import (
     Regions,
     RowDecoder,
-    checked,
     encode_row,
     read_schema,
     row_digest,
     row_schema,
     row_widths,
     schema_widths,
+    validate_regions,
 )
 
 SHARD_BYTES = 4 << 30
@@ -45,25 +45,27 @@ END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
 class RegionTableWriter:
-    """Writes a region table; one image in memory at a time, beside the list of ids.
+    """Writes a region table; only one image and the list of ids are in memory.
 
-    Which arrays a row holds, and their widths, is set by the first row and holds for all. Leaving the `with` block
-    without an exception finishes the table; otherwise it stays unfinished: it cannot be opened, and a writer with
-    `resume=True` and the same provenance goes on after its last whole row, also after a kill or a power failure.
+    The first row determines which arrays a row has and their widths. When the `with` block ends without an exception,
+    the table is finished. Otherwise it stays unfinished: it cannot be opened, and a writer with `resume=True` and the
+    same provenance continues after its last complete row, also after a kill or a power failure.
 
     Args:
-        path: Folder of the table; made if need be.
-        provenance: JSON-able facts about the source: file names, format, detector. Part of the manifest.
-        resume: Go on with the unfinished table, if there is one.
-        shard_bytes: Size in bytes at which a new shard file begins.
+        path (`str` or `os.PathLike`): Folder of the table; created if needed.
+        provenance (`dict`): Facts about the source that can be written as JSON: file names, format, detector. They are
+            part of the manifest.
+        resume (`bool`): Continue the unfinished table, if there is one.
+        shard_bytes (`int`): Size in bytes at which a new shard file begins.
 
     Attributes:
-        written: The source row of every image written so far, by image id (-1 where it was not told).
-        summary: JSON-able facts about the import that become part of the manifest.
+        written (`dict[str, int]`): Image id -> source row, of every image written so far (-1 if the row was not
+            given).
+        summary (`dict`): Facts about the import that can be written as JSON; they become part of the manifest.
 
     Raises:
-        DataError: the folder holds a finished table, an unfinished one that is not to be resumed or comes from
-            another source, or another process writes to it.
+        DataError: The folder holds a finished table, an unfinished one without `resume`, or one from another source;
+            or another process writes to it.
 
     Example:
         >>> with RegionTableWriter("data/regions", {"detector": "none"}) as writer:  # doctest: +SKIP
@@ -78,7 +80,7 @@ class RegionTableWriter:
         shard_bytes: int = SHARD_BYTES,
     ) -> None:
         self.path = Path(path)
-        # What JSON makes of it (lists for tuples), to compare with what a resumed table says.
+        # In the form that JSON gives it (lists for tuples), to compare it with that of a resumed table.
         self.provenance: dict[str, Any] = json.loads(json.dumps(provenance))
         self.summary: dict[str, Any] = {}
         self.written: dict[str, int] = {}
@@ -95,36 +97,36 @@ class RegionTableWriter:
         self.path.mkdir(parents=True, exist_ok=True)
         partial = self.path / PARTIAL
         if (self.path / MANIFEST).exists():
-            hint = "remove it or name another folder"
-            raise DataError("a finished region table stands here", file=self.path, hint=hint)
+            hint = "remove it or choose another folder"
+            raise DataError("the folder already holds a finished region table", file=self.path, hint=hint)
         if not partial.exists():
-            self._begin_anew(partial)
+            self._start_new(partial)
         elif not resume:
-            hint = "go on with --resume, or remove the folder"
-            raise DataError("an unfinished region table stands here", file=self.path, hint=hint)
+            hint = "continue it with --resume, or remove the folder"
+            raise DataError("the folder holds an unfinished region table", file=self.path, hint=hint)
         lock = lock_file(partial)
         begun = read_json(partial)["provenance"]
         if begun != self.provenance:
             expected, hint = repr(self.provenance), "resume with the same source and options, or remove the folder"
             raise DataError(
-                "the table was begun from another source", file=partial, found=begun, expected=expected, hint=hint
+                "the unfinished table has another source", file=partial, found=begun, expected=expected, hint=hint
             )
         for shard in sorted(self.path.glob(SHARDS)):
             self._recover(shard)
         return lock
 
-    def _begin_anew(self, partial: Path) -> None:
+    def _start_new(self, partial: Path) -> None:
         if strays := sorted(self.path.glob(SHARDS)):
-            raise DataError("shards without a manifest", file=strays[0], hint="remove them or name another folder")
+            raise DataError("shards without a manifest", file=strays[0], hint="remove them or choose another folder")
         write_json(partial, {"provenance": self.provenance})
 
     def _recover(self, shard: Path) -> None:
-        """Keeps the whole rows of a shard, cuts what follows them, and closes it."""
+        """Keeps the intact rows of a shard, cuts the rest, and closes it."""
         end = 0
-        for offset, length, decoder, message in whole_rows(shard):
+        for offset, length, decoder, message in intact_rows(shard):
             regions, source_row, digest = decoder.verified(message)
             self._schema = self._schema or decoder.schema
-            self._account(regions, source_row, digest, offset, length)
+            self._register_row(regions, source_row, digest, offset, length)
             end = offset + length
         if not end:
             shard.unlink()
@@ -135,18 +137,20 @@ class RegionTableWriter:
             self._close(file, shard.name)
 
     def write(self, regions: Regions, source_row: int = -1) -> None:
-        """Appends one image; features and class probabilities become float16, everything else as in `Regions`.
+        """Appends one image.
+
+        Features and class probabilities become float16; the other arrays get the dtypes of `Regions`.
 
         Args:
-            regions: The image's regions, boxes normalised.
-            source_row: Number of the row in the source it was read from, for whoever resumes.
+            regions (`Regions`): The image's regions, boxes normalised.
+            source_row (`int`): Number of the row in the source, for a later resume.
 
         Raises:
-            DataError: the id was written before; an array has a wrong length, or another width than in the first row;
-                NaN or infinity; a box outside [0, 1] or inverted. Nothing is written then.
+            DataError: The id was written before; an array has a wrong length, or another width than in the first row;
+                a value is NaN or infinite; a box is inverted or outside [0, 1]. Nothing is written then.
         """
         try:
-            row = checked(regions)
+            row = validate_regions(regions)
             schema = self._fitting_schema(row)
         except DataError as error:
             raise DataError(str(error), where=f"image {regions.image_id}") from error
@@ -156,7 +160,7 @@ class RegionTableWriter:
         offset = file.tell()
         file.write(message)
         file.flush()
-        self._account(row, source_row, digest, offset, message.size)
+        self._register_row(row, source_row, digest, offset, message.size)
         if offset + message.size >= self._shard_bytes:
             self._close_shard()
 
@@ -171,7 +175,7 @@ class RegionTableWriter:
         self._schema = schema
         return schema
 
-    def _account(self, row: Regions, source_row: int, digest: bytes, offset: int, length: int) -> None:
+    def _register_row(self, row: Regions, source_row: int, digest: bytes, offset: int, length: int) -> None:
         self.written[row.image_id] = source_row
         self._places.extend((len(self._shards), offset, length))
         self._regions += len(row)
@@ -195,10 +199,10 @@ class RegionTableWriter:
         file.close()
 
     def finish(self) -> None:
-        """Makes the table complete: shards, then index, then manifest, each on the disk before the next.
+        """Completes the table: shards, then index, then manifest, each written to the disk before the next.
 
         Raises:
-            DataError: no row was written.
+            DataError: No row was written.
         """
         if not self.written:
             raise DataError("no image was written, so there is no table", file=self.path)
@@ -231,9 +235,9 @@ class RegionTableWriter:
             return file.tell()
 
     def close(self) -> None:
-        """Lets go of the files; without `finish` before it, the table stays unfinished."""
+        """Closes the files; without an earlier `finish`, the table stays unfinished."""
         try:
-            # Closing writes what is still in memory, so it fails on a full disk.
+            # Closing writes the buffered bytes, so it fails on a full disk.
             if self._file is not None:
                 self._file.close()
         finally:
@@ -257,14 +261,14 @@ class RegionTableWriter:
                     self._remove_traces()
 
     def _remove_traces(self) -> None:
-        """Without a whole row there is nothing to resume: a second try may name another source or format."""
+        """Removes the files of a table without rows: a second try may use another source or format."""
         for shard in self.path.glob(SHARDS):
             shard.unlink()
         (self.path / PARTIAL).unlink(missing_ok=True)
 
 
-def whole_rows(shard: Path) -> Iterator[tuple[int, int, RowDecoder, pa.Buffer]]:
-    """Offset, length, decoder and message of each row of a shard, up to the first that is torn or damaged."""
+def intact_rows(shard: Path) -> Iterator[tuple[int, int, RowDecoder, pa.Buffer]]:
+    """Yields offset, length, decoder and message of each row of a shard, up to the first torn or damaged row."""
     size = shard.stat().st_size
     if not size:
         return

@@ -46,7 +46,7 @@ from grounded_attention.dataset_scripts.regions.readers import (
     FEATURE_SIZE,
     READERS,
     SourceRecord,
-    existing,
+    existing_source,
     recognise,
     source_records,
     source_size,
@@ -124,7 +124,7 @@ def import_regions(
 
 def _provenance(sources: Sequence[Any], format: str, feature_size: int, detector: str | None) -> dict[str, Any]:
     for source in sources:
-        existing(source, format)
+        existing_source(source, format)
     files = [{"file": Path(source).name, "bytes": source_size(source)} for source in sources]
     return {"sources": files, "format": format, "feature_size": feature_size, "detector": detector}
 

@@ -69,10 +69,10 @@ def _write(options: argparse.Namespace) -> dict[str, Any]:
         "track": "ground truth" if options.detections is None else "detected",
         "images": len(found.records),
         "boxes": found.boxes,
-        "images_without_boxes": found.without,
+        "images_without_boxes": found.images_without_boxes,
         "boxes_clipped": found.clipped,
-        "boxes_left_out": found.empty,
-        "boxes_in_other_images": found.elsewhere,
+        "boxes_left_out": found.too_small,
+        "boxes_in_other_images": found.in_unknown_images,
     }
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from grounded_attention.dataset_scripts.builders.vcr import OPTIONS, VCRConfig, named_image, objects_of
+from grounded_attention.dataset_scripts.builders.vcr import OPTIONS, VCRConfig, image_id_of, read_image_objects
 from grounded_attention.dataset_scripts.builders.vcr_files import read_objects, read_questions
 from grounded_attention.dataset_scripts.files.box_files import write_boxes, write_image_list
 
@@ -38,11 +38,11 @@ def _work(options: argparse.Namespace) -> str:
     files: dict[str, Path] = {}
     missing = 0
     read = lru_cache(maxsize=64)(read_objects)
-    for split in config.existing():
+    for split in config.available_splits():
         for question in tqdm(read_questions(config.questions(split)), unit=" questions", desc=split):
-            image_id, file = named_image(question, split, config.image_id_format), question.non_empty_text("img_fn")
+            image_id, file = image_id_of(question, split, config.image_id_format), question.non_empty_text("img_fn")
             if image_id not in records:
-                image = objects_of(question, config, read)
+                image = read_image_objects(question, config, read)
                 missing += sum(box is None for box in image.boxes)
                 records[image_id], files[image_id] = {"boxes": image.filled_boxes}, config.images / file
             elif files[image_id] != config.images / file:

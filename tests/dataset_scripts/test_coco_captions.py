@@ -130,9 +130,9 @@ def test_karpathy_splits(tmp_path, merged):
     "images, annotations, message",
     [
         ([image(1)], [caption(1, 1), caption(2, 5)], r"not in the file's list of images \(1 images\): found 5"),
-        ([image(1)], [caption(1, 1), caption(1, 1)], "annotations, element 2: id twice: found 1"),
-        ([image(1), image(1)], [], "images, element 2: an image twice"),
-        ([image(1, file_name="a/x.jpg"), image(2, file_name="b/x.jpg")], [], "two images of one name: found 'x'"),
+        ([image(1)], [caption(1, 1), caption(1, 1)], "annotations, element 2: id occurs twice: found 1"),
+        ([image(1), image(1)], [], "images, element 2: the image occurs twice"),
+        ([image(1, file_name="a/x.jpg"), image(2, file_name="b/x.jpg")], [], "two images have the same id: found 'x'"),
         ([image(1, width=0)], [], "impossible width: found 0"),
         ([image(1, height=-3)], [], "impossible height"),
         ([image(1, height=2**31)], [], "impossible height"),
@@ -156,8 +156,8 @@ def test_bad_official_records(tmp_path, images, annotations, message):
     "images, message",
     [
         ([karpathy_image(1, "dev")], "element 1: unknown split: found 'dev'"),
-        ([karpathy_image(1, "test"), karpathy_image(1, "train")], "element 2: cocoid twice"),
-        ([karpathy_image(1, "test", sentences=[{"raw": "x", "sentid": 1}] * 2)], "sentence 2: sentid twice"),
+        ([karpathy_image(1, "test"), karpathy_image(1, "train")], "element 2: cocoid occurs twice"),
+        ([karpathy_image(1, "test", sentences=[{"raw": "x", "sentid": 1}] * 2)], "sentence 2: sentid occurs twice"),
         ([karpathy_image(1, "test", sentences=[{"sentid": 1}])], "sentence 1: raw is missing"),
         ([karpathy_image(1, "test", sentences=None)], "bad sentences"),
         ([karpathy_image(1, "test", filename=None)], "bad filename"),
@@ -194,7 +194,7 @@ def test_truncated_and_missing_files(tmp_path):
         ("official", {"image_id_format": "stem"}, "expected number or file_stem"),
         ("official", {"splits": "test"}, "no such split: found 'test', expected train or validation"),
         ("official", {"merge_restval": False}, "option of the Karpathy splits"),
-        ("karpathy", {"year": "2017"}, "are of 2014"),
+        ("karpathy", {"year": "2017"}, "exist for 2014 only"),
     ],
 )
 def test_bad_options(tmp_path, name, options, message):
@@ -211,4 +211,6 @@ def test_command(tmp_path, capsys):
         assert main([*command, "merge_restval=false", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["rows"] == {"train": 1, "validation": 1, "test": 1}
     assert main([*command, "year=2017"]) == 2
-    assert capsys.readouterr().err.splitlines()[-1] == "error: the Karpathy splits are of 2014: found 'year=2017'"
+    assert (
+        capsys.readouterr().err.splitlines()[-1] == "error: the Karpathy splits exist for 2014 only: found 'year=2017'"
+    )

@@ -127,8 +127,8 @@ def test_wrong_columns_name_their_line(tmp_path, line, message):
 @pytest.mark.parametrize(
     "columns, message",
     [
-        ("cat,dog\t/m/1\t.5,.5", "do not go together"),
-        ("cat\t/m/1\tmuch", "do not go together.*much"),
+        ("cat,dog\t/m/1\t.5,.5", "do not match"),
+        ("cat\t/m/1\tmuch", "do not match.*much"),
         ("cat\t/m/1\t1.5", "confidence 1.5"),
         ("cat\t/m/1\tnan", "confidence nan"),
         ("cat\t/m/1", "found '4 columns"),
@@ -185,7 +185,7 @@ def test_missing_empty_and_undecodable_files(tmp_path):
     "name, options, message",
     [
         ("tsv", {"image_id_format": "number"}, "expected row or crc32"),
-        ("labelled", {"image_id_format": "row"}, "does not go with the labelled files: found 'row', expected crc32"),
+        ("labelled", {"image_id_format": "row"}, "does not fit the labelled files: found 'row', expected crc32"),
         ("json_lines", {"image_id_format": "crc32"}, "expected file"),
         ("labelled", {"splits": "validation"}, "no such split"),
         ("tsv", {"splits": "test"}, "no such split"),

@@ -120,7 +120,7 @@ def test_features_that_float16_cannot_hold_name_their_image(photos, tmp_path):
             regions.features[0, 0] = 1e6
             return regions
 
-    with pytest.raises(DataError, match=r"000\.png.*features hold a value that float16 has no number for"):
+    with pytest.raises(DataError, match=r"000\.png.*features contain a value that float16 cannot represent"):
         extract(photos, tmp_path / "out", Huge())
 
 
@@ -321,8 +321,12 @@ def test_boxes_as_json_and_as_lines(tmp_path):
         ("b.json", '{"1": [[0,0,1,1]], "1": [[0,0,1,1]]}', "image id occurs twice"),
         ("b.json", '{"1": {}}', "image 1: not a record of boxes"),
         ("b.json", '{"1": {"boxes": [[0,0,1,1]], "sizes": 3}}', "image 1: not a record of boxes"),
-        ("b.json", '{"1": {"boxes": [[0,0,1,1]], "scores": [1, 2]}}', "not one score a box"),
-        ("b.json", '{"1": {"boxes": [[0,0,1,1]], "labels": [1]}}', "not one label a box"),
+        (
+            "b.json",
+            '{"1": {"boxes": [[0,0,1,1]], "scores": [1, 2]}}',
+            "the number of scores is not the number of boxes",
+        ),
+        ("b.json", '{"1": {"boxes": [[0,0,1,1]], "labels": [1]}}', "the number of labels is not the number of boxes"),
         ("b.jsonl", '{"boxes": []}', "line 1: not a record"),
         ("b.jsonl", "[]", "line 1: not a record"),
         ("b.jsonl", '{"image_id": 1}', "line 1: not a record of boxes"),

@@ -58,7 +58,7 @@ def test_sentence_variants(line, expected):
         ("[ A man] walks", "not a phrase tag"),
         ("[/EN#/people A man] walks", "not a phrase tag"),
         ("[/1/people A man] walks", "not a phrase tag"),
-        ("[/EN#1/people ] walks", "without words"),
+        ("[/EN#1/people ] walks", "has no words"),
     ],
 )
 def test_malformed_brackets(line, problem):
@@ -94,9 +94,9 @@ def test_annotation_names_boxes_and_flags(tmp_path):
         ((10, 10, 102, 20), "outside"),
         ((-1, 10, 20, 20), "outside"),
         ((10, 10, 20, 52), "outside"),
-        ((10, "nan", 20, 20), "ymin is no finite number"),
-        ((10, 10, "inf", 20), "xmax is no finite number"),
-        ((10, 10, 20, ""), "ymax is no finite number"),
+        ((10, "nan", 20, 20), "ymin is not a finite number"),
+        ((10, 10, "inf", 20), "xmax is not a finite number"),
+        ((10, 10, 20, ""), "ymax is not a finite number"),
     ],
 )
 def test_impossible_boxes(tmp_path, corners, problem):

@@ -92,7 +92,7 @@ def test_lxmert_lists_give_the_same_rows(tmp_path):
         ([official(label=True)], "line 1: bad label: found True"),
         ([official("dev-850-0")], "line 1: bad identifier: found 'dev-850-0', expected <split>-<set>-<pair>-"),
         ([official("dev-850-x-0")], "line 1: bad identifier"),
-        ([official(), official()], "line 2: an example twice: found 'dev-850-0-0'"),
+        ([official(), official()], "line 2: the example occurs twice: found 'dev-850-0-0'"),
         ([official(sentence=" ")], "line 1: bad sentence"),
         ([official(identifier=None)], "line 1: identifier is missing"),
         ([], "no statements"),
@@ -135,10 +135,10 @@ def test_predictions_survive_their_file(tmp_path):
     assert path.read_text() == "dev-850-0-0,True\ndev-850-1-0,False\n"
     assert read_predictions(path) == answers
     path.write_text("dev-850-0-0,true\n\ndev-850-0-0,FALSE\n")
-    with pytest.raises(DataError, match="line 3: an example is predicted twice"):
+    with pytest.raises(DataError, match="line 3: two predictions for one example"):
         read_predictions(path)
     path.write_text("dev-850-0-0,yes\n")
-    with pytest.raises(DataError, match="line 1: no prediction: found 'dev-850-0-0,yes'"):
+    with pytest.raises(DataError, match="line 1: the line is not a prediction: found 'dev-850-0-0,yes'"):
         read_predictions(path)
 
 

@@ -166,7 +166,7 @@ def test_an_interrupted_download_goes_on_and_works_offline_afterwards(pushed, ta
     [
         (f"hub://{NAME}@nowhere", "no such revision"),
         ("hub://org/nothing", "there is no such repository"),
-        ("hub://org", "no place on the Hub"),
+        ("hub://org", "not a place on the Hub"),
         ("hub://org/rows", "no region table in this repository"),
     ],
 )
@@ -224,5 +224,5 @@ def test_features_are_not_pushed_without_a_right(table, tmp_path, capsys):
 def test_places():
     assert parse_place("hub://a/b") == ("a/b", None) and parse_place("hub://a/b@v1") == ("a/b", "v1")
     assert local_folder("some/folder") == Path("some/folder")
-    with pytest.raises(DataError, match="no place on the Hub"):
+    with pytest.raises(DataError, match="not a place on the Hub"):
         parse_place("hub://a/b/c")

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from grounded_attention.dataset_scripts.builders.refcoco import RefCOCO, corners
+from grounded_attention.dataset_scripts.builders.refcoco import RefCOCO, normalised_corners
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 
 IMAGES = [
@@ -78,7 +78,7 @@ def test_boxes_are_corners_within_the_image(tmp_path):
     assert splits["validation"][0]["box"] == pytest.approx([0.75, 0.6, 1.0, 0.9])
     assert builder.report["validation"]["boxes_clipped"] == 1
     assert "boxes_clipped" not in builder.report["train"]
-    x1, y1, x2, y2 = corners([20, 10, 100, 50], 200, 100)[0]
+    x1, y1, x2, y2 = normalised_corners([20, 10, 100, 50], 200, 100)[0]
     assert ((x2 - x1) * 200, (y2 - y1) * 100) == pytest.approx((100, 50))
 
 
@@ -124,9 +124,15 @@ def broken(change):
 @pytest.mark.parametrize(
     ("refs", "message"),
     [
-        (broken(lambda refs: refs[0].update(ann_id=7)), r"reference 1: its object is not annotated: found 7"),
-        (broken(lambda refs: refs[0].update(image_id=30)), "reference 1: its object lies in another image"),
-        (broken(lambda refs: refs[1]["sentences"][0].update(sent_id=10)), "reference 2: a sentence twice: found '10'"),
+        (
+            broken(lambda refs: refs[0].update(ann_id=7)),
+            r"reference 1: the annotation of its object is missing: found 7",
+        ),
+        (broken(lambda refs: refs[0].update(image_id=30)), "reference 1: its object is in another image"),
+        (
+            broken(lambda refs: refs[1]["sentences"][0].update(sent_id=10)),
+            "reference 2: the sentence occurs twice: found '10'",
+        ),
         (broken(lambda refs: refs[1]["sentences"][0].update(tokens=[])), "reference 2, sentence 1: bad tokens"),
         (broken(lambda refs: refs[2].pop("split")), "reference 3: split is missing"),
         ({"refs": []}, "not a list of references: found 'dict'"),
@@ -140,7 +146,9 @@ def test_a_wrong_reference_is_named(tmp_path, refs, message):
 def test_a_wrong_object_is_named(tmp_path):
     with pytest.raises(DataError, match=r"annotations, element 1: bad bbox: found \[1, 2\]"):
         build(write(tmp_path / "data", references(), objects=[{**OBJECTS[0], "bbox": [1, 2]}]), tmp_path)
-    with pytest.raises(DataError, match="annotation 500: an object of an image that is not in the file's list"):
+    with pytest.raises(
+        DataError, match="annotation 500: the object belongs to an image that is not in the file's list"
+    ):
         build(write(tmp_path / "other", references(), objects=[{**OBJECTS[0], "image_id": 5}]), tmp_path)
 
 

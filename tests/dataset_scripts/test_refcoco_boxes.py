@@ -139,10 +139,10 @@ def detection(**changes):
     [
         (detection(box=[1, 2, 3]), "dets.json, element 2: bad box: found [1, 2, 3], expected x, y, width, height"),
         (detection(box=[1, 2, "3", 4]), "element 2: bad box"),
-        (detection(box=[1, 2, -3, 4]), "element 2: a box of negative size"),
+        (detection(box=[1, 2, -3, 4]), "element 2: the box has a negative size"),
         (detection(image_id="x"), "element 2: bad image_id"),
         (detection(score=None), "element 2: bad score"),
-        ([DETECTIONS[0], {"image_id": 9, "box": [1, 1, 2, 2]}], "element 2: scores of some detections only"),
+        ([DETECTIONS[0], {"image_id": 9, "box": [1, 1, 2, 2]}], "element 2: only some detections have a score"),
         ([], "dets.json: no detections"),
         ([3], "element 1: not an object"),
         ({"dets": DETECTIONS}, "dets.json: not a list of detections: found 'dets'"),
@@ -159,8 +159,8 @@ def test_wrong_detections_are_one_line(data, tmp_path, capsys, detections, messa
 @pytest.mark.parametrize(
     ("images", "objects", "message"),
     [
-        (IMAGES[:1], OBJECTS, "annotation 502: an object of an image that is not in the file's list"),
-        ([IMAGES[0], IMAGES[0]], OBJECTS[1:], "images, element 2: an image twice: found 9"),
+        (IMAGES[:1], OBJECTS, "annotation 502: the object belongs to an image that is not in the file's list"),
+        ([IMAGES[0], IMAGES[0]], OBJECTS[1:], "images, element 2: the image occurs twice: found 9"),
         ([], [], "instances.json: no images"),
         (IMAGES, [], "instances.json: no image has a box"),
     ],

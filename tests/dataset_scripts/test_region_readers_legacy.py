@@ -120,19 +120,19 @@ BAD_ITEMS = {
     "attack in an array": (bad_item(boxes=np.array([Attack()], dtype=object)), "holds more than data"),
     "cut": (pickle.dumps(bad_item())[:-9], "the pickle is cut"),
     "empty": (b"", "the pickle is cut"),
-    "list": ([1, 2], "no table of fields: found 'list'"),
+    "list": ([1, 2], "not a mapping of fields: found 'list'"),
     "no boxes": (bad_item(boxes=None), "boxes_?.* is missing|image_w is missing|boxes is missing"),
     "no size": (bad_item(img_w=None), "image_w is missing"),
     "negative size": (bad_item(img_w=-5), "img_w is not a positive whole number"),
     "broken size": (bad_item(img_h=40.5), "img_h is not a positive whole number"),
     "other count": (bad_item(num_objects=4), "boxes has a wrong length"),
     "short features": (bad_item(features=np.ones((3, SIZE - 1))), "features has a wrong length"),
-    "texts": (bad_item(boxes=np.array([["a"] * 4] * 3)), "boxes is no array of numbers"),
-    "objects": (bad_item(boxes=[{"x": 1}]), "boxes is no array of numbers"),
+    "texts": (bad_item(boxes=np.array([["a"] * 4] * 3)), "boxes is not an array of numbers"),
+    "objects": (bad_item(boxes=[{"x": 1}]), "boxes is not an array of numbers"),
     "ragged": (bad_item(boxes=[[1, 2], [3]]), "damaged record|boxes"),
     "not base64": (bad_item(features="$$$"), "features is not base64"),
     "odd base64": (bad_item(features="AAAA"), "features has a wrong length in bytes"),
-    "nan": (bad_item(features=np.full((3, SIZE), np.nan)), "features hold a value"),
+    "nan": (bad_item(features=np.full((3, SIZE), np.nan)), "features contain a value"),
     "outside": (bad_item(boxes=np.full((3, 4), 99.0)), "box outside the image"),
     "one class": (
         bad_item(obj_id=None, obj_conf=None, cls_prob=np.ones((3, 1))),
@@ -162,7 +162,7 @@ def test_lmdb_keys(tmp_path: Path) -> None:
     source = write_lmdb(tmp_path, items, [*order, b"gone", b""])
     info = run(source, tmp_path / "regions", on_error="skip")
     assert RegionTable.open(tmp_path / "regions").ids == IDS[::-1]
-    assert "key gone: listed in the entry keys, but not there" in info["summary"]["problems"][0]
+    assert "key gone: the entry keys lists this image, but it has no record" in info["summary"]["problems"][0]
     with lmdb.open(str(source)) as environment, environment.begin(write=True) as transaction:
         transaction.put(b"keys", pickle.dumps(Attack()))
     with pytest.raises(DataError, match=r"key keys: .*holds more than data"):
@@ -217,7 +217,7 @@ def test_hdf5_side_files(tmp_path: Path) -> None:
     index.write_bytes(pickle.dumps({9: 0, 5: 77}))
     info = run(source, tmp_path / "a", on_error="skip")
     assert info["images"] == 1 and "image 5 (row 77): image_features has no such row" in info["summary"]["problems"][0]
-    for content, message in (([1], "no image ids"), ({1: "a"}, "a row is no number"), (Attack(), "more than data")):
+    for content, message in (([1], "no image ids"), ({1: "a"}, "a row is not a number"), (Attack(), "more than data")):
         index.write_bytes(pickle.dumps(content))
         with pytest.raises(DataError, match=message):
             run(source, tmp_path / "b")
@@ -304,7 +304,7 @@ def test_absent_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library
         run(source, tmp_path / "regions")
 
 
-def test_every_reader_says_what_it_reads() -> None:
+def test_every_reader_documents_its_format() -> None:
     assert sorted(READERS) == ["butd_tsv", "frcnn_vg", "h5", "lmdb", "lxmert_tsv", "npy", "vl_bert_zip"]
-    assert all(reader.__doc__ and "Records of" in reader.__doc__ for reader in READERS.values())
+    assert all(reader.__doc__ and reader.__doc__.startswith("Reads ") for reader in READERS.values())
     assert integers(np.array([1])) == "AQAAAAAAAAA="

@@ -96,8 +96,8 @@ BAD_ROWS = {
     "huge size": (with_field(2, "9" * 12), "img_w is not a positive whole number: found '9+', expected 1 to 9 digits"),
     "huge count": (with_field(7, str(1 << 62)), "num_boxes is not a positive whole number"),
     "not base64": (with_field(3, "$$$$"), "objects_id is not base64"),
-    "nan": (damaged(9, np.nan), "features hold a value"),
-    "nan score": (damaged(6, np.nan), "attribute_scores hold a value"),
+    "nan": (damaged(9, np.nan), "features contain a value"),
+    "nan score": (damaged(6, np.nan), "attribute_scores contain a value"),
     "nan box": (damaged(8, np.nan), "box is not a number"),
     "outside": (damaged(8, 51.5), "region 1: box outside the image"),
     "inverted": (with_field(8, floats(np.array([[0, 0, 1, 1], [20, 5, 10, 6], [0, 0, 1, 1]]))), "box inverted"),
@@ -169,7 +169,7 @@ def test_wrong_sources(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="features has a wrong length in bytes"):
         run(source, tmp_path / "regions", feature_size=2048)
     assert run(source, tmp_path / "regions")["images"] == 4
-    with pytest.raises(DataError, match="finished region table stands here"):
+    with pytest.raises(DataError, match="already holds a finished region table"):
         run(source, tmp_path / "regions")
     assert run(source, tmp_path / "regions", resume=True)["images"] == 4
 
@@ -183,7 +183,7 @@ def test_resume_notices_another_source(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"row 2: the source changed.*found '321486', expected image 147295"):
         run(source, tmp_path / "regions", resume=True, on_error="skip")
     write_tsv(source, rows)
-    with pytest.raises(DataError, match="begun from another source"):
+    with pytest.raises(DataError, match="the unfinished table has another source"):
         run(source, tmp_path / "regions", resume=True)
 
 

@@ -29,11 +29,11 @@ def put(name: str, value: float) -> Callable[[Regions], None]:
 
 
 BAD_ROWS = {
-    "nan feature": (put("features", np.nan), "features hold a value.*found nan"),
-    "infinite feature": (put("features", np.inf), "features hold a value"),
-    "beyond float16": (put("features", 70000.0), "region 1: features hold a value that float16.*found 70000"),
-    "nan score": (put("scores", np.nan), "scores hold a value"),
-    "nan box": (put("boxes", np.nan), "boxes hold a value"),
+    "nan feature": (put("features", np.nan), "features contain a value.*found nan"),
+    "infinite feature": (put("features", np.inf), "features contain a value"),
+    "beyond float16": (put("features", 70000.0), "region 1: features contain a value that float16.*found 70000"),
+    "nan score": (put("scores", np.nan), "scores contain a value"),
+    "nan box": (put("boxes", np.nan), "boxes contain a value"),
     "outside": (put("boxes", np.array([0.1, 0.1, 1.02, 0.5])), "region 1: box outside the image"),
     "negative": (put("boxes", np.array([-0.01, 0.1, 0.5, 0.5])), "region 1: box outside the image"),
     "inverted": (put("boxes", np.array([0.5, 0.1, 0.4, 0.5])), "region 1: box inverted"),
@@ -91,7 +91,7 @@ def test_pixel_boxes_that_are_no_boxes(box: list[float], message: str) -> None:
 def test_finished_and_unfinished_tables_are_not_overwritten(tmp_path: Path) -> None:
     write_table(tmp_path / "done", ["a"])
     for resume in (False, True):
-        with pytest.raises(DataError, match="finished region table stands here"):
+        with pytest.raises(DataError, match="already holds a finished region table"):
             RegionTableWriter(tmp_path / "done", PROVENANCE, resume=resume)
     writer = RegionTableWriter(tmp_path / "half", PROVENANCE)
     writer.write(sample("a"))
@@ -100,7 +100,7 @@ def test_finished_and_unfinished_tables_are_not_overwritten(tmp_path: Path) -> N
     writer.close()
     with pytest.raises(DataError, match=r"unfinished region table.*--resume"):
         RegionTableWriter(tmp_path / "half", PROVENANCE)
-    with pytest.raises(DataError, match="begun from another source"):
+    with pytest.raises(DataError, match="the unfinished table has another source"):
         RegionTableWriter(tmp_path / "half", {"detector": "other"}, resume=True)
 
 

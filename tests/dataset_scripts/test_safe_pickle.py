@@ -302,9 +302,9 @@ def test_look_through_reads_instructions_as_pickletools_does() -> None:
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         content = pickle.dumps([DATA, {str(number): number for number in range(300)}, "x" * 300], protocol)
         assert [instruction.name for instruction, *_ in pickletools.genops(content)][-1] == "STOP"
-        safe_pickle._look_through(content)
+        safe_pickle._check_instructions(content)
         with pytest.raises(DataError, match="cut"):
-            safe_pickle._look_through(content[:-1])
+            safe_pickle._check_instructions(content[:-1])
 
 
 def test_npy_files(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_bad_lines_are_named(tmp_path, monkeypatch):
     path.write_bytes(b"one\ntwo \xe9\n")
     with pytest.raises(DataError, match=r"x\.txt, line 2: not valid UTF-8: found b'\\xe9'.*get it again"):
         list(text_lines(path, HINT))
-    monkeypatch.setattr(streaming, "LONGEST_LINE", 10)
+    monkeypatch.setattr(streaming, "MAX_LINE_BYTES", 10)
     path.write_bytes(b"one\n" + b"x" * 1000)
     with pytest.raises(DataError, match=r"line 2: the line is too long"):
         list(text_lines(path, HINT))

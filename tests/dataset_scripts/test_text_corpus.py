@@ -6,7 +6,7 @@ import pytest
 from transformers import BertTokenizerFast
 
 from grounded_attention.commands.build_data import main
-from grounded_attention.dataset_scripts.builders.text_corpus import TextCorpus, count_words, joined_lines
+from grounded_attention.dataset_scripts.builders.text_corpus import TextCorpus, count_words, join_lines
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.files.streaming import text_lines
 
@@ -70,7 +70,7 @@ def test_lines_are_joined_within_a_document(tmp_path):
 def test_joined_rows_hold_each_line_once_and_are_long_unless_the_document_ends(until):
     lengths = [3, 8, 1, 0, 0, 9, 70, 2, 2, 2, 0, 5, 64, 63, 1, 1, 0]
     lines = [(number, " ".join([f"w{number}"] * length)) for number, length in enumerate(lengths, 1)]
-    rows = list(joined_lines(lines, until))
+    rows = list(join_lines(lines, until))
     words = [word for _, text in rows for word in text.split()]
     assert words == [word for _, text in lines for word in text.split()]
     ends = {number - 1 for number, text in lines if not text}
@@ -122,7 +122,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
     path = tmp_path / "x.txt"
     path.write_text(("some words " * 100 + "\n") * 2_000)
     tracemalloc.start()
-    assert sum(1 for _ in joined_lines(text_lines(path, ""), 0)) == 2_000
+    assert sum(1 for _ in join_lines(text_lines(path, ""), 0)) == 2_000
     assert tracemalloc.get_traced_memory()[1] < 200_000 < path.stat().st_size
     tracemalloc.stop()
 

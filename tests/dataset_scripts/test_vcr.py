@@ -135,25 +135,28 @@ def test_objects_without_boxes_have_the_whole_image(data, tmp_path, boxes):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"annot_id": "train-0"}, r"train\.jsonl, line 2: a question twice: found 'train-0'"),
+        ({"annot_id": "train-0"}, r"train\.jsonl, line 2: the question occurs twice: found 'train-0'"),
         ({"annot_id": None}, "line 2: annot_id is missing"),
         (
             {"question": ["Why", [3], "?"]},
-            "line 2: question names an object that is not there: found 3, expected .* 3 ",
+            "line 2: question refers to an object that does not exist: found 3, expected .* 3 ",
         ),
-        ({"question": ["Why", [-1]]}, "line 2: question names an object that is not there: found -1"),
-        ({"question": ["Why", [True]]}, "line 2: question names an object that is not there: found True"),
+        ({"question": ["Why", [-1]]}, "line 2: question refers to an object that does not exist: found -1"),
+        ({"question": ["Why", [True]]}, "line 2: question refers to an object that does not exist: found True"),
         ({"question": ["Why", 1]}, "line 2: bad question: found 1, expected words and lists of object indices"),
         ({"question": ["Why", []]}, r"line 2: bad question: found \[\]"),
         ({"question": [" "]}, "line 2: no words in question"),
         ({"question": "Why?"}, "line 2: bad question: found 'Why"),
-        ({"question": ["\ud800"]}, "line 2: bad question: .* without halves of characters"),
-        ({"answer_choices": [["a"]] * 3}, "line 2: not 4 answer_choices: found 3, expected 4"),
+        ({"question": ["\ud800"]}, "line 2: bad question: .* without unpaired surrogates"),
+        ({"answer_choices": [["a"]] * 3}, "line 2: wrong number of answer_choices: found 3, expected 4"),
         ({"answer_choices": [["a"], ["b"], ["c"], "d"]}, "line 2: bad answer_choices 3: found 'd'"),
         ({"answer_label": 4}, "line 2: impossible answer_label: found 4, expected 0 to 3"),
         ({"answer_label": None}, "line 2: answer_label is missing"),
-        ({"objects": ["person", "car"]}, "line 2: objects are not those of its image"),
-        ({"metadata_fn": "film/none.json"}, "line 2: the boxes of its image are missing: expected a file .*none.json"),
+        ({"objects": ["person", "car"]}, "line 2: objects differ from those of its image"),
+        (
+            {"metadata_fn": "film/none.json"},
+            "line 2: the file with the boxes of its image is missing: expected a file .*none.json",
+        ),
     ],
 )
 def test_wrong_questions_are_named_by_line(data, tmp_path, changes, message):
@@ -218,7 +221,7 @@ def test_missing_files_and_wrong_options_are_named(data, tmp_path):
         build(data, tmp_path, mode="both")
     with pytest.raises(DataError, match="unknown option names"):
         build(data, tmp_path, names="Casey")
-    with pytest.raises(DataError, match="no data_dir was given"):
+    with pytest.raises(DataError, match="data_dir is missing"):
         VCRConfig(name="default").check()
     (data / "vcr1annots" / "val.jsonl").unlink()
     with pytest.raises(MissingFileError, match=r"val\.jsonl: the file is missing; get annotations"):

@@ -48,10 +48,10 @@ def test_ids_are_those_of_the_builder(data, tmp_path):
 def test_wrong_files_are_one_line(data, tmp_path, capsys):
     write(data, "train", [question(0), question(1, clip=OTHER)])
     assert run(data, tmp_path / "boxes.json", "--image-id-format", "img_id") == 2
-    assert "train.jsonl, line 2: two images have the same id" in capsys.readouterr().err
+    assert "train.jsonl, line 2: two images have one id" in capsys.readouterr().err
     (data / "vcr1images" / f"{OTHER}.json").unlink()
     assert run(data, tmp_path / "boxes.json") == 2
-    assert "line 2: the boxes of its image are missing" in capsys.readouterr().err
+    assert "line 2: the file with the boxes of its image is missing" in capsys.readouterr().err
     (data / "vcr1annots" / "train.jsonl").unlink()
     assert run(data, tmp_path / "boxes.json") == 2
     assert "train.jsonl: the file is missing" in capsys.readouterr().err

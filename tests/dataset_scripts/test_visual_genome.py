@@ -91,10 +91,13 @@ def test_images_without_regions_and_images_of_coco(tmp_path):
 @pytest.mark.parametrize(
     "records, message",
     [
-        ([{"id": 8, "regions": []}], r"element 1: an image that image_data\.json does not have: found 8"),
-        ([{"id": 7, "regions": []}] * 2, "element 2: an image twice"),
-        ([{"id": 7, "regions": [region(1, 7, (0, 0, 9, 9))] * 2}], "element 1, region 2: a region twice: found 1"),
-        ([{"id": 7, "regions": [region(1, 8, (0, 0, 9, 9))]}], "region 1: a region of another image"),
+        ([{"id": 8, "regions": []}], r"element 1: the image is not in image_data\.json: found 8"),
+        ([{"id": 7, "regions": []}] * 2, "element 2: the image occurs twice"),
+        (
+            [{"id": 7, "regions": [region(1, 7, (0, 0, 9, 9))] * 2}],
+            "element 1, region 2: the region occurs twice: found 1",
+        ),
+        ([{"id": 7, "regions": [region(1, 8, (0, 0, 9, 9))]}], "region 1: the region belongs to another image"),
         ([{"id": 7, "regions": [region(1, 7, ("0", 0, 9, 9))]}], "region 1: bad x: found '0', expected a number"),
         ([{"id": 7, "regions": [region(1, 7, (0, 0, 9, None))]}], "bad height"),
         ([{"id": 7, "regions": [region(1, 7, (0, 0, 9, 9), phrase=None)]}], "bad phrase"),
@@ -116,7 +119,7 @@ def test_bad_regions(tmp_path, records, message):
     [
         ([image(7, width=0)], "element 1: impossible width: found 0"),
         ([image(7, height=-1)], "impossible height"),
-        ([image(7), image(7)], "element 2: an image twice"),
+        ([image(7), image(7)], "element 2: the image occurs twice"),
         ([image(7, coco_id="x")], "bad coco_id"),
         ([7], "element 1: not an object"),
         ([], "no images"),
