@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The builders by name. A new data set is a new file and one line here."""
+"""Registry of the builders. A new data set needs one new file and one line here."""
 
 from .coco_captions import CocoCaptions
 from .conceptual_captions import ConceptualCaptions

@@ -1,9 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""COCO captions, by the official annotation files or by the Karpathy splits.
+"""COCO captions, with the official annotation files or the Karpathy splits.
 
 The official files (https://cocodataset.org/#download) are `annotations/captions_{train,val}2014.json`, or of another
-year. Karpathy's `dataset_coco.json` divides the images of 2014 anew: train (82,783), restval (30,504), val and test
-(5,000 each). restval is usually trained on.
+year. Karpathy's `dataset_coco.json` splits the images of 2014 differently: train (82,783), restval (30,504), val and
+test (5,000 each). restval is usually part of training.
 """
 
 from collections import defaultdict
@@ -34,13 +34,13 @@ WHERE_TO_GET = {
 LICENCE = Licence(
     "cc-by-4.0",
     ALLOWED,
-    "The annotations are CC BY 4.0 of the COCO Consortium; the images have the terms of Flickr and are not here.",
+    "The annotations are CC BY 4.0 of the COCO Consortium; the images are under Flickr's terms and are not included.",
     "https://cocodataset.org/#termsofuse",
 )
 KARPATHY_LICENCE = Licence(
     "unknown",
     UNCLEAR,
-    "The captions are CC BY 4.0 of the COCO Consortium; the division of the images names no licence: ask its authors.",
+    "The captions are CC BY 4.0 of the COCO Consortium; the splits have no licence: ask their authors.",
     "https://cs.stanford.edu/people/karpathy/deepimagesent/",
 )
 CITATION = """Xinlei Chen, Hao Fang, Tsung-Yi Lin, Ramakrishna Vedantam, Saurabh Gupta, Piotr Dollár, C. Lawrence
@@ -61,11 +61,12 @@ class CocoCaptionsConfig(LocalConfig):
     """Options of [`CocoCaptions`].
 
     Args:
-        name: `"official"` or `"karpathy"`.
-        year: Year of the official files, as in `captions_train<year>.json`.
-        image_id_format: `"number"` (`132417`), or `"file_stem"` (`COCO_train2014_000000132417`); feature files have
-            either.
-        merge_restval: Karpathy splits: train on `restval` too, as is usual; otherwise its images are left out.
+        name (`str`): `"official"` or `"karpathy"`.
+        year (`str`): Year of the official files, as in `captions_train<year>.json`.
+        image_id_format (`str`): `"number"` (`132417`), or `"file_stem"` (`COCO_train2014_000000132417`); choose the
+            one that the feature files use.
+        merge_restval (`bool`): Karpathy splits: add `restval` to training, as is usual; otherwise its images are
+            skipped.
     """
 
     LICENCE: ClassVar[Licence] = LICENCE
@@ -77,17 +78,17 @@ class CocoCaptionsConfig(LocalConfig):
     merge_restval: bool = True
 
     def sources(self) -> list[Path]:
-        return [self.path(split) for split in self.existing()] if self.data_dir else []
+        return [self.path(split) for split in self.available_splits()] if self.data_dir else []
 
     def licence(self) -> Licence:
         return KARPATHY_LICENCE if self.name == KARPATHY else LICENCE
 
-    def existing(self) -> tuple[str, ...]:
-        """The splits that have captions."""
+    def available_splits(self) -> tuple[str, ...]:
+        """Returns the splits that have captions."""
         return tuple(SPLITS) if self.name == KARPATHY else ("train", "val")
 
     def path(self, split: str) -> Path:
-        """The file of a split: in the data folder, in its `annotations`, or in `coco` of it."""
+        """Returns the file of a split: in the data folder, in its folder `annotations`, or in its folder `coco`."""
         folder = Path(self.data_dir or ".")
         places = [folder, folder / "coco"]
         if self.name == KARPATHY:
@@ -107,14 +108,14 @@ class CocoCaptionsConfig(LocalConfig):
         """Checks the options before anything is read.
 
         Raises:
-            DataError: No folder was given, or an option has an impossible value.
+            DataError: The folder was not given, or an option has an impossible value.
             MissingFileError: The folder does not exist.
         """
         super().check()
         if not Path(str(self.data_dir)).is_dir():
             raise MissingFileError("the data folder does not exist", file=self.data_dir, hint=self.where_to_get())
         if self.name == KARPATHY and str(self.year) != "2014":
-            raise DataError("the Karpathy splits are of 2014", found=f"year={self.year}")
+            raise DataError("the Karpathy splits exist for 2014 only", found=f"year={self.year}")
         if self.name == OFFICIAL and not self.merge_restval:
             raise DataError("merge_restval is an option of the Karpathy splits", hint="build with --config karpathy")
 
@@ -123,9 +124,9 @@ class CocoCaptions(LocalBuilder):
     """One row an image: `{image_id, width, height, file_name, captions: [{caption_id, text}]}`.
 
     `data_dir` holds `annotations/captions_{train,val}2014.json` (no captions of the test images are published), or
-    `dataset_coco.json` for the Karpathy splits, or holds either in a folder `coco`. Runs of white space in captions,
-    line ends among them, become one space; captions without words and images without captions are left out and
-    counted in `builder.report`. The Karpathy file does not know the images' sizes: `width` and `height` are None.
+    `dataset_coco.json` for the Karpathy splits, or has either in a folder `coco`. White space in captions, including
+    line ends, becomes single spaces. Captions without words and images without captions are skipped and counted in
+    `builder.report`. The Karpathy file does not contain the images' sizes: `width` and `height` are None.
 
     Example:
 
@@ -136,7 +137,7 @@ class CocoCaptions(LocalBuilder):
     ```
 
     Raises:
-        DataError: A file, record or option is wrong; the message names it.
+        DataError: A file, record or option is invalid; the message names it.
         MissingFileError: A file is missing; the message names it and where to get it.
     """
 
@@ -164,7 +165,7 @@ class CocoCaptions(LocalBuilder):
         seen: set[str] = set()
         for row in rows:
             if row["image_id"] in seen:
-                raise DataError("two images of one name", file=path, found=row["image_id"])
+                raise DataError("two images have the same id", file=path, found=row["image_id"])
             seen.add(row["image_id"])
             if not row["captions"]:
                 report.add("images_without_captions", row["image_id"])
@@ -176,15 +177,18 @@ class CocoCaptions(LocalBuilder):
 
 
 def official_rows(path: Path, by_stem: bool, report: Report) -> Iterator[Row]:
-    """The rows of an official annotation file, in the order of its images.
+    """Reads the rows of an official annotation file, in the order of its images.
 
     Args:
-        path: The file.
-        by_stem: Whether images are named by their file's stem.
-        report: Counts captions without words.
+        path (`Path`): The file.
+        by_stem (`bool`): Use the stem of the image file as the image id.
+        report (`Report`): Counts captions without words.
+
+    Yields:
+        `dict`: A row; `captions` may be empty.
 
     Raises:
-        DataError: The file is damaged or not of this format, or a caption's image is not in it.
+        DataError: The file is damaged, has another format, or does not contain the image of a caption.
     """
     hint = "is it captions_*.json? instances and keypoints have no captions"
     images: dict[int, Row] = {}
@@ -207,16 +211,19 @@ def official_rows(path: Path, by_stem: bool, report: Report) -> Iterator[Row]:
 
 
 def karpathy_rows(path: Path, splits: Sequence[str], by_stem: bool, report: Report) -> Iterator[Row]:
-    """The rows of some splits of Karpathy's `dataset_coco.json`, in its order; the whole file is checked.
+    """Reads the rows of some splits of Karpathy's `dataset_coco.json`, in its order; checks the complete file.
 
     Args:
-        path: The file.
-        splits: Of `train`, `restval`, `val` and `test`.
-        by_stem: Whether images are named by their file's stem.
-        report: Counts captions without words, and the images of `restval` where they are left out.
+        path (`Path`): The file.
+        splits (sequence of `str`): Of `train`, `restval`, `val` and `test`.
+        by_stem (`bool`): Use the stem of the image file as the image id.
+        report (`Report`): Counts captions without words, and the images of `restval` if they are skipped.
+
+    Yields:
+        `dict`: A row; `captions` may be empty.
 
     Raises:
-        DataError: The file is damaged or not of this format.
+        DataError: The file is damaged or has another format.
     """
     images: set[int] = set()
     seen: set[int] = set()
@@ -234,9 +241,9 @@ def karpathy_rows(path: Path, splits: Sequence[str], by_stem: bool, report: Repo
         captions: list[dict[str, str]] = []
         ignored = Report()
         for place, sentence in enumerate(record.items("sentences")):
-            said = Record(sentence, path, f"{record.where}, sentence {place + 1}", record.hint)
+            sentence_record = Record(sentence, path, f"{record.where}, sentence {place + 1}", record.hint)
             counted = report if split in splits else ignored
-            _add_caption(captions, _new_id(said, "sentid", seen), said.text("raw"), counted)
+            _add_caption(captions, _new_id(sentence_record, "sentid", seen), sentence_record.text("raw"), counted)
         if split in splits:
             yield {**_image_row(number, name, by_stem), "captions": captions}
         elif split == "restval" and "train" in splits:
@@ -249,7 +256,7 @@ def karpathy_rows(path: Path, splits: Sequence[str], by_stem: bool, report: Repo
 def _add_image(images: dict[int, Row], record: Record, by_stem: bool) -> None:
     number, name = record.integer("id"), record.non_empty_text("file_name")
     if number in images:
-        raise record.error("an image twice", found=number)
+        raise record.error("the image occurs twice", found=number)
     size = {"width": record.integer("width", minimum=1), "height": record.integer("height", minimum=1)}
     images[number] = {**_image_row(number, name, by_stem), **size}
 
@@ -270,6 +277,6 @@ def _add_caption(captions: list[dict[str, str]], caption_id: int, text: str, rep
 def _new_id(record: Record, name: str, seen: set[int]) -> int:
     number = record.integer(name)
     if number in seen:
-        raise record.error(f"{name} twice", found=number, expected="an id of its own for each")
+        raise record.error(f"{name} occurs twice", found=number, expected="unique ids")
     seen.add(number)
     return number

@@ -1,12 +1,12 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Conceptual Captions: captions and addresses of images on the web, read a row at a time.
+"""Conceptual Captions: captions and addresses of images on the web, read one row at a time.
 
 The files are those of https://ai.google.com/research/ConceptualCaptions/download, or the lists of VL-BERT's public
-code. Many images are gone by now; `regions` or `image_list` say which are there.
+code. Many images no longer exist; `regions` or `image_list` selects those that do.
 
-Images are named by whoever downloads them. VL-BERT's code takes the row number in the file, from 0, in eight digits;
-ViLBERT and VOLTA take the CRC-32 of the address, in decimals. By the latter some 1,300 pairs among 3.3 million images
-share a name; such rows are counted and kept, since nothing tells whose image is there.
+The download tool determines the image ids. VL-BERT's code uses the row number in the file, from 0, with eight digits.
+ViLBERT and VOLTA use the CRC-32 of the address, as a decimal number; with it, some 1,300 pairs among 3.3 million
+images have the same id. Such rows are counted and kept, because the files do not show which of the two images exists.
 """
 
 import json
@@ -37,8 +37,8 @@ WHERE_TO_GET = f"get Conceptual Captions from {HOMEPAGE}/download"
 LICENCE = Licence(
     "other",
     ALLOWED,
-    "Google lets the data be used freely for any purpose, as they are, and asks to be named as their source; the "
-    "images belong to the sites they are from and are not here.",
+    "Google permits free use of the data for any purpose, without warranty, and asks for acknowledgement as their "
+    "source; the images belong to their web sites and are not included.",
     HOMEPAGE,
 )
 CITATION = """Piyush Sharma, Nan Ding, Sebastian Goodman, Radu Soricut. Conceptual Captions: A Cleaned, Hypernymed,
@@ -71,12 +71,13 @@ class ConceptualCaptionsConfig(LocalConfig):
     """Options of [`ConceptualCaptions`].
 
     Args:
-        name: `"tsv"`, `"labelled"` (the part of the training images that has machine labels), or `"json_lines"` (the
-            lists `{train,val}_frcnn.json` of VL-BERT's code).
-        image_id_format: `"row"` (`00000012`), or `"crc32"` of the address (`3207358453`). Default: `crc32` for
-            `labelled`, whose rows are numbered otherwise than the images; `row` for `tsv`. `json_lines` names images.
-        regions: Folder of a region table; rows whose image it lacks are left out.
-        image_list: File of image ids, one a line; rows of other images are left out.
+        name (`str`): `"tsv"`, `"labelled"` (the part of the training images that has machine labels), or
+            `"json_lines"` (the lists `{train,val}_frcnn.json` of VL-BERT's code).
+        image_id_format (`str`, *optional*): `"row"` (`00000012`), or `"crc32"` of the address (`3207358453`). Default:
+            `crc32` for `labelled`, whose row numbers differ from those of the images; `row` for `tsv`. Not for
+            `json_lines`, which contains image names.
+        regions (`str`, *optional*): Folder of a region table; rows of images that it lacks are skipped.
+        image_list (`str`, *optional*): File of image ids, one a line; rows of other images are skipped.
     """
 
     LICENCE: ClassVar[Licence] = LICENCE
@@ -90,25 +91,25 @@ class ConceptualCaptionsConfig(LocalConfig):
         return [*files, *(local_folder(path) for path in (self.regions, self.image_list) if path)]
 
     def path(self, split: str) -> Path:
-        """The file of a split, under the first of its names that is there."""
+        """Returns the file of a split, under the first of its names that exists."""
         paths = [Path(self.data_dir or ".") / name for name in FILES[self.name][split]]
         return next((path for path in paths if path.is_file()), paths[0])
 
     def id_format(self) -> str:
-        """How images are named: `row`, `crc32`, or `file` by the paths of `json_lines`.
+        """Returns the format of image ids: `row`, `crc32`, or `file` for the paths of `json_lines`.
 
         Raises:
-            DataError: The option does not go with the files.
+            DataError: The option does not fit the files.
         """
         possible = {TSV: ("row", "crc32"), LABELLED: ("crc32",), JSON_LINES: ("file",)}[self.name]
-        asked = self.image_id_format or possible[0]
-        if asked not in possible:
+        chosen = self.image_id_format or possible[0]
+        if chosen not in possible:
             expected = " or ".join(possible)
-            problem = f"image_id_format does not go with the {self.name} files"
-            raise DataError(problem, found=asked, expected=expected)
-        return asked
+            problem = f"image_id_format does not fit the {self.name} files"
+            raise DataError(problem, found=chosen, expected=expected)
+        return chosen
 
-    def existing(self) -> Sequence[str]:
+    def available_splits(self) -> Sequence[str]:
         return tuple(FILES[self.name])
 
     def where_to_get(self) -> str:
@@ -118,10 +119,10 @@ class ConceptualCaptionsConfig(LocalConfig):
         return [self.path(split)]
 
     def check(self) -> None:
-        """Checks the options, and that the folder is there.
+        """Checks the options, and that the folder exists.
 
         Raises:
-            DataError: No folder was given, or an option has an impossible value.
+            DataError: The folder was not given, or an option has an impossible value.
             MissingFileError: The folder does not exist.
         """
         self.id_format()
@@ -131,15 +132,15 @@ class ConceptualCaptionsConfig(LocalConfig):
 
 
 class ConceptualCaptions(LocalBuilder):
-    """One row a caption: `{image_id, caption_id, text}` and what else the files say.
+    """One row a caption: `{image_id, caption_id, text}` and further columns that depend on the files.
 
     `data_dir` holds `Train_GCC-training.tsv` and `Validation_GCC-1.1.0-Validation.tsv`, or
     `Image_Labels_Subset_Train_GCC-Labels-training.tsv`, or VL-BERT's `{train,val}_frcnn.json`. There are no test
-    captions. `caption_id` is `<split>-<row number from 0>` in the file. Rows of `tsv` have the `url` too, those of
-    `labelled` also `labels: [{name, mid, confidence}]`, those of `json_lines` the paths `image` and `frcnn` as they
-    stand there; their `image_id` is the stem of `image`. Captions are not changed but for white space at their ends
-    (`json_lines`: tokens joined by a space); those without words are left out. `builder.report` counts what was left
-    out. No more than a row is in memory, besides 4 bytes a row for `crc32`.
+    captions. `caption_id` is `<split>-<row number from 0>` in the file. Rows of `tsv` also have `url`, those of
+    `labelled` also `labels: [{name, mid, confidence}]`, those of `json_lines` the unchanged paths `image` and `frcnn`;
+    their `image_id` is the stem of `image`. Captions are unchanged except for white space at their ends (`json_lines`:
+    tokens joined by a space); those without words are skipped. `builder.report` counts skipped rows. Only one row is
+    in memory, plus 4 bytes a row for `crc32`.
 
     Example:
 
@@ -150,7 +151,7 @@ class ConceptualCaptions(LocalBuilder):
     ```
 
     Raises:
-        DataError: A file, row or option is wrong; the message names it.
+        DataError: A file, row or option is invalid; the message names it.
         MissingFileError: A file is missing; the message names it and where to get it.
     """
 
@@ -170,42 +171,42 @@ class ConceptualCaptions(LocalBuilder):
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
         generators = super()._split_generators(dl_manager)
-        kept = _KeptImages(self.config)
+        is_available = _ImageFilter(self.config)
         for each in generators:
-            each.gen_kwargs["kept"] = kept
+            each.gen_kwargs["is_available"] = is_available
         return generators
 
-    def _generate_examples(self, split: str, kept: "_KeptImages") -> Iterator[tuple[str, Row]]:
+    def _generate_examples(self, split: str, is_available: "_ImageFilter") -> Iterator[tuple[str, Row]]:
         path, report = self.config.path(split), Report()
-        addresses = array("I")
+        checksums = array("I")
         for number, row in caption_rows(path, self.config.name, self.config.id_format()):
             report.add("rows")
             if not row["text"]:
                 report.add("rows_without_words", f"line {number + 1}")
-            elif not kept(row["image_id"]):
+            elif not is_available(row["image_id"]):
                 report.add("rows_without_image")
             else:
                 if self.config.id_format() == "crc32":
-                    addresses.append(int(row["image_id"]))
+                    checksums.append(int(row["image_id"]))
                 caption_id = f"{split}-{number}"
                 yield caption_id, {"caption_id": caption_id, **row}
-        self._finish(split, path, report, addresses)
+        self._finish(split, path, report, checksums)
 
-    def _finish(self, split: str, path: Path, report: Report, addresses: "array[int]") -> None:
-        """Keeps the report of a split that was read to its end."""
+    def _finish(self, split: str, path: Path, report: Report, checksums: "array[int]") -> None:
+        """Completes the report of a split after its last row."""
         if not report.counts["rows"]:
             raise DataError("the file is empty", file=path, hint=WHERE_TO_GET)
-        _, times = np.unique(np.array(addresses), return_counts=True)
+        _, times = np.unique(np.array(checksums), return_counts=True)
         if shared := int(times[times > 1].sum()):
             report.add("rows_that_share_an_image_id", count=shared)
-        if left_out := report.counts["rows_without_image"]:
-            level = logging.WARNING if left_out == report.counts["rows"] else logging.INFO
-            logger.log(level, "%s: %d of %d rows left out", path, left_out, report.counts["rows"])
+        if skipped := report.counts["rows_without_image"]:
+            level = logging.WARNING if skipped == report.counts["rows"] else logging.INFO
+            logger.log(level, "%s: %d of %d rows skipped", path, skipped, report.counts["rows"])
         self.report[str(SPLITS[split])] = report.as_dict()
 
 
-class _KeptImages:
-    """Whether an image is wanted, by the options `regions` and `image_list`."""
+class _ImageFilter:
+    """Returns whether an image passes the options `regions` and `image_list`."""
 
     def __init__(self, config: ConceptualCaptionsConfig) -> None:
         self.listed = read_ids(config.image_list) if config.image_list else None
@@ -216,15 +217,18 @@ class _KeptImages:
 
 
 def caption_rows(path: Path, kind: str, id_format: str) -> Iterator[tuple[int, Row]]:
-    """The rows of a file of Conceptual Captions with their numbers from 0, one in memory at a time.
+    """Reads the rows of a file of Conceptual Captions, one in memory at a time.
 
     Args:
-        path: The file.
-        kind: `"tsv"`, `"labelled"` or `"json_lines"`.
-        id_format: `"row"`, `"crc32"` or, for `json_lines`, `"file"`.
+        path (`Path`): The file.
+        kind (`str`): `"tsv"`, `"labelled"` or `"json_lines"`.
+        id_format (`str`): `"row"`, `"crc32"` or, for `json_lines`, `"file"`.
+
+    Yields:
+        `tuple[int, dict]`: Number of the row, from 0, and the row.
 
     Raises:
-        DataError: A row is not of the format; the message names its line.
+        DataError: A row has another format; the message names its line.
     """
     parse = _parse_json if kind == JSON_LINES else _parse_labelled if kind == LABELLED else _parse_tsv
     for number, line in text_lines(path, WHERE_TO_GET):
@@ -250,8 +254,8 @@ def _parse_labelled(line: str, path: Path, where: str) -> Row:
             for name, mid, confidence in zip(names, mids, confidences, strict=True)
         ]
     except ValueError as error:
-        problem = f"labels, MIDs and confidences do not go together ({error})"
-        expected = "as many of each, confidences from 0 to 1"
+        problem = f"labels, MIDs and confidences do not match ({error})"
+        expected = "the same number of each, confidences from 0 to 1"
         raise DataError(problem, file=path, where=where, found=lists, expected=expected) from None
     return {"text": text.strip(), "url": url, "labels": labels}
 
@@ -264,11 +268,11 @@ def _probability(text: str) -> float:
 
 
 def _columns(line: str, path: Path, where: str, kind: str) -> list[str]:
-    # Quotes are literal in these files, so no reader of CSV.
+    # Quotes are literal in these files, so a CSV reader would change them.
     columns = line.split("\t")
     names = COLUMNS[kind]
     if len(columns) != len(names) or not columns[1].strip():
-        expected = f"{len(names)} columns between tabs: {', '.join(names)}"
+        expected = f"{len(names)} columns separated by tabs: {', '.join(names)}"
         found = f"{len(columns)} columns: {line}"
         raise DataError("wrong columns", file=path, where=where, found=found, expected=expected, hint=WHERE_TO_GET)
     return columns

@@ -1,11 +1,11 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Flickr30K Entities: captions whose phrases name coreference chains, and boxes of those chains.
+"""Flickr30K Entities: captions whose phrases are linked to coreference chains, and boxes of those chains.
 
 Reads the official download (https://github.com/BryanPlummer/flickr30k_entities with `annotations.zip` unpacked):
 `Sentences/<id>.txt`, `Annotations/<id>.xml`, `train.txt`, `val.txt`, `test.txt`, `UNRELATED_CAPTIONS`. The code of the
-VGP paper keeps the sentences in `{train,val,test}_captions/` instead; that layout is read too.
+VGP paper stores the sentences in `{train,val,test}_captions/` instead; the builder reads that layout too.
 
-How tags and boxes are read is told in `flickr30k_parsing`.
+`flickr30k_parsing` describes the parsing of tags and boxes.
 """
 
 import os
@@ -33,8 +33,8 @@ from .local_builder import SPLITS, LocalBuilder, LocalConfig, logger
 LICENCE = Licence(
     "unknown",
     UNCLEAR,
-    "The annotations come without a licence; ask their authors. The images may be used for research only, have to be "
-    "requested, and may not be passed on; they are not here.",
+    "The annotations have no licence; ask their authors. The images are available on request, for research only, and "
+    "may not be redistributed; they are not included.",
     HOMEPAGE,
 )
 CITATION = """Bryan A. Plummer, Liwei Wang, Chris M. Cervantes, Juan C. Caicedo, Julia Hockenmaier, Svetlana Lazebnik.
@@ -76,8 +76,8 @@ class Flickr30kEntitiesConfig(LocalConfig):
     """Options of [`Flickr30kEntities`].
 
     Args:
-        captions_per_image: Captions a sentence file must have; another number is taken for a truncated file. 0
-            allows any number but none at all.
+        captions_per_image (`int`): Number of captions in each sentence file; another number is reported as a truncated
+            file. 0 allows any number above 0.
     """
 
     LICENCE: ClassVar[Licence] = LICENCE
@@ -89,13 +89,13 @@ class Flickr30kEntitiesConfig(LocalConfig):
 
 
 class Flickr30kEntities(LocalBuilder):
-    """One row an image: its five captions with tagged phrases, and the boxes of the named entities.
+    """One row an image: its five captions with tagged phrases, and the boxes of their entities.
 
-    `data_dir` is the official folder, or one that holds it as `flickr30k_entities`. A row is
-    `{image_id, width, height, captions, entities}`. `caption_id` is `<image_id>#<k>` with k counted from 0 in file
-    order; `related` is False for the captions listed in UNRELATED_CAPTIONS; `start` and `end` are character offsets
-    into the caption's `text`. `boxes` are (x1, y1, x2, y2) in [0, 1]. A phrase's `entity_id` may be missing in
-    `entities` (nothing is annotated) and is `"0"` for phrases that name nothing visible.
+    `data_dir` is the official folder, or a folder that contains it as `flickr30k_entities`. A row is `{image_id,
+    width, height, captions, entities}`. `caption_id` is `<image_id>#<k>` with k counted from 0 in file order.
+    `related` is False for the captions listed in UNRELATED_CAPTIONS. `start` and `end` are character offsets into the
+    caption's `text`. `boxes` are (x1, y1, x2, y2) in [0, 1]. `entities` may lack the `entity_id` of a phrase (it has
+    no annotation); the id is `"0"` for phrases that describe nothing visible.
 
     Example:
 
@@ -106,7 +106,7 @@ class Flickr30kEntities(LocalBuilder):
     ```
 
     Raises:
-        DataError: A file or record is not as the format promises; the message names it.
+        DataError: A file or record does not have the expected format; the message names it.
         MissingFileError: A file is missing; the message names the first one and where to get it.
     """
 
@@ -125,7 +125,7 @@ class Flickr30kEntities(LocalBuilder):
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
         files = EntitiesFiles.locate(self.config.data_dir)
         files.unrelated()
-        splits = {name: files.image_ids(name) for name in self.config.wanted_splits()}
+        splits = {name: files.image_ids(name) for name in self.config.requested_splits()}
         for name, image_ids in splits.items():
             files.check(name, image_ids)
         return [
@@ -153,12 +153,12 @@ class Flickr30kEntities(LocalBuilder):
 
 @dataclass(frozen=True)
 class EntitiesFiles:
-    """Where the files of Flickr30K Entities are.
+    """Paths of the files of Flickr30K Entities.
 
     Args:
-        root: The folder that holds everything.
-        split_folders: True for the layout of the VGP paper's code, in which `{train,val,test}_captions` folders take
-            the place of `Sentences` and of the split lists.
+        root (`Path`): The folder with all files.
+        split_folders (`bool`): Use the layout of the VGP paper's code, in which folders `{train,val,test}_captions`
+            replace `Sentences` and the split lists.
     """
 
     root: Path
@@ -166,14 +166,14 @@ class EntitiesFiles:
 
     @classmethod
     def locate(cls, data_dir: str | os.PathLike[str] | None) -> "EntitiesFiles":
-        """Finds the files in `data_dir` or in its `flickr30k_entities` folder.
+        """Finds the files in `data_dir` or in its folder `flickr30k_entities`.
 
         Raises:
-            DataError: No folder was given.
+            DataError: The folder was not given.
             MissingFileError: The folder does not exist.
         """
         if data_dir is None:
-            raise DataError("no data_dir was given", hint=f"pass the folder as data_dir; {WHERE_TO_GET}")
+            raise DataError("data_dir is missing", hint=f"pass the folder as data_dir; {WHERE_TO_GET}")
         folder = Path(data_dir)
         if not folder.is_dir():
             raise MissingFileError("the data folder does not exist", file=folder, hint=WHERE_TO_GET)
@@ -186,23 +186,23 @@ class EntitiesFiles:
         return cls(next(root for root in candidates if root.is_dir()))
 
     def sources(self) -> list[Path]:
-        """All files and folders that are read."""
+        """Returns all files and folders that are read."""
         names = [f"{split}_captions" if self.split_folders else f"{split}.txt" for split in SPLITS]
         return [self.root / name for name in [*names, "Sentences", "Annotations", "UNRELATED_CAPTIONS"]]
 
     def sentences(self, split: str, image_id: str) -> Path:
-        """The sentence file of an image."""
+        """Returns the sentence file of an image."""
         return self.root / (f"{split}_captions" if self.split_folders else "Sentences") / f"{image_id}.txt"
 
     def annotation(self, image_id: str) -> Path:
-        """The annotation file of an image."""
+        """Returns the annotation file of an image."""
         return self.root / "Annotations" / f"{image_id}.xml"
 
     def image_ids(self, split: str) -> list[str]:
-        """The image ids of a split, in the order of its list (sorted as text where there is only a folder).
+        """Returns the image ids of a split, in the order of its list (sorted as text if there is only a folder).
 
         Raises:
-            MissingFileError: There is no such list or folder.
+            MissingFileError: The list or folder does not exist.
         """
         if self.split_folders:
             folder = self.sentences(split, "").parent
@@ -213,10 +213,10 @@ class EntitiesFiles:
         return list(dict.fromkeys(line.strip() for line in lines if line.strip()))
 
     def check(self, split: str, image_ids: Sequence[str]) -> None:
-        """Looks for the files of all images at once, so that a missing one is known before any work is done.
+        """Checks that the files of all images exist, before any work is done.
 
         Raises:
-            MissingFileError: Names the first missing file.
+            MissingFileError: A file is missing; the message names the first one.
         """
         for path_of in (lambda image_id: self.sentences(split, image_id), self.annotation):
             folder = path_of("").parent
@@ -230,20 +230,26 @@ class EntitiesFiles:
                 )
 
     def unrelated(self) -> set[tuple[str, int]]:
-        """The captions that do not belong to their image, as (image id, caption index counted from 0)."""
+        """Returns the captions that do not belong to their image, as (image id, caption index counted from 0)."""
         path = self.root / "UNRELATED_CAPTIONS"
         if self.split_folders and not path.is_file():
-            logger.warning("%s is missing: captions unrelated to their image are not recognised", path)
+            logger.warning("%s is missing: captions that do not describe their image are not recognised", path)
             return set()
         return parse_unrelated(path)
 
     def captions(
         self, split: str, image_id: str, unrelated: set[tuple[str, int]], expected: int
     ) -> list[dict[str, Any]]:
-        """The captions of an image, as in a row of [`Flickr30kEntities`].
+        """Reads the captions of an image, as in a row of [`Flickr30kEntities`].
+
+        Args:
+            split (`str`): The split of the image.
+            image_id (`str`): The image.
+            unrelated (`set[tuple[str, int]]`): The result of [`EntitiesFiles.unrelated`].
+            expected (`int`): Number of captions; 0 for any number above 0.
 
         Raises:
-            DataError: A caption is malformed, or there are not `expected` of them (0: any number but none).
+            DataError: A caption is malformed, or the number of captions is wrong.
         """
         path = self.sentences(split, image_id)
         lines = [(number, line) for number, line in enumerate(read_text(path).split("\n"), 1) if line.strip()]

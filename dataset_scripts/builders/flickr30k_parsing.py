@@ -1,9 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Parsers of the files of Flickr30K Entities: tagged captions, annotations in XML, unrelated captions.
+"""Parsers for the files of Flickr30K Entities: tagged captions, annotations in XML, unrelated captions.
 
 Boxes: the XML counts pixels from 1 and includes the last one. As the official utilities do, 1 is subtracted from all
 four numbers; they are then divided by the image's width and height. Some tools write such boxes from 0 or with an
-exclusive end: an overshoot of one pixel is clipped to [0, 1], a larger one is an error. A box one pixel wide is valid.
+exclusive end: up to one pixel outside the image is clipped to [0, 1], more is an error. A box one pixel wide is valid.
 """
 
 import math
@@ -19,15 +19,15 @@ from grounded_attention.dataset_scripts.files.errors import DataError, MissingFi
 
 HOMEPAGE = "https://github.com/BryanPlummer/flickr30k_entities"
 WHERE_TO_GET = f"get Flickr30K Entities from {HOMEPAGE} and unpack its annotations.zip beside the split lists"
-NOT_GROUNDED = "0"  # the chain of phrases that name nothing visible
+NOT_GROUNDED = "0"  # the chain of phrases that describe nothing visible
 
 
 def read_text(path: Path) -> str:
-    """The text of a UTF-8 file.
+    """Reads a UTF-8 file.
 
     Raises:
-        MissingFileError: There is no such file.
-        DataError: It is not UTF-8.
+        MissingFileError: The file does not exist.
+        DataError: The file is not UTF-8.
     """
     try:
         return path.read_text(encoding="utf-8-sig")
@@ -46,11 +46,15 @@ def read_text(path: Path) -> str:
 def parse_unrelated(path: Path) -> set[tuple[str, int]]:
     """Reads UNRELATED_CAPTIONS: a header, then `<image id> <sentence number counted from 1>` a line.
 
+    Args:
+        path (`Path`): The file.
+
     Returns:
-        (image id, caption index counted from 0) of every listed caption.
+        `set[tuple[str, int]]`: (image id, caption index counted from 0) of every listed caption.
 
     Raises:
-        DataError: A line is not of that form.
+        MissingFileError: The file does not exist.
+        DataError: A line has another form.
     """
     listed = set()
     for number, line in enumerate(read_text(path).split("\n"), 1):
@@ -75,16 +79,16 @@ def parse_sentence(
     """Splits a tagged caption, `[/EN#<chain>/<type>... words]`, into plain text and phrases.
 
     Args:
-        line: One line of a sentence file. Tags never nest; types may be several or none.
-        file: Named in errors.
-        line_number: Named in errors.
+        line (`str`): One line of a sentence file. Tags never nest; a tag may have several types or none.
+        file (`str` or `os.PathLike`, *optional*): The file, for errors.
+        line_number (`int`, *optional*): The line, for errors.
 
     Returns:
-        The text, its tokens joined by one space, and for each phrase `{text, start, end, entity_id, types}` with
-        character offsets into the text.
+        `tuple[str, list[dict]]`: The text, its tokens joined by one space, and for each phrase `{text, start, end,
+        entity_id, types}` with character offsets into the text.
 
     Raises:
-        DataError: A bracket is not closed, closes nothing, nests, lacks its chain, or holds no words.
+        DataError: A bracket is not closed, closes nothing, is nested, has no chain, or contains no words.
     """
 
     def malformed(problem: str, found: str) -> DataError:
@@ -107,7 +111,7 @@ def parse_sentence(
         words += [token] if token else []
         if closes and tag is not None:
             if len(words) == tag[2]:
-                raise malformed("a phrase without words", line)
+                raise malformed("a phrase has no words", line)
             phrases.append(_phrase(words, *tag))
             tag = None
     if tag is not None:
@@ -132,15 +136,19 @@ def _phrase(words: list[str], chain: str, types: list[str], first: int) -> dict[
 def parse_annotation(path: str | os.PathLike[str]) -> tuple[int, int, list[dict[str, Any]]]:
     """Reads the boxes of an image.
 
-    An object may carry several names (its boxes then belong to every named chain), a chain may have several objects.
+    An object may have several names (its boxes then belong to every named chain), and a chain may have several
+    objects.
+
+    Args:
+        path (`str` or `os.PathLike`): The XML file.
 
     Returns:
-        Width and height in pixels, and for each chain, in the order of first appearance,
-        `{entity_id, boxes, scene, nobox}` with boxes (x1, y1, x2, y2) in [0, 1] (see the module's docstring). Chain 0,
-        which is never grounded, is left out.
+        `tuple[int, int, list[dict]]`: Width and height in pixels, and for each chain, in the order of first
+        appearance, `{entity_id, boxes, scene, nobox}` with boxes (x1, y1, x2, y2) in [0, 1] (see the module's
+        docstring). Chain 0, which is never grounded, is omitted.
 
     Raises:
-        MissingFileError: There is no such file.
+        MissingFileError: The file does not exist.
         DataError: The XML is broken, declares entities or a document type, or a number or box is impossible.
     """
     path = Path(path)
@@ -153,7 +161,7 @@ def parse_annotation(path: str | os.PathLike[str]) -> tuple[int, int, list[dict[
         names = list(dict.fromkeys((name.text or "").strip() for name in item.iterfind("name")))
         where = f"object {index} (name {', '.join(names)})"
         if not names or "" in names:
-            raise DataError("an object without a name", file=path, where=where)
+            raise DataError("an object has no name", file=path, where=where)
         boxes = [_parse_box(box, width, height, path, where) for box in item.iterfind("bndbox")]
         for name in names:
             entity = entities.setdefault(name, {"entity_id": name, "boxes": [], "scene": False, "nobox": False})
@@ -174,7 +182,7 @@ def _parse_xml(path: Path) -> Element:
             "XML that declares a document type or entities is refused",
             file=path,
             found=str(error),
-            hint="annotations of Flickr30K Entities have neither: get the file again from a source you trust",
+            hint="annotations of Flickr30K Entities have neither; get the file again from a trusted source",
         ) from None
     except (ParseError, UnicodeDecodeError, LookupError) as error:
         raise DataError(
@@ -193,7 +201,7 @@ def _number(element: Element | None, name: str, path: Path, where: str) -> float
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise DataError(f"{name} is no finite number", file=path, where=where, found=text, expected="a number")
+        raise DataError(f"{name} is not a finite number", file=path, where=where, found=text, expected="a number")
     return number
 
 
@@ -202,14 +210,16 @@ def _parse_box(box: Element, width: float, height: float, path: Path, where: str
     pixels = [_number(box.find(side), side, path, where) for side in sides]
     x1, y1, x2, y2 = pixels
     if x2 < x1 or y2 < y1:
-        raise DataError("an inverted box", file=path, where=where, found=pixels, expected="xmin <= xmax, ymin <= ymax")
+        raise DataError(
+            "the box is inverted", file=path, where=where, found=pixels, expected="xmin <= xmax, ymin <= ymax"
+        )
     if min(x1, y1) < 0 or x2 > width + 1 or y2 > height + 1:
         raise DataError(
-            "a box outside the image",
+            "the box is outside the image",
             file=path,
             where=where,
             found=pixels,
-            expected=f"1 to {width:g} across and 1 to {height:g} down, at most 1 pixel beyond",
+            expected=f"x from 1 to {width:g} and y from 1 to {height:g}, at most 1 pixel outside",
         )
     scaled = [(pixel - 1) / size for pixel, size in zip(pixels, (width, height) * 2, strict=True)]
     return [min(max(value, 0.0), 1.0) for value in scaled]

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""What the builders of data sets that lie on the user's disk have in common."""
+"""Common base of the builders that read files on the user's disk."""
 
 import hashlib
 import json
@@ -22,95 +22,99 @@ logger = logging.getLogger(__name__)
 
 VERSION = "1.0.0"
 REPORT_FILE = "report.json"
-# Our split names on disk and those of `datasets`.
+# Split names on disk -> split names of `datasets`.
 SPLITS = {"train": datasets.Split.TRAIN, "val": datasets.Split.VALIDATION, "test": datasets.Split.TEST}
 
 
 @dataclass
 class LocalConfig(datasets.BuilderConfig):
-    """Options of every builder that reads files of the user.
+    """Options of every builder that reads the user's files.
 
     Args:
-        splits: Splits to build, of `"train"`, `"validation"` (or `"val"`) and `"test"`; all three by default.
+        splits (`str` or sequence of `str`, *optional*): Splits to build, of `"train"`, `"validation"` (or `"val"`) and
+            `"test"`; all by default.
     """
 
-    # Names on disk and those of `datasets`, in order; a data set with other test splits has its own.
+    # Split names on disk -> split names of `datasets`, in order; overridden by data sets with other test splits.
     SPLIT_NAMES: ClassVar[dict[str, Any]] = SPLITS
-    # Options with few possible values, and these.
+    # Option -> its possible values, for options with few of them.
     CHOICES: ClassVar[Mapping[str, Sequence[str]]] = {}
-    # What may be done with the rows; nothing is pushed that a builder does not say may be.
+    # The terms of the rows; rows are pushed only if the terms allow it.
     LICENCE: ClassVar[Licence] = UNDECLARED
-    # Part of the cache's key: raise it when the same files give other rows than before.
+    # Part of the cache key: increase it when the same files give other rows than before.
     version: datasets.Version | str | None = VERSION
     splits: str | Sequence[str] | None = None
 
     def sources(self) -> list[Path]:
-        """Files and folders the data set is made from; a change in them makes a cached copy stale."""
+        """Returns the files and folders that the rows are made from; a change in them makes a cached copy stale."""
         return [Path(self.data_dir)] if self.data_dir else []
 
-    def existing(self) -> Sequence[str]:
-        """The splits that the data set has, by their names on disk."""
+    def available_splits(self) -> Sequence[str]:
+        """Returns the splits of the data set, by their names on disk."""
         return tuple(self.SPLIT_NAMES)
 
     def where_to_get(self) -> str:
-        """What to do about missing files, for messages."""
+        """Returns where to get missing files, for messages."""
         return "see docs/real_data.md"
 
     def needed_files(self, split: str) -> list[Path]:
-        """The files that the rows of a split are read from; all have to be there."""
+        """Returns the files that the rows of a split are read from; all of them must exist."""
         return []
 
     def check(self) -> None:
         """Checks the options before anything is read.
 
         Raises:
-            DataError: No folder was given, or an option has an impossible value.
+            DataError: The folder is missing, or an option has an impossible value.
         """
         if self.data_dir is None:
-            raise DataError("no data_dir was given", hint=f"pass the folder as data_dir; {self.where_to_get()}")
+            raise DataError("data_dir is missing", hint=f"pass the folder as data_dir; {self.where_to_get()}")
         for name, known in self.CHOICES.items():
             if getattr(self, name) not in known:
                 raise DataError(f"unknown option {name}", found=getattr(self, name), expected=" or ".join(known))
 
     def licence(self) -> Licence:
-        """The terms of the rows."""
+        """Returns the terms of the rows."""
         return self.LICENCE
 
     def create_config_id(self, config_kwargs: dict[str, Any], custom_features: datasets.Features | None = None) -> str:
-        """The cache key of `datasets`, which knows the path of the data only, plus the state of the files."""
+        """Extends the cache key of `datasets`, which contains the path of the data, by the state of the files."""
         kwargs = {**config_kwargs, "sources_state": fingerprint(self.sources())}
         return super().create_config_id(kwargs, custom_features)
 
-    def wanted_splits(self, existing: Sequence[str] | None = None) -> list[str]:
-        """The splits to build, by their names on disk (`train`, `val`, `test`, or those of the data set).
+    def requested_splits(self, available: Sequence[str] | None = None) -> list[str]:
+        """Returns the splits to build, by their names on disk.
 
         Args:
-            existing: The splits that the data set has; all of `SPLIT_NAMES` by default.
+            available (sequence of `str`, *optional*): The splits of the data set; all of `SPLIT_NAMES` by default.
+
+        Returns:
+            `list[str]`: `train`, `val`, `test`, or the names of the data set.
 
         Raises:
-            DataError: A name is no split, or not one of this data set.
+            DataError: A name is not a split, or the data set does not have it.
         """
-        existing = tuple(self.SPLIT_NAMES) if existing is None else existing
+        available = tuple(self.SPLIT_NAMES) if available is None else available
         if self.splits is None:
-            return list(existing)
-        asked = [self.splits] if isinstance(self.splits, str) else list(self.splits)
-        names = ["val" if name == "validation" else name for name in asked]
+            return list(available)
+        given = [self.splits] if isinstance(self.splits, str) else list(self.splits)
+        names = ["val" if name == "validation" else name for name in given]
         for name in names:
             if name not in self.SPLIT_NAMES:
                 known = [str(split) for split in self.SPLIT_NAMES.values()]
                 expected = f"{', '.join(known[:-1])} or {known[-1]}"
                 raise DataError("unknown split", found=name, expected=expected)
-            if name not in existing:
-                has = " or ".join(str(self.SPLIT_NAMES[each]) for each in existing)
+            if name not in available:
+                has = " or ".join(str(self.SPLIT_NAMES[each]) for each in available)
                 raise DataError("the data set has no such split", found=str(self.SPLIT_NAMES[name]), expected=has)
         return [name for name in self.SPLIT_NAMES if name in names]
 
 
 class LocalBuilder(datasets.GeneratorBasedBuilder):
-    """A builder whose errors reach the user as they are, and which keeps a report beside the data.
+    """A builder that passes errors to the user unchanged and stores a report with the data.
 
-    `report` maps each split to counts of what was found, joined and dropped, with a few examples of each problem. It
-    is there after `download_and_prepare` (also when the data came from the cache) and lies beside the data as
+    `report` maps each split to counts of rows found, joined and dropped, with a few examples of each problem. It
+    exists after `download_and_prepare` (also when the data come from the cache) and is stored with the data as
     `report.json`.
     """
 
@@ -131,12 +135,12 @@ class LocalBuilder(datasets.GeneratorBasedBuilder):
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
         config = self.config
         config.check()
-        wanted = config.wanted_splits(config.existing())
-        for path in (path for split in wanted for path in config.needed_files(split)):
+        requested = config.requested_splits(config.available_splits())
+        for path in (path for split in requested for path in config.needed_files(split)):
             if not path.is_file():
                 raise MissingFileError("the file is missing", file=path, hint=config.where_to_get())
         names = config.SPLIT_NAMES
-        return [datasets.SplitGenerator(name=names[split], gen_kwargs={"split": split}) for split in wanted]
+        return [datasets.SplitGenerator(name=names[split], gen_kwargs={"split": split}) for split in requested]
 
     def _download_and_prepare(self, dl_manager: Any, verification_mode: Any, **kwargs: Any) -> None:
         super()._download_and_prepare(dl_manager, verification_mode, **kwargs)
@@ -145,8 +149,8 @@ class LocalBuilder(datasets.GeneratorBasedBuilder):
                 json.dump(self.report, file, indent=2, ensure_ascii=False)
 
     def _prepare_split_single(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        # `datasets` hides what went wrong in a generator behind a DatasetGenerationError. Unwrapping happens here and
-        # not in `download_and_prepare`, because a worker process loses the cause on the way to its parent.
+        # `datasets` hides the error of a generator behind a DatasetGenerationError. It is unwrapped here and not in
+        # `download_and_prepare`, because the cause is lost between a worker process and its parent.
         try:
             yield from super()._prepare_split_single(*args, **kwargs)
         except DatasetGenerationError as error:
@@ -156,7 +160,11 @@ class LocalBuilder(datasets.GeneratorBasedBuilder):
 
 
 class Report:
-    """Counts by name, with the first few examples of each problem."""
+    """Counts by name, with the first few examples of each problem.
+
+    Args:
+        examples (`int`): The most examples to keep of each problem.
+    """
 
     def __init__(self, examples: int = 5) -> None:
         self.counts: Counter[str] = Counter()
@@ -164,23 +172,32 @@ class Report:
         self._limit = examples
 
     def add(self, name: str, example: str | None = None, count: int = 1) -> None:
-        """Adds to a count, and keeps the example while there are few."""
+        """Adds to a count, and keeps the example while there are few.
+
+        Args:
+            name (`str`): Name of the count.
+            example (`str`, *optional*): An example of the problem.
+            count (`int`): The number to add.
+        """
         self.counts[name] += count
         if example is not None and len(self.examples[name]) < self._limit:
             self.examples[name].append(example)
 
     def as_dict(self) -> dict[str, Any]:
-        """The counts, and under `"examples"` the examples."""
+        """Returns the counts, with the examples under `"examples"`."""
         return {**self.counts, "examples": dict(self.examples)}
 
 
 def fingerprint(paths: Iterable[Path]) -> str:
-    """A digest over names, sizes and times of change of files, and of all files below folders; missing ones count."""
+    """Computes a digest of names, sizes and change times of files, and of all files in folders, recursively.
+
+    A missing file is part of the digest too.
+    """
     digest = hashlib.sha256()
     for path in paths:
         for file in [path, *sorted(_files_below(path))]:
             info = file.stat() if file.exists() else None
-            # A folder's own time changes with files that are not read.
+            # The time of a folder also changes with files that are not read.
             state = (info.st_size, info.st_mtime_ns) if info and file.is_file() else bool(info)
             digest.update(f"{file}\0{state}\n".encode())
     return digest.hexdigest()[:16]

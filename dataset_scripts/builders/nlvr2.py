@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""NLVR2: statements about two images that are true or false, and the official file of predictions."""
+"""NLVR2: statements about two images that are true or false, and the official file format of predictions."""
 
 import csv
 import json
@@ -19,7 +19,7 @@ from grounded_attention.utils.whole_files import write_text
 
 from .local_builder import LocalBuilder, LocalConfig, Report
 
-# Split on disk -> the names its file may have: the official one, and LXMERT's.
+# Split on disk -> possible names of its file: the official one, and LXMERT's.
 FILES = {
     "train": ("train.json",),
     "val": ("dev.json", "valid.json"),
@@ -28,11 +28,11 @@ FILES = {
 }
 FOLDERS = ("", "nlvr2/data", "nlvr2", "data")
 HOMEPAGE = "https://lil.nlp.cornell.edu/nlvr/"
-HINT = "get train.json, dev.json, test1.json (and test2.json) from https://github.com/lil-lab/nlvr, nlvr2/data"
+HINT = "get train.json, dev.json, test1.json (and test2.json) from nlvr2/data of https://github.com/lil-lab/nlvr"
 LICENCE = Licence(
     "cc-by-4.0",
     ALLOWED,
-    "The statements are CC BY 4.0; the images belong to others, are given out by form and are not here.",
+    "The statements are CC BY 4.0; the images belong to others, are available by form only, and are not included.",
     HOMEPAGE,
 )
 CITATION = """Alane Suhr, Stephanie Zhou, Ally Zhang, Iris Zhang, Huajun Bai, Yoav Artzi. A Corpus for Reasoning about
@@ -55,8 +55,8 @@ class NLVR2Config(LocalConfig):
     """Options of [`NLVR2`].
 
     Args:
-        image_id_format: `"identifier"`, images are called after the example, `<split>-<set>-<pair>-img0` and `-img1`,
-            as their files are; or `"url_stem"`, after the files that `left_url` and `right_url` name, without suffix.
+        image_id_format (`str`): `"identifier"`: `<split>-<set>-<pair>-img0` and `-img1`, which are also the names of
+            the image files. `"url_stem"`: the file names in `left_url` and `right_url`, without suffix.
     """
 
     LICENCE: ClassVar[Licence] = LICENCE
@@ -75,13 +75,13 @@ class NLVR2Config(LocalConfig):
         return [self.file(split) for split in FILES] if self.data_dir else []
 
     def file(self, split: str) -> Path:
-        """The file of a split, the first of its names that is there."""
+        """Returns the file of a split, under the first of its names that exists."""
         folder = Path(self.data_dir or ".")
         places = [folder / inner / name for inner in FOLDERS for name in FILES[split]]
         return next((place for place in places if place.is_file()), places[0])
 
-    def existing(self) -> tuple[str, ...]:
-        """train, val, and whichever of the others lie in the folder."""
+    def available_splits(self) -> tuple[str, ...]:
+        """Returns train, val, and the test splits whose files exist."""
         return tuple(split for split in FILES if split in ("train", "val") or self.file(split).is_file())
 
     def where_to_get(self) -> str:
@@ -94,10 +94,10 @@ class NLVR2Config(LocalConfig):
 class NLVR2(LocalBuilder):
     """One row a statement about two images: `{example_id, image_id, image_ids, sentence, label}`.
 
-    `example_id` is the official identifier `<split>-<set>-<pair>-<sentence>`; `image_ids` are those of the left and
-    the right image, `<split>-<set>-<pair>-img0` and `-img1` (the files' names without `.png`), and `image_id` what
-    they have in common. `label` is 1 for true, 0 for false, -1 where it is not published. Splits are train, validation
-    (dev), and test (test1) and test2 where their files are there; each the official JSON lines, or LXMERT's JSON list.
+    `example_id` is the official identifier `<split>-<set>-<pair>-<sentence>`. `image_ids` are those of the left and
+    the right image, `<split>-<set>-<pair>-img0` and `-img1` (the files' names without `.png`), and `image_id` is their
+    common part. `label` is 1 for true, 0 for false, -1 if it is not published. Splits are train, validation (dev), and
+    test (test1) and test2 if their files exist; each is the official JSON lines, or LXMERT's JSON list.
 
     Example:
 
@@ -108,7 +108,7 @@ class NLVR2(LocalBuilder):
     ```
 
     Raises:
-        DataError: A file, record or option is wrong; the message names the line.
+        DataError: A file, record or option is invalid; the message names the line.
         MissingFileError: A file is missing; the message names it and where to get it.
     """
 
@@ -134,22 +134,25 @@ class NLVR2(LocalBuilder):
 
 
 def read_statements(path: Path, image_id_format: str = "identifier") -> Iterator[Row]:
-    """The rows of a file of statements: the official JSON lines, or LXMERT's list.
+    """Reads a file of statements: the official JSON lines, or LXMERT's list.
 
     Args:
-        path: The file.
-        image_id_format: See [`NLVR2Config`].
+        path (`Path`): The file.
+        image_id_format (`str`): See [`NLVR2Config`].
+
+    Yields:
+        `dict`: A row.
 
     Raises:
-        DataError: The file is damaged, a statement occurs twice, an identifier or a label is none.
+        DataError: The file is damaged, a statement occurs twice, or an identifier or label is invalid.
     """
     seen: set[str] = set()
-    for record, listed in _records(path):
-        row = _lxmert_row(record) if listed else _official_row(record)
+    for record, is_list in _records(path):
+        row = _lxmert_row(record) if is_list else _official_row(record)
         if image_id_format == "url_stem":
             row["image_ids"] = [PurePosixPath(record.non_empty_text(f"{side}_url")).stem for side in ("left", "right")]
         if row["example_id"] in seen:
-            raise record.error("an example twice", found=row["example_id"], expected="an identifier of its own each")
+            raise record.error("the example occurs twice", found=row["example_id"], expected="unique identifiers")
         seen.add(row["example_id"])
         yield row
     if not seen:
@@ -157,10 +160,10 @@ def read_statements(path: Path, image_id_format: str = "identifier") -> Iterator
 
 
 def _records(path: Path) -> Iterator[tuple[Record, bool]]:
-    """Each record, and whether it stands in a list, as LXMERT's do."""
+    """Yields each record, and whether it is part of a list, as LXMERT's are."""
     with path.open("rb") as file:
-        listed = file.read(64).decode("utf-8-sig", "replace").lstrip().startswith("[")
-    if listed:
+        is_list = file.read(64).decode("utf-8-sig", "replace").lstrip().startswith("[")
+    if is_list:
         for _, index, element in json_elements(path, HINT):
             yield Record(element, path, f"element {index + 1}", HINT), True
         return
@@ -176,7 +179,7 @@ def _records(path: Path) -> Iterator[tuple[Record, bool]]:
 
 
 def _official_row(record: Record) -> Row:
-    identifier, pair = _identified(record)
+    identifier, pair = _read_identifier(record)
     label = record.text("label") if "label" in record.values else None
     if label is not None and label.lower() not in LABELS:
         raise record.error(f"bad label of {identifier}", found=label, expected="True or False")
@@ -190,7 +193,7 @@ def _official_row(record: Record) -> Row:
 
 
 def _lxmert_row(record: Record) -> Row:
-    identifier, pair = _identified(record)
+    identifier, pair = _read_identifier(record)
     label = record.integer("label") if "label" in record.values else -1
     if "label" in record.values and label not in LABELS.values():
         raise record.error(f"bad label of {identifier}", found=label, expected="0 or 1")
@@ -203,8 +206,8 @@ def _lxmert_row(record: Record) -> Row:
     }
 
 
-def _identified(record: Record) -> tuple[str, str]:
-    """An example's identifier and that of its pair of images."""
+def _read_identifier(record: Record) -> tuple[str, str]:
+    """Returns the identifier of an example and that of its pair of images."""
     identifier = record.non_empty_text("identifier")
     parts = identifier.split("-")
     if len(parts) != PARTS or not parts[0] or not all(part.isdecimal() for part in parts[1:]):
@@ -214,21 +217,27 @@ def _identified(record: Record) -> tuple[str, str]:
 
 
 def write_predictions(path: Path, answers: Mapping[str, bool]) -> None:
-    """Writes predictions in the official format, a line `<identifier>,True` or `<identifier>,False` each.
+    """Writes predictions in the official format: lines `<identifier>,True` or `<identifier>,False`.
 
     Args:
-        path: The file; replaced at once when it is there.
-        answers: Identifier -> whether the statement is taken to be true.
+        path (`Path`): The file; an existing one is replaced in one step.
+        answers (`Mapping[str, bool]`): Identifier -> whether the prediction is true.
     """
     write_text(path, "".join(f"{key},{bool(value)}\n" for key, value in answers.items()))
 
 
 def read_predictions(path: Path) -> dict[str, bool]:
-    """Identifier -> prediction, from a file in the official format.
+    """Reads a file of predictions in the official format.
+
+    Args:
+        path (`Path`): The file.
+
+    Returns:
+        `dict[str, bool]`: Identifier -> prediction.
 
     Raises:
-        MissingFileError: There is no such file.
-        DataError: A line is no prediction, or an identifier is there twice.
+        MissingFileError: The file does not exist.
+        DataError: A line is not a prediction, or an identifier occurs twice.
     """
     answers: dict[str, bool] = {}
     expected = "<identifier>,True or <identifier>,False"
@@ -238,8 +247,8 @@ def read_predictions(path: Path) -> dict[str, bool]:
             continue
         where = f"line {number}"
         if len(values) != 2 or values[1].strip().lower() not in LABELS:
-            raise DataError("no prediction", file=path, where=where, found=line, expected=expected)
+            raise DataError("the line is not a prediction", file=path, where=where, found=line, expected=expected)
         if values[0] in answers:
-            raise DataError("an example is predicted twice", file=path, where=where, found=values[0])
+            raise DataError("two predictions for one example", file=path, where=where, found=values[0])
         answers[values[0]] = bool(LABELS[values[1].strip().lower()])
     return answers

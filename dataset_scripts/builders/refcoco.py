@@ -1,8 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""RefCOCO, RefCOCO+ and RefCOCOg: sentences that single out one object of an image.
+"""RefCOCO, RefCOCO+ and RefCOCOg: sentences that identify one object of an image.
 
 A data set is a folder with `instances.json` (COCO's instances of its images) and `refs(<split_by>).p`, a pickle of
-Python 2, which is read by an allow-list and never executed; the same list as `refs(<split_by>).json` is read too.
+Python 2. The reader uses an allow-list and never executes the pickle; it also reads `refs(<split_by>).json`.
 """
 
 import json
@@ -24,16 +24,16 @@ from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from .coco_captions import IMAGE_ID_FORMATS
 from .local_builder import LocalBuilder, LocalConfig, Report
 
-# Who divided the images, for each data set; the first is the usual one.
+# Data set -> the groups that published its splits; the first is the usual one.
 SPLITS_BY = {"refcoco": ("unc", "google"), "refcoco+": ("unc",), "refcocog": ("umd", "google")}
 TEST_SPLITS = {"unc": ("testA", "testB"), "umd": ("test",), "google": ("test",)}
 HOMEPAGE = "https://github.com/lichengunc/refer"
-HINT = "get the annotations by the links of https://github.com/lichengunc/refer (or its issue 14, where they are dead)"
+HINT = "get the annotations from the links in https://github.com/lichengunc/refer (if they are dead, see its issue 14)"
 LICENCE = Licence(
     "unknown",
     UNCLEAR,
-    "The code beside the expressions is Apache-2.0, the expressions name no licence: ask their authors. The boxes are "
-    "COCO's, CC BY 4.0; the images have the terms of Flickr and are not here.",
+    "The code of the repository is Apache-2.0, the expressions have no licence: ask their authors. The boxes are "
+    "COCO's, CC BY 4.0; the images are under Flickr's terms and are not included.",
     HOMEPAGE,
 )
 CITATION = """Sahar Kazemzadeh, Vicente Ordonez, Mark Matten, Tamara L. Berg. ReferItGame: Referring to Objects in
@@ -58,9 +58,10 @@ class RefCOCOConfig(LocalConfig):
     """Options of [`RefCOCO`].
 
     Args:
-        name: `"refcoco"`, `"refcoco+"` or `"refcocog"`.
-        split_by: Who divided the images: `"unc"`, `"umd"` or `"google"`; the usual one by default.
-        image_id_format: `"number"` (`132417`), or `"file_stem"` (`COCO_train2014_000000132417`).
+        name (`str`): `"refcoco"`, `"refcoco+"` or `"refcocog"`.
+        split_by (`str`, *optional*): The group that published the splits: `"unc"`, `"umd"` or `"google"`; the usual
+            one by default.
+        image_id_format (`str`): `"number"` (`132417`), or `"file_stem"` (`COCO_train2014_000000132417`).
     """
 
     LICENCE: ClassVar[Licence] = LICENCE
@@ -78,20 +79,20 @@ class RefCOCOConfig(LocalConfig):
     image_id_format: str = "number"
 
     @property
-    def divided_by(self) -> str:
-        """`split_by`, or the usual one."""
+    def split_source(self) -> str:
+        """`split_by`, or the usual group."""
         return self.split_by or SPLITS_BY[self.name][0]
 
     @property
     def folder(self) -> Path:
-        """The folder of the data set: the data folder or the one of its name there."""
+        """The folder of the data set: the data folder, or its folder with the data set's name."""
         root = Path(self.data_dir or ".")
         return root / self.name if (root / self.name).is_dir() else root
 
     @property
     def refs_file(self) -> Path:
         """The file of references, a pickle or JSON."""
-        pickled = self.folder / f"refs({self.divided_by}).p"
+        pickled = self.folder / f"refs({self.split_source}).p"
         return pickled if pickled.is_file() else pickled.with_suffix(".json")
 
     @property
@@ -102,9 +103,9 @@ class RefCOCOConfig(LocalConfig):
     def sources(self) -> list[Path]:
         return [self.refs_file, self.instances_file] if self.data_dir else []
 
-    def existing(self) -> tuple[str, ...]:
-        """The splits of this data set."""
-        return ("train", "val", *TEST_SPLITS[self.divided_by])
+    def available_splits(self) -> tuple[str, ...]:
+        """Returns the splits of this data set."""
+        return ("train", "val", *TEST_SPLITS[self.split_source])
 
     def where_to_get(self) -> str:
         return HINT
@@ -113,27 +114,27 @@ class RefCOCOConfig(LocalConfig):
         return [self.refs_file, self.instances_file]
 
     def check(self) -> None:
-        """Checks the options and that the files are there.
+        """Checks the options and that the files exist.
 
         Raises:
-            DataError: No folder was given, or an option has an impossible value.
+            DataError: The folder was not given, or an option has an impossible value.
             MissingFileError: A file does not exist.
         """
         super().check()
-        if self.divided_by not in SPLITS_BY[self.name]:
+        if self.split_source not in SPLITS_BY[self.name]:
             expected = " or ".join(SPLITS_BY[self.name])
-            raise DataError(f"unknown option split_by of {self.name}", found=self.divided_by, expected=expected)
+            raise DataError(f"unknown option split_by of {self.name}", found=self.split_source, expected=expected)
         if not self.refs_file.is_file():
-            expected = f"refs({self.divided_by}).p or refs({self.divided_by}).json"
+            expected = f"refs({self.split_source}).p or refs({self.split_source}).json"
             raise MissingFileError("the file is missing", file=self.refs_file, expected=expected, hint=HINT)
 
 
 class RefCOCO(LocalBuilder):
     """One row a sentence: `{example_id, ref_id, ann_id, image_id, text, width, height, box}`.
 
-    `text` joins the tokens of the official files by spaces, and `box` is x1, y1, x2, y2 divided by the image's size,
-    clipped to it (clipped boxes are counted in `builder.report`). Splits are train, validation, and testA and testB
-    (divided by `unc`) or test. `example_id` is the sentence's id.
+    `text` joins the tokens of the official files by spaces. `box` is x1, y1, x2, y2 divided by the image's size and
+    clipped to it (`builder.report` counts clipped boxes). Splits are train, validation, and testA and testB
+    (`split_by` `unc`) or test. `example_id` is the id of the sentence.
 
     Example:
 
@@ -144,7 +145,7 @@ class RefCOCO(LocalBuilder):
     ```
 
     Raises:
-        DataError: A file, record or option is wrong, or a reference's object is not in `instances.json`.
+        DataError: A file, record or option is invalid, or `instances.json` lacks the object of a reference.
         MissingFileError: A file is missing; the message names it and where to get it.
     """
 
@@ -155,13 +156,13 @@ class RefCOCO(LocalBuilder):
 
     def _info(self) -> datasets.DatasetInfo:
         return datasets.DatasetInfo(
-            description="Sentences that single out one object of an image.",
+            description="Sentences that identify one object of an image.",
             features=datasets.Features(FEATURES),
             homepage=HOMEPAGE,
             citation=CITATION,
         )
 
-    # Read once for all splits: for RefCOCO that takes seconds.
+    # Read once for all splits, because RefCOCO takes seconds to read.
     @cached_property
     def _refs(self) -> list[Record]:
         return list(read_refs(self.config.refs_file))
@@ -173,21 +174,29 @@ class RefCOCO(LocalBuilder):
     def _generate_examples(self, split: str) -> Iterator[tuple[str, Row]]:
         report, seen = Report(), set()
         for ref in self._refs:
-            for row in _rows(ref, self._objects, self.config.instances_file, report if _of(ref, split) else Report()):
+            for row in _rows(
+                ref, self._objects, self.config.instances_file, report if _is_in_split(ref, split) else Report()
+            ):
                 if row["example_id"] in seen:
-                    raise ref.error("a sentence twice", found=row["example_id"], expected="an id of its own for each")
+                    raise ref.error("the sentence occurs twice", found=row["example_id"], expected="unique ids")
                 seen.add(row["example_id"])
-                if _of(ref, split):
+                if _is_in_split(ref, split):
                     report.add("sentences")
                     yield row["example_id"], row
         self.report[str(self.config.SPLIT_NAMES[split])] = report.as_dict()
 
 
 def read_refs(path: Path) -> Iterator[Record]:
-    """The references of a file, one object of an image each.
+    """Reads the references of a file; each describes one object of an image.
+
+    Args:
+        path (`Path`): The file, a pickle or JSON.
+
+    Yields:
+        `Record`: A reference.
 
     Raises:
-        DataError: The file is damaged, holds more than plain data, or is no list.
+        DataError: The file is damaged, holds more than plain data, or is not a list.
     """
     refs = _read_json(path) if path.suffix == ".json" else load_pickle(path)
     if not isinstance(refs, list):
@@ -197,15 +206,19 @@ def read_refs(path: Path) -> Iterator[Record]:
 
 
 def read_instances(path: Path, by_stem: bool = False) -> dict[int, Row]:
-    """The objects of `instances.json` by annotation id: `image_id`, `image` (its number), `width`, `height`, `bbox`.
+    """Reads the objects of `instances.json`.
 
     Args:
-        path: The file.
-        by_stem: Whether images are named by their file's stem.
+        path (`Path`): The file.
+        by_stem (`bool`): Use the stem of the image file as the image id.
+
+    Returns:
+        `dict[int, dict]`: Annotation id -> `image_id`, `image` (its number), `width`, `height`, `bbox` (x, y, width,
+        height in pixels).
 
     Raises:
-        MissingFileError: There is no such file.
-        DataError: It is damaged, or an object lies in an unknown image.
+        MissingFileError: The file does not exist.
+        DataError: The file is damaged, or an object belongs to an unknown image.
     """
     images: dict[int, Row] = {}
     objects: dict[int, Row] = {}
@@ -223,14 +236,18 @@ def read_instances(path: Path, by_stem: bool = False) -> dict[int, Row]:
             objects[record.integer("id")] = {"image": record.integer("image_id"), "bbox": box}
     for ann_id, item in objects.items():
         if item["image"] not in images:
-            problem = "an object of an image that is not in the file's list of images"
+            problem = "the object belongs to an image that is not in the file's list of images"
             raise DataError(problem, file=path, where=f"annotation {ann_id}", found=item["image"], hint=HINT)
         item.update(images[item["image"]])
     return objects
 
 
-def corners(bbox: list[float], width: int, height: int) -> tuple[list[float], bool]:
-    """x, y, width, height in pixels as corners divided by the image's size; and whether clipping changed them."""
+def normalised_corners(bbox: list[float], width: int, height: int) -> tuple[list[float], bool]:
+    """Converts x, y, width, height in pixels to corners divided by the image's size and clipped to [0, 1].
+
+    Returns:
+        `tuple[list[float], bool]`: The corners, and whether clipping changed them.
+    """
     x, y, box_width, box_height = bbox
     box = [x / width, y / height, (x + box_width) / width, (y + box_height) / height]
     clipped = [min(max(value, 0.0), 1.0) for value in box]
@@ -240,20 +257,22 @@ def corners(bbox: list[float], width: int, height: int) -> tuple[list[float], bo
 def _rows(ref: Record, objects: dict[int, Row], instances: Path, report: Report) -> Iterator[Row]:
     ann_id = ref.integer("ann_id")
     if ann_id not in objects:
-        raise ref.error("its object is not annotated", found=ann_id, expected=f"an annotation of {instances}")
+        raise ref.error(
+            "the annotation of its object is missing", found=ann_id, expected=f"an annotation of {instances}"
+        )
     item = objects[ann_id]
     if item["image"] != ref.integer("image_id"):
-        raise ref.error("its object lies in another image", found=ref.integer("image_id"), expected=str(item["image"]))
-    box, clipped = corners(item["bbox"], item["width"], item["height"])
+        raise ref.error("its object is in another image", found=ref.integer("image_id"), expected=str(item["image"]))
+    box, clipped = normalised_corners(item["bbox"], item["width"], item["height"])
     if clipped:
         report.add("boxes_clipped", str(ann_id))
     for place, sentence in enumerate(ref.items("sentences")):
-        said = Record(sentence, ref.file, f"{ref.where}, sentence {place + 1}", ref.hint)
-        tokens = said.items("tokens")
+        sentence_record = Record(sentence, ref.file, f"{ref.where}, sentence {place + 1}", ref.hint)
+        tokens = sentence_record.items("tokens")
         if not tokens or not all(isinstance(token, str) for token in tokens):
-            raise said.error("bad tokens", found=tokens, expected="words")
+            raise sentence_record.error("bad tokens", found=tokens, expected="words")
         yield {
-            "example_id": str(said.integer("sent_id")),
+            "example_id": str(sentence_record.integer("sent_id")),
             "ref_id": str(ref.integer("ref_id")),
             "ann_id": str(ann_id),
             "image_id": item["image_id"],
@@ -264,7 +283,7 @@ def _rows(ref: Record, objects: dict[int, Row], instances: Path, report: Report)
         }
 
 
-def _of(ref: Record, split: str) -> bool:
+def _is_in_split(ref: Record, split: str) -> bool:
     return ref.non_empty_text("split") == split
 
 

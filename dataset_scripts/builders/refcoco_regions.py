@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The candidates of RefCOCO's images: all annotated objects (ground-truth track) or a detector's boxes (detected)."""
+"""Candidates of RefCOCO's images: all annotated objects (ground-truth track) or a detector's boxes (detected)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,10 +23,10 @@ class RefImage:
     """An image of `instances.json`.
 
     Args:
-        image_id: Its id, as the region table shall have it.
-        file_name: Its file.
-        width: In pixels.
-        height: In pixels.
+        image_id (`str`): Its id in the region table.
+        file_name (`str`): Its file.
+        width (`int`): Width in pixels.
+        height (`int`): Height in pixels.
     """
 
     image_id: str
@@ -37,39 +37,43 @@ class RefImage:
 
 @dataclass
 class Candidates:
-    """The boxes of each image, and what was left out.
+    """The boxes of each image, and counts of skipped ones.
 
     Args:
-        records: Image id -> {"boxes": [[x1, y1, x2, y2]] in pixels within the image, and "scores" of detections that
-            have them}, best first; in the order of `instances.json`, images without a box left out.
-        without: Ids of the images without a box.
-        clipped: Boxes that went beyond the image and were cut at its edge.
-        empty: Boxes with a side below one pixel within the image, which are left out: no feature can be computed.
-        elsewhere: Detections in images that `instances.json` does not list, which are left out.
+        records (`dict`): Image id -> `{"boxes": [[x1, y1, x2, y2]]}` in pixels, clipped to the image, and `scores` for
+            detections that have them, best first. The order is that of `instances.json`; images without a box are
+            omitted.
+        images_without_boxes (`list[str]`): Ids of the images without a box.
+        clipped (`int`): Number of boxes that exceeded the image and were clipped.
+        too_small (`int`): Number of skipped boxes with a side below one pixel within the image; they have no feature.
+        in_unknown_images (`int`): Number of skipped detections in images that `instances.json` does not list.
     """
 
     records: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
-    without: list[str] = field(default_factory=list)
+    images_without_boxes: list[str] = field(default_factory=list)
     clipped: int = 0
-    empty: int = 0
-    elsewhere: int = 0
+    too_small: int = 0
+    in_unknown_images: int = 0
 
     @property
     def boxes(self) -> int:
-        """How many boxes there are."""
+        """The number of boxes."""
         return sum(len(record["boxes"]) for record in self.records.values())
 
 
 def read_ref_images(path: Path, by_stem: bool = False) -> dict[int, RefImage]:
-    """The images of `instances.json` by number.
+    """Reads the images of `instances.json`.
 
     Args:
-        path: The file.
-        by_stem: Whether the file's stem is an image's id, not its number.
+        path (`Path`): The file.
+        by_stem (`bool`): Use the stem of the image file as the image id, not its number.
+
+    Returns:
+        `dict[int, RefImage]`: Number of an image -> the image.
 
     Raises:
-        MissingFileError: There is no such file.
-        DataError: It is damaged, lists an image twice, or none.
+        MissingFileError: The file does not exist.
+        DataError: The file is damaged, lists an image twice, or lists none.
     """
     images: dict[int, RefImage] = {}
     for member, index, element in json_elements(path, HINT):
@@ -78,7 +82,7 @@ def read_ref_images(path: Path, by_stem: bool = False) -> dict[int, RefImage]:
         record = Record(element, path, f"images, element {index + 1}", HINT)
         number, name = record.integer("id"), record.non_empty_text("file_name")
         if number in images:
-            raise record.error("an image twice", found=number)
+            raise record.error("the image occurs twice", found=number)
         size = record.integer("width", minimum=1), record.integer("height", minimum=1)
         images[number] = RefImage(PurePosixPath(name).stem if by_stem else str(number), name, *size)
     if not images:
@@ -87,23 +91,31 @@ def read_ref_images(path: Path, by_stem: bool = False) -> dict[int, RefImage]:
 
 
 def annotated_candidates(path: Path, images: dict[int, RefImage]) -> Candidates:
-    """All objects that `instances.json` annotates, as the VL-BERT public code takes them, crowds too.
+    """Returns all objects that `instances.json` annotates, including crowds, as the VL-BERT public code does.
+
+    Args:
+        path (`Path`): `instances.json`.
+        images (`dict[int, RefImage]`): The result of [`read_ref_images`].
 
     Raises:
-        DataError: The file is damaged, or an object lies in an unknown image.
+        DataError: The file is damaged, or an object belongs to an unknown image.
     """
     objects = read_instances(path).items()
-    return _gathered(((item["image"], item["bbox"], None) for _, item in objects), images)
+    return _collect(((item["image"], item["bbox"], None) for _, item in objects), images)
 
 
 def detected_candidates(path: Path, images: dict[int, RefImage]) -> Candidates:
-    """The boxes of a list of detections, those with the best score first where there are scores.
+    """Returns the boxes of a list of detections; with scores, the best first.
+
+    Args:
+        path (`Path`): The list.
+        images (`dict[int, RefImage]`): The result of [`read_ref_images`].
 
     Raises:
-        MissingFileError: There is no such file.
-        DataError: It is no list of detections, a box has no four numbers, or only some have a score.
+        MissingFileError: The file does not exist.
+        DataError: The file is not a list of detections, a box does not have four numbers, or only some have a score.
     """
-    return _gathered(_detections(path), images)
+    return _collect(_detections(path), images)
 
 
 def _detections(path: Path) -> Iterator[tuple[int, list[float], float | None]]:
@@ -116,28 +128,30 @@ def _detections(path: Path) -> Iterator[tuple[int, list[float], float | None]]:
         if len(box) != 4 or not all(isinstance(value, int | float) and not isinstance(value, bool) for value in box):
             raise record.error("bad box", found=box, expected="x, y, width, height")
         if box[2] < 0 or box[3] < 0:
-            raise record.error("a box of negative size", found=box, expected="x, y, width, height")
+            raise record.error("the box has a negative size", found=box, expected="x, y, width, height")
         score = record.number("score") if "score" in record.values else None
         if scored is not None and scored != (score is not None):
-            raise record.error("scores of some detections only", found=element, expected="one for all or for none")
+            raise record.error(
+                "only some detections have a score", found=element, expected="a score for all or for none"
+            )
         scored = score is not None
         yield record.integer("image_id"), box, score
     if scored is None:
         raise DataError("no detections", file=path, hint=DETECTIONS_HINT)
 
 
-def _gathered(boxes: Iterator[tuple[int, list[float], float | None]], images: dict[int, RefImage]) -> Candidates:
+def _collect(boxes: Iterator[tuple[int, list[float], float | None]], images: dict[int, RefImage]) -> Candidates:
     found = Candidates()
     by_image: dict[int, list[tuple[list[float], float | None]]] = {number: [] for number in images}
     for number, (x, y, width, height), score in boxes:
         if number not in images:
-            found.elsewhere += 1
+            found.in_unknown_images += 1
             continue
         limits = (images[number].width, images[number].height) * 2
         box = [x, y, x + width, y + height]
         inside = [min(max(value, 0), limit) for value, limit in zip(box, limits, strict=True)]
         if inside[2] - inside[0] < 1 or inside[3] - inside[1] < 1:
-            found.empty += 1
+            found.too_small += 1
             continue
         found.clipped += inside != box
         by_image[number].append((inside, score))
@@ -148,7 +162,7 @@ def _gathered(boxes: Iterator[tuple[int, list[float], float | None]], images: di
 
 def _add(found: Candidates, image_id: str, rows: list[tuple[list[float], float | None]]) -> None:
     if not rows:
-        found.without.append(image_id)
+        found.images_without_boxes.append(image_id)
         return
     # Sorting is stable, so boxes without scores keep their order.
     rows = sorted(rows, key=lambda row: -(row[1] or 0.0))

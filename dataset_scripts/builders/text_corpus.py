@@ -1,9 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""A corpus of plain text, one sentence a line, a blank line between documents; read a line at a time.
+"""A corpus of plain text, one sentence a line, a blank line between documents; read one line at a time.
 
-VL-BERT's public code pre-trains on such files of books and Wikipedia. It begins a row at every line and appends the
-lines that follow until there are 64 words, so each sentence is in several rows. With `join_until=64` rows are made of
-as many lines, but each line is in one row only and a row never goes on in another document.
+VL-BERT's public code pre-trains on such files of books and Wikipedia. It starts a row at every line and appends the
+following lines up to 64 words, so each sentence is in several rows. With `join_until=64` rows have as many lines, but
+each line is in one row only, and a row never crosses the end of a document.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,10 +32,10 @@ class TextCorpusConfig(LocalConfig):
     """Options of [`TextCorpus`].
 
     Args:
-        files: Names or patterns of the files in `data_dir`, separated by commas, each pattern's in the order of their
-            names.
-        min_words: Rows of fewer words are left out.
-        join_until: Lines are joined until a row has this many words; 0 for a row a line.
+        files (`str`): Names or patterns of the files in `data_dir`, separated by commas; the files of a pattern are
+            sorted by name.
+        min_words (`int`): Rows with fewer words are skipped.
+        join_until (`int`): Lines are joined until a row has this many words; 0 for one row a line.
     """
 
     LICENCE: ClassVar[Licence] = USER_TEXTS
@@ -48,7 +48,7 @@ class TextCorpusConfig(LocalConfig):
         return self.paths() if self.data_dir else []
 
     def paths(self) -> list[Path]:
-        """The files: `data_dir` itself if it is one, else those in it that `files` names."""
+        """Returns the files: `data_dir` itself if it is a file, else the files in it that match `files`."""
         place = Path(self.data_dir or ".")
         if place.is_file():
             return [place]
@@ -60,11 +60,11 @@ class TextCorpusConfig(LocalConfig):
         """Checks the options before anything is read.
 
         Raises:
-            DataError: No folder was given, or an option has an impossible value.
-            MissingFileError: The folder, or a file that `files` names, is not there.
+            DataError: The folder was not given, or an option has an impossible value.
+            MissingFileError: The folder, or a file of `files`, does not exist.
         """
         if self.data_dir is None:
-            raise DataError("no data_dir was given", hint="pass the folder of the text files, or a file, as data_dir")
+            raise DataError("data_dir is missing", hint="pass the folder of the text files, or a file, as data_dir")
         for option in ("min_words", "join_until"):
             value = getattr(self, option)
             if type(value) is not int or value < 0:
@@ -72,16 +72,16 @@ class TextCorpusConfig(LocalConfig):
         if not Path(self.data_dir).exists():
             raise MissingFileError("there is no such file or folder", file=self.data_dir, hint=HINT)
         if not self.paths():
-            hint = "name the files as files=NAME,NAME, or the file itself as data_dir"
+            hint = "list the files as files=NAME,NAME, or give one file as data_dir"
             raise MissingFileError(f"no files {self.files} here", file=self.data_dir, hint=hint)
 
 
 class TextCorpus(LocalBuilder):
     """One row a line, or several lines joined: `{text_id, text}`; all rows are in the split `train`.
 
-    `data_dir` is a text file, or a folder with `*.txt` (or what `files` names). `text_id` is
-    `<file name>:<number of the row's first line>`. Blank lines end a document and are no rows. Words are counted as
-    BERT's tokenizer splits a text before it cuts words into pieces. No more than a row is in memory.
+    `data_dir` is a text file, or a folder with `*.txt` (or the files of `files`). `text_id` is `<file name>:<number of
+    the row's first line>`. Blank lines end a document and belong to no row. Words are counted as BERT's tokenizer
+    splits a text before it makes word pieces. Only one row is in memory.
 
     Example:
 
@@ -92,8 +92,8 @@ class TextCorpus(LocalBuilder):
     ```
 
     Raises:
-        DataError: A line is not UTF-8, there is no text at all, or an option is wrong; the message names it.
-        MissingFileError: There are no such files.
+        DataError: A line is not UTF-8, there is no text, or an option is invalid; the message names it.
+        MissingFileError: The files do not exist.
     """
 
     config: TextCorpusConfig
@@ -104,14 +104,14 @@ class TextCorpus(LocalBuilder):
         return datasets.DatasetInfo(description="Sentences of plain text files.", features=datasets.Features(FEATURES))
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
-        wanted = self.config.wanted_splits(("train",))
+        requested = self.config.requested_splits(("train",))
         self.config.check()
-        # A tuple: `datasets` would give the files of a list to several processes, and the report would be lost.
+        # A tuple: `datasets` would distribute the files of a list over processes, and the report would be lost.
         return [
             datasets.SplitGenerator(
                 name=SPLITS[split], gen_kwargs={"paths": tuple(self.config.paths()), "split": split}
             )
-            for split in wanted
+            for split in requested
         ]
 
     def _generate_examples(self, paths: tuple[Path, ...], split: str) -> Iterator[tuple[str, dict[str, str]]]:
@@ -120,7 +120,7 @@ class TextCorpus(LocalBuilder):
         for path in paths:
             report.add("files")
             name = path.name if path == root else path.relative_to(root).as_posix()
-            for number, text in joined_lines(_counted(text_lines(path, HINT), report), self.config.join_until):
+            for number, text in join_lines(_count_lines(text_lines(path, HINT), report), self.config.join_until):
                 text_id = f"{name}:{number}"
                 if self.config.min_words > 1 and count_words(text) < self.config.min_words:
                     report.add("rows_too_short", text_id)
@@ -132,15 +132,15 @@ class TextCorpus(LocalBuilder):
         self.report[str(SPLITS[split])] = report.as_dict()
 
 
-def joined_lines(lines: Iterable[tuple[int, str]], join_until: int) -> Iterator[tuple[int, str]]:
-    """Joins lines, by a space, until each row has that many words; a blank line ends a row and is in none.
+def join_lines(lines: Iterable[tuple[int, str]], join_until: int) -> Iterator[tuple[int, str]]:
+    """Joins lines with a space until each row has enough words; a blank line ends a row and is part of none.
 
     Args:
-        lines: Numbers and texts.
-        join_until: Words to be reached; with 0 every line is a row.
+        lines (iterable of `tuple[int, str]`): Numbers and texts.
+        join_until (`int`): Number of words at which a row ends; 0 for one row a line.
 
     Yields:
-        Number of the first line, and text, of each row.
+        `tuple[int, str]`: Number of the first line, and text, of each row.
     """
     first, row, words = 0, list[str](), 0
     for number, line in lines:
@@ -157,11 +157,11 @@ def joined_lines(lines: Iterable[tuple[int, str]], join_until: int) -> Iterator[
 
 
 def count_words(text: str) -> int:
-    """The number of words and punctuation marks that BERT's tokenizer splits a text into."""
+    """Counts the words and punctuation marks into which BERT's tokenizer splits a text."""
     return len(_SPLITTER.pre_tokenize_str(_NORMALIZER.normalize_str(text)))
 
 
-def _counted(lines: Iterable[tuple[int, str]], report: Report) -> Iterator[tuple[int, str]]:
+def _count_lines(lines: Iterable[tuple[int, str]], report: Report) -> Iterator[tuple[int, str]]:
     for number, line in lines:
         report.add("lines" if line.strip() else "blank_lines")
         yield number, line

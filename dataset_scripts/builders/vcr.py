@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""VCR: questions about scenes of movies with four answers, and four reasons for the right one."""
+"""VCR: questions about movie scenes with four answers, and four rationales for the right answer."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from .vcr_words import object_words, render
 LICENCE = Licence(
     "other",
     FORBIDDEN,
-    "Given out for non-commercial use to those who fill in a form, and not to be passed on; ask its authors.",
+    "Available by form for non-commercial use; redistribution is not permitted. Ask its authors.",
     HOMEPAGE,
 )
 CITATION = """Rowan Zellers, Yonatan Bisk, Ali Farhadi, Yejin Choi. From Recognition to Cognition: Visual Commonsense
@@ -32,8 +32,8 @@ OPTIONS = {
     "names": ("neutral", "category"),
     "image_id_format": ("file_stem", "img_id", "number"),
 }
-# What ViLBERT's feature files add to the number of an image, so that the splits share a table.
-NUMBERS_FROM = {"train": 0, "val": 1_000_000, "test": 2_000_000}
+# Numbers that ViLBERT's feature files add to those of the images, so that one table holds all splits.
+FIRST_NUMBERS = {"train": 0, "val": 1_000_000, "test": 2_000_000}
 TEXT = {
     "text": Value("string"),
     "tags": List({"start": Value("int32"), "end": Value("int32"), "objects": List(Value("int32"))}),
@@ -60,10 +60,10 @@ class VCRConfig(LocalConfig):
     """Options of [`VCR`].
 
     Args:
-        mode: `"answer"` (Q→A), or `"rationale"` (QA→R: the right answer is part of the question).
-        names: What persons are called: `"neutral"`, one of 13 gender-neutral names, or `"category"`, "person".
-        image_id_format: `"file_stem"` of the image, `"img_id"` (`train-0`), or `"number"` as in ViLBERT's features
-            (`train-7` is 7, `val-7` 1000007, `test-7` 2000007).
+        mode (`str`): `"answer"` (Q→A), or `"rationale"` (QA→R: the right answer is part of the question).
+        names (`str`): The word for a person: `"neutral"`, one of 13 gender-neutral names, or `"category"`, "person".
+        image_id_format (`str`): `"file_stem"` of the image, `"img_id"` (`train-0`), or `"number"` as in ViLBERT's
+            features (`train-7` is 7, `val-7` 1000007, `test-7` 2000007).
     """
 
     LICENCE: ClassVar[Licence] = LICENCE
@@ -75,11 +75,11 @@ class VCRConfig(LocalConfig):
     image_id_format: str = "file_stem"
 
     def sources(self) -> list[Path]:
-        # Not the folder of images: to look at 200,000 files takes longer than to use the data.
+        # Without the folder of images: checking 200,000 files takes longer than using the data.
         return [self.questions(split) for split in SPLITS] if self.data_dir else []
 
     def questions(self, split: str) -> Path:
-        """The file of questions of a split."""
+        """Returns the file of questions of a split."""
         return self._folder("vcr1annots") / f"{split}.jsonl"
 
     @property
@@ -91,8 +91,8 @@ class VCRConfig(LocalConfig):
         root = Path(self.data_dir or ".")
         return next((place / name for place in (root, root / "vcr") if (place / name).is_dir()), root / name)
 
-    def existing(self) -> tuple[str, ...]:
-        """train, val, and test if its file lies in the folder."""
+    def available_splits(self) -> tuple[str, ...]:
+        """Returns train, val, and test if its file exists."""
         return tuple(split for split in SPLITS if split != "test" or self.questions(split).is_file())
 
     def where_to_get(self) -> str:
@@ -102,11 +102,11 @@ class VCRConfig(LocalConfig):
         return [self.questions(split)]
 
     def check(self) -> None:
-        """Checks the options, and that the folder of images is there.
+        """Checks the options, and that the folder of images exists.
 
         Raises:
-            DataError: No folder was given, or an option has an impossible value.
-            MissingFileError: There is no folder of images.
+            DataError: The folder was not given, or an option has an impossible value.
+            MissingFileError: The folder of images does not exist.
         """
         super().check()
         if any(self.questions(split).is_file() for split in SPLITS) and not self.images.is_dir():
@@ -117,14 +117,15 @@ class VCR(LocalBuilder):
     """One row a question: `{example_id, image_id, file_name, width, height, objects, boxes, mode, answer, question,
     choices, label}`.
 
-    `question` and each of the four `choices` are `{text, tags}`; a tag `{start, end, objects}` says which object a
-    span of characters names. Objects in the text are written as their category, persons as gender-neutral names (see
-    [`object_words`]), several as "a and b". `boxes` are those of the `objects`, divided by the image's size; an object
-    without a box (or one that holds no pixel) has that of the whole image, and is counted in `builder.report`.
+    `question` and each of the four `choices` are `{text, tags}`; a tag `{start, end, objects}` gives the object that a
+    span of characters refers to. In the text, an object is its category and a person a gender-neutral name (see
+    [`object_words`]); several are written as "a and b". `boxes` are those of the `objects`, divided by the image's
+    size. An object without a box (or with one that contains no pixel) gets the box of the whole image, and
+    `builder.report` counts it.
 
-    `label` is the right choice. In mode `"rationale"` the question ends in the right answer, number `answer` of the
-    four (-1 in mode `"answer"`). The labels of test are not published: `label` is -1, and mode `"rationale"` gives
-    four rows a question, one for each answer, `example_id` then ending in `_a0` to `_a3`, as its leaderboard asks.
+    `label` is the right choice. In mode `"rationale"` the question ends in the right answer, whose number is `answer`
+    (-1 in mode `"answer"`). The labels of test are not published: `label` is -1, and mode `"rationale"` gives four
+    rows a question, one for each answer; their `example_id` ends in `_a0` to `_a3`, as the leaderboard requires.
 
     Example:
 
@@ -135,7 +136,7 @@ class VCR(LocalBuilder):
     ```
 
     Raises:
-        DataError: A line, an image's boxes or an option is wrong; the message names file and line.
+        DataError: A line, an image's boxes or an option is invalid; the message names file and line.
         MissingFileError: A file is missing; the message names it and where to get it.
     """
 
@@ -145,7 +146,7 @@ class VCR(LocalBuilder):
 
     def _info(self) -> datasets.DatasetInfo:
         return datasets.DatasetInfo(
-            description="Questions about scenes of movies with four answers and four reasons.",
+            description="Questions about movie scenes with four answers and four rationales.",
             features=datasets.Features(FEATURES),
             homepage=HOMEPAGE,
             citation=CITATION,
@@ -153,7 +154,7 @@ class VCR(LocalBuilder):
 
     def _generate_examples(self, split: str) -> Iterator[tuple[str, Row]]:
         report = Report()
-        read = lru_cache(maxsize=64)(read_objects)  # questions about an image follow one another
+        read = lru_cache(maxsize=64)(read_objects)  # questions about an image are consecutive
         for record in read_questions(self.config.questions(split)):
             for row in _rows(record, split, self.config, read, report):
                 yield row["example_id"], row
@@ -163,13 +164,13 @@ class VCR(LocalBuilder):
 def _rows(
     record: Record, split: str, config: VCRConfig, read: Callable[[Path], ImageObjects], report: Report
 ) -> Iterator[Row]:
-    image, annot_id = objects_of(record, config, read), record.non_empty_text("annot_id")
+    image, annot_id = read_image_objects(record, config, read), record.non_empty_text("annot_id")
     words = object_words(image.names, annot_id, config.names == "neutral")
     report.add("questions")
     _count_boxes(image, annot_id, report)
     sizes = (image.width, image.height) * 2
     common = {
-        "image_id": named_image(record, split, config.image_id_format),
+        "image_id": image_id_of(record, split, config.image_id_format),
         "file_name": record.non_empty_text("img_fn"),
         "width": image.width,
         "height": image.height,
@@ -185,26 +186,34 @@ def _rows(
         yield {**common, **row}
 
 
-def objects_of(record: Record, config: VCRConfig, read: Callable[[Path], ImageObjects]) -> ImageObjects:
-    """The boxes of a question's image, which must be of the objects that the question lists.
+def read_image_objects(record: Record, config: VCRConfig, read: Callable[[Path], ImageObjects]) -> ImageObjects:
+    """Reads the boxes of a question's image and checks that their objects are those of the question.
+
+    Args:
+        record (`Record`): The question.
+        config (`VCRConfig`): The options.
+        read (`Callable`): [`read_objects`] or a cache of it.
+
+    Returns:
+        `ImageObjects`: The objects and their boxes.
 
     Raises:
-        DataError: The file of boxes is missing or damaged, or of other objects.
+        DataError: The file of boxes is missing or damaged, or lists other objects.
     """
     path = config.images / record.non_empty_text("metadata_fn")
     try:
         image = read(path)
     except MissingFileError:
-        # No MissingFileError: what is an OSError, `datasets` words anew while it builds.
-        raise record.error("the boxes of its image are missing", expected=f"a file {path}") from None
+        # Not a MissingFileError: `datasets` replaces the message of an OSError.
+        raise record.error("the file with the boxes of its image is missing", expected=f"a file {path}") from None
     if image.names != record.items("objects"):
         found, expected = record.items("objects"), str(image.names)
-        raise record.error("objects are not those of its image", found=found, expected=expected)
+        raise record.error("objects differ from those of its image", found=found, expected=expected)
     return image
 
 
-def named_image(record: Record, split: str, image_id_format: str) -> str:
-    """The id of a question's image in one of the formats of [`VCRConfig`].
+def image_id_of(record: Record, split: str, image_id_format: str) -> str:
+    """Returns the id of a question's image in one of the formats of [`VCRConfig`].
 
     Raises:
         DataError: The record has no such id.
@@ -217,15 +226,15 @@ def named_image(record: Record, split: str, image_id_format: str) -> str:
     number = img_id.removeprefix(f"{split}-")
     if not (number.isascii() and number.isdigit()):
         raise record.error("bad img_id", found=img_id, expected=f"{split}- and a number")
-    return str(NUMBERS_FROM[split] + int(number))
+    return str(FIRST_NUMBERS[split] + int(number))
 
 
 def _choices(record: Record, mode: str) -> list[tuple[str, Any]]:
-    """What each of the four choices is called in errors, and its tokens."""
+    """Returns, for each of the four choices, its name in errors and its tokens."""
     name = f"{mode}_choices"
     choices = record.items(name)
     if len(choices) != CHOICES:
-        raise record.error(f"not {CHOICES} {name}", found=len(choices), expected=str(CHOICES))
+        raise record.error(f"wrong number of {name}", found=len(choices), expected=str(CHOICES))
     return [(f"{name} {place}", tokens) for place, tokens in enumerate(choices)]
 
 
@@ -237,18 +246,18 @@ def _label(record: Record, mode: str) -> int:
 
 
 def _questions(record: Record, split: str, mode: str) -> list[tuple[str, int, list[Any]]]:
-    """The rows of a question: id, the answer that is given, and the tokens with it."""
-    annot_id, asked = record.non_empty_text("annot_id"), record.items("question")
+    """Returns the rows of a question: id, number of the given answer, and the tokens including that answer."""
+    annot_id, question = record.non_empty_text("annot_id"), record.items("question")
     if mode == "answer":
-        return [(annot_id, -1, asked)]
+        return [(annot_id, -1, question)]
     answers = [tokens for _, tokens in _choices(record, "answer")]
     for place, tokens in enumerate(answers):
         if not isinstance(tokens, list):
             raise record.error(f"bad answer_choices {place}", found=tokens, expected="a list")
     if split == "test":
-        return [(f"{annot_id}_a{place}", place, asked + tokens) for place, tokens in enumerate(answers)]
+        return [(f"{annot_id}_a{place}", place, question + tokens) for place, tokens in enumerate(answers)]
     right = _label(record, "answer")
-    return [(annot_id, right, asked + answers[right])]
+    return [(annot_id, right, question + answers[right])]
 
 
 def _count_boxes(image: ImageObjects, annot_id: str, report: Report) -> None:

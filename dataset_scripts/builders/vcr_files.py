@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The files of VCR: lines of questions, and beside each image a file with its objects' boxes."""
+"""Files of VCR: lines of questions, and for each image a file with the boxes of its objects."""
 
 import json
 from collections.abc import Iterator
@@ -12,21 +12,23 @@ from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import text_lines
 
 HOMEPAGE = "https://visualcommonsense.com"
-HINT = "get annotations and images by the form on https://visualcommonsense.com/download and unpack both in one folder"
+HINT = (
+    "get annotations and images through the form on https://visualcommonsense.com/download; unpack both in one folder"
+)
 
 
 @dataclass(frozen=True)
 class ImageObjects:
-    """What the file beside an image says.
+    """The content of the file that belongs to an image.
 
     Args:
-        file: The file.
-        width: In pixels.
-        height: In pixels.
-        names: The category of each object.
-        boxes: x1, y1, x2, y2 of each object in pixels, within the image; None for an object without a box, or with one
-            that holds no pixel.
-        clipped: How many boxes went beyond the image.
+        file (`Path`): The file.
+        width (`int`): Width of the image in pixels.
+        height (`int`): Height of the image in pixels.
+        names (`list[str]`): The category of each object.
+        boxes (`list`): x1, y1, x2, y2 of each object in pixels, clipped to the image; None for an object without a
+            box, or with one that contains no pixel.
+        clipped (`int`): Number of boxes that exceeded the image.
     """
 
     file: Path
@@ -38,16 +40,22 @@ class ImageObjects:
 
     @property
     def filled_boxes(self) -> list[list[float]]:
-        """The boxes, that of the whole image for an object without one."""
+        """The boxes; an object without one has the box of the whole image."""
         return [[0.0, 0.0, self.width, self.height] if box is None else box for box in self.boxes]
 
 
 def read_questions(path: Path) -> Iterator[Record]:
-    """The records of a file of questions, one a line.
+    """Reads the records of a file of questions, one a line.
+
+    Args:
+        path (`Path`): The file.
+
+    Yields:
+        `Record`: A question.
 
     Raises:
-        MissingFileError: There is no such file.
-        DataError: A line is no JSON, or a question occurs twice; the message names the line.
+        MissingFileError: The file does not exist.
+        DataError: A line is not JSON, or a question occurs twice; the message names the line.
     """
     seen: set[str] = set()
     for number, line in text_lines(path, HINT):
@@ -57,7 +65,7 @@ def read_questions(path: Path) -> Iterator[Record]:
         record = Record(_decode(line, path, where), path, where, HINT)
         annot_id = record.non_empty_text("annot_id")
         if annot_id in seen:
-            raise record.error("a question twice", found=annot_id, expected="an annot_id of its own for each")
+            raise record.error("the question occurs twice", found=annot_id, expected="unique values of annot_id")
         seen.add(annot_id)
         yield record
     if not seen:
@@ -65,14 +73,20 @@ def read_questions(path: Path) -> Iterator[Record]:
 
 
 def read_objects(path: Path) -> ImageObjects:
-    """The boxes and categories of an image's objects; a box's fifth number, the detector's score, is left out.
+    """Reads the boxes and categories of an image's objects; ignores the fifth number of a box, the detector's score.
+
+    Args:
+        path (`Path`): The file.
+
+    Returns:
+        `ImageObjects`: The objects.
 
     Raises:
-        MissingFileError: There is no such file.
-        DataError: It is no JSON, or a box is no box.
+        MissingFileError: The file does not exist.
+        DataError: The file is not JSON, or a box is invalid.
     """
     if not path.is_file():
-        raise MissingFileError("the boxes of an image are missing", file=path, hint=HINT)
+        raise MissingFileError("the file with the boxes of an image is missing", file=path, hint=HINT)
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -85,10 +99,10 @@ def read_objects(path: Path) -> ImageObjects:
     )
     if not all(isinstance(name, str) and name.strip() for name in names):
         raise record.error("bad names", found=names, expected="the category of each object")
-    given = record.items("boxes")
-    if len(given) > len(names):
-        raise record.error("more boxes than names", found=len(given), expected=str(len(names)))
-    boxes = [_corners(record, place, box) for place, box in enumerate(given)]
+    boxes_in_file = record.items("boxes")
+    if len(boxes_in_file) > len(names):
+        raise record.error("more boxes than names", found=len(boxes_in_file), expected=str(len(names)))
+    boxes = [_corners(record, place, box) for place, box in enumerate(boxes_in_file)]
     inside = [None if box is None else _inside(box, width, height) for box in boxes]
     clipped = sum(after is not None and before != after for before, after in zip(boxes, inside, strict=True))
     return ImageObjects(path, width, height, names, inside + [None] * (len(names) - len(inside)), clipped)
@@ -100,10 +114,10 @@ def _inside(box: list[float], width: int, height: int) -> list[float] | None:
 
 
 def _corners(record: Record, place: int, box: Any) -> list[float] | None:
-    """The four corners; None where there is no box."""
+    """Returns the four corners; None without a box."""
     if box is None or box == []:
         return None
-    expected = "x1, y1, x2, y2 in pixels, and perhaps a score"
+    expected = "x1, y1, x2, y2 in pixels, and optionally a score"
     is_list = isinstance(box, list) and len(box) in (4, 5)
     if not is_list or not all(isinstance(value, int | float) and not isinstance(value, bool) for value in box):
         raise record.error(f"bad box {place}", found=box, expected=expected)
@@ -120,4 +134,4 @@ def _decode(text: str, file: Path, where: str | None) -> Any:
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")

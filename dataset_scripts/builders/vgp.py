@@ -1,12 +1,12 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """VGP: visually grounded paraphrases in pairs of captions of Flickr30K Entities.
 
-Reads Flickr30K Entities (see `flickr30k_entities`) and the pair files, either the typology (five classes,
+Reads Flickr30K Entities (see `flickr30k_entities`) and the pair files: either the typology (five classes,
 `{train,val,test}_data.csv` of https://github.com/felixgiov/VGP-Typology, or `full_data_type_phrase_pair_*.csv`, the
-same under the name used by the attention-supervision paper's code) or the binary pairs of 2018
+same file under the name in the attention-supervision paper's code) or the binary pairs of 2018
 (`phrase_pair_remove_trivial_match_*.csv`). Source of the construction: "Attention supervision" paper, section 2.2, and
-its public code, without the latter's known faults (labels are swapped with their phrases; nothing depends on the order
-of a folder listing or on an unseeded generator).
+its public code, without that code's known faults (labels are swapped with their phrases; the result depends neither on
+the order of a folder listing nor on an unseeded generator).
 """
 
 import logging
@@ -44,8 +44,8 @@ from .vgp_pairs import (
 LICENCE = Licence(
     "unknown",
     UNCLEAR,
-    "The pairs of the typology are GPL-3.0, for the binary pairs see where they are given out; the captions and boxes "
-    "are of Flickr30K Entities, which comes without a licence. Ask the authors of both. No images are here.",
+    "The pairs of the typology are GPL-3.0; for the binary pairs see their web page. The captions and boxes are from "
+    "Flickr30K Entities, which has no licence. Ask the authors of both. Images are not included.",
     "https://github.com/felixgiov/VGP-Typology",
 )
 CITATION = f"""Chenhui Chu, Mayu Otani, Yuta Nakashima. iParaphrasing: Extracting Visually Grounded Paraphrases via an
@@ -59,13 +59,15 @@ class VGPConfig(Flickr30kEntitiesConfig):
     """Options of [`VGP`].
 
     Args:
-        name: `"typology"` (five classes) or `"binary"`.
-        negatives: Which image lends the wrong captions: `"nearest"` by region features, or `"random"`.
-        negatives_per_image: Examples with a wrong caption, an image.
-        regions: Folder of the region table that `negatives="nearest"` compares images by.
-        seed: Seed of everything drawn.
-        pairs_dir: Folder of the pair files, where it is neither `vgp` in or beside `data_dir` nor `data_dir` itself.
-        only_images_with_pairs: Leave out images without a phrase pair. The public code uses them for identification.
+        name (`str`): `"typology"` (five classes) or `"binary"`.
+        negatives (`str`): The donor image of the wrong captions: `"nearest"` by region features, or `"random"`.
+        negatives_per_image (`int`): Number of examples with a wrong caption for each image.
+        regions (`str`, *optional*): Folder of the region table by which `negatives="nearest"` compares images.
+        seed (`int`): Seed of all random choices.
+        pairs_dir (`str`, *optional*): Folder of the pair files, if it is neither `vgp` in or next to `data_dir` nor
+            `data_dir` itself.
+        only_images_with_pairs (`bool`): Skip images without a phrase pair. The public code uses them for
+            identification.
     """
 
     LICENCE: ClassVar[Licence] = LICENCE
@@ -78,7 +80,7 @@ class VGPConfig(Flickr30kEntitiesConfig):
     only_images_with_pairs: bool = False
 
     def pair_folders(self) -> list[Path]:
-        """Where the pair files are looked for, in this order."""
+        """Returns the folders that may hold the pair files, in the order of the search."""
         if self.pairs_dir is not None:
             return [Path(self.pairs_dir)]
         folder = Path(self.data_dir or ".")
@@ -90,7 +92,7 @@ class VGPConfig(Flickr30kEntitiesConfig):
         return [*super().sources(), *pairs, *([local_folder(self.regions)] if self.regions else [])]
 
     def kind(self) -> PairKind:
-        """The family of pair files that `name` asks for."""
+        """Returns the family of pair files that `name` selects."""
         return KINDS[self.name]
 
     def check(self) -> None:
@@ -107,14 +109,20 @@ class VGPConfig(Flickr30kEntitiesConfig):
                 raise DataError(f"bad option {option}", found=value, expected="a whole number from 0")
         if self.negatives == "nearest" and self.negatives_per_image and self.regions is None:
             raise DataError(
-                'negatives="nearest" compares images by region features, and no region table was given',
+                'negatives="nearest" compares images by region features, but regions is missing',
                 hint="pass regions=FOLDER (made by grounded-attention regions import), or negatives=random",
             )
 
 
 @dataclass(frozen=True)
 class ImageJob:
-    """What one image's examples are made from: its clean pair rows and the image that lends the wrong captions."""
+    """The input of one image's examples.
+
+    Args:
+        image_id (`str`): The image.
+        rows (`tuple[PairRow, ...]`): Its clean pair rows.
+        negative_id (`str`, *optional*): The donor image of the wrong captions.
+    """
 
     image_id: str
     rows: tuple[PairRow, ...]
@@ -125,22 +133,24 @@ class VGP(LocalBuilder):
     """One row an image and a pair of captions, of which at least one describes the image.
 
     `data_dir` holds `flickr30k_entities/` and `vgp/`, or is the official Entities folder (pair files in it or in a
-    `vgp` folder beside it), or has the layout of the paper's code (`{train,val,test}_captions/`, `Annotations/` and
+    folder `vgp` next to it), or has the layout of the paper's code (`{train,val,test}_captions/`, `Annotations/` and
     the pair files). A row is `{example_id, image_id, caption1, caption2, caption1_id, caption2_id,
     identification_label, phrases, phrase_pairs}`:
 
-    - every pair of an image's captions once, the earlier caption first (10 of 5 captions), label `both`; captions that
-      UNRELATED_CAPTIONS lists are never used;
+    - every pair of an image's captions once, the earlier caption first (10 of 5 captions), label `both`; captions
+    listed
+      in UNRELATED_CAPTIONS are never used;
     - `negatives_per_image` pairs with a caption of another image of the split, label `first` or `second`: the one that
       describes the image;
     - `phrases`: all tagged phrases of the captions that describe the image, `{caption: 0 or 1, start, end, text,
-      entity_id, boxes}`; `entity_id` is `"0"` for phrases that name nothing visible and `""` for a phrase that is
-      tagged nowhere; `boxes` (x1, y1, x2, y2) in [0, 1] may be empty;
+      entity_id, boxes}`; `entity_id` is `"0"` for phrases that describe nothing visible and `""` for a phrase without
+      any
+      tag; `boxes` (x1, y1, x2, y2) in [0, 1] may be empty;
     - `phrase_pairs`: `{phrase1, phrase2, label}` with indices into `phrases`, `phrase1` in `caption1`; only under
       `both`.
 
-    How phrases are found: [`join_pairs`]. What was dropped and why: `builder.report`, also `report.json` beside the
-    data. The same files, options and seed give the same rows in the same order, whatever `num_proc`.
+    [`join_pairs`] describes how phrases are found. `builder.report`, stored with the data as `report.json`, counts
+    dropped rows by reason. The same files, options and seed give the same rows in the same order, for any `num_proc`.
 
     Example:
 
@@ -151,7 +161,7 @@ class VGP(LocalBuilder):
     ```
 
     Raises:
-        DataError: A file, record or option is wrong; the message names it.
+        DataError: A file, record or option is invalid; the message names it.
         MissingFileError: A file is missing; the message names the first one and where to get it.
     """
 
@@ -172,35 +182,35 @@ class VGP(LocalBuilder):
         self.config.check()
         files = EntitiesFiles.locate(self.config.data_dir)
         files.unrelated()
-        wanted = self.config.wanted_splits()
-        pair_files = {name: find_pair_file(self.config.pair_folders(), self.config.kind(), name) for name in wanted}
-        # All three lists, whatever is built: they tell which rows leak.
+        requested = self.config.requested_splits()
+        pair_files = {name: find_pair_file(self.config.pair_folders(), self.config.kind(), name) for name in requested}
+        # All three lists, whichever splits are built: they show which rows leak between splits.
         images = {name: files.image_ids(name) for name in SPLITS}
-        for name in wanted:
+        for name in requested:
             files.check(name, images[name])
         return [
             datasets.SplitGenerator(
                 name=SPLITS[name],
                 gen_kwargs={"jobs": self._plan(files, name, images, pair_files[name]), "split": name},
             )
-            for name in wanted
+            for name in requested
         ]
 
     def _plan(
         self, files: EntitiesFiles, split: str, images: Mapping[str, list[str]], pair_file: Path
     ) -> list[ImageJob]:
-        """The jobs of a split, and its report. Here in the parent process, so that the report sees every row."""
+        """Makes the jobs of a split and its report, in the parent process, so that the report covers every row."""
         report = Report()
-        elsewhere = {image_id for other in images if other != split for image_id in images[other]}
+        other_split_images = {image_id for other in images if other != split for image_id in images[other]}
         rows = read_pairs(pair_file, self.config.name)
-        clean = clean_pairs(rows, self.config.kind(), set(images[split]), elsewhere, report)
+        clean = clean_pairs(rows, self.config.kind(), set(images[split]), other_split_images, report)
         with_pairs = self._count_joins(files, split, clean, report)
         used = [image for image in images[split] if not self.config.only_images_with_pairs or image in with_pairs]
         report.add("images", count=len(used))
         report.add("images_with_phrase_pairs", count=len(with_pairs))
         negatives = self._negatives(used)
         self.report[str(SPLITS[split])] = report.as_dict()
-        # Examples are kept of problems only; a file without rows may be cut after its header.
+        # Only problems have examples; a file without rows may be cut after its header.
         level = logging.WARNING if report.examples or not rows else logging.INFO
         logger.log(level, "VGP %s: %s", split, ", ".join(f"{name} {count}" for name, count in report.counts.items()))
         return [ImageJob(image, tuple(clean.get(image, ())), negatives.get(image)) for image in used]
@@ -219,7 +229,7 @@ class VGP(LocalBuilder):
     def _negatives(self, image_ids: list[str]) -> dict[str, str]:
         if not self.config.negatives_per_image:
             return {}
-        if self.config.negatives == "random" or self.config.regions is None:  # check() refused nearest without regions
+        if self.config.negatives == "random" or self.config.regions is None:  # check() refuses nearest without regions
             return random_negatives(image_ids, self.config.seed)
         return nearest_negatives(image_ids, RegionTable.open(self.config.regions))
 
@@ -251,7 +261,7 @@ class VGP(LocalBuilder):
 
 
 def vgp_features(kind: PairKind) -> datasets.Features:
-    """The columns of [`VGP`]; only the classes of phrase pairs differ between its configurations."""
+    """Returns the columns of [`VGP`]; only the classes of phrase pairs differ between its configurations."""
     phrase = {
         "caption": Value("int32"),
         "start": Value("int32"),
@@ -280,17 +290,26 @@ def example(
     boxes: Mapping[str, list[list[float]]],
     pairs: MentionPairs,
 ) -> dict[str, Any]:
-    """A row of [`VGP`]: the captions that `label` says describe the image contribute their phrases."""
+    """Makes a row of [`VGP`] with the phrases of the captions that describe the image according to `label`.
+
+    Args:
+        image_id (`str`): The image.
+        caption1 (`Mapping`): The first caption.
+        caption2 (`Mapping`): The second caption.
+        label (`str`): `"both"`, `"first"` or `"second"`.
+        boxes (`Mapping`): Chain -> boxes (x1, y1, x2, y2) in [0, 1].
+        pairs (`MentionPairs`): The phrase pairs of the two captions.
+    """
     matching = {"both": (0, 1), "first": (0,), "second": (1,)}[label]
     captions = (caption1, caption2)
-    # The phrases by (caption, mention), in reading order; a pair may add phrases that are not tagged.
+    # The phrases as (caption, mention), in reading order; a pair may add phrases without a tag.
     mentions = [
         (index, Mention(phrase["start"], phrase["end"], phrase["text"], phrase["entity_id"]))
         for index in matching
         for phrase in captions[index]["phrases"]
     ]
     mentions += [side for first, second, _ in pairs for side in ((0, first), (1, second))]
-    position = {mention: number for number, mention in enumerate(dict.fromkeys(mentions))}
+    positions = {mention: number for number, mention in enumerate(dict.fromkeys(mentions))}
     return {
         "example_id": f"{image_id}:{caption1['caption_id']}:{caption2['caption_id']}",
         "image_id": image_id,
@@ -308,10 +327,10 @@ def example(
                 "entity_id": mention.entity_id,
                 "boxes": boxes.get(mention.entity_id, []),
             }
-            for index, mention in position
+            for index, mention in positions
         ],
         "phrase_pairs": [
-            {"phrase1": position[0, first], "phrase2": position[1, second], "label": label_number}
+            {"phrase1": positions[0, first], "phrase2": positions[1, second], "label": label_number}
             for first, second, label_number in pairs
         ],
     }

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Negative captions of VGP: for each image another image whose captions do not describe it."""
+"""Negative captions of VGP: for each image a donor image, whose captions do not describe it."""
 
 import random
 import zlib
@@ -12,36 +12,51 @@ from tqdm import tqdm
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 
-# Cosines are compared after rounding, so that ties (two copies of an image) break by the order of the ids and not by
-# the order in which a matrix product happens to add.
+# Cosines are compared after rounding, so that the order of the ids breaks ties (two copies of an image), not the order
+# of additions in a matrix product.
 _DIGITS = 5
 _CHUNK = 1024
 
 
 def seeded(*parts: object) -> random.Random:
-    """A random generator that depends on the values of the parts alone, in every process."""
+    """Returns a random generator that depends only on the values of the parts, in every process."""
     return random.Random(zlib.crc32("/".join(map(str, parts)).encode()))
 
 
 def random_negatives(image_ids: Sequence[str], seed: int) -> dict[str, str]:
-    """Another image for each image, drawn by a generator seeded with the image's id; none where there is but one."""
+    """Draws a donor image for each image.
+
+    Args:
+        image_ids (sequence of `str`): The images.
+        seed (`int`): Seed of the draw, combined with the image's id.
+
+    Returns:
+        `dict[str, str]`: Image -> donor; empty for fewer than two images.
+    """
     ordered = sorted(image_ids)
     if len(ordered) < 2:
         return {}
     negatives = {}
     for index, image_id in enumerate(ordered):
-        # Drawing from the list without the image itself.
-        other = seeded(seed, "negative", image_id).randrange(len(ordered) - 1)
-        negatives[image_id] = ordered[other + (other >= index)]
+        # Draws from the list without the image itself.
+        donor = seeded(seed, "negative", image_id).randrange(len(ordered) - 1)
+        negatives[image_id] = ordered[donor + (donor >= index)]
     return negatives
 
 
 def nearest_negatives(image_ids: Sequence[str], table: RegionTable) -> dict[str, str]:
-    """The nearest other image of each image, by the cosine of the mean region feature.
+    """Finds the nearest other image of each image, by the cosine of the mean region feature.
 
-    The public code of the VGP paper takes the nearest neighbour of pooled ResNet-101 features; the mean over detected
-    regions stands in for them. Ties go to the image whose id comes first as text. Memory: one float32 feature an image
-    and `_CHUNK` rows of cosines.
+    The public code of the VGP paper uses the nearest neighbour of pooled ResNet-101 features; here the mean over
+    detected regions replaces them. Ties go to the image whose id comes first as text. Memory: one float32 feature an
+    image and `_CHUNK` rows of cosines.
+
+    Args:
+        image_ids (sequence of `str`): The images.
+        table (`RegionTable`): The regions of all images.
+
+    Returns:
+        `dict[str, str]`: Image -> donor; empty for fewer than two images.
 
     Raises:
         DataError: The table lacks one of the images.
@@ -58,11 +73,18 @@ def nearest_negatives(image_ids: Sequence[str], table: RegionTable) -> dict[str,
     if len(ordered) < 2:
         return {}
     nearest = nearest_rows(table.mean_features(ordered))
-    return {image_id: ordered[other] for image_id, other in zip(ordered, nearest, strict=True)}
+    return {image_id: ordered[donor] for image_id, donor in zip(ordered, nearest, strict=True)}
 
 
 def nearest_rows(vectors: np.ndarray) -> list[int]:
-    """For each of n >= 2 vectors, (n, D) float32, the index of the other one with the largest cosine."""
+    """Finds, for each vector, the index of the other one with the largest cosine.
+
+    Args:
+        vectors (`np.ndarray`): (n, D) float32, n >= 2.
+
+    Returns:
+        `list[int]`: n indices.
+    """
     vectors = np.nan_to_num(vectors)  # an image without regions has no mean
     vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     nearest: list[int] = []
@@ -79,21 +101,29 @@ def nearest_rows(vectors: np.ndarray) -> list[int]:
 
 
 def draw_negatives(
-    own: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]], count: int, rng: random.Random
+    captions: Sequence[Mapping[str, Any]], donor_captions: Sequence[Mapping[str, Any]], count: int, rng: random.Random
 ) -> list[tuple[Mapping[str, Any], Mapping[str, Any], str]]:
-    """Pairs of a caption of the image and a caption of the negative image.
+    """Draws pairs of a caption of the image and a caption of the donor image.
 
-    As in the public code, every own caption meets one wrong caption after the other (two of them for 5 captions and 10
-    pairs) and a coin decides which comes first. A wrong caption that reads like an own one is left out.
+    As in the public code, every caption of the image is paired with one wrong caption after the other (two of them for
+    5 captions and 10 pairs), and a random bit decides which comes first. A wrong caption with the same text as one of
+    the image is skipped.
+
+    Args:
+        captions (sequence of `Mapping`): The captions of the image.
+        donor_captions (sequence of `Mapping`): The captions of the donor image.
+        count (`int`): The most pairs to draw.
+        rng (`random.Random`): The generator.
 
     Returns:
-        At most `count` triples (caption1, caption2, `"first"` or `"second"`: which of them describes the image).
+        `list`: At most `count` triples (caption1, caption2, `"first"` or `"second"`: the one that describes the
+        image).
     """
-    own_texts = {caption["text"].casefold() for caption in own}
-    wrong = [caption for caption in others if caption["text"].casefold() not in own_texts]
+    texts = {caption["text"].casefold() for caption in captions}
+    wrong = [caption for caption in donor_captions if caption["text"].casefold() not in texts]
     rng.shuffle(wrong)
     pairs = []
-    for other, caption in [(other, caption) for other in wrong for caption in own][:count]:
+    for donor, caption in [(donor, caption) for donor in wrong for caption in captions][:count]:
         first = rng.random() < 0.5
-        pairs.append((caption, other, "first") if first else (other, caption, "second"))
+        pairs.append((caption, donor, "first") if first else (donor, caption, "second"))
     return pairs

@@ -1,9 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Phrase pairs of VGP: reading the CSV files, dropping bad rows, and finding the phrases in the captions.
+"""Phrase pairs of VGP: reading the CSV files, dropping invalid rows, and finding the phrases in the captions.
 
-The CSVs hold no entity id, no caption index and no character span: a row is joined to the captions by image and by the
-text of its phrases. What makes two phrases a visually grounded paraphrase is that they belong to one coreference chain
-of Flickr30K Entities, so the chain decides where the text alone is ambiguous.
+The CSVs hold no entity id, no caption index and no character span: image and phrase texts join a row to the captions.
+Two phrases are a visually grounded paraphrase if they belong to one coreference chain of Flickr30K Entities, so the
+chain decides if the text alone is ambiguous.
 """
 
 import csv
@@ -20,7 +20,7 @@ from grounded_attention.dataset_scripts.files.errors import DataError, MissingFi
 from .flickr30k_parsing import NOT_GROUNDED
 from .local_builder import Report
 
-UNTAGGED = ""  # chain of a phrase that was found outside every tag
+UNTAGGED = ""  # chain of a phrase that was found outside all tags
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class PairKind:
     """One family of VGP files.
 
     Args:
-        labels: Class names, by their number.
-        swapped: The class of the pair read the other way round, by the number of the class.
-        files: Names of the file of a split, with `{split}` in place of train, val or test.
-        where_to_get: Where the files come from.
+        labels (`tuple[str, ...]`): Class names, by number.
+        swapped (`tuple[int, ...]`): For each class number, the class of the pair in swapped order.
+        files (`tuple[str, ...]`): File names of a split, with `{split}` in place of train, val or test.
+        where_to_get (`str`): Where to get the files.
     """
 
     labels: tuple[str, ...]
@@ -51,10 +51,10 @@ KINDS = {
         labels=("not_paraphrase", "paraphrase"),
         swapped=(0, 1),
         files=("phrase_pair_remove_trivial_match_{split}.csv",),
-        where_to_get="get the binary pairs named in https://github.com/ids-cv/coling_iparaphrasing",
+        where_to_get="get the binary pairs from the links in https://github.com/ids-cv/coling_iparaphrasing",
     ),
 }
-# Names of the typology's classes in its column `original_label`.
+# Class names of the typology in its column `original_label`.
 _TYPOLOGY_NAMES = {"Alternation": 0, "Entailment1": 1, "Entailment2": 2, "Equivalence": 3, "Independence": 4}
 
 
@@ -74,7 +74,7 @@ class PairRow:
 
 @dataclass(frozen=True)
 class Mention:
-    """A phrase in a caption: character offsets, its text and its chain (`UNTAGGED` outside every tag)."""
+    """A phrase in a caption: character offsets, text and chain (`UNTAGGED` outside all tags)."""
 
     start: int
     end: int
@@ -82,7 +82,7 @@ class Mention:
     entity_id: str
 
     def within(self, other: "Mention") -> bool:
-        """Whether the other mention covers this one."""
+        """Returns whether the other mention covers this one."""
         return other.start <= self.start and self.end <= other.end
 
 
@@ -91,7 +91,7 @@ MentionPairs = list[tuple[Mention, Mention, int]]
 
 
 def find_pair_file(folders: Iterable[Path], kind: PairKind, split: str) -> Path:
-    """The pair file of a split in the first folder that has it.
+    """Finds the pair file of a split in the first folder that has it.
 
     Raises:
         MissingFileError: No folder has it.
@@ -101,16 +101,23 @@ def find_pair_file(folders: Iterable[Path], kind: PairKind, split: str) -> Path:
     for path in paths:
         if path.is_file():
             return path
-    looked = ", ".join(dict.fromkeys(str(path.parent) for path in paths))
-    problem = f"the file is missing (looked for {' or '.join(names)} in {looked})"
+    folders_searched = ", ".join(dict.fromkeys(str(path.parent) for path in paths))
+    problem = f"the file is missing (searched for {' or '.join(names)} in {folders_searched})"
     raise MissingFileError(problem, file=paths[0], hint=kind.where_to_get)
 
 
 def read_pairs(path: Path, kind_name: str) -> list[PairRow]:
-    """Reads a pair file of either family (`"typology"` or `"binary"`).
+    """Reads a pair file of either family.
+
+    Args:
+        path (`Path`): The file.
+        kind_name (`str`): `"typology"` or `"binary"`.
+
+    Returns:
+        `list[PairRow]`: The rows.
 
     Raises:
-        MissingFileError: There is no such file.
+        MissingFileError: The file does not exist.
         DataError: The header lacks a column, or a row is short, has no known label, or contradicts itself.
     """
     hint = f"{KINDS[kind_name].where_to_get} again"
@@ -119,9 +126,9 @@ def read_pairs(path: Path, kind_name: str) -> list[PairRow]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True)
-            lacking = [name for name in columns if name not in (reader.fieldnames or ())]
-            if lacking:
-                raise DataError("columns are missing", file=path, where="line 1", found=lacking, hint=hint)
+            missing = [name for name in columns if name not in (reader.fieldnames or ())]
+            if missing:
+                raise DataError("columns are missing", file=path, where="line 1", found=missing, hint=hint)
             return [_pair_row(row, reader.line_num, columns, label_of, path, hint) for row in reader]
     except FileNotFoundError:
         raise MissingFileError("the file is missing", file=path, hint=KINDS[kind_name].where_to_get) from None
@@ -135,7 +142,7 @@ def _pair_row(
     where = f"line {line}"
     # DictReader puts surplus fields under None and None into missing fields.
     if None in row or None in row.values() or not all(row[name].strip() for name in columns):
-        raise DataError("a row of the wrong length", file=path, where=where, found=list(row.values()), hint=hint)
+        raise DataError("the row has a wrong length", file=path, where=where, found=list(row.values()), hint=hint)
     label = label_of(row)
     if label is None:
         found = [row.get("original_label"), row[columns[-1]]]
@@ -146,7 +153,7 @@ def _pair_row(
 
 def _typology_label(row: Mapping[str, str]) -> int | None:
     number = {str(label): label for label in _TYPOLOGY_NAMES.values()}.get(row["type_label"].strip())
-    # The class stands in the row twice; a row cut in the middle contradicts itself.
+    # The row contains the class twice; a row cut in the middle contradicts itself.
     name = row.get("original_label")
     return number if name is None or _TYPOLOGY_NAMES.get(name.strip()) == number else None
 
@@ -156,20 +163,30 @@ def _binary_label(row: Mapping[str, str]) -> int | None:
 
 
 def clean_pairs(
-    rows: Iterable[PairRow], kind: PairKind, image_ids: set[str], elsewhere: set[str], report: Report
+    rows: Iterable[PairRow], kind: PairKind, image_ids: set[str], other_split_images: set[str], report: Report
 ) -> dict[str, list[PairRow]]:
-    """Drops rows that must not be used and groups the others by image; the report counts every drop.
+    """Drops invalid rows and groups the others by image; the report counts every drop.
 
-    Dropped are rows of images that belong to another split (`elsewhere`), rows of unknown images, all rows of a pair
-    that occurs with contradicting labels, and repetitions of a pair (the first one stays). A pair read the other way
-    round is the same pair, with the swapped label.
+    Dropped are rows of images that belong to another split, rows of unknown images, all rows of a pair with
+    contradicting labels, and repetitions of a pair (the first one stays). A pair in swapped order is the same pair,
+    with the swapped label.
+
+    Args:
+        rows (iterable of `PairRow`): The rows of a file.
+        kind (`PairKind`): Their family.
+        image_ids (`set[str]`): The images of the split.
+        other_split_images (`set[str]`): The images of the other splits.
+        report (`Report`): Counts drops.
+
+    Returns:
+        `dict[str, list[PairRow]]`: Image -> its rows.
     """
     groups: dict[tuple[str, str, str], list[tuple[int, PairRow]]] = defaultdict(list)
-    report.add("rows", count=0)  # a file without rows shows in the report too
+    report.add("rows", count=0)  # the report also shows a file without rows
     for row in rows:
         report.add("rows")
         if row.image_id not in image_ids:
-            leaks = row.image_id in elsewhere
+            leaks = row.image_id in other_split_images
             report.add("rows_leaking_from_another_split" if leaks else "rows_of_unknown_images", str(row))
             continue
         if row.phrase1 <= row.phrase2:
@@ -187,12 +204,12 @@ def clean_pairs(
 
 
 def tagged_mentions(caption: Mapping[str, Any]) -> list[Mention]:
-    """The tagged phrases of a caption of [`Flickr30kEntities`]."""
+    """Returns the tagged phrases of a caption of [`Flickr30kEntities`]."""
     return [Mention(tag["start"], tag["end"], tag["text"], tag["entity_id"]) for tag in caption["phrases"]]
 
 
 def text_mentions(text: str, phrase: str, tags: Sequence[Mention]) -> list[Mention]:
-    """Places between word boundaries that read like the phrase, case as it is, with the chain of the tag around."""
+    """Finds a phrase in a text, between word boundaries and case-sensitively, with the chain of the tag around it."""
     mentions = []
     for match in re.finditer(rf"(?<!\S){re.escape(phrase)}(?!\S)", text):
         span = Mention(match.start(), match.end(), phrase, UNTAGGED)
@@ -206,20 +223,20 @@ def join_pairs(
 ) -> dict[tuple[int, int], MentionPairs]:
     """Finds the phrase pairs of an image in each pair of its captions.
 
-    A row belongs to captions (i, j) when one phrase is in i and the other in j; when they are found in swapped order
-    the label is swapped. The phrases must be of the same chain (of different chains for the binary class
-    `not_paraphrase`). A phrase that no caption has tagged is looked for as plain text on word boundaries instead; its
-    chain may then be unknown, which agrees with every chain. A pair both of whose sides lie inside another pair's is
-    removed.
+    A row belongs to captions (i, j) if one phrase is in i and the other in j; in swapped order, the label is swapped
+    too. The phrases must be of the same chain (of different chains for the binary class `not_paraphrase`). A phrase
+    without a tag in any caption is searched as plain text on word boundaries; its chain may then be unknown, which
+    agrees with every chain. A pair with both sides inside those of another pair is removed.
 
     Args:
-        rows: Clean rows of the image.
-        captions: Its captions.
-        kind: The family of the rows.
-        report: Counts the rows that were joined and why others were not.
+        rows (iterable of `PairRow`): Clean rows of the image.
+        captions (sequence of `Mapping`): Its captions.
+        kind (`PairKind`): The family of the rows.
+        report (`Report`): Counts the joined rows, and the others by reason.
 
     Returns:
-        For indices i < j into `captions` the pairs found, sides in the order of the captions.
+        `dict[tuple[int, int], MentionPairs]`: For indices i < j into `captions` the pairs found, sides in the order of
+        the captions.
     """
     found: dict[tuple[int, int], dict[tuple[Mention, Mention], int]] = defaultdict(dict)
     tags = [tagged_mentions(caption) for caption in captions]
@@ -241,7 +258,7 @@ def join_pairs(
 
 
 def _by_text(tags: Sequence[Sequence[Mention]]) -> dict[str, dict[int, list[Mention]]]:
-    """Where each tagged phrase is: its mentions by caption index, by its text."""
+    """Indexes tagged phrases: text -> caption index -> mentions."""
     places: dict[str, dict[int, list[Mention]]] = defaultdict(lambda: defaultdict(list))
     for index, mentions in enumerate(tags):
         for mention in mentions:
@@ -252,7 +269,7 @@ def _by_text(tags: Sequence[Sequence[Mention]]) -> dict[str, dict[int, list[Ment
 def _untagged_places(
     captions: Sequence[Mapping[str, Any]], tags: Sequence[Sequence[Mention]], phrase: str, row: PairRow, report: Report
 ) -> dict[int, list[Mention]]:
-    """Where a phrase that no caption has tagged is, as plain text, by caption index."""
+    """Finds a phrase without any tag as plain text: caption index -> mentions."""
     texts = {index: text_mentions(caption["text"], phrase, tags[index]) for index, caption in enumerate(captions)}
     places = {index: mentions for index, mentions in texts.items() if mentions}
     if places:
@@ -263,7 +280,7 @@ def _untagged_places(
 def _agreeing(
     firsts: Iterable[Mention], seconds: Iterable[Mention], same_chain: bool
 ) -> Iterable[tuple[Mention, Mention]]:
-    """Pairs of mentions whose chains agree with the class; of several with the same two chains the first pair."""
+    """Returns pairs of mentions whose chains agree with the class; for the same two chains, only the first pair."""
     pairs: dict[tuple[str, str], tuple[Mention, Mention]] = {}
     for first, second in product(firsts, seconds):
         chains = (first.entity_id, second.entity_id)

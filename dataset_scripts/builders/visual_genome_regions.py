@@ -2,12 +2,12 @@
 """Region descriptions of Visual Genome: boxes in images, each with a short description.
 
 Reads `region_descriptions.json` and `image_data.json` of https://homes.cs.washington.edu/~ranjay/visualgenome/api.html
-an image at a time: 5.4 million regions of 108,077 images do not have to fit into memory. Versions 1.0 to 1.4 name the
-same things differently (`image_id` or `id`, `width` or `w`); all are read.
+one image at a time: 5.4 million regions of 108,077 images do not have to fit into memory. Versions 1.0 to 1.4 use
+different names (`image_id` or `id`, `width` or `w`); all are read.
 
-Boxes are pixels x, y, width, height, counted from 0. They are clipped to the image, for some reach beyond it, and
-divided by its width and height. About half of the images are also COCO images, among them images of its validation and
-test sets: leave those out (`without_coco_ids`) before evaluating on COCO.
+Boxes are pixels x, y, width, height, counted from 0. They are clipped to the image, because some exceed it, and
+divided by its width and height. About half of the images are also COCO images, some of them from its validation and
+test sets: exclude those (`without_coco_ids`) before evaluating on COCO.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ from .local_builder import SPLITS, LocalBuilder, LocalConfig, Report
 HOMEPAGE = "https://homes.cs.washington.edu/~ranjay/visualgenome/api.html"
 WHERE_TO_GET = f"get region_descriptions.json.zip and image_data.json.zip from {HOMEPAGE} and unpack them"
 REGIONS_FILE, IMAGES_FILE = "region_descriptions.json", "image_data.json"
-LICENCE = Licence("cc-by-4.0", ALLOWED, "CC BY 4.0; the images have terms of their own and are not here.", HOMEPAGE)
+LICENCE = Licence("cc-by-4.0", ALLOWED, "CC BY 4.0; the images have separate terms and are not included.", HOMEPAGE)
 CITATION = """Ranjay Krishna, Yuke Zhu, Oliver Groth, Justin Johnson, Kenji Hata, Joshua Kravitz, Stephanie Chen,
 Yannis Kalantidis, Li-Jia Li, David A. Shamma, Michael S. Bernstein, Li Fei-Fei. Visual Genome: Connecting Language and
 Vision Using Crowdsourced Dense Image Annotations. IJCV 2017."""
@@ -43,7 +43,7 @@ Row = dict[str, Any]
 
 
 class ImageData(NamedTuple):
-    """An image's size in pixels, and its id in COCO if it is there too."""
+    """The size of an image in pixels, and its id in COCO or None."""
 
     width: int
     height: int
@@ -55,7 +55,7 @@ class VisualGenomeRegionsConfig(LocalConfig):
     """Options of [`VisualGenomeRegions`].
 
     Args:
-        without_coco_ids: File of COCO image ids (numbers), one a line; these images are left out.
+        without_coco_ids (`str`, *optional*): File of COCO image ids (numbers), one a line; these images are excluded.
     """
 
     LICENCE: ClassVar[Licence] = LICENCE
@@ -67,10 +67,10 @@ class VisualGenomeRegionsConfig(LocalConfig):
         return [*files, *([Path(self.without_coco_ids)] if self.without_coco_ids else [])]
 
     def path(self, name: str) -> Path:
-        """Where a file is."""
+        """Returns the path of a file."""
         return Path(self.data_dir or ".") / name
 
-    def existing(self) -> Sequence[str]:
+    def available_splits(self) -> Sequence[str]:
         return ("train",)
 
     def where_to_get(self) -> str:
@@ -83,10 +83,10 @@ class VisualGenomeRegionsConfig(LocalConfig):
 class VisualGenomeRegions(LocalBuilder):
     """One row an image: `{image_id, width, height, regions: [{region_id, text, box}]}`.
 
-    `data_dir` holds `region_descriptions.json` and `image_data.json`. There are no official splits: all is `train`.
-    `box` is (x1, y1, x2, y2) in [0, 1], clipped to the image. Left out and counted in `builder.report`: regions
-    outside of the image or without an area, descriptions without words, images with no region left. Runs of white
-    space in a description become one space.
+    `data_dir` holds `region_descriptions.json` and `image_data.json`. There are no official splits: all rows are in
+    `train`. `box` is (x1, y1, x2, y2) in [0, 1], clipped to the image. Skipped and counted in `builder.report`:
+    regions outside the image or without an area, descriptions without words, images without a remaining region. White
+    space in a description becomes single spaces.
 
     Example:
 
@@ -97,7 +97,7 @@ class VisualGenomeRegions(LocalBuilder):
     ```
 
     Raises:
-        DataError: A file, record or option is wrong; the message names it.
+        DataError: A file, record or option is invalid; the message names it.
         MissingFileError: A file is missing; the message names it and where to get it.
     """
 
@@ -115,15 +115,15 @@ class VisualGenomeRegions(LocalBuilder):
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
         generators = super()._split_generators(dl_manager)
-        unwanted = read_ids(self.config.without_coco_ids) if self.config.without_coco_ids else set()
+        excluded = read_ids(self.config.without_coco_ids) if self.config.without_coco_ids else set()
         for each in generators:
-            each.gen_kwargs["unwanted"] = unwanted
+            each.gen_kwargs["excluded"] = excluded
         return generators
 
-    def _generate_examples(self, split: str, unwanted: set[str]) -> Iterator[tuple[str, Row]]:
+    def _generate_examples(self, split: str, excluded: set[str]) -> Iterator[tuple[str, Row]]:
         images = read_images(self.config.path(IMAGES_FILE))
         report = Report()
-        for image_id, row in region_rows(self.config.path(REGIONS_FILE), images, unwanted, report):
+        for image_id, row in region_rows(self.config.path(REGIONS_FILE), images, excluded, report):
             if row["regions"]:
                 report.add("images")
                 report.add("regions", count=len(row["regions"]))
@@ -134,10 +134,13 @@ class VisualGenomeRegions(LocalBuilder):
 
 
 def read_images(path: Path) -> dict[int, ImageData]:
-    """The images of `image_data.json` by their ids.
+    """Reads the images of `image_data.json`.
+
+    Returns:
+        `dict[int, ImageData]`: Image id -> size and COCO id.
 
     Raises:
-        DataError: The file is damaged, a size is not positive, or an image is there twice.
+        DataError: The file is damaged, a size is not positive, or an image occurs twice.
     """
     images: dict[int, ImageData] = {}
     for member, index, element in json_elements(path, WHERE_TO_GET):
@@ -146,7 +149,7 @@ def read_images(path: Path) -> dict[int, ImageData]:
             raise record.error("not image data", found=member, expected="a list of images")
         image_id = record.integer("image_id", "id")
         if image_id in images:
-            raise record.error("an image twice", found=image_id)
+            raise record.error("the image occurs twice", found=image_id)
         width, height = record.integer("width", minimum=1), record.integer("height", minimum=1)
         coco_id = None if element.get("coco_id") is None else str(record.integer("coco_id"))
         images[image_id] = ImageData(width, height, coco_id)
@@ -156,19 +159,22 @@ def read_images(path: Path) -> dict[int, ImageData]:
 
 
 def region_rows(
-    path: Path, images: dict[int, ImageData], unwanted: set[str], report: Report
+    path: Path, images: dict[int, ImageData], excluded: set[str], report: Report
 ) -> Iterator[tuple[str, Row]]:
-    """The rows of `region_descriptions.json`, with their image ids; `regions` may be empty.
+    """Reads the rows of `region_descriptions.json`.
 
     Args:
-        path: The file.
-        images: From [`read_images`].
-        unwanted: COCO ids of images to leave out.
-        report: Counts what was clipped and left out.
+        path (`Path`): The file.
+        images (`dict[int, ImageData]`): The result of [`read_images`].
+        excluded (`set[str]`): COCO ids of excluded images.
+        report (`Report`): Counts clipped and skipped regions.
+
+    Yields:
+        `tuple[str, dict]`: Image id and row; `regions` may be empty.
 
     Raises:
-        DataError: The file is damaged, an image is there twice or not in `image_data.json`, or a region is not of
-            the format.
+        DataError: The file is damaged, an image occurs twice or is not in `image_data.json`, or a region has another
+            format.
     """
     seen: set[int] = set()
     for member, index, element in json_elements(path, WHERE_TO_GET):
@@ -177,12 +183,12 @@ def region_rows(
             raise record.error("not region descriptions", found=member, expected="a list of images with regions")
         image_id = record.integer("image_id", "id")
         if image_id in seen:
-            raise record.error("an image twice", found=image_id)
+            raise record.error("the image occurs twice", found=image_id)
         seen.add(image_id)
         if image_id not in images:
-            raise record.error(f"an image that {IMAGES_FILE} does not have", found=image_id)
+            raise record.error(f"the image is not in {IMAGES_FILE}", found=image_id)
         image = images[image_id]
-        if image.coco_id in unwanted:
+        if image.coco_id in excluded:
             report.add("images_left_out_by_coco_id")
             continue
         regions = _regions(record, image_id, image, report)
@@ -198,15 +204,15 @@ def _regions(parent: Record, image_id: int, image: ImageData, report: Report) ->
         record = Record(element, parent.file, f"{parent.where}, region {place + 1}", parent.hint)
         region_id = record.integer("region_id", "id")
         if region_id in regions:
-            raise record.error("a region twice", found=region_id)
+            raise record.error("the region occurs twice", found=region_id)
         if record.integer("image_id", "image") != image_id:
-            raise record.error("a region of another image", found=element, expected=f"image_id {image_id}")
+            raise record.error("the region belongs to another image", found=element, expected=f"image_id {image_id}")
         regions[region_id] = _region(record, region_id, image, report)
     return [region for region in regions.values() if region is not None]
 
 
 def _region(record: Record, region_id: int, image: ImageData, report: Report) -> Row | None:
-    """A region, or None if there is nothing of it in the image or it says nothing."""
+    """Returns a region, or None if no part of it is in the image or its description has no words."""
     text = " ".join(record.text("phrase").split())
     x, y, width, height = (record.number(*names) for names in (("x",), ("y",), ("width", "w"), ("height", "h")))
     box = [x, y, x + width, y + height]

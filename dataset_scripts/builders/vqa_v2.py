@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""VQA v2: questions about images, each with the answers of ten humans, and the official file of predictions."""
+"""VQA v2: questions about images, each with ten human answers, and the official file format of predictions."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from grounded_attention.utils.whole_files import write_text
 from .coco_captions import IMAGE_ID_FORMATS
 from .local_builder import LocalBuilder, LocalConfig, Report
 
-# Split on disk -> the images it asks about, and whether its answers are published.
+# Split on disk -> the images of its questions, and whether its answers are published.
 SOURCES = {
     "train": ("train2014", True),
     "val": ("val2014", True),
@@ -28,14 +28,14 @@ SOURCES = {
     "test": ("test2015", False),
     "test_dev": ("test-dev2015", False),
 }
-# The test-dev questions ask about images of test2015; the parts of val about images of val2014.
+# The test-dev questions are about images of test2015, the parts of val about images of val2014.
 IMAGES_OF = {"test-dev2015": "test2015", "minival2014": "val2014", "valminusminival2014": "val2014"}
 HOMEPAGE = "https://visualqa.org"
 HINT = "get the questions and annotations from https://visualqa.org/download.html and unpack them in the data folder"
 LICENCE = Licence(
     "cc-by-4.0",
     ALLOWED,
-    "Questions and answers are CC BY 4.0; the images are COCO's, have the terms of Flickr and are not here.",
+    "Questions and answers are CC BY 4.0; the images are COCO's, are under Flickr's terms and are not included.",
     "https://visualqa.org/terms.html",
 )
 CITATION = """Yash Goyal, Tejas Khot, Douglas Summers-Stay, Dhruv Batra, Devi Parikh. Making the V in VQA Matter:
@@ -56,7 +56,7 @@ class VQAv2Config(LocalConfig):
     """Options of [`VQAv2`].
 
     Args:
-        image_id_format: `"number"` (`132417`), or `"file_stem"` (`COCO_train2014_000000132417`).
+        image_id_format (`str`): `"number"` (`132417`), or `"file_stem"` (`COCO_train2014_000000132417`).
     """
 
     LICENCE: ClassVar[Licence] = LICENCE
@@ -74,11 +74,11 @@ class VQAv2Config(LocalConfig):
         return [self.questions(s) for s in SOURCES] + [self.annotations(s) for s in SOURCES] if self.data_dir else []
 
     def questions(self, split: str) -> Path:
-        """The file of questions of a split."""
+        """Returns the file of questions of a split."""
         return self._find(f"v2_OpenEnded_mscoco_{SOURCES[split][0]}_questions.json")
 
     def annotations(self, split: str) -> Path:
-        """The file of answers of a split."""
+        """Returns the file of answers of a split."""
         return self._find(f"v2_mscoco_{SOURCES[split][0]}_annotations.json")
 
     def _find(self, name: str) -> Path:
@@ -86,8 +86,8 @@ class VQAv2Config(LocalConfig):
         places = [folder, folder / "vqa", folder / "vqa_v2"]
         return next((place / name for place in places if (place / name).is_file()), folder / name)
 
-    def existing(self) -> tuple[str, ...]:
-        """train, val, and whichever of the others lie in the folder."""
+    def available_splits(self) -> tuple[str, ...]:
+        """Returns train, val, and the other splits whose files exist."""
         return tuple(name for name in SOURCES if name in ("train", "val") or self.questions(name).is_file())
 
     def where_to_get(self) -> str:
@@ -100,8 +100,8 @@ class VQAv2Config(LocalConfig):
 class VQAv2(LocalBuilder):
     """One row a question: `{example_id, image_id, question, question_type, answer_type, answers}`.
 
-    `answers` are the ten human answers as they were given; test and test_dev have none. Splits are train, validation,
-    and those of minival, valminusminival, test and test_dev whose files are there. `example_id` is the question's id.
+    `answers` are the ten human answers, unchanged; test and test_dev have none. Splits are train, validation, and
+    those of minival, valminusminival, test and test_dev whose files exist. `example_id` is the id of the question.
 
     Example:
 
@@ -112,7 +112,7 @@ class VQAv2(LocalBuilder):
     ```
 
     Raises:
-        DataError: A file, record or option is wrong, a question has no answers, or answers no question.
+        DataError: A file, record or option is invalid, a question has no answers, or an answer has no question.
         MissingFileError: A file is missing; the message names it and where to get it.
     """
 
@@ -129,8 +129,8 @@ class VQAv2(LocalBuilder):
         )
 
     def _generate_examples(self, split: str) -> Iterator[tuple[str, Row]]:
-        images, answered = SOURCES[split]
-        answers = read_annotations(self.config.annotations(split)) if answered else None
+        images, has_answers = SOURCES[split]
+        answers = read_annotations(self.config.annotations(split)) if has_answers else None
         report = Report()
         for row in read_questions(self.config.questions(split), answers):
             if self.config.image_id_format == "file_stem":
@@ -138,14 +138,21 @@ class VQAv2(LocalBuilder):
             report.add("questions")
             yield row["example_id"], row
         if answers:
-            problem = f"answers to {len(answers)} questions that are not asked"
+            problem = f"answers to {len(answers)} questions that are not in the file of questions"
             path = self.config.annotations(split)
-            raise DataError(problem, file=path, found=next(iter(answers)), expected="question ids of the other file")
+            raise DataError(problem, file=path, found=next(iter(answers)), expected="question ids of that file")
         self.report[str(self.config.SPLIT_NAMES[split])] = report.as_dict()
 
 
 def read_questions(path: Path, answers: dict[str, Row] | None) -> Iterator[Row]:
-    """The rows of a file of questions; takes what it uses out of `answers` (None: there are none).
+    """Reads the rows of a file of questions and removes their answers from `answers`.
+
+    Args:
+        path (`Path`): The file.
+        answers (`dict`, *optional*): The result of [`read_annotations`]; None for splits without answers.
+
+    Yields:
+        `dict`: A row.
 
     Raises:
         DataError: The file is damaged, a question occurs twice, or has no answers.
@@ -157,7 +164,7 @@ def read_questions(path: Path, answers: dict[str, Row] | None) -> Iterator[Row]:
         record = Record(element, path, f"questions, element {index + 1}", HINT)
         question_id = str(record.integer("question_id"))
         if question_id in seen:
-            raise record.error("a question twice", found=question_id, expected="an id of its own for each")
+            raise record.error("the question occurs twice", found=question_id, expected="unique ids")
         seen.add(question_id)
         row = {
             "example_id": question_id,
@@ -165,22 +172,27 @@ def read_questions(path: Path, answers: dict[str, Row] | None) -> Iterator[Row]:
             "question": record.non_empty_text("question"),
         }
         if answers is None:
-            given: Row = {"question_type": "", "answer_type": "", "answers": []}
+            annotation: Row = {"question_type": "", "answer_type": "", "answers": []}
         elif question_id in answers:
-            given = answers.pop(question_id)
+            annotation = answers.pop(question_id)
         else:
-            raise record.error("the question has no answers", found=question_id, expected="an annotation of it")
-        yield {**row, **given}
+            raise record.error(
+                "the question has no answers", found=question_id, expected="an annotation with this question_id"
+            )
+        yield {**row, **annotation}
     if not seen:
         expected = "an object with the list questions"
         raise DataError("no questions", file=path, expected=expected, hint=HINT)
 
 
 def read_annotations(path: Path) -> dict[str, Row]:
-    """Question id -> `question_type`, `answer_type` and `answers`.
+    """Reads a file of answers.
+
+    Returns:
+        `dict[str, dict]`: Question id -> `question_type`, `answer_type` and `answers`.
 
     Raises:
-        DataError: The file is damaged, or a question is answered twice.
+        DataError: The file is damaged, or a question has two annotations.
     """
     annotations: dict[str, Row] = {}
     for member, index, element in json_elements(path, HINT):
@@ -189,7 +201,7 @@ def read_annotations(path: Path) -> dict[str, Row]:
         record = Record(element, path, f"annotations, element {index + 1}", HINT)
         question_id = str(record.integer("question_id"))
         if question_id in annotations:
-            raise record.error("a question is answered twice", found=question_id)
+            raise record.error("the question has two answers", found=question_id)
         answers = record.items("answers")
         annotations[question_id] = {
             "question_type": record.text("question_type"),
@@ -206,19 +218,25 @@ def write_predictions(path: Path, answers: Mapping[str, str]) -> None:
     """Writes predictions in the official format, `[{"question_id": int, "answer": str}]`.
 
     Args:
-        path: The file; replaced at once when it is there.
-        answers: Question id -> answer.
+        path (`Path`): The file; an existing one is replaced in one step.
+        answers (`Mapping[str, str]`): Question id -> answer.
     """
     rows = [{"question_id": int(question_id), "answer": answer} for question_id, answer in answers.items()]
     write_text(path, json.dumps(rows))
 
 
 def read_predictions(path: Path) -> dict[str, str]:
-    """Question id -> answer, from a file in the official format.
+    """Reads a file of predictions in the official format.
+
+    Args:
+        path (`Path`): The file.
+
+    Returns:
+        `dict[str, str]`: Question id -> answer.
 
     Raises:
-        MissingFileError: There is no such file.
-        DataError: It is damaged, or answers a question twice.
+        MissingFileError: The file does not exist.
+        DataError: The file is damaged, or a question has two answers.
     """
     answers: dict[str, str] = {}
     for member, index, element in json_elements(path, "predictions are a list of objects with question_id and answer"):
@@ -227,6 +245,6 @@ def read_predictions(path: Path) -> dict[str, str]:
             raise record.error("not a list of predictions", found=member, expected="a list")
         question_id = str(record.integer("question_id"))
         if question_id in answers:
-            raise record.error("a question is answered twice", found=question_id)
+            raise record.error("the question has two answers", found=question_id)
         answers[question_id] = record.text("answer")
     return answers

@@ -1,2 +1,2 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The embedded data: scenes that are drawn, described, and written in the file layouts of the real data."""
+"""The embedded data: scenes that are drawn, described, and written in the file formats of the real data sets."""

@@ -1,4 +1,4 @@
-# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+# Copyright 2026 The mentions_ground-attention authors. Licensed under the Apache License, Version 2.0.
 """Five simulated annotators who write captions of a scene."""
 
 import random
@@ -11,12 +11,12 @@ from .phrases import Habit, draw_habit, object_phrase
 from .world import COLOURS, RELATIONS, SHAPES, Scene
 
 CAPTIONS_PER_SCENE = 5
-# A caption that more random scenes than this would fit (by `caption_chance`) is thrown away.
-HIGHEST_CHANCE = 0.004
-# How probable a true relation is between two things of another scene.
+# A caption that is true of a larger share of random scenes (by `caption_chance`) is rejected.
+MAX_CHANCE = 0.004
+# Probability that a relation holds between two things of another scene.
 RELATION_CHANCE = 0.3
-# Captions all of whose phrases, if that can be done, speak of one thing even when read alone. In the others many a
-# phrase is told apart by the rest of its sentence only.
+# Share of captions in which, if possible, each phrase has one referent even when read alone. In the others many
+# phrases need the rest of their sentence.
 SELF_CONTAINED_RATE = 0.65
 GROUP_RATE = 0.75
 ATTEMPTS = 60
@@ -28,8 +28,8 @@ RELATION_WORDS = {
     "below": ("below", "under", "underneath"),
     "next_to": ("next to", "beside", "near", "close to"),
 }
-# A, B, C are mentions; R:AB is words for a relation of A to B, V:A is or are, S:A sits or sit, I:B it or them. N is
-# "each other" (a fact about A), P names the picture.
+# A, B, C are mentions; R:AB are words for a relation of A to B, V:A is "is" or "are", S:A "sits" or "sit", I:B "it" or
+# "them". N is "each other" (a fact about A), P a word for the picture.
 TEMPLATES = (
     "A V:A R:AB B",
     "there V:A A R:AB B",
@@ -64,17 +64,17 @@ LIGHT_PHRASES = ("the light", "the sunlight", "the sunshine", "light from the {}
 
 
 def describe(scene: Scene, rng: random.Random) -> list[Caption] | None:
-    """Five captions of a scene by annotators who look at the same few entities.
+    """Writes five captions of a scene, by annotators who look at the same few entities.
 
     Returns:
-        Captions with exactly one reading each, or None if that does not succeed for these entities.
+        `list[Caption]`: Captions with exactly one reading each, or None if none is found for these entities.
     """
     habits = {entity: draw_habit(rng) for entity in _choose_entities(scene, rng)}
-    grounded = rng.sample(range(CAPTIONS_PER_SCENE), rng.choice((0, 0, 2, 2, 3)))
-    lit = rng.sample(range(CAPTIONS_PER_SCENE), rng.choice((0, 0, 0, 0, 2)))
+    mentions_ground = rng.sample(range(CAPTIONS_PER_SCENE), rng.choice((0, 0, 2, 2, 3)))
+    mentions_light = rng.sample(range(CAPTIONS_PER_SCENE), rng.choice((0, 0, 0, 0, 2)))
     captions: list[Caption] = []
     for annotator in range(CAPTIONS_PER_SCENE):
-        caption = _write(scene, rng, habits, annotator in grounded, annotator in lit)
+        caption = _write(scene, rng, habits, annotator in mentions_ground, annotator in mentions_light)
         if caption is None:
             return None
         captions.append(caption)
@@ -82,7 +82,7 @@ def describe(scene: Scene, rng: random.Random) -> list[Caption] | None:
 
 
 def caption_chance(caption: Caption) -> float:
-    """Roughly how probable it is that a caption is true of a scene drawn at random."""
+    """Estimates the probability that a caption is true of a random scene."""
     result = RELATION_CHANCE ** len(caption.facts)
     for mention in caption.mentions:
         result *= chance(mention.meaning) if mention.entity else 1.0
@@ -90,7 +90,7 @@ def caption_chance(caption: Caption) -> float:
 
 
 def vocabulary() -> list[str]:
-    """All words that captions are made of, sorted, with their punctuation."""
+    """Returns all words of captions, sorted, with their punctuation."""
     texts = [*LEXICON, *FUNCTION_WORDS, *BROAD_GROUND_PHRASES, *LIGHT_PHRASES, ". is are it them on in"]
     for table in (RELATION_WORDS, GROUND_PHRASES, NOT_VISUAL):
         texts += [text for texts_of_one in table.values() for text in texts_of_one]
@@ -100,7 +100,7 @@ def vocabulary() -> list[str]:
 
 
 def _choose_entities(scene: Scene, rng: random.Random) -> list[Entity]:
-    """Three entities to talk about: single objects, and now and then a group of two or three that share a look."""
+    """Chooses three entities: single objects, and sometimes a group of two or three with a common look."""
     singles = [Entity("object", frozenset((number,))) for number in range(len(scene.objects))]
     chosen = rng.sample(singles, min(3, len(singles)))
     groups = _groups(scene)
@@ -110,7 +110,7 @@ def _choose_entities(scene: Scene, rng: random.Random) -> list[Entity]:
 
 
 def _groups(scene: Scene) -> list[Entity]:
-    """Two or three objects, not all, that share a shape or a colour or both, which no other object has."""
+    """Returns groups of two or three objects, not all, with a shape or a colour or both that no other object has."""
     found = set()
     for shape in (None, *SHAPES):
         for colour in (None, *COLOURS):
@@ -125,28 +125,28 @@ def _groups(scene: Scene) -> list[Entity]:
 
 
 def _write(
-    scene: Scene, rng: random.Random, habits: Mapping[Entity, Habit], grounded: bool, lit: bool
+    scene: Scene, rng: random.Random, habits: Mapping[Entity, Habit], mentions_ground: bool, mentions_light: bool
 ) -> Caption | None:
-    """The first acceptable draft; later drafts say more."""
+    """Returns the first acceptable draft; later drafts have more detail."""
     self_contained = rng.random() < SELF_CONTAINED_RATE
     for attempt in range(ATTEMPTS):
-        draft = _Draft(scene, rng, habits, detail=attempt / ATTEMPTS)
+        draft = _CaptionDraft(scene, rng, habits, detail=attempt / ATTEMPTS)
         if not draft.write():
             continue
-        draft.add_scenery(grounded, lit)
+        draft.add_scenery(mentions_ground, mentions_light)
         caption = Caption(tuple(draft.tokens), tuple(draft.mentions), tuple(draft.facts))
         self_contained &= attempt < ATTEMPTS // 2
         if self_contained and any(needs_context(scene, mention) for mention in caption.mentions):
             continue
         intended = tuple(mention.members for mention in caption.mentions)
-        if caption_chance(caption) <= HIGHEST_CHANCE and readings(scene, caption) == [intended]:
+        if caption_chance(caption) <= MAX_CHANCE and readings(scene, caption) == [intended]:
             return caption
     return None
 
 
 @dataclass
-class _Draft:
-    """A caption in the making. `detail` from 0 to 1 makes its phrases say more."""
+class _CaptionDraft:
+    """A caption in the making. `detail` from 0 to 1 adds attributes to its phrases."""
 
     scene: Scene
     rng: random.Random
@@ -159,7 +159,7 @@ class _Draft:
     numbers: dict[str, int] = field(default_factory=dict)
 
     def write(self) -> bool:
-        """Fills a random template; False if the entities do not suit it or stand in no relation."""
+        """Fills a random template; returns False if the entities do not fit it or have no relation."""
         entities = self.rng.sample(list(self.habits), len(self.habits))
         if len(frozenset().union(*(e.members for e in entities))) < sum(len(e.members) for e in entities):
             entities = entities[:2]  # a group and one of its members
@@ -177,14 +177,14 @@ class _Draft:
             self.facts.append(Fact("next_to", self.numbers["A"], self.numbers["A"]))
         return True
 
-    def add_scenery(self, grounded: bool, lit: bool) -> None:
-        """Says what the objects are on, before or after the rest, and what light they are in."""
-        if grounded:
+    def add_scenery(self, mentions_ground: bool, mentions_light: bool) -> None:
+        """Adds the ground, before or after the rest, and the light."""
+        if mentions_ground:
             broad = self.rng.random() < 0.25
             phrases = BROAD_GROUND_PHRASES if broad else GROUND_PHRASES[self.scene.ground]
             where: list[str | int] = ["on", self._mention(self.rng.choice(phrases), Entity("ground"))]
             self.tokens[:] = [*where, ",", *self.tokens] if self.rng.random() < 0.4 else [*self.tokens, *where]
-        if lit:
+        if mentions_light:
             text = self.rng.choice(LIGHT_PHRASES).format(self.scene.light)
             self.tokens += ["in", self._mention(text, Entity("light"))]
 
@@ -214,7 +214,7 @@ class _Draft:
         return True
 
     def _number(self, letter: str) -> int:
-        """The number of a letter's mention, whose phrase is made at the first need."""
+        """Returns the number of a letter's mention; its phrase is written on first use."""
         if letter not in self.numbers:
             entity = self.letters[letter]
             items = [self.scene.objects[number] for number in sorted(entity.members)]

@@ -1,10 +1,10 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""What a caption of a scene is, and when it is true.
+"""Captions of scenes, and their truth.
 
-A caption is words, mentions (phrases that speak of an entity) and facts (relations between mentions). It is true of a
-scene if its phrases can be given distinct referents so that every fact holds (`readings`). `annotators` writes
-only captions with exactly one reading, so every phrase has one referent, though often only together with the rest of
-its sentence: "the red ball" where there are two is told apart by "left of the cube".
+A caption consists of words, mentions (phrases about an entity) and facts (relations between mentions). It is true of a
+scene if its phrases can be given distinct referents so that every fact holds (`readings`). `annotators` writes only
+captions with exactly one reading, so every phrase has one referent, but often only together with the rest of its
+sentence: "left of the cube" distinguishes "the red ball" from another red ball.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from .world import Scene, relation_holds
 
 @dataclass(frozen=True)
 class Entity:
-    """What a chain of phrases speaks of: objects of the scene by number, or its "ground" or "light" (no objects)."""
+    """The referent of a chain of phrases: objects of the scene by number, or its "ground" or "light" (no objects)."""
 
     kind: str
     members: frozenset[int] = frozenset()
@@ -26,25 +26,25 @@ class Entity:
 
 @dataclass(frozen=True)
 class Mention:
-    """A phrase and what it speaks of; None for words that mean nothing visible, such as "each other"."""
+    """A phrase and its referent; None for words about nothing visible, such as "each other"."""
 
     text: str
     entity: Entity | None
 
     @property
     def meaning(self) -> Meaning:
-        """What the phrase means."""
+        """The meaning of the phrase."""
         return _meaning(self.text)
 
     @property
     def members(self) -> frozenset[int]:
-        """The numbers of the objects it speaks of."""
+        """The numbers of the objects that the phrase refers to."""
         return self.entity.members if self.entity else frozenset()
 
 
 @dataclass(frozen=True)
 class Fact:
-    """A relation between two mentions, or, of a mention to itself, among its own objects."""
+    """A relation between two mentions, or, from a mention to itself, among its objects."""
 
     relation: str
     subject: int
@@ -53,7 +53,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Caption:
-    """Words and numbers of mentions in order, the mentions, and the facts. Lower case, without the final period."""
+    """Words and numbers of mentions in order, the mentions, and the facts; lower case, without the final period."""
 
     tokens: tuple[str | int, ...]
     mentions: tuple[Mention, ...]
@@ -61,7 +61,7 @@ class Caption:
 
     @property
     def text(self) -> str:
-        """The caption's words."""
+        """The words of the caption."""
         return " ".join(token if isinstance(token, str) else self.mentions[token].text for token in self.tokens)
 
 
@@ -71,11 +71,15 @@ def _meaning(text: str) -> Meaning:
 
 
 def readings(scene: Scene, caption: Caption) -> list[tuple[frozenset[int], ...]]:
-    """All ways to give the mentions referents in a scene so that the caption is true.
+    """Finds all ways to assign referents to the mentions so that the caption is true of a scene.
+
+    Args:
+        scene (`Scene`): The scene.
+        caption (`Caption`): The caption.
 
     Returns:
-        For each way the object numbers of every mention (an empty set for ground, light and not visual ones). Mentions
-        of one caption never share an object.
+        `list[tuple[frozenset[int], ...]]`: For each way the object numbers of every mention (an empty set for ground,
+        light and mentions of nothing visible). Mentions of one caption never share an object.
     """
     choices = [
         [frozenset[int]()] if mention.entity is None else referents(scene, mention.meaning)
@@ -90,17 +94,17 @@ def readings(scene: Scene, caption: Caption) -> list[tuple[frozenset[int], ...]]
 
 
 def caption_holds(scene: Scene, caption: Caption) -> bool:
-    """Whether a caption, by its meaning, is true of a scene, whichever scene it was written for."""
+    """Returns whether a caption, by its meaning, is true of a scene, whichever scene it was written for."""
     return bool(readings(scene, caption))
 
 
 def needs_context(scene: Scene, mention: Mention) -> bool:
-    """Whether a phrase about objects, read by itself, fits more than what it speaks of."""
+    """Returns whether a phrase about objects, read alone, fits more than its referent."""
     return bool(mention.members) and len(referents(scene, mention.meaning)) > 1
 
 
 def fact_holds(scene: Scene, relation: str, subject: frozenset[int], target: frozenset[int]) -> bool:
-    """Whether all objects of `subject` stand in the relation to all of `target`, or, if the same, to each other."""
+    """Returns whether a relation holds between all of `subject` and all of `target`, or, if equal, among them."""
     pairs: Iterable[tuple[int, int]] = product(subject, target)
     if subject == target:
         pairs = combinations(sorted(subject), 2)

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The embedded data: drawn scenes with captions, paraphrases and simulated region features, in official file layouts.
+"""The embedded data: drawn scenes with captions, paraphrases and simulated region features, in official file formats.
 
 `write_scenes` (on the command line `grounded-attention data scenes`) writes
 
@@ -8,19 +8,19 @@
     DIR/vgp/{train,val,test}_data.csv phrase pairs of the five classes
     DIR/parses/{train,val,test}.conllu dependency parses of the captions
     DIR/coco/annotations/             captions_train2014.json, captions_val2014.json
-    DIR/coco/dataset_coco.json        the same captions and those of the test images, in Karpathy's layout
-    DIR/corpus.txt                    sentences about further scenes, which no image shows; a blank line after a scene
+    DIR/coco/dataset_coco.json        the same captions and those of the test images, in Karpathy's format
+    DIR/corpus.txt                    sentences about further scenes without an image; a blank line after a scene
     DIR/refcoco+/                     instances.json, refs(unc).p, and detections below DIR/detections
     DIR/vqa/                          questions of train2014, val2014 and test2015, annotations of the first two
     DIR/nlvr2/                        statements about two images: train, dev and test1
     DIR/regions/                      region table of a simulated detector
     DIR/regions_gt/                   region table of the objects' true boxes
     DIR/vocab.txt                     WordPiece vocabulary of all texts
-    DIR/scenes.json                   what was written, from which seed; written last
+    DIR/scenes.json                   summary with the seed; written last
 
 The same seed and number of images give the same bytes, with any number of processes. The builders
 `Flickr30kEntities`, `VGP`, `CocoCaptions`, `RefCOCO`, `VQAv2` and (with `image_id_format="url_stem"`) `NLVR2` with
-`data_dir=DIR`, and `TextCorpus(data_dir="DIR/corpus.txt")`, read the files as they read the real ones.
+`data_dir=DIR`, and `TextCorpus(data_dir="DIR/corpus.txt")`, read these files like the real ones.
 """
 
 import io
@@ -57,7 +57,7 @@ from . import (
     writers_vqa,
 )
 from .captions import Caption, caption_holds
-from .folder import begin, finish, finished
+from .folder import begin, finish, finished_manifest
 from .painter import paint
 from .world import Scene, draw_scene
 from .writers import SceneRecord
@@ -65,29 +65,36 @@ from .writers_coco import CaptionedImage, caption_text
 from .writers_refcoco import ReferredImage
 from .writers_vqa import QuestionedImage
 
-# Raise when the same seed gives other files than before.
+# Increase it when the same seed gives other files than before.
 VERSION = 4
 SPLITS = ("train", "val", "test")
-FEWEST_IMAGES = 5
+MIN_IMAGES = 5
 JPEG_QUALITY = 90
-# The corpus describes one further scene for so many images.
+# The corpus describes one further scene for this many images.
 IMAGES_PER_DOCUMENT = 4
 _CHUNK = 16
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """What an image adds to the files that are about all images."""
+class DrawnImage:
+    """The contribution of one image to the files about all images.
+
+    Args:
+        record (`SceneRecord`): The scene with its captions.
+        regions (`Regions`): The regions of the simulated detector.
+        true_regions (`Regions`): The true boxes of the objects.
+        texts (`ImageTexts`): The texts about the image.
+    """
 
     record: SceneRecord
     regions: Regions
     true_regions: Regions
-    texts: "Texts"
+    texts: "ImageTexts"
 
 
 @dataclass(frozen=True)
-class Texts:
-    """What is said of an image, in every layout, and sentences about a scene that no image shows."""
+class ImageTexts:
+    """The texts about an image in every format, and sentences about a scene without an image."""
 
     pairs: list[tuple[str, ...]]
     captioned: CaptionedImage
@@ -98,17 +105,19 @@ class Texts:
 
 
 def write_scenes(output: str | Path, images: int, seed: int, num_proc: int = 1, force: bool = False) -> dict[str, Any]:
-    """Draws scenes and writes them to a folder, unless they are there already.
+    """Draws scenes and writes them to a folder, unless the folder already holds them.
 
     Args:
-        output: The folder; made if need be. A half-written one of the same seed and size is written again.
-        images: Number of images, at least 5.
-        seed: Any whole number from 0.
-        num_proc: Number of processes; the files do not depend on it.
-        force: Replace scenes of another seed, size or version.
+        output (`str` or `Path`): The folder; created if needed. An incomplete one with the same seed and size is
+            written again.
+        images (`int`): Number of images, at least 5.
+        seed (`int`): The seed, 0 or more.
+        num_proc (`int`): Number of processes; the files do not depend on it.
+        force (`bool`): Replace scenes of another seed, size or version.
 
     Returns:
-        The manifest: version, seed, number of images, of each split's images and phrase pairs, and so on.
+        `dict`: The manifest: version, seed, number of images, the images and phrase pairs of each split, and further
+        counts.
 
     Raises:
         DataError: An argument is out of range, or the folder holds other scenes (without `force`) or other files.
@@ -116,7 +125,7 @@ def write_scenes(output: str | Path, images: int, seed: int, num_proc: int = 1, 
     _check_arguments(images, seed, num_proc)
     root = Path(output)
     identity = {"version": VERSION, "seed": seed, "images": images}
-    manifest = finished(root, identity, force)
+    manifest = finished_manifest(root, identity, force)
     if manifest is not None:
         return manifest
     begin(root, identity)
@@ -126,14 +135,14 @@ def write_scenes(output: str | Path, images: int, seed: int, num_proc: int = 1, 
 
 
 def scene_record(seed: int, number: int, images: int) -> SceneRecord:
-    """Image number `number` of the data set, without drawing it. Its content depends on seed, number and `images`."""
-    record = _own_record(seed, number)
+    """Makes the record of image number `number` without drawing it; it depends on seed, number and `images`."""
+    record = _related_record(seed, number)
     if number not in _unrelated_numbers(seed, images):
         return record
     rng = random.Random(f"{seed}/unrelated/{number}")
     index = rng.randrange(len(record.captions))
     for step in range(1, images):
-        foreign = rng.choice(_own_record(seed, (number + step) % images).captions)
+        foreign = rng.choice(_related_record(seed, (number + step) % images).captions)
         if not caption_holds(record.scene, foreign):
             captions = (*record.captions[:index], foreign, *record.captions[index + 1 :])
             return replace(record, captions=captions, unrelated=index)
@@ -141,7 +150,7 @@ def scene_record(seed: int, number: int, images: int) -> SceneRecord:
 
 
 def split_numbers(seed: int, images: int) -> dict[str, list[int]]:
-    """The image numbers of each split: about a tenth each for validation and test, the rest for training."""
+    """Returns the image numbers of each split: about a tenth each for validation and test, the rest for training."""
     numbers = random.Random(f"{seed}/splits").sample(range(images), images)
     tenth = max(1, round(images / 10))
     parts = {"val": numbers[:tenth], "test": numbers[tenth : 2 * tenth], "train": numbers[2 * tenth :]}
@@ -149,12 +158,12 @@ def split_numbers(seed: int, images: int) -> dict[str, list[int]]:
 
 
 def image_id(number: int) -> str:
-    """The id of an image: like the real ones a number as text, of more digits for some images than for others."""
+    """Returns the id of an image: like the real ones a number as text; some images have more digits than others."""
     return str(9990 + 7 * number)
 
 
 def referred_image(seed: int, record: SceneRecord, found: detector.Detections) -> ReferredImage:
-    """The referring expressions of an image, its objects, and what the detector found."""
+    """Returns the referring expressions of an image, its objects, and the detector's boxes."""
     rng, scene = random.Random(f"{seed}/expressions/{record.number}"), record.scene
     return ReferredImage(
         record.number,
@@ -172,12 +181,12 @@ def referred_image(seed: int, record: SceneRecord, found: detector.Detections) -
 
 
 @lru_cache(maxsize=64)
-def _own_record(seed: int, number: int) -> SceneRecord:
-    return SceneRecord(number, image_id(number), *_described(f"{seed}/scene/{number}"))
+def _related_record(seed: int, number: int) -> SceneRecord:
+    return SceneRecord(number, image_id(number), *_draw_described_scene(f"{seed}/scene/{number}"))
 
 
-def _described(name: str) -> tuple[Scene, tuple[Caption, ...]]:
-    """The first scene drawn under this name that the annotators can describe, with their captions."""
+def _draw_described_scene(name: str) -> tuple[Scene, tuple[Caption, ...]]:
+    """Returns the first scene drawn under this name that the annotators can describe, with their captions."""
     for attempt in count():
         rng = random.Random(f"{name}/{attempt}")
         scene = draw_scene(rng)
@@ -192,8 +201,8 @@ def _unrelated_numbers(seed: int, images: int) -> frozenset[int]:
     return frozenset(random.Random(f"{seed}/unrelated").sample(range(images), max(1, images // 100)))
 
 
-def draw(seed: int, number: int, images: int, root: Path) -> Drawn:
-    """Writes the files of one image below `root` and returns what the common files need of it."""
+def draw(seed: int, number: int, images: int, root: Path) -> DrawnImage:
+    """Writes the files of one image below `root` and returns its contribution to the common files."""
     record = scene_record(seed, number, images)
     jpeg = io.BytesIO()
     paint(record.scene).save(jpeg, "JPEG", quality=JPEG_QUALITY)
@@ -201,20 +210,20 @@ def draw(seed: int, number: int, images: int, root: Path) -> Drawn:
     (root / "flickr30k-images" / f"{record.image_id}.jpg").write_bytes(jpeg.getvalue())
     (entities / "Sentences" / f"{record.image_id}.txt").write_text(writers.sentences(record), encoding="utf-8")
     (entities / "Annotations" / f"{record.image_id}.xml").write_text(writers.annotation(record), encoding="utf-8")
-    # The features are those of the stored image, as anyone who reads it would compute them.
+    # The features come from the stored JPEG, so that they can be recomputed from the file.
     image, found = Image.open(jpeg), detector.detect(record.scene, np.random.default_rng([seed, number]))
     referred = referred_image(seed, record, found)
-    spoken = _described(f"{seed}/corpus/{number}")[1] if number % IMAGES_PER_DOCUMENT == 0 else ()
-    asked = questions.ask(record.scene, random.Random(f"{seed}/questions/{number}"))
-    texts = Texts(
+    corpus_captions = _draw_described_scene(f"{seed}/corpus/{number}")[1] if number % IMAGES_PER_DOCUMENT == 0 else ()
+    image_questions = questions.ask(record.scene, random.Random(f"{seed}/questions/{number}"))
+    texts = ImageTexts(
         writers.phrase_pairs(record),
         CaptionedImage.of(record),
         referred,
-        QuestionedImage(record.image_id, tuple(asked)),
+        QuestionedImage(record.image_id, tuple(image_questions)),
         writers_conllu.conllu(record),
-        tuple(caption_text(caption) for caption in spoken),
+        tuple(caption_text(caption) for caption in corpus_captions),
     )
-    return Drawn(record, _regions(record, image, found), _true_regions(record, image, referred), texts)
+    return DrawnImage(record, _regions(record, image, found), _true_regions(record, image, referred), texts)
 
 
 def _regions(record: SceneRecord, image: Image.Image, found: detector.Detections) -> Regions:
@@ -248,7 +257,7 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int) -> dict[str, A
     entities = root / "flickr30k_entities"
     for folder in (entities / "Sentences", entities / "Annotations", root / "flickr30k-images"):
         folder.mkdir(parents=True)
-    texts: dict[int, Texts] = {}
+    texts: dict[int, ImageTexts] = {}
     scenes: dict[int, Scene] = {}
     unrelated: list[tuple[str, int]] = []
     provenance = {"source": "scenes", "version": VERSION, "seed": seed, "classes": list(detector.CLASSES)}
@@ -267,11 +276,11 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int) -> dict[str, A
                 unrelated.append((each.record.image_id, each.record.unrelated))
     splits = {split: [texts[n] for n in numbers] for split, numbers in split_numbers(seed, images).items()}
     (entities / "UNRELATED_CAPTIONS").write_text(writers.unrelated_file(unrelated), encoding="utf-8")
-    stated = {
+    statements_of = {
         split: statements.state_all(f"{seed}/statements/{split}", [(image_id(n), scenes[n]) for n in numbers])
         for split, numbers in split_numbers(seed, images).items()
     }
-    for path, content in {**_common_files(splits), **writers_nlvr2.files(stated)}.items():
+    for path, content in {**_common_files(splits), **writers_nlvr2.files(statements_of)}.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
     return {
@@ -283,12 +292,12 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int) -> dict[str, A
         "corpus_sentences": sum(_counts(splits, lambda each: len(each.sentences)).values()),
         "expressions": _counts(splits, lambda each: sum(map(len, each.referred.expressions))),
         "questions": _counts(splits, lambda each: len(each.questioned.questions)),
-        "statements": {split: len(made) for split, made in stated.items()},
+        "statements": {split: len(made) for split, made in statements_of.items()},
     }
 
 
-def _common_files(splits: Mapping[str, list[Texts]]) -> dict[str, str | bytes]:
-    """The files that are about all images of a split or of all, by their paths."""
+def _common_files(splits: Mapping[str, list[ImageTexts]]) -> dict[str, str | bytes]:
+    """Returns the files about all images, or all images of a split, by path."""
     everything = sorted(
         (each for listed in splits.values() for each in listed), key=lambda each: each.captioned.number
     )
@@ -299,12 +308,12 @@ def _common_files(splits: Mapping[str, list[Texts]]) -> dict[str, str | bytes]:
         files[f"vgp/{split}_data.csv"] = writers.pairs_file(row for each in listed for row in each.pairs)
         files[f"parses/{split}.conllu"] = "".join(each.parses for each in listed)
         questioned = [each.questioned for each in listed]
-        asked, answered = writers_vqa.file_names(split)
-        files[f"vqa/{asked}"] = writers_vqa.questions_file(questioned)
+        questions_name, annotations_name = writers_vqa.file_names(split)
+        files[f"vqa/{questions_name}"] = writers_vqa.questions_file(questioned)
         if split != "test":
             captions = writers_coco.captions_file(each.captioned for each in listed)
             files[f"coco/annotations/captions_{split}2014.json"] = captions
-            files[f"vqa/{answered}"] = writers_vqa.annotations_file(questioned)
+            files[f"vqa/{annotations_name}"] = writers_vqa.annotations_file(questioned)
     captioned = ((split, each.captioned) for split, listed in splits.items() for each in listed)
     referred = {split: [each.referred for each in listed] for split, listed in splits.items()}
     folder, all_referred = writers_refcoco.NAME, [each.referred for each in everything]
@@ -322,32 +331,32 @@ def _words() -> list[str]:
     return sorted({*annotators.vocabulary(), *questions.vocabulary(), *statements.vocabulary()})
 
 
-def _counts(splits: Mapping[str, list[Texts]], count_of: Callable[[Texts], int]) -> dict[str, int]:
+def _counts(splits: Mapping[str, list[ImageTexts]], count_of: Callable[[ImageTexts], int]) -> dict[str, int]:
     return {split: sum(map(count_of, listed)) for split, listed in splits.items()}
 
 
-def _draw_number(seed: int, images: int, root: Path, number: int) -> Drawn:
+def _draw_number(seed: int, images: int, root: Path, number: int) -> DrawnImage:
     return draw(seed, number, images, root)
 
 
 def _one_thread() -> None:
-    """Keeps NumPy's matrix products on one thread: they are small, and waiting threads burn eight times the work."""
+    """Limits NumPy's matrix products to one thread: they are small, and waiting threads cost eight times the work."""
     threadpool_limits(1)
 
 
 @contextmanager
 def _mapper(num_proc: int) -> Iterator[Any]:
-    """An ordered lazy `map`, over a pool of processes if there are to be several."""
+    """Gives an ordered lazy `map`, with a pool of processes if `num_proc` is above 1."""
     if num_proc == 1:
         with threadpool_limits(1):
             yield map
         return
-    # Fresh processes: forking is not safe where other libraries have started threads.
+    # New processes: forking is not safe after other libraries started threads.
     with get_context("spawn").Pool(num_proc, _one_thread) as pool:
         yield partial(pool.imap, chunksize=_CHUNK)
 
 
 def _check_arguments(images: int, seed: int, num_proc: int) -> None:
-    for name, value, least in (("images", images, FEWEST_IMAGES), ("seed", seed, 0), ("num_proc", num_proc, 1)):
-        if value < least:
-            raise DataError(f"{name} is too small", found=value, expected=f"at least {least}")
+    for name, value, minimum in (("images", images, MIN_IMAGES), ("seed", seed, 0), ("num_proc", num_proc, 1)):
+        if value < minimum:
+            raise DataError(f"{name} is too small", found=value, expected=f"at minimum {minimum}")

@@ -1,9 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """A simulated object detector: boxes and classes from the description of a scene, features from its pixels.
 
-Boxes are the objects' with jitter, some missed, some found twice, among boxes of nothing, of parts and of two objects
-together. Classes are a colour and a shape ("red ball"), wrong now and then. Feature values come from the pixels inside
-a box and from nothing else (`scene_features`).
+Boxes are those of the objects with jitter; some are missed, some found twice, and there are boxes of the background,
+of parts and of two objects together. Classes are a colour and a shape ("red ball"), sometimes wrong. Feature values
+depend only on the pixels in a box (`features`).
 """
 
 from collections.abc import Sequence
@@ -21,15 +21,18 @@ CLASSES = tuple(f"{colour} {shape}" for colour in COLOURS for shape in SHAPES)
 MISS_RATE = 0.04
 DUPLICATE_RATE = 0.25
 CLASS_NOISE = 0.1
-FEWEST, MOST = 8, 14
+MIN_REGIONS, MAX_REGIONS = 8, 14
 
 
 @dataclass(frozen=True)
 class Detections:
-    """What a detector reports of an image, n regions in no order.
+    """The regions that the detector finds in an image; n regions in random order.
 
-    boxes (n, 4) float32 in pixels, inside the image; classes (n,) int32 into `CLASSES` (no background); scores (n,)
-    float32; class_probs (n, len(CLASSES)) float16, whose largest entry is the class, with its score.
+    Args:
+        boxes (`np.ndarray`): (n, 4) float32 in pixels, inside the image.
+        classes (`np.ndarray`): (n,) int32 into `CLASSES` (no background).
+        scores (`np.ndarray`): (n,) float32 in [0, 1].
+        class_probs (`np.ndarray`): (n, len(CLASSES)) float16; the largest entry belongs to the class and is its score.
     """
 
     boxes: np.ndarray
@@ -39,15 +42,15 @@ class Detections:
 
 
 def detect(scene: Scene, rng: np.random.Generator) -> Detections:
-    """Between 8 and 14 regions of a scene."""
+    """Detects between 8 and 14 regions of a scene."""
     found: list[tuple[np.ndarray, SceneObject | None]] = []
     for item in scene.objects:
         if rng.random() >= MISS_RATE:
             found.append((_jittered(scene, item, 0.6, 0.95, rng), item))
             if rng.random() < DUPLICATE_RATE:
                 found.append((_jittered(scene, item, 0.5, 0.85, rng), item))
-    wanted = max(int(rng.integers(FEWEST, MOST + 1)), min(len(found) + 3, MOST))
-    found += [_distractor(scene, rng) for _ in range(wanted - len(found))]
+    count = max(int(rng.integers(MIN_REGIONS, MAX_REGIONS + 1)), min(len(found) + 3, MAX_REGIONS))
+    found += [_distractor(scene, rng) for _ in range(count - len(found))]
     found = [found[k] for k in rng.permutation(len(found))]
     probs = np.stack([_class_probs(item, rng) for _, item in found]).astype(np.float16)
     return Detections(
@@ -59,10 +62,10 @@ def detect(scene: Scene, rng: np.random.Generator) -> Detections:
 
 
 def _jittered(scene: Scene, item: SceneObject, low: float, high: float, rng: np.random.Generator) -> np.ndarray:
-    """The object's box with its edges moved until the overlap with the true one is between `low` and `high`."""
+    """Moves the edges of an object's box until its overlap (IoU) with the true box is between `low` and `high`."""
     true = np.array(shapes.box(item), dtype=np.float32)
     extent = np.tile(true[2:] - true[:2], 2)
-    # Of a few moves of growing strength the first that fits; the last fits nearly always.
+    # Uses the first of a few random moves that fits; one of them nearly always does.
     strengths = np.repeat(rng.permutation(np.linspace(0.02, 0.14, 6)), 4)[:, None]
     moved = _inside(scene, true + rng.normal(size=(len(strengths), 4)) * strengths * extent)
     overlap = box_iou(moved, true[None], dtype=np.float32)[:, 0]
@@ -71,13 +74,13 @@ def _jittered(scene: Scene, item: SceneObject, low: float, high: float, rng: np.
 
 
 def _distractor(scene: Scene, rng: np.random.Generator) -> tuple[np.ndarray, SceneObject | None]:
-    """A box of two objects, of part of one, or of anything."""
+    """Returns a box of two objects, of part of one, or of a random place."""
     kind = rng.random()
     first, second = rng.permutation(len(scene.objects))[:2]
     boxes = np.array([shapes.box(scene.objects[k]) for k in (first, second)], dtype=np.float32)
     if kind < 0.25:
-        both = np.concatenate([boxes[:, :2].min(axis=0), boxes[:, 2:].max(axis=0)])
-        return _inside(scene, both[None] + rng.normal(scale=2, size=(1, 4)))[0], scene.objects[first]
+        union = np.concatenate([boxes[:, :2].min(axis=0), boxes[:, 2:].max(axis=0)])
+        return _inside(scene, union[None] + rng.normal(scale=2, size=(1, 4)))[0], scene.objects[first]
     if kind < 0.5:
         size = boxes[0, 2:] - boxes[0, :2]
         part = size * rng.uniform(0.4, 0.6, 2)
@@ -89,7 +92,7 @@ def _distractor(scene: Scene, rng: np.random.Generator) -> tuple[np.ndarray, Sce
 
 
 def _inside(scene: Scene, boxes: np.ndarray) -> np.ndarray:
-    """Boxes (n, 4) cut at the image's edges, at least 6 pixels wide and high, as float32."""
+    """Clips boxes (n, 4) to the image, at least 6 pixels wide and high, as float32."""
     limit = np.array([scene.width, scene.height])
     low = np.clip(boxes[:, :2], 0, limit - 6)
     high = np.clip(np.maximum(boxes[:, 2:], low + 6), 0, limit)
@@ -97,7 +100,7 @@ def _inside(scene: Scene, boxes: np.ndarray) -> np.ndarray:
 
 
 def _class_probs(item: SceneObject | None, rng: np.random.Generator) -> np.ndarray:
-    """A distribution over `CLASSES`: peaked at an object's class, or at a wrong one; nearly flat for background."""
+    """Draws a distribution over `CLASSES`: peak at the object's class or a wrong one; nearly flat for background."""
     noise = rng.dirichlet(np.full(len(CLASSES), 0.3))
     if item is None:
         highest = 0.3 * rng.random()
@@ -107,8 +110,10 @@ def _class_probs(item: SceneObject | None, rng: np.random.Generator) -> np.ndarr
         shape, colour = (_pick(SHAPES, rng), colour) if rng.random() < 0.5 else (shape, _pick(COLOURS, rng))
     confidence = rng.uniform(0.45, 0.98)
     peak = _one_hot(CLASSES.index(f"{colour} {shape}"))
-    alike = np.array([(name.split()[0] == colour) + (name.split()[1] == shape) for name in CLASSES], dtype=np.float64)
-    return confidence * peak + (1 - confidence) * (0.5 * alike / alike.sum() + 0.5 * noise)
+    similarity = np.array(
+        [(name.split()[0] == colour) + (name.split()[1] == shape) for name in CLASSES], dtype=np.float64
+    )
+    return confidence * peak + (1 - confidence) * (0.5 * similarity / similarity.sum() + 0.5 * noise)
 
 
 def _one_hot(number: int) -> np.ndarray:

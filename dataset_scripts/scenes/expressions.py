@@ -1,8 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Referring expressions: phrases that single out one object of a scene, as players of RefCOCO+ would write them.
+"""Referring expressions: phrases that identify one object of a scene, as players of RefCOCO+ write them.
 
-An expression is true of its object alone: read by itself, or together with a relation to another object. As in
-RefCOCO+ nobody says where in the image an object is, so left and right do not occur.
+An expression is true of its object only: read alone, or together with a relation to another object. As in RefCOCO+,
+expressions contain no position in the image, so left and right do not occur.
 """
 
 import random
@@ -16,39 +16,39 @@ from .world import Scene, relation_holds
 RELATIONS = ("next_to", "above", "below")
 PER_OBJECT = 3
 ATTEMPTS = 30
-# How often a relation is tried before attributes alone have failed.
+# Probability of a relation even if attributes alone are enough.
 RELATION_RATE = 0.3
 DETERMINERS = ("a", "an", "the", "one")
-BARE_RATE = 0.7
+DROP_ARTICLE_RATE = 0.7
 
 
 def refer(scene: Scene, number: int, rng: random.Random) -> list[str]:
-    """Up to three different expressions for an object of the scene; none if it can't be told apart.
+    """Writes up to three different expressions for an object; none if the object cannot be identified.
 
     Args:
-        scene: The scene.
-        number: The object's number in it.
-        rng: Draws the words.
+        scene (`Scene`): The scene.
+        number (`int`): The object's number in it.
+        rng (`random.Random`): Draws the words.
     """
     habit, found = draw_habit(rng), dict[str, None]()
     for attempt in range(ATTEMPTS):
         phrase = object_phrase([scene.objects[number]], habit, attempt / ATTEMPTS, rng)
-        if rng.random() < RELATION_RATE or not _alone(scene, number, phrase):
+        if rng.random() < RELATION_RATE or not _is_unique(scene, number, phrase):
             phrase = _related(scene, number, phrase, attempt / ATTEMPTS, rng) or ""
         if phrase:
-            found[_bare(phrase, rng)] = None
+            found[_drop_article(phrase, rng)] = None
         if len(found) == PER_OBJECT:
             break
     return list(found)
 
 
-def _alone(scene: Scene, number: int, phrase: str) -> bool:
-    """Whether the phrase by itself is true of this object and of no other."""
+def _is_unique(scene: Scene, number: int, phrase: str) -> bool:
+    """Returns whether the phrase, read alone, is true of this object only."""
     return referents(scene, meaning_of(phrase)) == [frozenset((number,))]
 
 
 def _related(scene: Scene, number: int, phrase: str, detail: float, rng: random.Random) -> str | None:
-    """The phrase with a relation to another object, if that tells it apart in every reading."""
+    """Adds a relation to another object; returns None if the result does not identify the object in every reading."""
     pairs = [
         (relation, other)
         for relation in RELATIONS
@@ -67,7 +67,7 @@ def _related(scene: Scene, number: int, phrase: str, detail: float, rng: random.
     return caption.text if ways and all(way[0] == {number} for way in ways) else None
 
 
-def _bare(phrase: str, rng: random.Random) -> str:
-    """Mostly without its first article, as players write."""
+def _drop_article(phrase: str, rng: random.Random) -> str:
+    """Drops the first article in most cases, as players do."""
     first, _, rest = phrase.partition(" ")
-    return rest if first in DETERMINERS and rng.random() < BARE_RATE else phrase
+    return rest if first in DETERMINERS and rng.random() < DROP_ARTICLE_RATE else phrase

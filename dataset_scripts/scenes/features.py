@@ -1,10 +1,10 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Region features from pixels: a fixed function of the part of an image inside a box, of any image and any box.
+"""Region features from pixels: a fixed function of the pixels in a box, for any image and any box.
 
-The crop is sampled to a small grid and described by its colours, its edges and its extent in pixels; a fixed random
+The crop is sampled to a small grid and described by its colours, its edges and its extent in pixels. A fixed random
 projection with a ReLU turns the description into 2,048 values with about as many zeros and as large a mean as the
-features of a real detector. Everything before the last step is whole numbers, so the result does not depend on the
-number of threads or processes.
+features of a real detector. All steps before the last one use integers, so the result does not depend on the number of
+threads or processes.
 """
 
 from functools import lru_cache
@@ -15,20 +15,20 @@ from PIL import Image
 FEATURE_SIZE = 2048
 GRID = 24
 PROJECTION_SEED = 20260101
-# The ReLU keeps what exceeds this, in units of the description; with it about 35 % of the values are zero.
+# Added before the ReLU, in units of the output; with it about 35 % of the values are zero.
 OFFSET = 0.39
 SCALE = 1 / 1150
 
 
 def pixel_features(image: Image.Image, boxes: np.ndarray) -> np.ndarray:
-    """Features of regions of an image.
+    """Computes the features of regions of an image.
 
     Args:
-        image: Any image; it is read as RGB.
-        boxes: (n, 4) `x1, y1, x2, y2` in pixels, inside the image, x1 < x2 and y1 < y2.
+        image (`Image.Image`): Any image; it is converted to RGB.
+        boxes (`np.ndarray`): (n, 4) `x1, y1, x2, y2` in pixels, inside the image, x1 < x2 and y1 < y2.
 
     Returns:
-        (n, 2048) float16, 0 or more. They depend on the pixels inside each box and on their number, on nothing else.
+        `np.ndarray`: (n, 2048) float16, 0 or more. They depend only on the pixels in each box and on their number.
     """
     image = image.convert("RGB")
     projected = describe_crops(image, boxes) @ _projection()
@@ -36,7 +36,7 @@ def pixel_features(image: Image.Image, boxes: np.ndarray) -> np.ndarray:
 
 
 def describe_crops(image: Image.Image, boxes: np.ndarray) -> np.ndarray:
-    """Whole numbers, as float32 (n, number of descriptors), that describe the part of an RGB image in each box."""
+    """Describes the part of an RGB image in each box by integers, as float32 (n, number of descriptors)."""
     size, filtering = (GRID, GRID), Image.Resampling.BILINEAR
     corners = [(float(x1), float(y1), float(x2), float(y2)) for x1, y1, x2, y2 in boxes]
     crops = np.stack([np.asarray(image.resize(size, filtering, box=box)) for box in corners])
@@ -53,12 +53,12 @@ def _cells(values: np.ndarray, count: int) -> np.ndarray:
 
 
 def _colours(pixels: np.ndarray) -> np.ndarray:
-    """Mean colours of 6 x 6 cells."""
+    """Returns mean colours of 6 x 6 cells."""
     return _cells(pixels, 6) // 16 - 128
 
 
 def _hues(pixels: np.ndarray) -> np.ndarray:
-    """How often each of 8 x 8 opponent colours occurs, the middle of the crop counting four times."""
+    """Returns the frequency of each of 8 x 8 opponent colours; the middle of the crop counts four times."""
     red, green, blue = pixels[..., 0], pixels[..., 1], pixels[..., 2]
     first = np.clip((red - green + 160) // 40, 0, 7)
     second = np.clip((red + green - 2 * blue + 320) // 80, 0, 7)
@@ -70,12 +70,12 @@ def _hues(pixels: np.ndarray) -> np.ndarray:
 
 
 def _edges(luma: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Edges by direction in 4 x 4 cells as shares of all edges, and their density in 6 x 6 cells."""
+    """Returns edges by direction in 4 x 4 cells as shares of all edges, and their density in 6 x 6 cells."""
     across, down = np.zeros_like(luma), np.zeros_like(luma)
     across[:, :, 1:-1] = luma[:, :, 2:] - luma[:, :, :-2]
     down[:, 1:-1] = luma[:, 2:] - luma[:, :-2]
     strength = np.abs(across) + np.abs(down)
-    # Eight sectors of half a turn, told apart by whole-number comparisons; light to dark counts as dark to light.
+    # Eight sectors of half a turn, by integer comparisons; light to dark counts as dark to light.
     flip = np.where((across < 0) | ((across == 0) & (down < 0)), -1, 1)
     across, down = across * flip, down * flip
     steep, up = np.abs(down) > across, down < 0
@@ -87,14 +87,14 @@ def _edges(luma: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _extent(boxes: np.ndarray) -> np.ndarray:
-    """Width and height of the crops in pixels, each as sixteen slopes that saturate one after the other."""
+    """Returns width and height of the crops in pixels, each as sixteen slopes that saturate one after the other."""
     sides = np.rint(boxes[:, 2:] - boxes[:, :2]).astype(np.int32)
     return np.clip((sides[..., None] - 4 * np.arange(2, 18)) * 16, -128, 128)
 
 
 @lru_cache(maxsize=1)
 def _projection() -> np.ndarray:
-    """(number of descriptors, 2048) whole numbers -1, 0 and 1, as float32; each column sums to 0."""
+    """Returns (number of descriptors, 2048) integers -1, 0 and 1, as float32; each column sums to 0."""
     count = describe_crops(Image.new("RGB", (8, 8)), np.array([[0.0, 0.0, 8.0, 8.0]])).shape[1]
     third = count // 3
     column = np.concatenate([np.full(third, -1), np.full(third, 1), np.zeros(count - 2 * third)]).astype(np.float32)

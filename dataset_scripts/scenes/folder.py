@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The folder of drawn scenes: whose scenes it holds, and files that are never taken for finished too early."""
+"""The folder of drawn scenes: a check of its content, and markers that distinguish complete from incomplete files."""
 
 import json
 import shutil
@@ -25,34 +25,39 @@ FOLDERS = (
 )
 
 
-def finished(root: Path, identity: dict[str, int], force: bool) -> dict[str, Any] | None:
-    """The manifest of the wanted scenes if they are there.
+def finished_manifest(root: Path, identity: dict[str, int], force: bool) -> dict[str, Any] | None:
+    """Returns the manifest of the requested scenes, or None if the folder does not hold them completely.
+
+    Args:
+        root (`Path`): The folder.
+        identity (`dict`): Version, seed and number of images.
+        force (`bool`): Accept other scenes, which are then replaced.
 
     Raises:
-        DataError: Something else is there that must not be replaced.
+        DataError: The folder holds other files or scenes that must not be replaced.
     """
     if not root.exists() or (root.is_dir() and not any(root.iterdir())):
         return None
     marker = next((root / name for name in (MANIFEST, PARTIAL) if (root / name).is_file()), None)
     if marker is None:
-        hint = "name a new or empty folder"
+        hint = "choose a new or empty folder"
         raise DataError("the output folder holds other files, which are never replaced", file=root, hint=hint)
     try:
-        there = json.loads(marker.read_text(encoding="utf-8"))
-        same = {name: there.get(name) for name in identity} == identity
+        content = json.loads(marker.read_text(encoding="utf-8"))
+        same = {name: content.get(name) for name in identity} == identity
     except (ValueError, AttributeError):
-        there, same = marker.name + " that is not readable", False
+        content, same = "an unreadable " + marker.name, False
     if not same and not force:
-        found = {name: there.get(name) for name in identity} if isinstance(there, dict) else there
-        hint = "name another folder, or replace them with --force"
+        found = {name: content.get(name) for name in identity} if isinstance(content, dict) else content
+        hint = "choose another folder, or replace them with --force"
         raise DataError(
             "the output folder holds other scenes", file=root, found=found, expected=f"{identity}", hint=hint
         )
-    return there if same and marker.name == MANIFEST else None
+    return content if same and marker.name == MANIFEST else None
 
 
 def begin(root: Path, identity: dict[str, int]) -> None:
-    """Marks the folder as half-written and removes what an earlier run left in it."""
+    """Marks the folder as incomplete and removes the files of an earlier run."""
     root.mkdir(parents=True, exist_ok=True)
     write_text(root / PARTIAL, json.dumps(identity) + "\n")
     (root / MANIFEST).unlink(missing_ok=True)
@@ -64,6 +69,6 @@ def begin(root: Path, identity: dict[str, int]) -> None:
 
 
 def finish(root: Path, manifest: dict[str, Any]) -> None:
-    """Marks the folder as whole."""
+    """Marks the folder as complete."""
     write_text(root / MANIFEST, json.dumps(manifest, indent=2) + "\n")
     (root / PARTIAL).unlink(missing_ok=True)

@@ -1,10 +1,10 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""What words about scenes mean, and how the meanings of two phrases relate.
+"""The meaning of words about scenes, and relations between the meanings of two phrases.
 
-The meaning of a phrase is a conjunction of constraints, one an attribute: the set of names that the phrase allows. It
-is read off the words alone (`meaning_of`), so the relation of two phrases is a property of their texts. Whether a
-phrase is true of an object (`fits`) is another matter: a borderline object has two names for one attribute and both
-are true of it, which is how two true phrases ("a red ball", "an orange ball") can exclude each other.
+The meaning of a phrase is a conjunction of constraints, one for each attribute: the set of names that the phrase
+allows. It depends on the words only (`meaning_of`), so the relation of two phrases is a property of their texts. Truth
+is separate (`fits`): a borderline object has two names for one attribute and both are true of it. Two true phrases
+("a red ball", "an orange ball") can therefore exclude each other.
 """
 
 from dataclasses import dataclass, fields
@@ -16,7 +16,7 @@ FIGURES = ("star", "cross", "ring", "heart")
 COUNTS = (1, 2, 3, 4, 5, 6)
 MANY = COUNTS[1:]
 
-# Word -> what it allows. Broad words come last in each table; `meaning_of` intersects what the words allow.
+# Word -> names that it allows. Broad words are last in each table; `meaning_of` intersects the names of the words.
 NOUNS: dict[str, tuple[str, ...]] = {
     "ball": ("ball",),
     "sphere": ("ball",),
@@ -118,7 +118,7 @@ LIGHT_WORDS: dict[str, tuple[str, ...]] = {
     "sunlight": LIGHTS,
     "sunshine": LIGHTS,
 }
-# Words inside phrases that constrain nothing.
+# Words in phrases without a constraint.
 FUNCTION_WORDS = ("a", "an", "the", "of", "with", "from")
 
 PLURALS = {noun: noun + ("es" if noun[-1] in "sx" else "s") for noun in NOUNS}
@@ -142,9 +142,9 @@ ALTERNATION, FORWARD_ENTAILMENT, REVERSE_ENTAILMENT, EQUIVALENCE, INDEPENDENCE =
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a phrase allows, an attribute at a time; everything where it says nothing.
+    """The names that a phrase allows for each attribute; all names if the phrase does not constrain it.
 
-    `kind` is what the phrase is about: "object", "ground" or "light". `counts` is how many objects it speaks of.
+    `kind` is the subject of the phrase: "object", "ground" or "light". `counts` are the allowed numbers of objects.
     """
 
     kind: str
@@ -161,10 +161,10 @@ ATTRIBUTES = tuple(field.name for field in fields(Meaning) if field.name != "kin
 
 
 def meaning_of(text: str) -> Meaning:
-    """The meaning of a phrase.
+    """Returns the meaning of a phrase.
 
     Raises:
-        ValueError: A word of the phrase is not of the language.
+        ValueError: A word of the phrase is not in the vocabulary.
     """
     allowed: dict[str, frozenset] = {}
     plural = False
@@ -174,7 +174,7 @@ def meaning_of(text: str) -> Meaning:
             allowed[attribute] = allowed.get(attribute, values) & values
             plural |= word in _PLURAL_NOUNS
         elif word not in FUNCTION_WORDS:
-            raise ValueError(f"{word!r} in {text!r} is not a word of the scenes' phrases")
+            raise ValueError(f"{word!r} in {text!r} is not in the vocabulary of the scenes' phrases")
     if "grounds" in allowed:
         return Meaning("ground", grounds=allowed["grounds"])
     if "lights" in allowed:
@@ -187,16 +187,17 @@ _PLURAL_NOUNS = frozenset(PLURALS.values())
 
 
 def relation_between(first: Meaning, second: Meaning) -> int:
-    """How two phrases about the same thing relate, as a label of the VGP typology.
+    """Returns the relation of two phrases about the same thing, as a label of the VGP typology.
 
-    Equal constraints are an equivalence (3); if the first implies the second a forward entailment (1), the other way
-    round a reverse entailment (2); if no look is allowed by both an alternation (0); otherwise independence (4).
+    Equal constraints are an equivalence (3). If the first phrase implies the second it is a forward entailment (1), in
+    the other direction a reverse entailment (2). If no look satisfies both it is an alternation (0), otherwise
+    independence (4).
 
     Raises:
         ValueError: The phrases are about different kinds of things.
     """
     if first.kind != second.kind:
-        raise ValueError(f"a phrase about {first.kind} and one about {second.kind} are no paraphrases")
+        raise ValueError(f"a phrase about {first.kind} and one about {second.kind} cannot be compared")
     pairs = [(getattr(first, name), getattr(second, name)) for name in ATTRIBUTES]
     if any(a.isdisjoint(b) for a, b in pairs):
         return ALTERNATION
@@ -210,7 +211,7 @@ def relation_between(first: Meaning, second: Meaning) -> int:
 
 
 def fits(item: SceneObject, meaning: Meaning) -> bool:
-    """Whether the constraints on a single object are true of it; for a borderline look either name will do."""
+    """Returns whether a single object satisfies the constraints; for a borderline look, either name is enough."""
     return not (
         meaning.shapes.isdisjoint(item.shapes)
         or meaning.colours.isdisjoint(item.colours)
@@ -220,10 +221,11 @@ def fits(item: SceneObject, meaning: Meaning) -> bool:
 
 
 def referents(scene: Scene, meaning: Meaning) -> list[frozenset[int]]:
-    """What a phrase by itself may speak of in a scene, as sets of object numbers.
+    """Returns the possible referents of a phrase, read alone, as sets of object numbers.
 
-    A phrase about one object may mean any that fits. One about several means all that fit, if their number is allowed.
-    Phrases about the ground or the light mean no object: one empty set if they are true, nothing if not.
+    A phrase about one object may refer to any that fits. A phrase about several refers to all that fit, if their
+    number is allowed. Phrases about the ground or the light refer to no object: one empty set if they are true,
+    nothing if not.
     """
     if meaning.kind == "ground":
         return [frozenset()] if scene.ground in meaning.grounds else []
@@ -236,7 +238,7 @@ def referents(scene: Scene, meaning: Meaning) -> list[frozenset[int]]:
 
 
 def chance(meaning: Meaning) -> float:
-    """Roughly how probable it is that the phrase is true of something in a scene drawn at random."""
+    """Estimates the probability that the phrase is true of something in a random scene."""
     if meaning.kind != "object":
         return len(meaning.grounds) / len(GROUNDS) * len(meaning.lights) / len(LIGHTS)
     share = (
@@ -246,5 +248,5 @@ def chance(meaning: Meaning) -> float:
         * len(meaning.textures)
         / len(TEXTURES)
     )
-    # About 4.7 objects in a scene, often alike; several of a kind are rarer than one.
+    # A scene has about 4.7 objects, often similar; several of a kind are rarer than one.
     return min(1.0, 4.7 * share) * (1.0 if meaning.counts == {1} else 0.3)

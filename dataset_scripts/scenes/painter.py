@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""From the description of a scene to pixels."""
+"""Draws the pixels of a scene from its description."""
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -22,7 +22,14 @@ OVERSAMPLING = 4
 
 
 def paint(scene: Scene) -> Image.Image:
-    """The scene as an RGB image of `scene.width` x `scene.height` pixels; equal scenes give equal pixels."""
+    """Draws a scene; equal scenes give equal pixels.
+
+    Args:
+        scene (`Scene`): The scene.
+
+    Returns:
+        `Image.Image`: RGB, `scene.width` x `scene.height` pixels.
+    """
     rng = np.random.default_rng(scene.noise_seed)
     image = Image.fromarray(_surface(scene, rng))
     for item in scene.objects:
@@ -31,7 +38,7 @@ def paint(scene: Scene) -> Image.Image:
 
 
 def _surface(scene: Scene, rng: np.random.Generator) -> np.ndarray:
-    """The ground: its colour, brighter towards the light, with coarse blotches, fine grain and boards on wood."""
+    """Draws the ground: its colour, brighter near the light, with coarse blotches, fine grain, and boards on wood."""
     across = np.linspace(1.12, 0.86, scene.width, dtype=np.float32)
     shade = (across if scene.light == "left" else across[::-1])[None, :] * np.ones((scene.height, 1), np.float32)
     shade = shade * np.linspace(0.95, 1.05, scene.height, dtype=np.float32)[:, None]
@@ -47,7 +54,7 @@ def _surface(scene: Scene, rng: np.random.Generator) -> np.ndarray:
 
 
 def _paint_object(image: Image.Image, item: SceneObject, rng: np.random.Generator) -> None:
-    """Draws one object: its faces at four times the resolution, its texture over them, then smoothed down."""
+    """Draws one object: its faces at four times the resolution, then its texture, then reduced with smoothing."""
     x1, y1, x2, y2 = shapes.box(item)
     left, top = int(x1) - 1, int(y1) - 1
     size = ((int(x2) + 2 - left) * OVERSAMPLING, (int(y2) + 2 - top) * OVERSAMPLING)
@@ -65,14 +72,14 @@ def _paint_object(image: Image.Image, item: SceneObject, rng: np.random.Generato
 
 
 def _tone(colour: np.ndarray, lightness: float) -> tuple[int, int, int]:
-    """The colour made darker (below 1) or mixed with white (above 1)."""
+    """Returns the colour, darker (lightness below 1) or mixed with white (above 1)."""
     shaded = colour * lightness if lightness <= 1 else colour + (255 - colour) * (lightness - 1)
     red, green, blue = (int(value) for value in np.clip(shaded, 0, 255))
     return red, green, blue
 
 
 def _textured(patch: Image.Image, item: SceneObject, rng: np.random.Generator) -> Image.Image:
-    """The patch with dark stripes or dots all over it; the caller keeps what lies on the object."""
+    """Covers the patch with dark stripes or dots; the caller keeps only the part on the object."""
     if item.textures == ("plain",):
         return patch
     overlay = Image.new("L", patch.size, 0)

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Phrases about objects of a scene: which attributes are said, in which words."""
+"""Phrases about objects of a scene: the choice of attributes and of words."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -8,12 +8,12 @@ from functools import cache
 from .language import COLOUR_WORDS, NOUNS, PLURALS, SHAPE_ADJECTIVES, SIZE_WORDS, TEXTURE_WORDS
 from .world import SceneObject
 
-# Whether an attribute is usually said of an entity. The five annotators follow an entity's habit most of the time, so
-# that the phrases about it differ in words only, or in what they say.
+# Whether phrases about an entity usually contain an attribute. The five annotators follow an entity's habit most of
+# the time, so that the phrases about it differ in words only, or in their attributes.
 Habit = Mapping[str, bool]
-SAID = {"shapes": 0.8, "colours": 0.75, "sizes": 0.35, "textures": 0.4}
-OWN_WAY = 0.12  # how often an annotator departs from the habit
-BROAD = 0.15  # how often a broad word takes the place of a narrow one
+ATTRIBUTE_RATES = {"shapes": 0.8, "colours": 0.75, "sizes": 0.35, "textures": 0.4}
+DEPARTURE_RATE = 0.12  # probability that an annotator departs from the habit
+BROAD_WORD_RATE = 0.15  # probability of a broad word instead of a narrow one
 AFTER_NOUN = ("stripes", "dots", "spots")
 
 WORDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
@@ -21,33 +21,34 @@ WORDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "colours": COLOUR_WORDS,
     "textures": TEXTURE_WORDS,
 }
-SINGULAR = ("a", "a", "a", "the", "the", "one")
-EXACT = {2: ("two", "the two", "a pair of", "a couple of", "both"), 3: ("three", "the three")}
-SEVERAL = ("several", "some", "a group of")
+SINGULAR_DETERMINERS = ("a", "a", "a", "the", "the", "one")
+COUNT_DETERMINERS = {2: ("two", "the two", "a pair of", "a couple of", "both"), 3: ("three", "the three")}
+VAGUE_DETERMINERS = ("several", "some", "a group of")
 
 
 def draw_habit(rng: random.Random) -> Habit:
-    """Which attributes are usually said of an entity."""
-    return {attribute: rng.random() < rate for attribute, rate in SAID.items()}
+    """Draws the attributes that phrases about an entity usually contain."""
+    return {attribute: rng.random() < rate for attribute, rate in ATTRIBUTE_RATES.items()}
 
 
 def object_phrase(items: Sequence[SceneObject], habit: Habit, detail: float, rng: random.Random) -> str:
-    """A phrase that is true of one object, or of all of several.
+    """Writes a phrase that is true of one object, or of each of several objects.
 
     Args:
-        items: The objects.
-        habit: What is usually said of them.
-        detail: Probability, from 0 to 1, to say an attribute that would not be said.
-        rng: Draws the words.
+        items (sequence of `SceneObject`): The objects.
+        habit (`Habit`): The attributes that phrases about them usually contain.
+        detail (`float`): Probability, from 0 to 1, to add an attribute that the habit omits.
+        rng (`random.Random`): Draws the words.
     """
-    said = {
-        attribute: usual != (rng.random() < OWN_WAY) or rng.random() < detail for attribute, usual in habit.items()
+    included = {
+        attribute: usual != (rng.random() < DEPARTURE_RATE) or rng.random() < detail
+        for attribute, usual in habit.items()
     }
-    shared = {attribute: _shared(items, attribute) for attribute in SAID}
-    size = _word("sizes", shared["sizes"], rng) if said["sizes"] else ""
-    colour = _word("colours", shared["colours"], rng) if said["colours"] else ""
-    texture = _texture_word(shared["textures"], rng) if said["textures"] else ""
-    noun = _noun(items, shared["shapes"] if said["shapes"] else (), rng)
+    shared = {attribute: _shared(items, attribute) for attribute in ATTRIBUTE_RATES}
+    size = _word("sizes", shared["sizes"], rng) if included["sizes"] else ""
+    colour = _word("colours", shared["colours"], rng) if included["colours"] else ""
+    texture = _texture_word(shared["textures"], rng) if included["textures"] else ""
+    noun = _noun(items, shared["shapes"] if included["shapes"] else (), rng)
     before = [size, *rng.sample(["" if texture in AFTER_NOUN else texture, colour], 2), noun]
     after = ["with", texture] if texture in AFTER_NOUN else []
     words = [word for word in (*before, *after) if word]
@@ -55,7 +56,7 @@ def object_phrase(items: Sequence[SceneObject], habit: Habit, detail: float, rng
 
 
 def _shared(items: Sequence[SceneObject], attribute: str) -> tuple[str, ...]:
-    """The names of an attribute that fit every object."""
+    """Returns the names of an attribute that fit every object."""
     names = getattr(items[0], attribute)
     if len(items) == 1:
         return names
@@ -63,16 +64,16 @@ def _shared(items: Sequence[SceneObject], attribute: str) -> tuple[str, ...]:
 
 
 def _word(attribute: str, names: Sequence[str], rng: random.Random) -> str:
-    """A word for one of the names, sometimes a broad one; nothing if there is no name."""
+    """Returns a word for one of the names, sometimes a broad one; an empty text without names."""
     if not names:
         return ""
     narrow, broad = _words(attribute, rng.choice(names))
-    return rng.choice(broad if broad and rng.random() < BROAD else narrow)
+    return rng.choice(broad if broad and rng.random() < BROAD_WORD_RATE else narrow)
 
 
 @cache
 def _words(attribute: str, name: str) -> tuple[list[str], list[str]]:
-    """The words that mean this name alone, and those that mean others too."""
+    """Returns the words with only this meaning, and the broader words."""
     table = WORDS[attribute]
     narrow = [word for word, allowed in table.items() if allowed == (name,)]
     broad = [word for word, allowed in table.items() if name in allowed and len(allowed) > 1]
@@ -80,12 +81,12 @@ def _words(attribute: str, name: str) -> tuple[list[str], list[str]]:
 
 
 def _texture_word(names: Sequence[str], rng: random.Random) -> str:
-    """As `_word`; that something is plain is seldom worth saying."""
+    """Returns a word as `_word` does, but seldom one for "plain"."""
     return "" if "plain" in names and rng.random() < 0.6 else _word("textures", names, rng)
 
 
 def _noun(items: Sequence[SceneObject], names: Sequence[str], rng: random.Random) -> str:
-    """A noun, plural for several, sometimes with an adjective of shape; a broad one if no name of a shape is given."""
+    """Returns a noun, plural for several objects, sometimes with a shape adjective; a broad noun without names."""
     looks = tuple(item.shapes for item in items)
     fitting = _nouns_of(rng.choice(names)) if names else _broad_nouns(looks)
     noun = rng.choice(fitting)
@@ -101,7 +102,7 @@ def _nouns_of(shape: str) -> list[str]:
 
 @cache
 def _broad_nouns(looks: tuple[tuple[str, ...], ...]) -> list[str]:
-    """The nouns that fit every one of these looks, whichever of its names it is called by."""
+    """Returns the nouns that fit each of these looks under each of its names."""
     return [
         word
         for word, allowed in NOUNS.items()
@@ -116,6 +117,6 @@ def _shape_adjectives(looks: tuple[tuple[str, ...], ...]) -> list[str]:
 
 def _determiner(count: int, next_word: str, rng: random.Random) -> str:
     if count == 1:
-        word = rng.choice(SINGULAR)
+        word = rng.choice(SINGULAR_DETERMINERS)
         return "an" if word == "a" and next_word[0] in "aeiou" else word
-    return rng.choice(EXACT[count] if rng.random() < 0.6 else SEVERAL)
+    return rng.choice(COUNT_DETERMINERS[count] if rng.random() < 0.6 else VAGUE_DETERMINERS)

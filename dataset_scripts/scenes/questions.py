@@ -1,8 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Questions about a scene, each with the answers of ten simulated humans who do not always agree.
 
-They disagree where a look lies between two names, say the same in other words at times ("grey", "two"), and err now
-and then, a careless one more often. A question speaks of one object only where its phrase fits no other.
+They disagree if a look is between two names, sometimes use another word for the same answer ("grey", "two"), and make
+errors; careless ones make more. A question is about one object only if its phrase fits no other object.
 """
 
 import random
@@ -17,7 +17,7 @@ from .world import COLOURS, GROUNDS, SHAPES, SIZES, TEXTURES, Scene, relation_ho
 HUMANS = 10
 PER_SCENE = 4
 ATTEMPTS = 40
-ERROR_RATES = (0.02, 0.02, 0.02, 0.06, 0.2)  # of a human, drawn for each
+ERROR_RATES = (0.02, 0.02, 0.02, 0.06, 0.2)  # of one human; each human draws one
 OTHER_WORDS_RATE = 0.1
 OTHER_WORDS = {
     "gray": "grey",
@@ -41,7 +41,7 @@ YES_NO, NUMBER, OTHER = "yes/no", "number", "other"
 
 @dataclass(frozen=True)
 class Question:
-    """A question, its type by its first words, the type of its answers, and what ten humans answered."""
+    """A question, its type by its first words, the type of its answers, and the answers of ten humans."""
 
     text: str
     question_type: str
@@ -50,8 +50,8 @@ class Question:
 
 
 @dataclass(frozen=True)
-class _Draft:
-    """A question with what is true (several names where a look has two) and what else somebody might say."""
+class _QuestionDraft:
+    """A question with its true answers (several names if a look has two) and the answers that a human may give."""
 
     text: str
     question_type: str
@@ -61,7 +61,7 @@ class _Draft:
 
 
 def ask(scene: Scene, rng: random.Random) -> list[Question]:
-    """Different questions about a scene, up to four."""
+    """Makes different questions about a scene, at most four."""
     found: dict[str, Question] = {}
     for _ in range(ATTEMPTS):
         draft = rng.choice(KINDS)(scene, rng)
@@ -74,47 +74,47 @@ def ask(scene: Scene, rng: random.Random) -> list[Question]:
 
 
 def vocabulary() -> list[str]:
-    """The words of questions and answers, sorted, with the question mark."""
+    """Returns the words of questions and answers, sorted, with the question mark."""
     texts = "what color shape size pattern kind of ground is this how many are there ? yes no"
     answers = [*COLOURS, *SHAPES, *SIZES, *TEXTURES, *GROUNDS, *OTHER_WORDS.values(), *map(str, range(7))]
     return sorted({*texts.split(), *answers})
 
 
-def _answer(draft: _Draft, rng: random.Random) -> str:
+def _answer(draft: _QuestionDraft, rng: random.Random) -> str:
     wrong = [answer for answer in draft.possible if answer not in draft.true]
-    # A look between two names is called by the one or the other.
+    # A look between two names gets one of the two.
     answer = rng.choice(wrong) if wrong and rng.random() < rng.choice(ERROR_RATES) else rng.choice(draft.true)
     return OTHER_WORDS.get(answer, answer) if rng.random() < OTHER_WORDS_RATE else answer
 
 
-def _single(scene: Scene, rng: random.Random, silent: str) -> tuple[int, str] | None:
-    """An object and a phrase that fits it alone and does not say the attribute `silent`."""
+def _single(scene: Scene, rng: random.Random, hidden_attribute: str) -> tuple[int, str] | None:
+    """Returns an object and a phrase that fits it alone and does not contain the attribute `hidden_attribute`."""
     number = rng.randrange(len(scene.objects))
-    habit = {**draw_habit(rng), silent: False}
+    habit = {**draw_habit(rng), hidden_attribute: False}
     for attempt in range(6):
         phrase = object_phrase([scene.objects[number]], habit, 0.15 * attempt, rng)
-        unsaid = getattr(meaning_of(phrase), silent) == set(NAMES[silent])
-        if unsaid and referents(scene, meaning_of(phrase)) == [frozenset((number,))]:
+        is_hidden = getattr(meaning_of(phrase), hidden_attribute) == set(NAMES[hidden_attribute])
+        if is_hidden and referents(scene, meaning_of(phrase)) == [frozenset((number,))]:
             return number, _definite(phrase)
     return None
 
 
-def _attribute(silent: str, words: str) -> Callable[[Scene, random.Random], _Draft | None]:
-    """A question for one attribute of an object."""
+def _attribute(hidden_attribute: str, words: str) -> Callable[[Scene, random.Random], _QuestionDraft | None]:
+    """Returns a function that makes a question for one attribute of an object."""
 
-    def draft(scene: Scene, rng: random.Random) -> _Draft | None:
-        found = _single(scene, rng, silent)
+    def draft(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
+        found = _single(scene, rng, hidden_attribute)
         if found is None:
             return None
         number, phrase = found
-        true = getattr(scene.objects[number], silent)
-        return _Draft(f"What {words} is {phrase}?", f"what {words}", OTHER, true, NAMES[silent])
+        true = getattr(scene.objects[number], hidden_attribute)
+        return _QuestionDraft(f"What {words} is {phrase}?", f"what {words}", OTHER, true, NAMES[hidden_attribute])
 
     return draft
 
 
-def _count(scene: Scene, rng: random.Random) -> _Draft:
-    """How many objects share a shape or a colour; borderline ones count for some people."""
+def _count(scene: Scene, rng: random.Random) -> _QuestionDraft:
+    """Asks how many objects share a shape or a colour; borderline ones count for some people."""
     if rng.random() < 0.5:
         shape = rng.choice(scene.objects).shapes[0] if rng.random() < 0.8 else rng.choice(SHAPES)
         words, has = PLURALS[shape], lambda item: shape in item.shapes
@@ -126,11 +126,11 @@ def _count(scene: Scene, rng: random.Random) -> _Draft:
     most = sum(map(has, scene.objects))
     true = tuple(dict.fromkeys((str(most), str(sure))))
     near = tuple(str(number) for number in range(max(0, most - 1), most + 2))
-    return _Draft(f"How many {words} are there?", "how many", NUMBER, true, near)
+    return _QuestionDraft(f"How many {words} are there?", "how many", NUMBER, true, near)
 
 
-def _existence(scene: Scene, rng: random.Random) -> _Draft | None:
-    """Whether there is an object of some colour and shape; as often as not there is."""
+def _existence(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
+    """Asks whether there is an object of some colour and shape; in about half of the questions there is one."""
     item = rng.choice(scene.objects)
     colour, shape = rng.choice(item.colours), rng.choice(item.shapes)
     if rng.random() < 0.5:
@@ -138,11 +138,11 @@ def _existence(scene: Scene, rng: random.Random) -> _Draft | None:
     meaning = meaning_of(f"{colour} {shape}")
     true = "yes" if any(fits(each, meaning) for each in scene.objects) else "no"
     article = "an" if colour[0] in "aeiou" else "a"
-    return _Draft(f"Is there {article} {colour} {shape}?", "is there", YES_NO, (true,), ("yes", "no"))
+    return _QuestionDraft(f"Is there {article} {colour} {shape}?", "is there", YES_NO, (true,), ("yes", "no"))
 
 
-def _verify_relation(scene: Scene, rng: random.Random) -> _Draft | None:
-    """Whether an object stands in a relation to another."""
+def _verify_relation(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
+    """Asks whether a relation holds between two objects."""
     pair = _two_singles(scene, rng)
     if pair is None:
         return None
@@ -152,11 +152,11 @@ def _verify_relation(scene: Scene, rng: random.Random) -> _Draft | None:
     if not fitting:
         return None
     words = rng.choice(RELATION_WORDS[rng.choice(fitting)])
-    return _Draft(f"Is {phrase} {words} {other}?", "is the", YES_NO, (true,), ("yes", "no"))
+    return _QuestionDraft(f"Is {phrase} {words} {other}?", "is the", YES_NO, (true,), ("yes", "no"))
 
 
-def _find_related(scene: Scene, rng: random.Random) -> _Draft | None:
-    """The shape of the one object that stands in a relation to another."""
+def _find_related(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
+    """Asks for the shape of the only object with some relation to another."""
     found = _single(scene, rng, rng.choice(("sizes", "textures")))
     if found is None:
         return None
@@ -166,11 +166,11 @@ def _find_related(scene: Scene, rng: random.Random) -> _Draft | None:
     if len(others) != 1:
         return None
     words = rng.choice(RELATION_WORDS[relation])
-    return _Draft(f"What is {words} {phrase}?", "what is", OTHER, scene.objects[others[0]].shapes, SHAPES)
+    return _QuestionDraft(f"What is {words} {phrase}?", "what is", OTHER, scene.objects[others[0]].shapes, SHAPES)
 
 
-def _ground(scene: Scene, rng: random.Random) -> _Draft:
-    return _Draft("What kind of ground is this?", "what kind of", OTHER, (scene.ground,), GROUNDS)
+def _ground(scene: Scene, rng: random.Random) -> _QuestionDraft:
+    return _QuestionDraft("What kind of ground is this?", "what kind of", OTHER, (scene.ground,), GROUNDS)
 
 
 def _two_singles(scene: Scene, rng: random.Random) -> tuple[tuple[int, str], tuple[int, str]] | None:
@@ -179,12 +179,12 @@ def _two_singles(scene: Scene, rng: random.Random) -> tuple[tuple[int, str], tup
 
 
 def _definite(phrase: str) -> str:
-    """With the definite article, whatever it had."""
+    """Replaces the determiner of a phrase by the definite article."""
     return f"the {phrase.partition(' ')[2]}"
 
 
-# How often each is tried; some fail for lack of a phrase that fits one object alone.
-KINDS: tuple[Callable[[Scene, random.Random], _Draft | None], ...] = (
+# The kinds by weight; some fail if no phrase fits only one object.
+KINDS: tuple[Callable[[Scene, random.Random], _QuestionDraft | None], ...] = (
     *[_attribute("colours", "color")] * 3,
     *[_attribute("shapes", "shape")] * 2,
     _attribute("sizes", "size"),

@@ -1,12 +1,12 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The scenes' own regions for any picture of coloured shapes: boxes from its pixels, and the features of training.
+"""The scenes' regions for any picture of coloured shapes: boxes from its pixels, and the features of training.
 
-`ShapeDetector` stands in the place of a detector, `SceneFeatures` in that of a feature model:
+`ShapeDetector` replaces a detector, `SceneFeatures` a feature model:
 
     own = {"detector": ShapeDetector(), "feature_model": SceneFeatures()}
     pipeline("visual-grounding", model="runs/scenes_vgp/direct", **own)
 
-Pictures are brought to the size of drawn scenes first, as the features depend on how many pixels a box has.
+Pictures are first scaled to the size of drawn scenes, because the features depend on the number of pixels in a box.
 """
 
 from collections.abc import Sequence
@@ -26,19 +26,27 @@ SOURCE = "scenes"
 
 
 class ShapeDetector:
-    """Where boxes come from: a `BoxSource` that finds coloured shapes on a ground of one colour, named by colour."""
+    """A `BoxSource` that finds coloured shapes on a ground of one colour; its labels are the colours."""
 
     selected = True
     label_names = list(PAINTS)
     provenance = {"name": SOURCE, "label_names": label_names}
 
     def detect(self, images: Sequence[Image.Image], image_ids: Sequence[str] | None = None) -> list[Any]:
-        """The shapes of RGB images from left to right, none where none stands out; the ids are not used."""
+        """Finds the shapes of images.
+
+        Args:
+            images (sequence of `Image.Image`): RGB images.
+            image_ids (sequence of `str`, *optional*): Not used.
+
+        Returns:
+            `list`: For each image its shapes from left to right; there may be none.
+        """
         return [_detections(image) for image in images]
 
 
 def _detections(image: Image.Image) -> SimpleNamespace:
-    """boxes (n, 4) float32 in pixels, scores (n,) float32, classes (n,) int64."""
+    """Returns boxes (n, 4) float32 in pixels, scores (n,) float32, classes (n,) int64."""
     found = find_shapes(image)
     classes = torch.tensor([ShapeDetector.label_names.index(colour) for colour in found.colours], dtype=torch.long)
     boxes = torch.from_numpy(found.boxes)
@@ -46,12 +54,17 @@ def _detections(image: Image.Image) -> SimpleNamespace:
 
 
 class ScenePixels:
-    """The image processor of `SceneFeatures`: pictures at the size of drawn scenes, values as they are stored."""
+    """The image processor of `SceneFeatures`: pictures at the size of drawn scenes, with unchanged pixel values."""
 
     def __call__(self, images: Sequence[Image.Image], return_tensors: str = "pt") -> dict[str, Tensor]:
-        """`pixel_values` (B, 3, H, W) float32 from 0 to 255; `image_sizes` (B, 2) int64, width and height.
+        """Converts images to tensors.
 
-        The images are RGB and of one size.
+        Args:
+            images (sequence of `Image.Image`): RGB images of one size.
+            return_tensors (`str`): Must be `"pt"`.
+
+        Returns:
+            `dict`: `pixel_values` (B, 3, H, W) float32 from 0 to 255; `image_sizes` (B, 2) int64, width and height.
         """
         pixels = [np.asarray(_as_scene(image)) for image in images]
         sizes = torch.tensor([array.shape[1::-1] for array in pixels])
@@ -59,7 +72,7 @@ class ScenePixels:
         return {"pixel_values": values, "image_sizes": sizes}
 
     def to_dict(self) -> dict[str, Any]:
-        """Its settings; there are none."""
+        """Returns its settings; there are none."""
         return {"image_processor_type": type(self).__name__}
 
 
@@ -74,7 +87,7 @@ class _Config(SimpleNamespace):
 
 
 class SceneFeatures(nn.Module):
-    """`pixel_features` as a region-feature model: those of the region tables that the scenes generator writes."""
+    """`pixel_features` as a region-feature model; its features are those of the scenes generator's region tables."""
 
     name = SOURCE
     device, dtype = torch.device("cpu"), torch.float32
@@ -85,15 +98,15 @@ class SceneFeatures(nn.Module):
         self.image_processor = ScenePixels()
 
     def forward(self, pixel_values: Tensor, region_boxes: Tensor, region_attention_mask: Tensor) -> SimpleNamespace:
-        """Features of regions.
+        """Computes the features of regions.
 
         Args:
-            pixel_values: (B, 3, H, W) float32, what `ScenePixels` makes.
-            region_boxes: (B, R, 4) float32, x1 y1 x2 y2 in these pixels.
-            region_attention_mask: (B, R) bool, False for padding.
+            pixel_values (`torch.Tensor`): (B, 3, H, W) float32 from 0 to 255, as `ScenePixels` makes them.
+            region_boxes (`torch.Tensor`): (B, R, 4) float32, x1 y1 x2 y2 in these pixels.
+            region_attention_mask (`torch.Tensor`): (B, R) bool, False for padding.
 
         Returns:
-            `region_features` (B, R, 2048) float32, 0 for padding.
+            An object with `region_features` (B, R, 2048) float32, 0 for padding.
         """
         features = torch.zeros(*region_boxes.shape[:2], FEATURE_SIZE)
         for row, (values, boxes, mask) in enumerate(

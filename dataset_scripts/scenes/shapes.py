@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Geometry of the scenes' objects: every shape is a few filled polygons, and its box follows from them."""
+"""Geometry of the scenes' objects: every shape is a few filled polygons, which also determine its box."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,7 @@ Face = tuple[tuple[Point, ...], float]
 
 
 def faces(item: SceneObject) -> list[Face]:
-    """The faces of an object in image pixels, from back to front."""
+    """Returns the faces of an object in image pixels, from back to front."""
     cosine, sine = math.cos(math.radians(item.tilt)), math.sin(math.radians(item.tilt))
     return [
         (
@@ -31,14 +31,14 @@ def faces(item: SceneObject) -> list[Face]:
 
 
 def box(item: SceneObject) -> tuple[float, float, float, float]:
-    """The tight box (x1, y1, x2, y2) of an object in image pixels."""
+    """Returns the tight box (x1, y1, x2, y2) of an object in image pixels."""
     xs, ys = zip(*(point for corners, _ in faces(item) for point in corners), strict=True)
     return min(xs), min(ys), max(xs), max(ys)
 
 
 @cache
 def unit_faces(shapes: tuple[str, ...]) -> tuple[Face, ...]:
-    """The faces of a shape, or of the shape between two, in units of its half extent."""
+    """Returns the faces of a shape, or of the shape between two, in units of its half extent."""
     return tuple(_SHAPES[shapes]())
 
 
@@ -70,7 +70,7 @@ def _cube() -> list[Face]:
 
 
 def _frustum(top: float, bottom: float) -> list[Face]:
-    """A round solid that narrows from `bottom` to `top`: a cone, a cylinder or something between them."""
+    """Returns a round solid that narrows from `bottom` to `top`: a cone, a cylinder or a shape between them."""
     sides: tuple[Point, ...] = ((-top, -0.8), (top, -0.8), (bottom, 0.76), (-bottom, 0.76))
     shade: tuple[Point, ...] = ((top * 0.3, -0.8), (top, -0.8), (bottom, 0.76), (bottom * 0.3, 0.95))
     return [(_ellipse(0, 0.76, bottom, 0.24), 1.0), (sides, 1.0), (shade, 0.8), (_ellipse(0, -0.8, top, 0.2), 1.3)]

@@ -1,9 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Statements about two scenes that are true or false, in the manner of NLVR2.
 
-A statement is decided from the descriptions of the scenes alone. Looks between two names leave some statements open
-(is an orange-red ball a red ball?); of those none is made. As in NLVR2 one statement is made about four pairs of
-scenes, and is true of two and false of two, so its words alone do not give the answer away.
+The descriptions of the scenes alone decide a statement. Looks between two names leave some statements undecided (is an
+orange-red ball a red ball?); those are not used. As in NLVR2, one statement is made about four pairs of scenes, true
+of two and false of two, so its words alone do not reveal the answer.
 """
 
 import random
@@ -15,9 +15,9 @@ from .language import PLURALS, Meaning, fits, meaning_of
 from .world import Scene, SceneObject, relation_holds
 
 PAIRS = 4
-# Below so many scenes there are hardly four pairs: one true and one false will do.
+# With fewer scenes four pairs are rare; one true and one false pair are enough.
 FEW = 6
-# How many pairs are looked at for a statement, and how many statements are tried.
+# Number of pairs tried for a statement, and number of statements tried.
 CANDIDATES = 24
 ATTEMPTS = 60
 SIDES = ("left", "right")
@@ -25,13 +25,13 @@ COUNTS = ("no", "one", "two", "three")
 IMAGE_WORDS = ("image", "picture", "photo")
 GROUND_WORDS = {"wood": "a wooden floor", "stone": "a stony floor", "grass": "grass", "sand": "sand"}
 
-# Whether a statement is true of a left and a right scene; None where that can't be decided.
+# The truth of a statement about a left and a right scene; None if undecided.
 Truth = Callable[[Scene, Scene], bool | None]
 
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement and the image ids of pairs of scenes, with its truth of each."""
+    """A statement and the image ids of pairs of scenes, with its truth for each pair."""
 
     text: str
     pairs: tuple[tuple[str, str], ...]
@@ -39,23 +39,30 @@ class Statement:
 
 
 def state_all(name: str, scenes: Sequence[tuple[str, Scene]]) -> list[Statement]:
-    """Statements about pairs of these scenes, as many as there are scenes where enough can be said of them.
+    """Makes statements about pairs of scenes, one for each scene if possible.
 
     Args:
-        name: Seeds the draws.
-        scenes: Image ids and scenes.
+        name (`str`): Seed of the draws.
+        scenes (sequence): Image ids and scenes.
+
+    Returns:
+        `list[Statement]`: The statements.
     """
     drawn = (state(scenes, random.Random(f"{name}/{number}")) for number in range(len(scenes)))
     return [statement for statement in drawn if statement is not None]
 
 
 def state(scenes: Sequence[tuple[str, Scene]], rng: random.Random) -> Statement | None:
-    """A statement that is true of two pairs of these scenes and false of two (of fewer than six scenes, of one pair
-    each); None when none was found.
+    """Makes a statement that is true of two pairs of scenes and false of two others.
+
+    For fewer than six scenes, it is one pair each.
 
     Args:
-        scenes: Image ids and scenes to choose from.
-        rng: Draws words and pairs.
+        scenes (sequence): Image ids and scenes to choose from.
+        rng (`random.Random`): Draws words and pairs.
+
+    Returns:
+        `Statement`: The statement, or None if none was found.
     """
     each = PAIRS // 2 if len(scenes) >= FEW else 1
     for _ in range(ATTEMPTS if len(scenes) > 1 else 0):
@@ -67,31 +74,31 @@ def state(scenes: Sequence[tuple[str, Scene]], rng: random.Random) -> Statement 
             if truth is not None and (left, right) not in found[truth]:
                 found[truth].append((left, right))
             if all(len(pairs) >= each for pairs in found.values()):
-                return _mixed(text, {truth: pairs[:each] for truth, pairs in found.items()}, rng)
+                return _shuffle(text, {truth: pairs[:each] for truth, pairs in found.items()}, rng)
     return None
 
 
 def vocabulary() -> list[str]:
-    """The words of statements, beside those of phrases and relations, sorted, with the full stop and the comma."""
+    """Returns the words of statements, except those of phrases and relations, sorted, with period and comma."""
     words = "there is are a an in the one other each no and that shows of object objects . ,".split()
     grounds = " ".join(GROUND_WORDS.values()).split()
     return sorted({*words, *SIDES, *COUNTS, *IMAGE_WORDS, *grounds})
 
 
-def _mixed(text: str, found: dict[bool, list[tuple[str, str]]], rng: random.Random) -> Statement:
+def _shuffle(text: str, found: dict[bool, list[tuple[str, str]]], rng: random.Random) -> Statement:
     pairs = [(pair, truth) for truth, listed in found.items() for pair in listed]
     rng.shuffle(pairs)
     return Statement(text, tuple(pair for pair, _ in pairs), tuple(truth for _, truth in pairs))
 
 
 def count_of(scene: Scene, meaning: Meaning) -> int | None:
-    """How many objects a phrase is true of; None where a look between two names leaves it open."""
-    sure = sum(_surely(item, meaning) for item in scene.objects)
-    return sure if sure == sum(fits(item, meaning) for item in scene.objects) else None
+    """Counts the objects that a phrase fits; None if a look between two names leaves it undecided."""
+    certain = sum(_certainly_fits(item, meaning) for item in scene.objects)
+    return certain if certain == sum(fits(item, meaning) for item in scene.objects) else None
 
 
-def _surely(item: SceneObject, meaning: Meaning) -> bool:
-    """Whether the phrase is true of the object by whichever of its names it is called."""
+def _certainly_fits(item: SceneObject, meaning: Meaning) -> bool:
+    """Returns whether the phrase fits the object under each of its names."""
     return (
         meaning.shapes.issuperset(item.shapes)
         and meaning.colours.issuperset(item.colours)
@@ -101,7 +108,7 @@ def _surely(item: SceneObject, meaning: Meaning) -> bool:
 
 
 def _noun(scene: Scene, rng: random.Random) -> tuple[str, str, Meaning]:
-    """What an object of the scene may be called, alone and several of it, and what that means."""
+    """Returns a name for an object of the scene, singular and plural, and its meaning."""
     item = rng.choice(scene.objects)
     shape = rng.choice(item.shapes) if rng.random() < 0.7 else ""
     colour = rng.choice(item.colours) if rng.random() < 0.6 or not shape else ""
@@ -109,48 +116,48 @@ def _noun(scene: Scene, rng: random.Random) -> tuple[str, str, Meaning]:
     return before + noun, before + PLURALS[noun], meaning_of(before + noun)
 
 
-def _a(noun: str) -> str:
+def _with_article(noun: str) -> str:
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
-def _both(first: bool | None, second: bool | None) -> bool | None:
-    """True if both are, false if one surely is not, else open."""
+def _and(first: bool | None, second: bool | None) -> bool | None:
+    """Returns True if both are true, False if one is false, otherwise None (undecided)."""
     return False if first is False or second is False else None if first is None or second is None else True
 
 
 def _shows(meaning: Meaning) -> Callable[[Scene], bool | None]:
-    """Whether a scene holds such an object; open if only a look between two names would do."""
+    """Returns a function that decides whether a scene contains such an object; None if only a borderline look fits."""
 
     def holds(scene: Scene) -> bool | None:
-        if any(_surely(item, meaning) for item in scene.objects):
+        if any(_certainly_fits(item, meaning) for item in scene.objects):
             return True
         return None if any(fits(item, meaning) for item in scene.objects) else False
 
     return holds
 
 
-def _negated(value: bool | None) -> bool | None:
+def _not(value: bool | None) -> bool | None:
     return None if value is None else not value
 
 
 def _in_each(scene: Scene, rng: random.Random) -> tuple[str, Truth]:
     noun, _, meaning = _noun(scene, rng)
     shows = _shows(meaning)
-    return f"There is {_a(noun)} in each {rng.choice(IMAGE_WORDS)}.", lambda a, b: _both(shows(a), shows(b))
+    return f"There is {_with_article(noun)} in each {rng.choice(IMAGE_WORDS)}.", lambda a, b: _and(shows(a), shows(b))
 
 
 def _in_none(scene: Scene, rng: random.Random) -> tuple[str, Truth]:
     noun, _, meaning = _noun(scene, rng)
     shows = _shows(meaning)
-    text = f"No {rng.choice(IMAGE_WORDS)} shows {_a(noun)}."
-    return text, lambda a, b: _both(_negated(shows(a)), _negated(shows(b)))
+    text = f"No {rng.choice(IMAGE_WORDS)} shows {_with_article(noun)}."
+    return text, lambda a, b: _and(_not(shows(a)), _not(shows(b)))
 
 
 def _in_any(scene: Scene, rng: random.Random) -> tuple[str, Truth]:
     noun, _, meaning = _noun(scene, rng)
     shows = _shows(meaning)
-    text = f"There is {_a(rng.choice(IMAGE_WORDS))} that shows {_a(noun)}."
-    return text, lambda a, b: _negated(_both(_negated(shows(a)), _negated(shows(b))))
+    text = f"There is {_with_article(rng.choice(IMAGE_WORDS))} that shows {_with_article(noun)}."
+    return text, lambda a, b: _not(_and(_not(shows(a)), _not(shows(b))))
 
 
 def _in_one_alone(scene: Scene, rng: random.Random) -> tuple[str, Truth]:
@@ -161,13 +168,13 @@ def _in_one_alone(scene: Scene, rng: random.Random) -> tuple[str, Truth]:
         first, second = shows(left), shows(right)
         return None if first is None or second is None else first != second
 
-    return f"There is {_a(noun)} in one {rng.choice(IMAGE_WORDS)} and no {noun} in the other.", holds
+    return f"There is {_with_article(noun)} in one {rng.choice(IMAGE_WORDS)} and no {noun} in the other.", holds
 
 
 def _in_side(scene: Scene, rng: random.Random) -> tuple[str, Truth]:
     noun, _, meaning = _noun(scene, rng)
     side, shows = rng.choice(SIDES), _shows(meaning)
-    text = f"There is {_a(noun)} in the {side} {rng.choice(IMAGE_WORDS)}."
+    text = f"There is {_with_article(noun)} in the {side} {rng.choice(IMAGE_WORDS)}."
     return text, lambda a, b: shows(a if side == "left" else b)
 
 
@@ -184,7 +191,7 @@ def _count_in_side(scene: Scene, rng: random.Random) -> tuple[str, Truth]:
 
 
 def _related_in_any(scene: Scene, rng: random.Random) -> tuple[str, Truth]:
-    """A relation between two shapes; where their looks are clear, so is whether it holds."""
+    """States a relation between two shapes; undecided if a look is borderline."""
     first, second = (_noun(scene, rng) for _ in range(2))
     relation = rng.choice(tuple(RELATION_WORDS))
     words = rng.choice(RELATION_WORDS[relation])
@@ -196,8 +203,9 @@ def _related_in_any(scene: Scene, rng: random.Random) -> tuple[str, Truth]:
         ones, others = ([k for k in numbers if fits(scene.objects[k], m)] for m in (first[2], second[2]))
         return any(k != j and relation_holds(scene, relation, k, j) for k in ones for j in others)
 
-    text = f"There is {_a(rng.choice(IMAGE_WORDS))} that shows {_a(first[0])} {words} {_a(second[0])}."
-    return text, lambda a, b: _negated(_both(_negated(within(a)), _negated(within(b))))
+    picture, nouns = _with_article(rng.choice(IMAGE_WORDS)), (_with_article(first[0]), _with_article(second[0]))
+    text = f"There is {picture} that shows {nouns[0]} {words} {nouns[1]}."
+    return text, lambda a, b: _not(_and(_not(within(a)), _not(within(b))))
 
 
 def _grounds(scene: Scene, rng: random.Random) -> tuple[str, Truth]:
@@ -210,7 +218,7 @@ def _grounds(scene: Scene, rng: random.Random) -> tuple[str, Truth]:
     return text, lambda a, b: (a if side == "left" else b).ground == ground
 
 
-# How often each kind is tried; some fail for lack of pairs of both truths.
+# The kinds by weight; some fail if there are not enough true and false pairs.
 KINDS: tuple[Callable[[Scene, random.Random], tuple[str, Truth]], ...] = (
     *[_in_each] * 2,
     _in_none,

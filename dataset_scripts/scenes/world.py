@@ -1,8 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""What is in a scene: objects, their attributes and relations, as plain data drawn from a seed.
+"""The content of a scene: objects, their attributes and relations, as plain data drawn from a seed.
 
-Nothing here knows about pixels, words or files: `scene_painter` draws a description, `scene_captions` talks about it,
-`detector` pretends to detect it and `writers` stores it, so a further writer needs no change here.
+This module does not use pixels, words or files: `painter` draws a scene, `captions` and `annotators` describe it,
+`detector` simulates its detection and `writers` stores it, so a further writer needs no change here.
 Positions are pixels with the origin at the top left. An attribute is a tuple of the names that fit its look: one name,
 or two for a borderline look, for example `("red", "orange")` for a colour between the two.
 """
@@ -31,7 +31,7 @@ BETWEEN_COLOURS = (
 )
 BETWEEN_SIZES = (("small", "medium"), ("medium", "large"))
 
-# Half of the extent in pixels; a borderline size lies in the middle of its two names.
+# Half of the extent in pixels; a borderline size is the mean of its two names.
 RADII = {"small": 10.5, "medium": 16.5, "large": 24.5}
 
 BORDERLINE_RATE = 0.6
@@ -40,7 +40,7 @@ LOOKALIKE_RATE = 0.65
 
 @dataclass(frozen=True)
 class SceneObject:
-    """One object: the names that fit each attribute, and where it is (centre, half extent, tilt in degrees)."""
+    """One object: the names that fit each attribute, and its position (centre, half extent, tilt in degrees)."""
 
     shapes: tuple[str, ...]
     colours: tuple[str, ...]
@@ -54,7 +54,7 @@ class SceneObject:
 
 @dataclass(frozen=True)
 class Scene:
-    """An image to be: size in pixels, surface, side of the light, objects from back to front, seed of the noise."""
+    """An image before it is drawn: size in pixels, ground, side of the light, objects from back to front, seed."""
 
     width: int
     height: int
@@ -65,10 +65,16 @@ class Scene:
 
 
 def relation_holds(scene: Scene, relation: str, first: int, second: int) -> bool:
-    """Whether object number `first` stands in `relation` (one of `RELATIONS`) to object number `second`.
+    """Returns whether a relation holds between two objects.
 
-    Left, right, above and below look at the centres and at the longer of the two distances, so of two objects apart
-    exactly one of the four holds; `next_to` wants a gap below a tenth of the image's width.
+    Left, right, above and below compare the centres along the axis with the larger distance, so exactly one of the
+    four holds for two distant objects. `next_to` requires a gap below a tenth of the image's width.
+
+    Args:
+        scene (`Scene`): The scene.
+        relation (`str`): One of `RELATIONS`.
+        first (`int`): Number of the first object.
+        second (`int`): Number of the second object.
     """
     a, b = scene.objects[first], scene.objects[second]
     dx, dy = b.x - a.x, b.y - a.y
@@ -79,7 +85,7 @@ def relation_holds(scene: Scene, relation: str, first: int, second: int) -> bool
 
 
 def draw_scene(rng: random.Random) -> Scene:
-    """A random scene of three to six objects, several of them alike; one for which there is no room is left out."""
+    """Draws a random scene of three to six objects, several of them similar; an object without space is omitted."""
     width, height = rng.randint(184, 216), rng.randint(138, 162)
     looks: list[dict[str, tuple[str, ...]]] = []
     for _ in range(rng.choices((3, 4, 5, 6), (1, 3, 4, 3))[0]):
@@ -104,14 +110,14 @@ def _look(rng: random.Random) -> dict[str, tuple[str, ...]]:
 
 
 def _alike(rng: random.Random, look: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """The same look with none, one or two attributes drawn again."""
+    """Returns the same look with none, one or two attributes drawn again."""
     fresh = _look(rng)
     changed = rng.sample(("colours", "sizes", "textures", "shapes"), rng.choices((0, 1, 2), (2, 4, 3))[0])
     return {name: fresh[name] if name in changed else value for name, value in look.items()}
 
 
 def _borderline(rng: random.Random, look: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """The same look, or one whose colour, size or shape lies between its name and a neighbouring one."""
+    """Returns the same look, or one whose colour, size or shape is between its name and a neighbouring one."""
     if rng.random() >= BORDERLINE_RATE:
         return look
     name, pairs = rng.choice(
@@ -129,7 +135,7 @@ def _borderline(rng: random.Random, look: dict[str, tuple[str, ...]]) -> dict[st
 def _place(
     rng: random.Random, looks: list[dict[str, tuple[str, ...]]], width: int, height: int
 ) -> tuple[SceneObject, ...]:
-    """Objects at random places, overlapping a little at most; one that finds no room is left out."""
+    """Places objects at random with little overlap; an object without space is omitted."""
     placed: list[SceneObject] = []
     for look in looks:
         radius = sum(RADII[size] for size in look["sizes"]) / len(look["sizes"]) * rng.uniform(0.95, 1.05)

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Scenes and their captions in official file layouts: Flickr30K Entities, and the typology of VGP.
+"""Writers of scenes and their captions in official file formats: Flickr30K Entities, and the typology of VGP.
 
-A writer turns a `SceneRecord` into the text of files; `scenes` decides where they go. Formats of other data sets take
+A writer turns a `SceneRecord` into the text of files; `dataset` decides their paths. Formats of other data sets use
 the same records.
 """
 
@@ -58,13 +58,13 @@ class SceneRecord:
         return [caption for index, caption in enumerate(self.captions) if index != self.unrelated]
 
     def chains(self) -> dict[Entity, int]:
-        """The chain id, unique in the data set, of every entity that the related captions mention."""
+        """Returns the chain id, unique in the data set, of every entity in the related captions."""
         mentioned = (mention.entity for caption in self.related_captions for mention in caption.mentions)
         entities = dict.fromkeys(entity for entity in mentioned if entity)
         return {entity: self._chain(place) for place, entity in enumerate(entities)}
 
     def foreign_chains(self) -> dict[Entity, int]:
-        """Chain ids for the entities of the unrelated caption; they name nothing in this image."""
+        """Returns chain ids for the entities of the unrelated caption; they refer to nothing in this image."""
         if self.unrelated is None:
             return {}
         entities = dict.fromkeys(
@@ -77,7 +77,7 @@ class SceneRecord:
 
 
 def sentences(record: SceneRecord) -> str:
-    """The file Sentences/<id>.txt: a tagged caption a line."""
+    """Returns the text of Sentences/<id>.txt: one tagged caption a line."""
     chains, foreign = record.chains(), record.foreign_chains()
     return "".join(
         f"{_tagged(caption, foreign if index == record.unrelated else chains)}\n"
@@ -86,7 +86,7 @@ def sentences(record: SceneRecord) -> str:
 
 
 def annotation(record: SceneRecord) -> str:
-    """The file Annotations/<id>.xml: boxes (counted from 1, last pixel included) of all objects that are mentioned."""
+    """Returns the text of Annotations/<id>.xml: boxes (from 1, last pixel included) of all mentioned objects."""
     scene = record.scene
     chains = record.chains()
     lines = ["<annotation>", f"\t<filename>{record.image_id}.jpg</filename>"]
@@ -105,17 +105,18 @@ def annotation(record: SceneRecord) -> str:
 
 
 def phrase_pairs(record: SceneRecord) -> list[tuple[str, ...]]:
-    """The rows of <split>_data.csv for an image: pairs of unlike phrases, in two captions, about the same entity.
+    """Returns the rows of <split>_data.csv for an image: pairs of different phrases in two captions about one entity.
 
-    Phrases alike but for their case and their articles are no pair. The order of the two changes from pair to pair.
+    Phrases that differ only in case and articles are not a pair. The order of the two phrases alternates between
+    pairs.
     """
-    said: dict[Entity, list[tuple[int, str]]] = {}
+    texts_by_entity: dict[Entity, list[tuple[int, str]]] = {}
     for index, caption in enumerate(record.related_captions):
         for mention, text in _written_mentions(caption):
             if mention.entity:
-                said.setdefault(mention.entity, []).append((index, text))
+                texts_by_entity.setdefault(mention.entity, []).append((index, text))
     rows: dict[frozenset[str], tuple[str, ...]] = {}
-    for mentions in said.values():
+    for mentions in texts_by_entity.values():
         for (first_caption, first), (second_caption, second) in combinations(mentions, 2):
             key = frozenset((first, second))
             if first_caption == second_caption or content_words(first) == content_words(second) or key in rows:
@@ -126,7 +127,7 @@ def phrase_pairs(record: SceneRecord) -> list[tuple[str, ...]]:
 
 
 def pairs_file(records_rows: Iterable[Sequence[str]]) -> str:
-    """The text of <split>_data.csv."""
+    """Returns the text of <split>_data.csv."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(PAIR_HEADER)
@@ -135,17 +136,21 @@ def pairs_file(records_rows: Iterable[Sequence[str]]) -> str:
 
 
 def unrelated_file(records: Iterable[tuple[str, int]]) -> str:
-    """The file UNRELATED_CAPTIONS from (image id, caption index); sentences count from 1, no newline at the end."""
+    """Returns the text of UNRELATED_CAPTIONS; sentences count from 1, without a newline at the end.
+
+    Args:
+        records (iterable of `tuple[str, int]`): Image id and caption index from 0.
+    """
     return "\n".join((UNRELATED_HEADER, *(f"{image_id} {index + 1}" for image_id, index in records)))
 
 
 def vocabulary_file(words: Iterable[str]) -> str:
-    """The text of vocab.txt, a WordPiece vocabulary: the special tokens of BERT, then the words."""
+    """Returns the text of vocab.txt, a WordPiece vocabulary: the special tokens of BERT, then the words."""
     return "".join(f"{word}\n" for word in (*SPECIAL_TOKENS, *words))
 
 
 def content_words(phrase: str) -> str:
-    """A phrase in lower case without articles and prepositions, as in the columns phrase1 and phrase2."""
+    """Returns a phrase in lower case without articles and prepositions, as in the columns phrase1 and phrase2."""
     return " ".join(word for word in phrase.lower().split() if word not in STOP_WORDS)
 
 
@@ -155,7 +160,7 @@ def _pair_row(image_id: str, first: str, second: str) -> tuple[str, ...]:
 
 
 def _written_mentions(caption: Caption) -> list[tuple[Mention, str]]:
-    """The mentions in order with their text as it is written: a phrase that begins the sentence has a capital."""
+    """Returns the mentions in order with their written text: a phrase at the start of the sentence has a capital."""
     numbers = [token for token in caption.tokens if isinstance(token, int)]
     return [
         (caption.mentions[number], capital(caption.mentions[number].text, number == caption.tokens[0]))
@@ -177,18 +182,18 @@ def _tagged(caption: Caption, chains: dict[Entity, int]) -> str:
 
 
 def capital(text: str, first: bool) -> str:
-    """A text, with a capital if it is the first of its sentence."""
+    """Returns a text, with a capital if it starts its sentence."""
     return text[0].upper() + text[1:] if first else text
 
 
 def _element(name: str, depth: int, children: Iterable[tuple[str, object]]) -> list[str]:
-    """The lines of an XML element whose children hold numbers."""
+    """Returns the lines of an XML element whose children hold numbers."""
     indent = "\t" * depth
     inner = [f"{indent}\t<{child}>{value}</{child}>" for child, value in children]
     return [f"{indent}<{name}>", *inner, f"{indent}</{name}>"]
 
 
 def _inclusive(box: Sequence[float], scene: Scene) -> tuple[int, int, int, int]:
-    """The pixels that a box covers, counted from 1, first and last; a tilted object may reach beyond the image."""
+    """Returns the first and last pixels of a box, counted from 1; clips those of a tilted object to the image."""
     x1, y1, x2, y2 = box
     return max(int(x1), 0) + 1, max(int(y1), 0) + 1, min(int(x2) + 1, scene.width), min(int(y2) + 1, scene.height)

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Captions of scenes in the layouts of COCO (official and Karpathy's), and sentences about further scenes.
+"""Captions of scenes in the formats of COCO (official and Karpathy's), and sentences about further scenes.
 
-Only captions that belong to their image are written. Images are those of the Flickr30K layout: `file_name` and
+Only captions that belong to their image are written. Images are those of the Flickr30K format: `file_name` and
 `filename` are names in `flickr30k-images`, ids are the same numbers.
 """
 
@@ -18,7 +18,7 @@ IMAGE_FOLDER = "flickr30k-images"
 
 @dataclass(frozen=True)
 class CaptionedImage:
-    """What the COCO files say of an image: its number and id, its size in pixels, its captions."""
+    """The data of an image in the COCO files: its number and id, its size in pixels, its captions."""
 
     number: int
     image_id: str
@@ -28,22 +28,22 @@ class CaptionedImage:
 
     @classmethod
     def of(cls, record: SceneRecord) -> "CaptionedImage":
-        """The image of a record, without a caption that was written for another."""
+        """Makes the image of a record, without a caption that was written for another image."""
         captions = tuple(caption_text(caption) for caption in record.related_captions)
         return cls(record.number, record.image_id, record.scene.width, record.scene.height, captions)
 
     def identified_captions(self) -> list[tuple[int, str]]:
-        """The captions with ids that are unique in the data set."""
+        """Returns the captions with ids that are unique in the data set."""
         return list(enumerate(self.captions, CAPTION_IDS_PER_IMAGE * self.number + 1))
 
 
 def caption_text(caption: Caption) -> str:
-    """A caption as it is read back from the Flickr30K layout: words between spaces, a capital, a period."""
+    """Returns a caption in the form of the Flickr30K format: words separated by spaces, a capital, a period."""
     return f"{capital(caption.text, True)} ."
 
 
 def captions_file(images: Iterable[CaptionedImage], year: int = 2014) -> str:
-    """The text of annotations/captions_<split><year>.json."""
+    """Returns the text of annotations/captions_<split><year>.json."""
     listed = list(images)
     content = {
         "info": {"description": "Drawn scenes", "year": year},
@@ -62,12 +62,12 @@ def captions_file(images: Iterable[CaptionedImage], year: int = 2014) -> str:
 
 
 def karpathy_file(images: Iterable[tuple[str, CaptionedImage]]) -> str:
-    """The text of dataset_coco.json from (split, image)."""
+    """Returns the text of dataset_coco.json from (split, image)."""
     return json.dumps({"images": [_karpathy_image(split, each) for split, each in images], "dataset": "coco"}) + "\n"
 
 
 def corpus_file(documents: Iterable[Iterable[str]]) -> str:
-    """The text of corpus.txt: a sentence a line, a blank line between documents."""
+    """Returns the text of corpus.txt: one sentence a line, a blank line between documents."""
     return "\n".join("".join(f"{sentence}\n" for sentence in sentences) for sentences in documents)
 
 

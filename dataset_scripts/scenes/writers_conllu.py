@@ -1,12 +1,12 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Dependency parses of the captions of scenes, in CoNLL-U with the relations of Universal Dependencies.
 
-No parser is at work: a caption is made of nominals, places ("to the left of" with its nominal) and a few words, and
-`CLAUSES` has the tree of every clause that the annotators write. As in Universal Dependencies the predicate of "the
-ball is near the cube" is "cube", with "is" as copula and "near" as case.
+This module needs no parser: a caption consists of nominals, places ("to the left of" with its nominal) and a few
+words, and `CLAUSES` has the tree of every clause that the annotators write. As in Universal Dependencies the predicate
+of "the ball is near the cube" is "cube", with "is" as copula and "near" as case.
 
-The comments of a sentence say which caption it is: `image_id`, and `caption_id` as the builder of Flickr30K Entities
-counts, `<image id>#<caption, from 0>`. `text` is the caption as that builder gives it.
+The comments of a sentence identify its caption: `image_id`, and `caption_id` in the form of the builder of Flickr30K
+Entities, `<image id>#<caption, from 0>`. `text` is the caption in that builder's form.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from .captions import Caption
 from .writers import SceneRecord, capital
 
 # The tree of each clause, an item "head:relation" (heads count from 1, 0 is the root). N is a nominal, P a place, I a
-# place in the picture itself, V is or are, S sits, lies, ...; a place under a noun becomes `nmod`, else `obl`.
+# place in the picture itself, V "is" or "are", S "sits", "lies", ...; a place under a noun becomes `nmod`, else `obl`.
 CLAUSES = {
     "N V P": "3:nsubj 3:cop 0:root",
     "there V N P": "2:expl 0:root 2:nsubj 3:nmod",
@@ -54,7 +54,7 @@ PARTS_OF_SPEECH = {
     "while": "SCONJ",
     "with": "ADP",
 }
-_SITS = frozenset(form for forms in VERBS for form in forms)
+_POSTURE_VERBS = frozenset(form for forms in VERBS for form in forms)
 # Longest first: "on the left side of" is not "on".
 _PLACES = sorted(
     (tuple(words.split()) for table in (*RELATION_WORDS.values(), ("on", "in")) for words in table),
@@ -65,7 +65,7 @@ _PLACES = sorted(
 
 @dataclass(frozen=True)
 class Node:
-    """A word of a tree: form, part of speech, the index of its head (the root's is its own), relation to it."""
+    """A word of a tree: form, part of speech, index of its head (the root is its own head), relation to the head."""
 
     form: str
     upos: str
@@ -75,7 +75,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Item:
-    """A piece of a caption, of which the tree is known: its kind in `CLAUSES`, its words, and what scenery it is."""
+    """A piece of a caption with a known tree: its kind in `CLAUSES`, its words, and whether it is scenery."""
 
     kind: str
     nodes: tuple[Node, ...]
@@ -88,10 +88,13 @@ class Item:
 
 
 def parse(caption: Caption) -> list[Node]:
-    """The words of a caption, with the final period; heads are indices, the root is its own.
+    """Parses a caption.
+
+    Returns:
+        `list[Node]`: The words, with the final period; heads are indices, the root is its own head.
 
     Raises:
-        ValueError: The caption is not one of the annotators' grammar.
+        ValueError: The annotators' grammar does not contain the caption.
     """
     items = list(_items(caption))
     before = 2 if items[0].scenery and len(items) > 1 and items[1].kind == "," else 0
@@ -100,7 +103,7 @@ def parse(caption: Caption) -> list[Node]:
         after -= 1
     clause = " ".join(item.kind for item in items[before:after])
     if clause not in CLAUSES:
-        raise ValueError(f"{caption.text!r}: {clause!r} is no clause of the captions' grammar; add it to CLAUSES")
+        raise ValueError(f"{caption.text!r}: {clause!r} is not a clause of the captions' grammar; add it to CLAUSES")
     edges = [edge.split(":", 1) for edge in CLAUSES[clause].split()]
     root = before + next(place for place, (head, _) in enumerate(edges) if head == "0")
     links = {before + place: (before + int(head) - 1, relation) for place, (head, relation) in enumerate(edges)}
@@ -108,11 +111,11 @@ def parse(caption: Caption) -> list[Node]:
     scenery = "nmod" if items[root].kind == "N" else "obl"
     links |= dict.fromkeys((*range(min(before, 1)), *range(after, len(items))), (root, scenery))
     links |= {1: (root, "punct")} if before else {}
-    return _joined([*items, _word(".")], {**links, len(items): (root, "punct")})
+    return _join_items([*items, _word(".")], {**links, len(items): (root, "punct")})
 
 
 def conllu(record: SceneRecord) -> str:
-    """The sentences of an image: all its captions, in order, each with a blank line after it."""
+    """Returns the sentences of an image: all its captions, in order, each with a blank line after it."""
     return "".join(f"{_sentence(record.image_id, *pair)}\n" for pair in enumerate(record.captions))
 
 
@@ -129,7 +132,7 @@ def _sentence(image_id: str, number: int, caption: Caption) -> str:
 
 
 def _items(caption: Caption) -> Iterator[Item]:
-    """A caption's nominals, places and words."""
+    """Yields the nominals, places and words of a caption."""
     tokens, place = caption.tokens, 0
     while place < len(tokens):
         token = tokens[place]
@@ -145,7 +148,7 @@ def _items(caption: Caption) -> Iterator[Item]:
 
 
 def _place_words(tokens: Sequence[str | int], start: int) -> tuple[str, ...] | None:
-    """The words of a place that begins here: those of a relation with a nominal or a pronoun after them."""
+    """Returns the words of a place that begins here: those of a relation with a nominal or a pronoun after them."""
     for words in _PLACES:
         end = start + len(words)
         if (
@@ -158,12 +161,12 @@ def _place_words(tokens: Sequence[str | int], start: int) -> tuple[str, ...] | N
 
 
 def _word(form: str) -> Item:
-    kind = "V" if form in ("is", "are") else "S" if form in _SITS else form
+    kind = "V" if form in ("is", "are") else "S" if form in _POSTURE_VERBS else form
     return Item(kind, (Node(form, PARTS_OF_SPEECH.get(form, "VERB"), 0),))
 
 
 def nominal(text: str) -> tuple[Node, ...]:
-    """The tree of a phrase: nouns with determiners, numerals and adjectives before, and prepositions between them."""
+    """Returns the tree of a phrase: nouns with determiners, numerals and adjectives, joined by prepositions."""
     nodes: list[Node] = []
     start, last = 0, -1
     words = text.split()
@@ -188,7 +191,7 @@ def _modifier(word: str, head: int) -> Node:
 
 
 def _place(words: Sequence[str], caption: Caption, token: str | int) -> Item:
-    """A place: its object with a preposition, or "left", "side", "next", ... with the object below it."""
+    """Returns a place: its object with a preposition, or "left", "side", "next", ... with the object below it."""
     mention = caption.mentions[token] if isinstance(token, int) else None
     inner = nominal(mention.text) if mention else (Node(str(token), "PRON", 0),)
     scenery = bool(mention and mention.entity and mention.entity.kind != "object")
@@ -214,8 +217,13 @@ def _place_modifier(word: str, head: int) -> Node:
     return _modifier(word, head)
 
 
-def _joined(items: Sequence[Item], links: dict[int, tuple[int, str]]) -> list[Node]:
-    """One tree of the trees of the items, and for each item the item it hangs on and how."""
+def _join_items(items: Sequence[Item], links: dict[int, tuple[int, str]]) -> list[Node]:
+    """Joins the trees of the items to one tree.
+
+    Args:
+        items (sequence of `Item`): The items.
+        links (`dict[int, tuple[int, str]]`): Item -> the item of its head, and the relation to it.
+    """
     starts = [sum(len(item.nodes) for item in items[:place]) for place in range(len(items))]
     nodes: list[Node] = []
     for place, item in enumerate(items):

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Statements about pairs of scenes in the layout of NLVR2: a JSON object a line, four examples a statement."""
+"""Statements about pairs of scenes in the format of NLVR2: a JSON object a line, four examples a statement."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -11,15 +11,20 @@ NAMES = {"train": "train", "val": "dev", "test": "test1"}
 
 
 def files(statements: Mapping[str, Iterable[Statement]]) -> dict[str, str | bytes]:
-    """Path and text of the files of the splits train, val and test."""
+    """Returns path and text of the files of the splits train, val and test."""
     return {f"nlvr2/{NAMES[split]}.json": statements_file(NAMES[split], made) for split, made in statements.items()}
 
 
 def statements_file(name: str, statements: Iterable[Statement]) -> str:
-    """The text of the file of a split of this name.
+    """Returns the text of the file of a split.
 
-    An identifier is `<split>-<set>-<pair>-<sentence>`; a set is a statement here. The images have no URL, so their
-    paths in the data stand there: they belong to several sets, and are not called after one, as NLVR2's are.
+    An identifier is `<split>-<set>-<pair>-<sentence>`; a set is a statement here. The images have no URL, so the
+    fields contain their paths in the data. An image belongs to several sets, so its name does not contain one, unlike
+    in NLVR2.
+
+    Args:
+        name (`str`): NLVR2's name of the split.
+        statements (iterable of `Statement`): The statements.
     """
     lines = [
         {

@@ -1,8 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Referring expressions of scenes in the layout of RefCOCO+: references, instances, and a detector's boxes.
+"""Referring expressions of scenes in the format of RefCOCO+: references, instances, and a detector's boxes.
 
-Sentences count up through the data set. As in the real data, the images of one test split show things of one kind:
-in testA most of the objects are solids, in testB figures.
+Sentence numbers increase through the data set. As in the real data, the images of one test split show objects of one
+kind: in testA most of the objects are solids, in testB figures.
 """
 
 import json
@@ -24,17 +24,17 @@ CATEGORIES = [{"id": number, "name": shape, "supercategory": "shape"} for number
 
 @dataclass(frozen=True)
 class ReferredImage:
-    """What the files say of an image.
+    """The data of an image in the RefCOCO+ files.
 
     Args:
-        number: Its number in the data set.
-        image_id: Its id.
-        width: In pixels.
-        height: In pixels.
-        boxes: x1, y1, x2, y2 of each object in pixels, within the image.
-        shapes: The shape of each object.
-        expressions: The sentences about each object, if any.
-        detections: Boxes of the detector, in pixels, with their scores.
+        number (`int`): Its number in the data set.
+        image_id (`str`): Its id.
+        width (`int`): Width in pixels.
+        height (`int`): Height in pixels.
+        boxes (`tuple`): x1, y1, x2, y2 of each object in pixels, within the image.
+        shapes (`tuple[str, ...]`): The shape of each object.
+        expressions (`tuple`): The sentences about each object; there may be none.
+        detections (`tuple`): Boxes of the detector, in pixels, with their scores.
     """
 
     number: int
@@ -48,16 +48,16 @@ class ReferredImage:
 
     @property
     def test_split(self) -> str:
-        """`testA` or `testB`, the one of the test splits whose kind of things the image shows."""
+        """`testA` if most objects of the image are solids, otherwise `testB`."""
         return "testA" if 2 * sum(shape in SOLIDS for shape in self.shapes) >= len(self.shapes) else "testB"
 
     def annotation_id(self, place: int) -> int:
-        """The id of an object, unique in the data set."""
+        """Returns the id of an object, unique in the data set."""
         return OBJECTS_PER_IMAGE * self.number + place + 1
 
 
 def object_boxes(scene: Scene) -> tuple[tuple[float, ...], ...]:
-    """The boxes of all objects in pixels, cut at the edges of the image."""
+    """Returns the boxes of all objects in pixels, clipped to the image."""
     limits = (scene.width, scene.height) * 2
     return tuple(
         tuple(min(max(value, 0.0), float(limit)) for value, limit in zip(shapes.box(item), limits, strict=True))
@@ -66,7 +66,7 @@ def object_boxes(scene: Scene) -> tuple[tuple[float, ...], ...]:
 
 
 def instances_file(images: Iterable[ReferredImage]) -> str:
-    """The text of instances.json."""
+    """Returns the text of instances.json."""
     listed = list(images)
     return _json(
         {
@@ -92,7 +92,7 @@ def instances_file(images: Iterable[ReferredImage]) -> str:
 
 
 def references_file(splits: Mapping[str, Iterable[ReferredImage]]) -> bytes:
-    """The content of refs(unc).p, a pickle of plain data; `splits` are train, val and test."""
+    """Returns the content of refs(unc).p, a pickle of plain data; `splits` are train, val and test."""
     references = []
     for split, images in splits.items():
         for image in images:
@@ -104,7 +104,7 @@ def references_file(splits: Mapping[str, Iterable[ReferredImage]]) -> bytes:
 
 
 def detections_file(images: Iterable[ReferredImage]) -> str:
-    """The text of the file of detected boxes, as MAttNet's detector wrote it."""
+    """Returns the text of the file of detected boxes, in the format of MAttNet's detector."""
     return _json(
         [
             {"image_id": int(image.image_id), "box": _xywh(box), "score": score, "det_id": 32 * image.number + place}

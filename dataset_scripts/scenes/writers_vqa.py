@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Questions about scenes in the layout of VQA v2: answers are those of train and val, as in the real data."""
+"""Questions about scenes in the format of VQA v2; as in the real data, train and val have answers."""
 
 import json
 from collections import Counter
@@ -14,23 +14,23 @@ QUESTIONS_PER_IMAGE = 1000
 
 @dataclass(frozen=True)
 class QuestionedImage:
-    """An image's id and the questions about it."""
+    """The id of an image and the questions about it."""
 
     image_id: str
     questions: tuple[Question, ...]
 
     def numbered(self) -> Iterator[tuple[int, Question]]:
-        """The questions with their ids, the image's times 1000 and on, as in the real data."""
+        """Yields the questions with their ids, which start at 1000 times the image's id, as in the real data."""
         return enumerate(self.questions, QUESTIONS_PER_IMAGE * int(self.image_id))
 
 
 def file_names(split: str) -> tuple[str, str]:
-    """The names of the files of questions and of annotations of a split: train, val or test."""
+    """Returns the names of the files of questions and of annotations of a split: train, val or test."""
     return f"v2_OpenEnded_mscoco_{YEARS[split]}_questions.json", f"v2_mscoco_{YEARS[split]}_annotations.json"
 
 
 def questions_file(images: Iterable[QuestionedImage]) -> str:
-    """The text of the file of questions of a split."""
+    """Returns the text of the file of questions of a split."""
     questions = [
         {"image_id": int(image.image_id), "question": question.text, "question_id": question_id}
         for image in images
@@ -40,7 +40,7 @@ def questions_file(images: Iterable[QuestionedImage]) -> str:
 
 
 def annotations_file(images: Iterable[QuestionedImage]) -> str:
-    """The text of the file of answers of a split."""
+    """Returns the text of the file of answers of a split."""
     annotations = [
         {
             "question_id": question_id,
