@@ -158,7 +158,7 @@ class VisualGroundingPipeline(Pipeline):
     def _check_source(self, found: Any) -> None:
         """Warns where the `provenance` of an extractor or a record names other features than those of training."""
         source = self.processor.feature_source(getattr(found, "provenance", None))
-        line = None if self.reads_pixels else self.processor.foreign_features(source)
+        line = None if self.reads_pixels else self.processor.feature_mismatch(source)
         if line is not None:
             self._warn(line)
 

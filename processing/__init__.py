@@ -1,12 +1,14 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Words and image regions -> model inputs. These files travel to the Hub with a checkpoint.
+"""Processors that convert words and image regions to model inputs. These files travel to the Hub with a checkpoint.
 
 Importing this package makes `AutoProcessor` find the processors without `trust_remote_code`.
 """
 
 from .check_processor_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
-from transformers.models.auto.image_processing_auto import AutoImageProcessor  # at top 5.4 wants torchvision for it
+from transformers.models.auto.image_processing_auto import (
+    AutoImageProcessor,  # the top-level import requires torchvision in transformers 5.4
+)
 
 from .grounded_batch import DroppedPhrase, GroundedBatch
 from .horizontal_flip import flip_boxes, flip_image, flip_phrases, swap_left_right, swap_left_right_spans
@@ -19,7 +21,7 @@ from .processor_registration import register_processors
 from .sequence_layouts import SEQUENCE_LAYOUTS, SequenceLayout
 
 register_processors()
-# One class with PIL for both backends, so that transformers does not look for a torchvision one.
+# One class with PIL serves both backends, so that transformers does not search for a torchvision class.
 AutoImageProcessor.register("fast_rcnn", image_processor_classes={"pil": FastRCNNImageProcessor}, exist_ok=True)
 FastRCNNImageProcessor.register_for_auto_class("AutoImageProcessor")
 

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Arguments of one example or of a batch -> arguments of a batch, counted."""
+"""Converts the arguments of one example or of a batch to those of a batch, and checks their number."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,16 +20,25 @@ from typing import Any
 def as_batch(
     text: str | Sequence[str], text_pair: str | Sequence[str | None] | None, given: dict[str, Any]
 ) -> tuple[list[list[str]], list[int], dict[str, Any]]:
-    """Lists of texts, first and second, how many each example has, and the other arguments, one entry an example.
+    """Converts arguments to those of a batch of B examples.
+
+    Args:
+        text (`str` or sequence of `str`): The first texts.
+        text_pair (`str` or sequence, *optional*): The second texts; None for examples with one text.
+        given (`dict`): The other arguments.
+
+    Returns:
+        `tuple`: Lists of first and second texts, the number of texts of each example, and the other arguments with one
+        entry for each example.
 
     Raises:
-        ValueError: Something else in the place of texts, no example at all, or another number of entries.
+        ValueError: A text is not a str, the batch is empty, or an argument has another number of entries.
     """
     if isinstance(text, str):
         images = given["images"]
         text, text_pair = [text], None if text_pair is None else [text_pair]  # type: ignore[list-item]
         given = {name: None if value is None else [value] for name, value in given.items()}
-        # A list of one image is as usual elsewhere as the image itself.
+        # Other processors accept a list of one image as well as the image.
         given["images"] = list(images) if isinstance(images, (list, tuple)) else given["images"]
     _check_texts("text", text, (str,))
     _check_texts("text_pair", [] if text_pair is None else text_pair, (str, type(None)))
@@ -42,7 +51,7 @@ def as_batch(
             raise ValueError(f"{name}: {value!r:.60}, expected a list with an entry for each of {len(text)} texts.")
         if len(value) != len(text):
             raise ValueError(
-                f"{name} has {len(value)} entries, but `text` has {len(text)}: one an example is expected."
+                f"{name} has {len(value)} entries, but `text` has {len(text)}; expected one for each example."
             )
     if text_pair is None:
         return [list(text)], [1] * len(text), given

@@ -11,12 +11,12 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Refuses a transformers that is too old, before anything of it that it may lack is imported."""
+"""Refuses a transformers version that is too old, before any import that the version may lack."""
 
 import transformers
 from packaging import version
 
-# The oldest version whose interfaces the processors use; the models need the same (the test suite passes on it).
+# The oldest version that the processors support; the models need the same (the test suite passes with it).
 OLDEST_TRANSFORMERS = "5.4.0"
 
 if version.parse(transformers.__version__) < version.parse(OLDEST_TRANSFORMERS):

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Pixels for a region-feature model: whole images, never cropped, so that boxes keep their place."""
+"""Pixels for a region-feature model: complete images, never cropped, so that boxes keep their position."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,21 +26,21 @@ from .image_processing_fast_rcnn import FastRCNNImageProcessor, pad_pixels
 from .open_images import open_images
 from .region_detection import first_line
 
-# VL-BERT's region-feature network reads 600 x 1000 pixels; other backbones get the same room for a long side.
+# VL-BERT's region-feature network reads 600 x 1000 pixels; other backbones get the same ratio of the sides.
 LONGEST_TO_SHORTEST = 5 / 3
 
 
 class BackbonePixels:
-    """Images for a vision backbone of transformers, normalised as its own image processor does.
+    """Images for a vision backbone of transformers, normalised as its image processor does.
 
-    The shorter side becomes `shortest_edge` unless the longer one would pass 5/3 of it; nothing is cropped or
-    squeezed. Images of a batch are padded with zeros at the right and at the bottom.
+    The shorter side becomes `shortest_edge` unless the longer one would exceed 5/3 of it. Images are not cropped, and
+    their aspect ratio does not change. Images of a batch are padded with zeros on the right and at the bottom.
 
     Args:
-        image_mean: (3,) mean of red, green, blue after rescaling.
-        image_std: (3,) standard deviation, likewise.
-        shortest_edge: in pixels.
-        rescale_factor: multiplies pixels of 0 to 255 first.
+        image_mean (sequence of `float`): (3,) mean of red, green, blue after rescaling.
+        image_std (sequence of `float`): (3,) standard deviation, likewise.
+        shortest_edge (`int`): Length of the shorter side in pixels.
+        rescale_factor (`float`): Factor for pixels of 0 to 255, applied first.
     """
 
     def __init__(
@@ -56,25 +56,33 @@ class BackbonePixels:
 
     @classmethod
     def from_image_processor(cls, processor: Any) -> "BackbonePixels":
-        """With the numbers of an image processor of transformers.
+        """Makes an instance with the numbers of an image processor of transformers.
 
         Raises:
-            ValueError: it says no size.
+            ValueError: The image processor has no size.
         """
         size = dict(processor.size or {})
         edge = size.get("shortest_edge") or min(size.get("height") or 0, size.get("width") or 0)
         if not edge:
-            raise ValueError(f"{type(processor).__name__} says no size in pixels: {size}.")
+            raise ValueError(f"{type(processor).__name__} has no size in pixels: {size}.")
         factor = (processor.rescale_factor or 1 / 255) if processor.do_rescale is not False else 1.0
         if processor.do_normalize is False:
             return cls([0.0] * 3, [1.0] * 3, edge, factor)
         return cls(processor.image_mean, processor.image_std, edge, factor)
 
     def __call__(self, images: Any, return_tensors: str = "pt") -> dict[str, torch.Tensor]:
-        """`pixel_values` (B, 3, H, W) float32 and `image_sizes` (B, 2) int64, width and height inside the canvas.
+        """Converts images to tensors.
+
+        Args:
+            images: Images as for `open_images`.
+            return_tensors (`str`): Must be `"pt"`.
+
+        Returns:
+            `dict`: `pixel_values` (B, 3, H, W) float32 and `image_sizes` (B, 2) int64, width and height inside the
+            canvas.
 
         Raises:
-            ValueError: an image that cannot be read; see `open_image`.
+            ValueError: An image cannot be read; see `open_image`.
         """
         pixels = [self._pixels(picture) for picture in open_images(images)]
         canvas = max(array.shape[1] for array in pixels), max(array.shape[2] for array in pixels)
@@ -90,15 +98,19 @@ class BackbonePixels:
         return np.ascontiguousarray(array.transpose(2, 0, 1), dtype=np.float32)
 
     def to_dict(self) -> dict[str, Any]:
-        """The numbers, JSON-able."""
+        """Returns the numbers in a form that JSON can store."""
         return {**self.__dict__, "image_processor_type": type(self).__name__}
 
 
 def load_feature_processor(name_or_path: str, revision: str | None = None) -> FastRCNNImageProcessor | BackbonePixels:
-    """The image processor of a region-feature model, by name or folder.
+    """Loads the image processor of a region-feature model, by name or folder.
+
+    Args:
+        name_or_path (`str`): The model.
+        revision (`str`, *optional*): Branch, tag or commit on the Hub.
 
     Raises:
-        ValueError: there is no such model, or no image processor beside the weights of a vision backbone.
+        ValueError: The model does not exist, or a vision backbone has no image processor.
     """
     try:
         model_type = AutoConfig.from_pretrained(name_or_path, revision=revision).model_type
@@ -109,6 +121,6 @@ def load_feature_processor(name_or_path: str, revision: str | None = None) -> Fa
             return FastRCNNImageProcessor.from_pretrained(name_or_path, revision=revision or "main")
         return BackbonePixels.from_image_processor(AutoImageProcessor.from_pretrained(name_or_path, revision=revision))
     except (OSError, ValueError, ImportError) as error:
-        if model_type == "fast_rcnn":  # its converted checkpoints may come alone; there is one way to prepare pixels
+        if model_type == "fast_rcnn":  # converted checkpoints may lack it; the defaults fit all of them
             return FastRCNNImageProcessor()
         raise ValueError(f"Feature model {name_or_path!r} has no image processor: {first_line(error)}") from error

@@ -11,21 +11,21 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What computed region features, as a processor keeps it: a model understands the features of its training alone."""
+"""The source of region features, as a processor stores it: a model understands only the features of its training."""
 
 from collections.abc import Mapping
 from typing import Any
 
 
 def feature_source(provenance: Mapping[str, Any] | None) -> dict[str, str] | None:
-    """What identifies the extractor of region features.
+    """Identifies the extractor of region features.
 
     Args:
-        provenance: of a [`RegionExtractor`] or of a region table.
+        provenance (`Mapping`, *optional*): The provenance of a [`RegionExtractor`] or of a region table.
 
     Returns:
-        `name` and, where it is known, `weights` (a hash of them); `None` where nothing is known. An imported table
-        has the name that `--detector` gave it, the table of drawn scenes is called "scenes".
+        `dict[str, str]`: `name` and, if known, `weights` (a hash of them); None if nothing is known. An imported table
+        has the name given with `--detector`; the table of drawn scenes has the name "scenes".
     """
     known = provenance or {}
     features = known.get("features")
@@ -36,10 +36,17 @@ def feature_source(provenance: Mapping[str, Any] | None) -> dict[str, str] | Non
     return {"name": name} if isinstance(name, str) and name else None
 
 
-def foreign_features(found: Mapping[str, str] | None, trained_on: Mapping[str, str] | None) -> str | None:
-    """One line that says that features are not those of training; `None` where they are, or where one is not known.
+def feature_mismatch(found: Mapping[str, str] | None, trained_on: Mapping[str, str] | None) -> str | None:
+    """Compares the source of features with that of training.
 
-    They are the same where their names or the hashes of their weights are.
+    Sources are the same if their names or the hashes of their weights are equal.
+
+    Args:
+        found (`Mapping[str, str]`, *optional*): The source of the features.
+        trained_on (`Mapping[str, str]`, *optional*): The source of the features in training.
+
+    Returns:
+        `str`: One line that describes the mismatch; None if the sources are the same or one of them is unknown.
     """
     if found is None or trained_on is None:
         return None
@@ -47,8 +54,8 @@ def foreign_features(found: Mapping[str, str] | None, trained_on: Mapping[str, s
         return None
     return (
         f"the features are those of {found.get('name')!r}, but the model was trained on those of "
-        f"{trained_on.get('name')!r}: what it attends to means nothing"
+        f"{trained_on.get('name')!r}: its attention is not meaningful"
     )
 
 
-__all__ = ["feature_source", "foreign_features"]
+__all__ = ["feature_mismatch", "feature_source"]

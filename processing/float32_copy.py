@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Features in half precision -> float32 arrays of a batch."""
+"""Copies half-precision features to float32 arrays of a batch."""
 
 import warnings
 
@@ -20,16 +20,16 @@ import torch
 
 
 def copy_as_float32(target: np.ndarray, source: np.ndarray) -> None:
-    """`target[:] = source`, where half precision is converted by torch: dozens of times as fast as NumPy does it.
+    """Copies `source` to `target`; torch converts half precision dozens of times faster than NumPy.
 
     Args:
-        target: float32, writable.
-        source: Numbers of the same shape, of any type; may be read-only.
+        target (`np.ndarray`): float32, writable.
+        source (`np.ndarray`): Numbers of the same shape and of any type; may be read-only.
     """
     if source.dtype != np.float16:
         target[:] = source
         return
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that the source may be read-only; it is read only
+        warnings.simplefilter("ignore")  # about a read-only source, which is not written to
         half = torch.from_numpy(source)
     torch.from_numpy(target).copy_(half)

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What a processor returns: model inputs, and a report of the labelled phrases that are not in them as given."""
+"""The result of a processor: model inputs, and a report of labelled phrases that were changed or dropped."""
 
 from typing import Any, NamedTuple
 
@@ -21,9 +21,10 @@ from transformers import BatchFeature
 class DroppedPhrase(NamedTuple):
     """A labelled phrase that is not in the batch as it was given.
 
-    `reason` is `"truncated"` (at least one of its tokens was cut) or `"no token"` (its span covers none): the phrase
-    is out, its rows of `phrase_mask` and `phrase_regions` are all False, its pairs are -1. Or `"regions cut"`: all of
-    its regions lie beyond `max_regions`; it keeps its tokens and pairs and counts as ungrounded.
+    `reason` is `"truncated"` (at least one of its tokens was cut) or `"no token"` (its span covers no token): the
+    phrase is dropped, its rows of `phrase_mask` and `phrase_regions` are all False, its pairs are -1. Or it is
+    `"regions cut"`: all of its regions are beyond `max_regions`; the phrase keeps its tokens and pairs and counts as
+    ungrounded.
     """
 
     phrase: int
@@ -32,13 +33,14 @@ class DroppedPhrase(NamedTuple):
 
 
 class GroundedBatch(BatchFeature):
-    """Model inputs, a mapping of tensors, with a report of what was cut.
+    """Model inputs, a mapping of tensors, with a report of cut phrases.
 
     Args:
-        data: The inputs.
-        tensor_type: `"pt"`, `"np"` or `None`, as for `BatchFeature`.
-        dropped_phrases: For each example, a list of [`DroppedPhrase`]. It is an attribute and no key of the mapping,
-            so `model(**batch)` does not see it; it survives `.to(device)`, copying, and pickling between processes.
+        data (`dict`, *optional*): The inputs.
+        tensor_type (*optional*): `"pt"`, `"np"` or `None`, as for `BatchFeature`.
+        dropped_phrases (`list[list[DroppedPhrase]]`, *optional*): The report for each example. It is an attribute and
+            not a key of the mapping, so `model(**batch)` does not receive it. It survives `.to(device)`, copying, and
+            pickling between processes.
     """
 
     def __init__(

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Horizontal flip of an example: image, boxes, the words left and right, and phrases with their spans."""
+"""Horizontal flip of an example: image, boxes, the words "left" and "right", and phrases with their spans."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -25,14 +25,23 @@ SIDE = re.compile(r"\b(?:left|right)\b", flags=re.IGNORECASE)
 
 
 def flip_image(image: Image.Image) -> Image.Image:
-    """The image, mirrored left to right."""
+    """Mirrors an image left to right."""
     return ImageOps.mirror(image)
 
 
 def flip_boxes(boxes: Any) -> np.ndarray:
-    """Normalised boxes (..., 4) of the mirrored image: x1, x2 become 1 - x2, 1 - x1.
+    """Converts normalised boxes to those of the mirrored image: x1, x2 become 1 - x2, 1 - x1.
 
-    In pixels the VL-BERT public code takes width - 1 - x, for boxes that end on the last pixel and not behind it.
+    In pixels, the VL-BERT public code uses width - 1 - x, because its boxes include the last pixel.
+
+    Args:
+        boxes (array-like): (..., 4) x1, y1, x2, y2 in [0, 1].
+
+    Returns:
+        `np.ndarray`: (..., 4) float32.
+
+    Raises:
+        ValueError: The last dimension is not 4.
     """
     array = np.asarray(boxes, dtype=np.float32)
     if array.size == 0:
@@ -45,19 +54,26 @@ def flip_boxes(boxes: Any) -> np.ndarray:
 
 
 def swap_left_right(text: str) -> str:
-    """The text with the words "left" and "right" exchanged, whole words only, as the public code does on a flip.
+    """Exchanges the words "left" and "right", whole words only, as the public code does for a flip.
 
-    Lower case, upper case and a capital first letter are kept; anything else becomes lower case. "right" in the sense
-    of "correct" or "just" is exchanged too: no one tells it apart here.
+    Lower case, upper case and a capital first letter are kept; other mixtures become lower case. "right" in the sense
+    of "correct" or "just" is exchanged too, because this function cannot distinguish the meanings.
     """
     return SIDE.sub(lambda match: _other(match.group()), text)
 
 
 def swap_left_right_spans(text: str, spans: Sequence[tuple[int, int]]) -> tuple[str, list[tuple[int, int]]]:
-    """[`swap_left_right`], and character spans [start, end) of the text moved along with it.
+    """Exchanges the words as [`swap_left_right`] does and moves character spans with them.
 
-    A span's end inside one of the two words keeps its distance from the word's beginning as far as the other word
-    reaches, and a span that had a character has one afterwards.
+    If a span ends inside one of the two words, the end keeps its distance from the start of the word, limited by the
+    length of the other word. A span with at least one character keeps at least one.
+
+    Args:
+        text (`str`): The text.
+        spans (sequence of `tuple[int, int]`): Character spans [start, end).
+
+    Returns:
+        `tuple[str, list[tuple[int, int]]]`: The new text and the new spans.
     """
     words = [(match.start(), match.end(), len(_other(match.group()))) for match in SIDE.finditer(text)]
     moved = []
@@ -68,15 +84,16 @@ def swap_left_right_spans(text: str, spans: Sequence[tuple[int, int]]) -> tuple[
 
 
 def flip_phrases(texts: Sequence[str], phrases: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[dict[str, Any]]]:
-    """Texts and labelled phrases of one mirrored example, in the form that `VLBertProcessor` takes them.
+    """Mirrors texts and labelled phrases of one example, in the form of `VLBertProcessor`.
 
     Args:
-        texts: The example's texts.
-        phrases: `{"text": index, "start": character, "end": character, ...}`; normalised `"boxes"` are flipped, other
-            keys stay as they are.
+        texts (sequence of `str`): The example's texts.
+        phrases (sequence of `Mapping`): `{"text": index, "start": character, "end": character, ...}`; normalised
+            `"boxes"` are flipped, other keys stay unchanged.
 
     Returns:
-        The texts with left and right exchanged, and the phrases with their spans and boxes moved.
+        `tuple[list[str], list[dict]]`: The texts with left and right exchanged, and the phrases with moved spans and
+        boxes.
     """
     flipped = [dict(phrase) for phrase in phrases]
     for phrase in flipped:
@@ -95,7 +112,7 @@ def _other(word: str) -> str:
 
 
 def _move(position: int, words: Sequence[tuple[int, int, int]], is_end: bool) -> int:
-    """Where a span's boundary lies once every (start, end) of `words` has its new length."""
+    """Returns the new position of a span's boundary after every (start, end) of `words` got its new length."""
     moved = position
     for start, end, length in words:
         if position >= end:

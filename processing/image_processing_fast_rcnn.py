@@ -27,16 +27,16 @@ from transformers.utils import auto_docstring
 
 from .open_images import open_images
 
-# Of the network's Caffe weights, in the order blue, green, red, for pixels from 0 to 255.
+# Means of the network's Caffe weights, in the order blue, green, red, for pixels from 0 to 255.
 BGR_MEAN = (102.9801, 115.9465, 122.7717)
 
 
 class FastRCNNImageKwargs(ImagesKwargs, total=False):
     r"""
     fixed_padding (`bool`, *optional*, defaults to `False`):
-        Pad every image to the largest canvas, lying or standing, instead of to the largest image of the batch.
+        Pad every image to the largest landscape or portrait canvas instead of to the largest image of the batch.
     upright (`bool`, *optional*, defaults to `False`):
-        Turn images as their EXIF orientation says. By default the pixels stay as stored, where annotated boxes belong.
+        Rotate images by their EXIF orientation. By default the pixels stay as stored, which annotated boxes refer to.
     """
 
     fixed_padding: bool
@@ -45,9 +45,9 @@ class FastRCNNImageKwargs(ImagesKwargs, total=False):
 
 @auto_docstring(
     custom_intro="""
-    Turns images into the input of VL-BERT's region-feature network (VL-BERT public code): the shorter side becomes
-    600 pixels unless the longer one would pass 1000, channels are blue, green, red from 0 to 255 minus their mean, and
-    images of a batch are padded with zeros at the right and at the bottom.
+    Converts images to the input of VL-BERT's region-feature network (VL-BERT public code). The shorter side becomes
+    600 pixels unless the longer one would exceed 1000. Channels are blue, green, red from 0 to 255 minus their mean.
+    Images of a batch are padded with zeros on the right and at the bottom.
     """
 )
 class FastRCNNImageProcessor(BaseImageProcessor):
@@ -61,28 +61,28 @@ class FastRCNNImageProcessor(BaseImageProcessor):
         image_std: Sequence[float] = (1.0, 1.0, 1.0),
         fixed_padding: bool = False,
         upright: bool = False,
-        **kwargs,  # not annotated: the docstrings of transformers 5.4 take an annotation for a TypedDict
+        **kwargs,  # without annotation, which transformers 5.4 would treat as a TypedDict
     ) -> None:
         r"""
         size (`dict[str, int]`, *optional*, defaults to `{"shortest_edge": 600, "longest_edge": 1000}`):
-            Length of the shorter side after resizing, and the most that the longer side may have, in pixels.
+            Length of the shorter side after resizing, and the largest length of the longer side, in pixels.
         image_mean (`list[float]`, *optional*, defaults to `(102.9801, 115.9465, 122.7717)`):
             Means of blue, green and red, subtracted from pixels of 0 to 255.
         image_std (`list[float]`, *optional*, defaults to `(1.0, 1.0, 1.0)`):
-            Divides blue, green and red after that.
+            Divisors of blue, green and red after the subtraction.
         fixed_padding (`bool`, *optional*, defaults to `False`):
-            Pad every image to `longest_edge` by `shortest_edge` (a standing image to `shortest_edge` by
+            Pad every image to `longest_edge` by `shortest_edge` (a portrait image to `shortest_edge` by
             `longest_edge`), so that batches have few shapes. By default a batch is as large as its largest image.
         upright (`bool`, *optional*, defaults to `False`):
-            Turn images as their EXIF orientation says. By default the pixels stay as stored, where annotated boxes
-            belong.
+            Rotate images by their EXIF orientation. By default the pixels stay as stored, which annotated boxes refer
+            to.
         """
         super().__init__(**kwargs)
-        self.size = _checked_size({"shortest_edge": 600, "longest_edge": 1000} if size is None else size)
-        self.image_mean = _checked_channels("image_mean", image_mean)
-        self.image_std = _checked_channels("image_std", image_std)
+        self.size = _check_size({"shortest_edge": 600, "longest_edge": 1000} if size is None else size)
+        self.image_mean = _check_channels("image_mean", image_mean)
+        self.image_std = _check_channels("image_std", image_std)
         if 0 in self.image_std:
-            raise ValueError(f"image_std={image_std!r}: pixels are divided by it; 0 is not possible.")
+            raise ValueError(f"image_std={image_std!r}: pixels are divided by it, so 0 is not allowed.")
         self.fixed_padding = fixed_padding
         self.upright = upright
 
@@ -100,7 +100,7 @@ class FastRCNNImageProcessor(BaseImageProcessor):
             each image inside the padded canvas, in pixels.
 
         Raises:
-            ValueError: An image that cannot be read, with its file; see `open_image`.
+            ValueError: An image cannot be read; the message names its file. See `open_image`.
         """
         if kwargs:
             raise TypeError(f"Unknown arguments of the image processor: {', '.join(sorted(kwargs))}.")
@@ -112,7 +112,7 @@ class FastRCNNImageProcessor(BaseImageProcessor):
         return BatchFeature({k: list(v) for k, v in data.items()} if return_tensors is None else data, return_tensors)
 
     def resized(self, width: int, height: int) -> tuple[int, int]:
-        """Width and height that an image gets, in pixels: rounded down as in the VL-BERT public code, but not to 0."""
+        """Computes the size after resizing in pixels, rounded down as in the VL-BERT public code, at least 1."""
         shorter, longer = min(width, height), max(width, height)
         target, limit = self.size["shortest_edge"], self.size["longest_edge"]
         if target * longer > limit * shorter:
@@ -121,7 +121,7 @@ class FastRCNNImageProcessor(BaseImageProcessor):
         return (target, other) if width < height else (other, target)
 
     def pixels(self, picture: Image.Image) -> np.ndarray:
-        """One RGB picture, resized and normalised: (3, h, w) float32 in the order blue, green, red."""
+        """Converts one RGB picture, resized and normalised, to (3, h, w) float32 in the order blue, green, red."""
         size = self.resized(*picture.size)
         resized = picture if size == picture.size else picture.resize(size, Image.Resampling.BILINEAR)
         mean, spread = np.array([self.image_mean, self.image_std], dtype=np.float32)
@@ -129,7 +129,7 @@ class FastRCNNImageProcessor(BaseImageProcessor):
         return np.ascontiguousarray(array.transpose(2, 0, 1))
 
     def canvas(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, int]:
-        """Height and width of the padded images, from those of the resized ones."""
+        """Computes height and width of the padded images from those of the resized ones."""
         if self.fixed_padding:
             edges = (self.size["longest_edge"], self.size["shortest_edge"])
             shapes = [edges if height > width else edges[::-1] for height, width in shapes]
@@ -137,14 +137,14 @@ class FastRCNNImageProcessor(BaseImageProcessor):
 
 
 def pad_pixels(pixels: Sequence[np.ndarray], canvas: tuple[int, int]) -> np.ndarray:
-    """Images (3, h, w) on one canvas, zeros at the bottom and at the right: (B, 3, H, W) float32."""
+    """Pads images (3, h, w) to one canvas with zeros at the bottom and on the right: (B, 3, H, W) float32."""
     padded = np.zeros((len(pixels), 3, *canvas), dtype=np.float32)
     for row, array in zip(padded, pixels, strict=True):
         row[:, : array.shape[1], : array.shape[2]] = array
     return padded
 
 
-def _checked_size(size: Any) -> dict[str, int]:
+def _check_size(size: Any) -> dict[str, int]:
     expected = {"shortest_edge", "longest_edge"}
     if not isinstance(size, Mapping) or set(size) != expected or not all(isinstance(v, int) for v in size.values()):
         raise ValueError(f"size={size!r}, expected {{'shortest_edge': pixels, 'longest_edge': pixels}}.")
@@ -153,7 +153,7 @@ def _checked_size(size: Any) -> dict[str, int]:
     return dict(size)
 
 
-def _checked_channels(name: str, values: Sequence[float]) -> list[float]:
+def _check_channels(name: str, values: Sequence[float]) -> list[float]:
     values = list(values)
     if len(values) != 3 or not all(isinstance(value, (int, float)) for value in values):
         raise ValueError(f"{name}={values!r}, expected three numbers: blue, green, red.")

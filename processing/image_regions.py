@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Images of a batch: opened, given to a detector where there is one, and turned into pixels.
+"""Images of a batch: opened, processed by a detector if there is one, and converted to pixels.
 
 Shapes: B batch, H and W of the padded canvas.
 """
@@ -26,8 +26,8 @@ from .image_processing_fast_rcnn import FastRCNNImageProcessor, pad_pixels
 from .number_arrays import to_array
 from .open_images import open_image
 
-# What a detector finds itself, so that it cannot be given beside one.
-FOUND = (
+# Arguments that a detector computes, so that they cannot be given together with one.
+DETECTOR_OUTPUTS = (
     "region_features",
     "region_boxes",
     "image_sizes",
@@ -39,19 +39,24 @@ FOUND = (
 def read_images(
     given: Mapping[str, Any], image_processor: FastRCNNImageProcessor | None, detector: Any
 ) -> tuple[dict[str, Any], list[Image.Image | None] | None]:
-    """The arguments of a batch with what a detector finds in its images, and the pictures the model shall look at.
+    """Opens the images of a batch and runs the detector on them.
+
+    Args:
+        given (`Mapping`): The arguments of the processor, one entry an example.
+        image_processor (`FastRCNNImageProcessor`, *optional*): The image processor, for models that compute features.
+        detector (*optional*): An object with `extract(images)`.
 
     Returns:
-        `given`, with `region_features`, `region_boxes` and `region_scores` of the detector; and B RGB pictures, `None`
-        where an example has no image, or `None` in their place where features are given or found, or nothing is.
+        `tuple`: `given`, with `region_features`, `region_boxes` and `region_scores` of the detector; and B RGB
+        pictures, None for an example without an image. The second part is None if features are given or computed, or
+        if there are no images.
 
     Raises:
-        ValueError: Arguments that do not go together, an image that cannot be read, or a detector that returns another
-            number of results than it got images.
+        ValueError: Arguments conflict, an image cannot be read, or the detector returns another number of results.
     """
     if given["images"] is None:
         if detector is not None:
-            raise ValueError("detector given without images.")
+            raise ValueError("detector is given without images; give images too.")
         return dict(given), None
     _check_arguments(given, image_processor, detector)
     upright = image_processor is not None and image_processor.upright
@@ -66,24 +71,26 @@ def read_images(
     if image_processor is None:
         raise ValueError(
             "The detector finds boxes without features, and this processor has no image_processor for a model that "
-            "computes them; give the extractor a feature model."
+            "computes them; add a feature model to the extractor."
         )
     return found, pictures
 
 
 def _check_arguments(given: Mapping[str, Any], image_processor: Any, detector: Any) -> None:
     if detector is not None:
-        beside = [name for name in FOUND if given[name] is not None]
-        if beside:
-            raise ValueError(f"{', '.join(beside)} given beside a detector, which finds regions itself.")
+        conflicting = [name for name in DETECTOR_OUTPUTS if given[name] is not None]
+        if conflicting:
+            raise ValueError(f"{', '.join(conflicting)} given together with a detector, which computes them.")
         if not callable(getattr(detector, "extract", None)):
-            raise ValueError(f"detector: {type(detector).__name__} has no extract(images); give a RegionExtractor.")
+            raise ValueError(
+                f"detector: {type(detector).__name__} has no method extract(images); give a RegionExtractor."
+            )
         return
     features = [name for name in ("region_features", "image_features") if given[name] is not None]
     if features:
-        raise ValueError(f"{', '.join(features)} given beside images: features are either given or made from pixels.")
+        raise ValueError(f"{', '.join(features)} given together with images; remove one of the two.")
     if given["region_boxes"] is None:
-        raise ValueError("images are given without region_boxes and without a detector to find them.")
+        raise ValueError("images are given without region_boxes and without a detector; give one of the two.")
     if image_processor is None:
         raise ValueError(
             "images are given with region_boxes, but this processor has no image_processor for a model that computes "
@@ -92,32 +99,41 @@ def _check_arguments(given: Mapping[str, Any], image_processor: Any, detector: A
 
 
 def _check_sizes(image_sizes: Sequence[Any] | None, pictures: Sequence[Image.Image | None]) -> None:
-    """Boxes may be measured on a larger or smaller copy of the image, but not on one of another shape."""
+    """Checks that boxes refer to a copy of the image with the same aspect ratio; it may be larger or smaller."""
     for example, picture in enumerate(pictures):
         if image_sizes is None or picture is None:
             continue
         size = to_array(image_sizes[example], f"Example {example}: image_sizes")
         if size.shape == (2,) and abs(size[0] * picture.height - size[1] * picture.width) > max(*size, *picture.size):
             raise ValueError(
-                f"Example {example}: image_sizes says {size.tolist()}, but the image has {picture.width} x "
-                f"{picture.height} pixels, another shape; is it turned (EXIF), or another image?"
+                f"Example {example}: image_sizes is {size.tolist()}, but the image has {picture.width} x "
+                f"{picture.height} pixels, another aspect ratio; check for a rotation (EXIF) or for another image."
             )
 
 
 def detect_regions(detector: Any, pictures: Sequence[Image.Image | None]) -> dict[str, list[Any] | None]:
-    """`region_features`, `region_boxes` and `region_scores` of B pictures, `None` in each list where there is none.
+    """Runs a detector on B pictures.
 
-    Without features of every picture `region_features` is `None`.
+    Args:
+        detector: An object with `extract(images)`.
+        pictures (sequence): B RGB pictures, None for an example without an image.
+
+    Returns:
+        `dict`: `region_features`, `region_boxes` and `region_scores`, lists with None for examples without an image.
+        `region_features` is None if one of the pictures has no features.
+
+    Raises:
+        ValueError: The detector returns another number of results.
     """
-    shown = [picture for picture in pictures if picture is not None]
-    found = list(detector.extract(shown)) if shown else []
-    if len(found) != len(shown):
-        raise ValueError(f"The detector returns {len(found)} results for {len(shown)} images.")
+    present = [picture for picture in pictures if picture is not None]
+    found = list(detector.extract(present)) if present else []
+    if len(found) != len(present):
+        raise ValueError(f"The detector returns {len(found)} results for {len(present)} images.")
     results = iter(found)
     rows = [None if picture is None else next(results) for picture in pictures]
-    featured = all(row is None or row.features is not None for row in rows)
+    has_features = all(row is None or row.features is not None for row in rows)
     return {
-        "region_features": [None if row is None else row.features for row in rows] if featured else None,
+        "region_features": [None if row is None else row.features for row in rows] if has_features else None,
         "region_boxes": [None if row is None else row.boxes for row in rows],
         "region_scores": [None if row is None else row.scores for row in rows],
     }
@@ -126,7 +142,16 @@ def detect_regions(detector: Any, pictures: Sequence[Image.Image | None]) -> dic
 def pixel_arrays(
     pictures: Sequence[Image.Image | None], image_processor: FastRCNNImageProcessor
 ) -> dict[str, np.ndarray]:
-    """`pixel_values` (B, 3, H, W) float32 and `image_sizes` (B, 2) int64, both zero for an example without image."""
+    """Converts pictures to pixels.
+
+    Args:
+        pictures (sequence): B RGB pictures, None for an example without an image.
+        image_processor (`FastRCNNImageProcessor`): The image processor.
+
+    Returns:
+        `dict[str, np.ndarray]`: `pixel_values` (B, 3, H, W) float32 and `image_sizes` (B, 2) int64, width and height;
+        both are zero for an example without an image.
+    """
     nothing = np.zeros((3, 0, 0), dtype=np.float32)
     pixels = [nothing if picture is None else image_processor.pixels(picture) for picture in pictures]
     canvas = image_processor.canvas([array.shape[1:] for array in pixels if array.size] or [(1, 1)])

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""A region extractor from names: detector or known boxes, and a feature model."""
+"""Makes a region extractor from names: a detector or known boxes, and a feature model."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,19 +31,23 @@ def load_extractor(
     device: str | torch.device = "cpu",
     **options: Any,
 ) -> RegionExtractor:
-    """What finds the regions of images and, with a feature model, computes their features.
+    """Makes an extractor that finds the regions of images and, with a feature model, computes their features.
 
     Args:
-        boxes: a detector of transformers by name or folder, a [`BoxSource`], or known boxes, see [`GivenBoxes`].
-        features: a region-feature model, see [`RegionExtractor`].
-        features_name: the name or folder it was loaded from, where its image processor is found too. A model that
-            has an `image_processor` and a `name` of its own needs none.
-        queries: what a zero-shot detector named by `boxes` looks for.
-        device: where a detector named by `boxes` computes.
-        options: those of [`RegionExtractor`], such as `max_regions`.
+        boxes (`str`, `BoxSource` or `Mapping`): A detector of transformers by name or folder, a [`BoxSource`], or
+            known boxes, see [`GivenBoxes`].
+        features (*optional*): A region-feature model, see [`RegionExtractor`].
+        features_name (`str`): The name or folder of the model, which also has its image processor. A model with the
+            attributes `image_processor` and `name` needs none.
+        queries (sequence of `str`, *optional*): The queries of a zero-shot detector that `boxes` names.
+        device (`str` or `torch.device`): The device of a detector that `boxes` names.
+        options: Options of [`RegionExtractor`], such as `max_regions`.
+
+    Returns:
+        `RegionExtractor`: The extractor.
 
     Raises:
-        ValueError: a detector or an image processor that cannot be used, or queries that do not fit.
+        ValueError: A detector or an image processor cannot be used, or the queries do not fit.
     """
     feature_processor = getattr(features, "image_processor", None)
     if features is not None and feature_processor is None:
@@ -51,7 +55,7 @@ def load_extractor(
     if isinstance(boxes, str):
         source: BoxSource = load_detector(boxes, queries, device=device)
     elif queries:
-        raise ValueError("queries are given beside a detector that is loaded already; it has its own.")
+        raise ValueError("queries are given with a detector that is already loaded; give them when loading it.")
     else:
         source = GivenBoxes(boxes) if isinstance(boxes, Mapping) else boxes
     name = features_name or getattr(features, "name", "")

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Whatever a user gives for numbers -> a NumPy array, or one error that says whose numbers they are."""
+"""Converts users' numbers to NumPy arrays; an error names the argument."""
 
 from typing import Any
 
@@ -19,15 +19,20 @@ import numpy as np
 
 
 def to_array(value: Any, name: str, kinds: str = "iuf") -> np.ndarray:
-    """NumPy view of an array, a torch tensor (any device, bfloat16 too) or nested lists.
+    """Converts an array, a torch tensor (any device, also bfloat16) or nested lists to a NumPy array.
+
+    It copies only if needed.
 
     Args:
         value: The numbers.
-        name: What an error calls them, such as "Example 3: region_boxes".
-        kinds: Kinds of NumPy types that are allowed: integers, unsigned ones and floats.
+        name (`str`): Their name in errors, such as "Example 3: region_boxes".
+        kinds (`str`): Kinds of NumPy types that are allowed: integers, unsigned integers and floats by default.
+
+    Returns:
+        `np.ndarray`: The numbers.
 
     Raises:
-        ValueError: Rows of different lengths, or text, truth values, objects, `None` in the place of numbers.
+        ValueError: Rows have different lengths, or a value is a text, a truth value, an object or `None`.
     """
     try:
         if hasattr(value, "detach"):
@@ -36,7 +41,7 @@ def to_array(value: Any, name: str, kinds: str = "iuf") -> np.ndarray:
         array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(
-            f"{name}: {value!r:.60} is no array; expected numbers, in rows of one length where there are rows."
+            f"{name}: {value!r:.60} is not an array; expected numbers, in rows of equal length."
         ) from error
     if array.size and array.dtype.kind not in kinds:
         raise ValueError(f"{name}: values of type {array.dtype}, such as {array.flat[0]!r:.40}; expected numbers.")

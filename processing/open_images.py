@@ -11,10 +11,10 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Images as users have them -> RGB pictures, each fault named with its file.
+"""Converts users' images to RGB pictures; every error names the file.
 
-What counts as an image: a path, a PIL image, or an array (NumPy or torch) of shape (H, W), (H, W, C) or (C, H, W) with
-C of 1, 3 or 4 channels, integers from 0 to 255 or floats in [0, 1].
+An image is a path, a PIL image, or an array (NumPy or torch) of shape (H, W), (H, W, C) or (C, H, W) with C of 1, 3 or
+4 channels, integers from 0 to 255 or floats in [0, 1].
 """
 
 import os
@@ -25,24 +25,31 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-# Transparent pixels show this colour, as on a page.
+# The colour behind transparent pixels: white.
 BACKGROUND = (255, 255, 255, 255)
 SIXTEEN_BIT_MODES = ("I;16", "I;16L", "I;16B", "I;16N")
-# Their pixels have no agreed range, so no grey level can be told from them.
+# The range of these pixels is not defined, so they cannot be converted to grey levels.
 RANGELESS_MODES = ("I", "F")
 CHANNELS = (1, 3, 4)
 
 
 def open_images(images: Any, upright: bool = False) -> list[Image.Image]:
-    """A batch of images as RGB pictures in memory, see [`open_image`]; one image is a batch of one.
+    """Opens a batch of images as RGB pictures in memory.
+
+    Args:
+        images: Images as for [`open_image`]; one image is a batch of one.
+        upright (`bool`): Rotate pictures by their EXIF orientation.
+
+    Returns:
+        `list[Image.Image]`: RGB pictures.
 
     Raises:
-        ValueError: Nothing at all, something that is no image, or a file that cannot be read whole.
+        ValueError: The batch is empty, an entry is not an image, or a file cannot be read completely.
     """
     if _is_one(images):
         return [open_image(images, upright=upright)]
     if not isinstance(images, Iterable):
-        raise ValueError(f"images: {images!r:.80} is no image; expected paths, PIL images or arrays.")
+        raise ValueError(f"images: {images!r:.80} is not an image; expected paths, PIL images or arrays.")
     opened = [open_image(image, f"image {index}", upright) for index, image in enumerate(images)]
     if not opened:
         raise ValueError("images: the batch is empty.")
@@ -54,20 +61,23 @@ def _is_one(images: Any) -> bool:
 
 
 def open_image(image: Any, name: str = "image", upright: bool = False) -> Image.Image:
-    """One image as an RGB picture in memory.
+    """Opens one image as an RGB picture in memory.
 
     Grey and palette images, CMYK and the other colour spaces of PIL are converted, 16-bit grey is scaled to 8 bits,
-    and transparent pixels are laid over white. Of an animation the first frame counts.
+    and transparent pixels are drawn over white. Of an animation the first frame is used.
 
     Args:
-        image: A path, a PIL image or an array, see the head of this file.
-        name: What an error calls it; a file's path is added.
-        upright: Turn the picture as its EXIF orientation says. By default the pixels stay as they are stored, because
-            annotated boxes belong to those.
+        image: A path, a PIL image or an array, see the module's docstring.
+        name (`str`): The name of the image in errors; a file's path is added.
+        upright (`bool`): Rotate the picture by its EXIF orientation. By default the pixels stay as stored, which
+            annotated boxes refer to.
+
+    Returns:
+        `Image.Image`: The RGB picture.
 
     Raises:
-        ValueError: A file that is missing, truncated, no image or larger than `PIL.Image.MAX_IMAGE_PIXELS`; 32-bit
-            pixels, whose range is unknown; an array of another shape, type or range.
+        ValueError: A file is missing, truncated, not an image or larger than `PIL.Image.MAX_IMAGE_PIXELS`; pixels have
+            32 bits, whose range is unknown; an array has another shape, type or range.
     """
     if isinstance(image, (str, os.PathLike)):
         return _open_file(os.fspath(image), name, upright)
@@ -76,7 +86,7 @@ def open_image(image: Any, name: str = "image", upright: bool = False) -> Image.
         return _to_rgb(image, f"{name} ({path})" if path else name, upright)
     if hasattr(image, "shape") and hasattr(image, "dtype"):
         return _to_rgb(_from_array(image, name), name, upright=False)
-    raise ValueError(f"{name}: {type(image).__name__} is no image; expected a path, a PIL image or an array.")
+    raise ValueError(f"{name}: {type(image).__name__} is not an image; expected a path, a PIL image or an array.")
 
 
 def _open_file(path: str, name: str, upright: bool) -> Image.Image:
@@ -87,7 +97,7 @@ def _open_file(path: str, name: str, upright: bool) -> Image.Image:
         raise ValueError(f"{name}: {found}; {hint}.")
     try:
         with warnings.catch_warnings():
-            # Too many pixels are an error here, not a warning beside one.
+            # Too many pixels are an error here, so the warning is not needed.
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             picture = Image.open(path)
     except Exception as error:
@@ -100,8 +110,8 @@ def _explain(name: str, error: Exception) -> str:
     if isinstance(error, Image.DecompressionBombError):
         return _too_large(name, "")
     if isinstance(error, UnidentifiedImageError):
-        return f"{name}: not an image file, or of a kind that PIL does not read."
-    return f"{name}: cannot be read ({error}); the file is damaged or cut off, fetch it again."
+        return f"{name}: not an image file, or a format that PIL cannot read."
+    return f"{name}: cannot be read ({error}); the file is damaged or truncated; get it again."
 
 
 def _too_large(name: str, size: str) -> str:
@@ -112,7 +122,7 @@ def _too_large(name: str, size: str) -> str:
 
 
 def _to_rgb(picture: Image.Image, name: str, upright: bool) -> Image.Image:
-    # The header tells the size, so this comes before a single pixel is decoded.
+    # The header contains the size, so this check needs no decoded pixels.
     width, height = picture.size
     if not width or not height:
         raise ValueError(f"{name}: {width} x {height} pixels; an image needs at least one.")

@@ -14,7 +14,7 @@
 """Phrases of a batch: character spans become token masks, their grounding becomes region masks.
 
 Shapes: B batch, P phrases, T text columns, G regions given, R region columns, K phrase pairs; F phrases of the whole
-batch in one row, in which everything is computed at once.
+batch in one row, so that all of them are computed at once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,9 +37,16 @@ REGIONS_CUT = "regions cut"
 
 @dataclass
 class FlatPhrases:
-    """The F phrases of a batch, each array (F,): its example, row in it, text, and characters [start, end).
+    """The F phrases of a batch in one row.
 
-    `kind` is what errors call them.
+    Args:
+        example (`np.ndarray`): (F,) int64, the example of each phrase.
+        row (`np.ndarray`): (F,) int64, its row in the example.
+        text (`np.ndarray`): (F,) int64, the index of its text.
+        start (`np.ndarray`): (F,) int64, its first character.
+        end (`np.ndarray`): (F,) int64, the character after its last one.
+        records (`list`): The phrases as given.
+        kind (`str`): The word for a phrase in errors.
     """
 
     example: np.ndarray
@@ -51,7 +58,7 @@ class FlatPhrases:
     kind: str = "phrase"
 
     def name(self, index: int) -> str:
-        """How an error calls phrase `index`."""
+        """Returns the name of phrase `index` in errors."""
         return f"Example {self.example[index]}, {self.kind} {self.row[index]}"
 
 
@@ -61,12 +68,19 @@ def flatten_phrases(
     kind: str = "phrase",
     fields: str = "'boxes' or 'regions'",
 ) -> FlatPhrases:
-    """Line the phrases of a batch up and check their spans against the S lists of B texts.
+    """Collects the phrases of a batch in one row and checks their spans.
 
-    `kind` and `fields` are what errors call a record and the fields beside its span.
+    Args:
+        phrases (sequence): B lists of phrases, or None.
+        texts (`list[list[str]]`): S lists of B texts.
+        kind (`str`): The word for a phrase in errors.
+        fields (`str`): The fields of a phrase besides its span, for errors.
+
+    Returns:
+        `FlatPhrases`: The phrases.
 
     Raises:
-        ValueError: A phrase without text, start or end, of a text that is not there, or with a span outside it.
+        ValueError: A phrase lacks text, start or end, its text does not exist, or its span is outside the text.
     """
     places = [(i, row) for i, example in enumerate(phrases) for row in range(len(example or ()))]
     records = [record for example in phrases for record in example or ()]
@@ -82,18 +96,18 @@ def _span(record: Mapping[str, Any], place: tuple[int, int], kind: str, fields: 
     name = f"Example {place[0]}, {kind} {place[1]}"
     if not isinstance(record, Mapping):
         raise ValueError(
-            f"{name}: {record!r:.80} is no dictionary; expected a list of {kind}s for every example of the batch."
+            f"{name}: {record!r:.80} is not a dictionary; expected a list of {kind}s for every example of the batch."
         )
     try:
         span = (record["text"], record["start"], record["end"])
     except KeyError as error:
         raise ValueError(
-            f"{name}: no {error.args[0]!r}; expected "
+            f"{name}: {error.args[0]!r} is missing; expected "
             f"{{'text': 0 or 1, 'start': character, 'end': character, and {fields}}}."
         ) from error
     if any(isinstance(value, (str, float)) or value is None for value in span):
         raise ValueError(
-            f"{name}: text, start, end are {span!r}, expected integers: which of the example's texts (0 or 1) and a "
+            f"{name}: text, start, end are {span!r}, expected integers: the index of the text (0 or 1) and a "
             "character span in it."
         )
     return span
@@ -108,32 +122,36 @@ def _check_spans(flat: FlatPhrases, texts: list[list[str]]) -> None:
         return
     index = int(np.argmin(good))
     if not known[index]:
-        raise ValueError(
-            f"{flat.name(index)}: is in text {flat.text[index]}, but the example has {len(texts)} text(s)."
-        )
+        raise ValueError(f"{flat.name(index)}: text is {flat.text[index]}, but the example has {len(texts)} text(s).")
     text = texts[flat.text[index]][flat.example[index]]
     raise ValueError(
-        f"{flat.name(index)}: characters {flat.start[index]} to {flat.end[index]} lie outside its text {text!r} of "
+        f"{flat.name(index)}: characters {flat.start[index]} to {flat.end[index]} are outside its text {text!r} of "
         f"{len(text)} characters."
     )
 
 
 def covered_tokens(flat: FlatPhrases, encoded: EncodedTexts) -> np.ndarray:
-    """(F, L) bool: the pieces of its text that share a character with each span, also those that are cut."""
+    """Returns (F, L) bool: the pieces of its text that share a character with each span, including cut pieces."""
     spans = encoded.spans[flat.text, flat.example]
     covered = (spans[..., 0] < flat.end[:, None]) & (spans[..., 1] > flat.start[:, None])
     covered &= np.arange(spans.shape[1]) < encoded.lengths[flat.text, flat.example][:, None]
-    return covered & (flat.start < flat.end)[:, None]  # an empty span inside a word shares no character with it
+    return covered & (flat.start < flat.end)[:, None]  # an empty span inside a word has no common character with it
 
 
 def phrase_tokens(
     flat: FlatPhrases, shape: tuple[int, int, int], encoded: EncodedTexts, columns: TextColumns
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Token mask of each phrase: every piece that shares a character with the span.
+    """Computes the token mask of each phrase: every piece that shares a character with the span.
+
+    Args:
+        flat (`FlatPhrases`): The phrases.
+        shape (`tuple[int, int, int]`): B, P and T.
+        encoded (`EncodedTexts`): The pieces of the texts.
+        columns (`TextColumns`): Their columns.
 
     Returns:
-        phrase_mask (B, P, T) bool, and (F,) bool for phrases that lost a token to truncation and for those that never
-        had one. Both have an all-False row.
+        `tuple`: phrase_mask (B, P, T) bool; (F,) bool for phrases that lost a token to truncation; (F,) bool for
+        phrases without any token. Both kinds have an all-False row.
     """
     covered = covered_tokens(flat, encoded)
     token = np.arange(covered.shape[1])
@@ -147,15 +165,26 @@ def phrase_tokens(
 
 
 def ground_phrases(flat: FlatPhrases, regions: RegionColumns, iou_threshold: float) -> tuple[np.ndarray, np.ndarray]:
-    """Region columns of each phrase, (F, R) bool, and (F,) bool for phrases all of whose regions were left out.
+    """Computes the region columns of each phrase.
 
-    Of a phrase's `regions` and `boxes` the first that it has counts.
+    If a phrase has `regions`, its `boxes` are ignored.
+
+    Args:
+        flat (`FlatPhrases`): The phrases.
+        regions (`RegionColumns`): The regions.
+        iou_threshold (`float`): Smallest IoU of a region with a gold box.
+
+    Returns:
+        `tuple[np.ndarray, np.ndarray]`: (F, R) bool, and (F,) bool for phrases that lost all regions.
+
+    Raises:
+        ValueError: An index or a gold box is invalid.
     """
     given = np.zeros((len(flat.records), regions.columns.shape[1]), dtype=bool)
     boxes: list[tuple[int, np.ndarray]] = []
     for index, record in enumerate(flat.records):
         if record.get("regions") is not None:
-            given[index, _checked_indices(flat, index, regions.counts)] = True
+            given[index, _check_indices(flat, index, regions.counts)] = True
         elif record.get("boxes") is not None:
             boxes += [(index, box) for box in _gold_boxes(flat, index)]
     if boxes:
@@ -167,13 +196,13 @@ def ground_phrases(flat: FlatPhrases, regions: RegionColumns, iou_threshold: flo
     return target, np.logical_and(given.any(axis=1), ~target.any(axis=1))
 
 
-def _checked_indices(flat: FlatPhrases, index: int, counts: np.ndarray) -> np.ndarray:
+def _check_indices(flat: FlatPhrases, index: int, counts: np.ndarray) -> np.ndarray:
     count = counts[flat.example[index]]
     indices = to_array(flat.records[index]["regions"], f"{flat.name(index)}, regions", kinds="iufb").reshape(-1)
     if indices.size and indices.dtype.kind not in "iu":
         raise ValueError(
-            f"{flat.name(index)}: regions {indices.tolist()} are no integers; expected indices into the regions, "
-            "no mask."
+            f"{flat.name(index)}: regions {indices.tolist()} are not integers; expected indices into the regions, "
+            "not a mask."
         )
     indices = indices.astype(np.int64)
     if ((indices < 0) | (indices >= count)).any():
@@ -185,7 +214,7 @@ def _checked_indices(flat: FlatPhrases, index: int, counts: np.ndarray) -> np.nd
 
 
 def _gold_boxes(flat: FlatPhrases, index: int) -> np.ndarray:
-    """(n, 4)."""
+    """Returns the gold boxes of a phrase, (n, 4)."""
     given = flat.records[index]["boxes"]
     array = to_array(given, f"{flat.name(index)}, boxes")
     if array.size and (array.ndim != 2 or array.shape[1] != 4):
@@ -200,7 +229,7 @@ def _match_boxes(
     region_boxes: np.ndarray,
     threshold: float,
 ) -> None:
-    """Mark in `given` (F, G) the regions whose IoU with a gold box of the phrase reaches the threshold."""
+    """Marks in `given` (F, G) the regions whose IoU with a gold box of the phrase reaches the threshold."""
     phrase = np.array([index for index, _ in boxes], dtype=np.int64)
     gold = np.array([box for _, box in boxes], dtype=np.float32)
     problem = find_bad_box(gold, pixels_hint=False)
@@ -215,12 +244,21 @@ def _match_boxes(
 def pair_phrases(
     pairs: Sequence[Any], flat: FlatPhrases, absent: np.ndarray, phrase_counts: Sequence[int]
 ) -> np.ndarray:
-    """Index pairs, padded with -1, as (B, K, 2) int64; a pair with an `absent` (F,) phrase becomes (-1, -1) in place.
+    """Pads index pairs with -1. A pair with an absent phrase becomes (-1, -1) and keeps its place.
+
+    Args:
+        pairs (sequence): B arrays (k, 2), or None.
+        flat (`FlatPhrases`): The phrases.
+        absent (`np.ndarray`): (F,) bool, phrases without a token mask.
+        phrase_counts (sequence of `int`): Number of phrases of each example.
+
+    Returns:
+        `np.ndarray`: (B, K, 2) int64.
 
     Raises:
-        ValueError: Anything but pairs of integers, or an index that is no phrase of its example.
+        ValueError: An entry is not a pair of integers, or an index is not that of a phrase of the example.
     """
-    arrays = [_checked_pairs(example, value) for example, value in enumerate(pairs)]
+    arrays = [_check_pairs(example, value) for example, value in enumerate(pairs)]
     out = np.full((len(arrays), max(map(len, arrays), default=0), 2), -1, dtype=np.int64)
     missing = np.zeros((len(arrays), max(phrase_counts, default=0)), dtype=bool)
     missing[flat.example[absent], flat.row[absent]] = True
@@ -234,8 +272,8 @@ def pair_phrases(
     return out
 
 
-def _checked_pairs(example: int, pairs: Any) -> np.ndarray:
-    """(k, 2) int64."""
+def _check_pairs(example: int, pairs: Any) -> np.ndarray:
+    """Returns the pairs of an example, (k, 2) int64."""
     array = to_array([] if pairs is None else pairs, f"Example {example}: phrase_pairs")
     if not array.size:
         return np.zeros((0, 2), dtype=np.int64)
@@ -250,7 +288,13 @@ def _checked_pairs(example: int, pairs: Any) -> np.ndarray:
 def list_dropped(
     flat: FlatPhrases, texts: list[list[str]], flags: Mapping[str, np.ndarray]
 ) -> list[list[DroppedPhrase]]:
-    """Per example, a record for every phrase flagged (F,) under a reason."""
+    """Lists, for each example, a record of every phrase with a flag.
+
+    Args:
+        flat (`FlatPhrases`): The phrases.
+        texts (`list[list[str]]`): S lists of B texts.
+        flags (`Mapping[str, np.ndarray]`): Reason -> (F,) bool.
+    """
     dropped: list[list[DroppedPhrase]] = [[] for _ in texts[0]]
     for reason, flag in flags.items():
         for index in np.flatnonzero(flag):

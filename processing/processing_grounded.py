@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What the processors of all model families share: texts, regions or images, and phrases become model inputs."""
+"""Common processor of all model families: converts texts, regions or images, and phrases to model inputs."""
 
 from .check_processor_transformers import OLDEST_TRANSFORMERS as OLDEST_TRANSFORMERS  # isort: skip
 
@@ -26,7 +26,7 @@ from transformers.processing_utils import ProcessorMixin
 from transformers.utils import auto_docstring, logging
 
 from .batch_arguments import as_batch
-from .feature_sources import feature_source, foreign_features
+from .feature_sources import feature_mismatch, feature_source
 from .grounded_batch import DroppedPhrase, GroundedBatch
 from .image_processing_fast_rcnn import FastRCNNImageProcessor
 from .image_regions import pixel_arrays, read_images
@@ -51,7 +51,7 @@ from .region_columns import (
     first_ranked,
     rank_regions,
 )
-from .region_images import image_of_each, limit_each_image
+from .region_images import limit_each_image, stack_image_indices
 from .sequence_layouts import EncodedTexts, TextColumns, arrange_columns, encode_texts, end_texts, get_layouts
 from .sequence_lengths import NO_LIMIT, fit_lengths, min_width
 
@@ -60,16 +60,15 @@ logger = logging.get_logger(__name__)
 
 @auto_docstring(
     custom_intro="""
-    What the processors of all families do alike. A family says whether a region for the whole image stands in front of
-    the others, how many images an example may have, and in which layout a question stands whose answer is read at
-    [MASK].
+    Common part of the processors of all families. A family defines whether the first region is the whole image, how
+    many images an example may have, and the layout of a question whose answer is read at [MASK].
     """
 )
 class GroundedProcessor(ProcessorMixin):
     whole_image: ClassVar[bool]
     images_per_example: ClassVar[int] = 1
     answer_layout: ClassVar[str]
-    # Where only a checkpoint's own files are at hand, its pipeline finds regions by these.
+    # The pipeline of a checkpoint uses these if only the files of the checkpoint are available.
     load_extractor = staticmethod(load_extractor)
     open_image = staticmethod(open_image)
     feature_source = staticmethod(feature_source)
@@ -85,18 +84,18 @@ class GroundedProcessor(ProcessorMixin):
     ) -> None:
         r"""
         image_processor ([`FastRCNNImageProcessor`] or `dict`, *optional*):
-            Makes the pixels for a model that computes region features itself; as a dictionary its settings.
+            Makes the pixels for a model that computes region features; a dictionary contains its settings.
         max_regions (`int`, *optional*, defaults to 100):
-            How many regions an image keeps, not counting the whole image. Without `region_scores` the first ones
-            stay: give regions in the order of the detector's confidence.
+            Number of regions that an image keeps, without the whole image. Without `region_scores` the first ones
+            stay, so sort regions by the detector's confidence.
         region_feature_size (`int`, *optional*, defaults to 2048):
             Width of the region features.
         iou_threshold (`float`, *optional*, defaults to 0.5):
-            A region belongs to a phrase when its intersection over union with one of the phrase's gold boxes is at
+            A region belongs to a phrase if its intersection over union with one of the phrase's gold boxes is at
             least this; above 0, at most 1.
         region_feature_source (`dict[str, str]`, *optional*):
-            What computed the region features that the model was trained on: `name` and, where it is known, `weights`,
-            a hash of them. Training writes it; `None` is not known.
+            The source of the region features in training: `name` and, if known, `weights`, a hash of the extractor's
+            weights. Training writes it; `None` means unknown.
         """
         super().__init__(tokenizer)
         if not getattr(tokenizer, "is_fast", False):
@@ -119,19 +118,19 @@ class GroundedProcessor(ProcessorMixin):
 
     @classmethod
     def get_attributes(cls) -> list[str]:
-        """The parts that a processor cannot be without; `image_processor` is kept with the settings."""
+        """Returns the required parts of a processor; `image_processor` is stored with the settings."""
         return ["tokenizer"]
 
     def save_pretrained(self, save_directory: Any, push_to_hub: bool = False, **kwargs: Any) -> list[str]:
-        """As `ProcessorMixin.save_pretrained`; `AutoImageProcessor` finds the image processor in the directory too."""
+        """Saves as `ProcessorMixin.save_pretrained` does, and in a form that `AutoImageProcessor` can load too."""
         if self.image_processor is not None:
             Path(save_directory).mkdir(parents=True, exist_ok=True)
             custom_object_save(self.image_processor, save_directory, config=self.image_processor)
         return super().save_pretrained(save_directory, push_to_hub, **kwargs)
 
-    def foreign_features(self, source: Mapping[str, str] | None) -> str | None:
-        """One line where features of this source (see [`feature_source`]) are known to be others than training's."""
-        return foreign_features(source, self.region_feature_source)
+    def feature_mismatch(self, source: Mapping[str, str] | None) -> str | None:
+        """Returns one line if features of this source ([`feature_source`]) are not those of training, else None."""
+        return feature_mismatch(source, self.region_feature_source)
 
     @auto_docstring
     def __call__(
@@ -161,50 +160,50 @@ class GroundedProcessor(ProcessorMixin):
         r"""
         text (`str` or `list[str]`):
             A text, or a batch of B texts. With a single `str` every other argument is that of one example, without
-            the batch dimension; the outputs have it, with B = 1.
+            the batch dimension; the outputs have the batch dimension, with B = 1.
         text_pair (`str` or `list[str]`, *optional*):
-            Second texts, as many; `None` in the list is an example with one text.
+            B second texts; `None` in the list is an example with one text.
         images (list of B images, or one array `(B, ...)`, *optional*):
             Paths, PIL images or arrays, see [`open_image`]; `None` is an example without an image. With `region_boxes`
-            and the processor's `image_processor` the outputs hold pixels and no features; with `detector` no boxes are
-            needed.
+            and the processor's `image_processor` the outputs contain pixels and no features; with `detector` no boxes
+            are needed.
         detector (object with `extract(images)`, such as a [`RegionExtractor`], *optional*):
             Finds the regions of `images`, and computes their features if it has a feature model; without one the
-            outputs hold pixels.
+            outputs contain pixels.
         region_features (list of B arrays `(n, region_feature_size)`, or one array `(B, n, ...)`, *optional*):
             NumPy or torch, any floating type. The number of regions n may differ. `None` in the list is an example
-            without an image. Without this argument and `images` the inputs are text only and have no region keys.
+            without an image. Without this argument and `images` the outputs are text only and have no region keys.
         region_boxes (list of B arrays `(n, 4)`, or one array `(B, n, 4)`, *optional*):
             Boxes (x1, y1, x2, y2) of the same regions: in pixels with `image_sizes`, else divided by image width and
             height. Up to 0.001 outside the image is clipped, more is an error.
         image_sizes (list of B pairs `(width, height)`, *optional*):
-            Sizes of the images in pixels, as the boxes were measured; says that `region_boxes` are in pixels.
+            Sizes of the images in pixels, in which the boxes were measured; then `region_boxes` are in pixels.
         image_features (`(B, region_feature_size)`, or a list with `None` for some, *optional*):
             Feature of the whole image, for families that have a region for it (VL-BERT). By default the mean of all
-            its region features, as in VL-BERT's public code's precomputed mode (zeros when it has no region).
+            its region features (zeros without a region), as in the precomputed mode of VL-BERT's public code.
         region_scores (list of B arrays `(n,)`, *optional*):
-            When an image has more regions than fit, those with the best scores stay, in their given order.
+            If an image has more regions than fit, those with the best scores stay, in their given order.
         region_image_indices (list of B arrays `(n,)`, *optional*):
-            Which image of the example each region is from, 0 or 1, for families that see two (VisualBERT). Each image
-            keeps `max_regions`.
+            The image of each region, 0 or 1, for families with two images (VisualBERT). Each image keeps
+            `max_regions`.
         phrases (list of B lists of dictionaries, *optional*):
             `{"text": 0 or 1, "start": int, "end": int}`, a character span in one of the texts, and at most one of
             `"regions"` (indices into the given regions, from 0, without the whole image) and `"boxes"` (normalised
-            gold boxes; regions whose IoU with any reaches `iou_threshold`); with both the first counts. Without one,
-            or with no box, a phrase is ungrounded. Other keys are ignored.
+            gold boxes; regions whose IoU with any reaches `iou_threshold`); with both, `"regions"` is used. Without
+            one, or with no box, a phrase is ungrounded. Other keys are ignored.
         phrase_pairs (list of B arrays `(k, 2)`, *optional*):
             Pairs of indices into the example's phrases.
         tags (list of B lists of dictionaries, *optional*):
             `{"text": 0 or 1, "start": int, "end": int, "region": int}`: the words of a character span see this region
-            (an index into the given regions, from 0, without the whole image), as the object tags of VCR. VL-BERT
-            takes it as the words' visual part, of several tags of a token the first; VisualBERT gives the region the
+            (an index into the given regions, from 0, without the whole image), as with the object tags of VCR. VL-BERT
+            uses it as the words' visual part (for several tags of a token, the first); VisualBERT gives the region the
             words' positions.
         layout (`str` or `list[str]`, *optional*):
-            Sequence layout, one for all or one an example: `"caption"` ([CLS] text [SEP]), `"caption_pair"` ([CLS]
-            text [SEP] text_pair [SEP], token types 0 and 1), `"masked_answer"` ([CLS] text [SEP] [MASK] [SEP], token
-            type 1 from [MASK] on, where the answer is read), `"question_mask"` ([CLS] text ? [MASK] [SEP], with a
-            question mark where the text ends in none), or `"plain"` (no special tokens, as the VL-BERT public code
-            feeds its text corpus). One of the first two, by the number of texts, when not given.
+            Sequence layout, one for all or one for each example: `"caption"` ([CLS] text [SEP]), `"caption_pair"`
+            ([CLS] text [SEP] text_pair [SEP], token types 0 and 1), `"masked_answer"` ([CLS] text [SEP] [MASK] [SEP],
+            token type 1 from [MASK] on, where the answer is read), `"question_mask"` ([CLS] text ? [MASK] [SEP], with
+            a question mark if the text does not end in one), or `"plain"` (no special tokens, as in the text corpus
+            of the VL-BERT public code). By default one of the first two, by the number of texts.
         padding (`bool` or `str`, *optional*, defaults to `True`):
             `True` or `"longest"`, `"max_length"` (texts only), or `False` (all examples must have one length). Padding
             is always on the right.
@@ -212,11 +211,11 @@ class GroundedProcessor(ProcessorMixin):
             `True` or `"longest_first"`, `"only_first"`, `"only_second"`, or `False`. Cuts texts at their end when
             texts and special tokens are longer than `max_length`. Special tokens are never cut.
         max_length (`int`, *optional*):
-            Text columns an example may take; the tokenizer's `model_max_length` by default.
+            Largest number of text columns of an example; the tokenizer's `model_max_length` by default.
         max_sequence_length (`int`, *optional*):
-            Columns that text, special tokens and regions, the whole image counted, may take together, END not counted.
-            Over it, the longer side loses one at a time (VL-BERT public code): a region where those are more, else a
-            word piece. The special tokens and the whole image stay. Of the regions of two images the last are lost.
+            Largest number of columns of text, special tokens and regions together, including the whole image, without
+            END. Above it, the longer side loses one at a time (VL-BERT public code): a region if there are more
+            regions, else a word piece. Special tokens and the whole image stay. Of two images, the last regions go.
         pad_to_multiple_of (`int`, *optional*):
             Makes T a multiple of this.
         return_tensors (`str`, *optional*, defaults to `"pt"`):
@@ -229,36 +228,37 @@ class GroundedProcessor(ProcessorMixin):
             - `input_ids`, `attention_mask`, `token_type_ids`: (B, T) int64.
             - `answer_positions` (B,) int64, the column of [MASK] in the layouts `"masked_answer"` and
               `"question_mask"`, -1 in another one. Only if an example has one of them.
-            - `region_features` (B, R, `model_feature_size`) float32 where they were given or found; else, for a model
-              that makes its own, `pixel_values` (B, 3, H, W) float32 and `image_sizes` (B, 2) int64, width and height
+            - `region_features` (B, R, `model_feature_size`) float32 if they are given or computed; else, for a model
+              that computes them, `pixel_values` (B, 3, H, W) float32 and `image_sizes` (B, 2) int64, width and height
               in pixels of each image inside the padded canvas, (0, 0) without an image.
             - `region_boxes` (B, R, 4) float32 in [0, 1], the whole image as (0, 0, 1, 1), `region_attention_mask`
               (B, R) int64, `region_candidate_mask` (B, R) bool, which is False for the whole image and padding. Only
               with regions or images.
             - `region_token_type_ids` (B, R) int64: the image of each region. Only with `region_image_indices`.
             - `token_regions` (B, T) int64: the region column that each tagged token sees, -1 for all others and for
-              tags whose region was left out. Only with `tags`, of VL-BERT.
-            - `image_text_alignment` (B, R, A) int64: the text columns whose tags name each region, -1 past their
-              number. Only with `tags`, of VisualBERT.
+              tags whose region was dropped. Only with `tags`, for VL-BERT.
+            - `image_text_alignment` (B, R, A) int64: the text columns whose tags refer to each region, -1 past their
+              number. Only with `tags`, for VisualBERT.
             - `phrase_mask` (B, P, T) bool, and with regions `phrase_regions` (B, P, R) bool: the tokens and the
               regions of each phrase. The whole image never belongs to a phrase. Only with `phrases`.
             - `phrase_pairs` (B, K, 2) int64, -1 for padding. Only with `phrase_pairs`.
 
             `dropped_phrases` of the result lists every labelled phrase that was cut. Rows of phrases and pairs keep
-            their place, so labels stay aligned; see [`DroppedPhrase`].
+            their position, so labels stay aligned; see [`DroppedPhrase`].
 
         Raises:
-            ValueError: For regions that do not fit the arguments above (features of another width, another number of
-                boxes, NaN, no numbers, boxes inverted, outside the image, or in pixels without `image_sizes`), an
-                image that cannot be read, images without boxes or detector, a span outside its text, an index out of
-                range, or tags without regions. The message names the example and the region, phrase, tag or file.
+            ValueError: Regions do not fit the arguments above (features have another width or another number than the
+                boxes, values are NaN or not numbers, boxes are inverted, outside the image, or in pixels without
+                `image_sizes`), an image cannot be read, images have neither boxes nor detector, a span is outside its
+                text, an index is out of range, or tags have no regions. The message names the example and the region,
+                phrase, tag or file.
 
         Example:
 
         ```python
         >>> import numpy as np
         >>> from transformers import BertTokenizer
-        >>> from processing import VLBertProcessor
+        >>> from grounded_attention.processing import VLBertProcessor
 
         >>> words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "runs", "##s"]
         >>> tokenizer = BertTokenizer(vocab={word: index for index, word in enumerate(words)})
@@ -298,7 +298,7 @@ class GroundedProcessor(ProcessorMixin):
         kept_regions = None if regions is None else self._kept_regions(regions, given)
         encoded = encode_texts(self.tokenizer, end_texts(layouts, texts))
         limit = min(self.tokenizer.model_max_length if max_length is None else max_length, NO_LIMIT)
-        kept, room = fit_lengths(
+        kept, region_limits = fit_lengths(
             layouts,
             encoded.lengths,
             self._region_counts(regions, kept_regions, len(layouts)),
@@ -311,11 +311,11 @@ class GroundedProcessor(ProcessorMixin):
         data = {**columns.arrays, **self._pixel_arrays(pictures)}
         arranged = None
         if regions is not None and kept_regions is not None:
-            arranged = self._arranged(regions, kept_regions, room, given)
+            arranged = self._arrange_regions(regions, kept_regions, region_limits, given)
             data.update(self._region_arrays(arranged, given))
         if tags is not None:
             if arranged is None:
-                raise ValueError("tags are given without region_features or images; they name regions.")
+                raise ValueError("tags are given without region_features or images; they refer to regions.")
             data.update(self._tag_arrays(given["tags"], texts, encoded, columns, arranged))
         dropped: list[list[DroppedPhrase]] = [[] for _ in texts[0]]
         if given["phrases"] is not None:
@@ -330,20 +330,20 @@ class GroundedProcessor(ProcessorMixin):
 
     @property
     def model_input_names(self) -> list[str]:
-        """Every key a batch may have; models that do not need one ignore it."""
+        """All keys that a batch may have; models ignore those that they do not need."""
         pixels = [] if self.image_processor is None else self.image_processor.model_input_names
         texts = ["input_ids", "attention_mask", "token_type_ids", "answer_positions"]
         regions = ["region_features", "region_boxes", "region_attention_mask", "region_candidate_mask"]
         phrases = ["phrase_mask", "phrase_regions", "phrase_pairs"]
-        return [*texts, *pixels, *regions, *self._own_input_names(), *phrases]
+        return [*texts, *pixels, *regions, *self._family_input_names(), *phrases]
 
     @property
     def model_feature_size(self) -> int:
-        """Width of the region features that the model gets."""
+        """Width of the region features that the model receives."""
         return self.region_feature_size
 
-    def _own_input_names(self) -> list[str]:
-        """The keys that come from regions and tags in this family alone."""
+    def _family_input_names(self) -> list[str]:
+        """Returns the keys from regions and tags that only this family has."""
         raise NotImplementedError
 
     def _region_arrays(self, regions: RegionColumns, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -366,35 +366,35 @@ class GroundedProcessor(ProcessorMixin):
         if pictures is not None:
             return check_boxes(boxes, np.array([picture is not None for picture in pictures]), sizes)
         if given["region_features"] is None:
-            orphans = [name for name in given if name.startswith(("region", "image")) and given[name] is not None]
-            if orphans:
-                raise ValueError(f"{', '.join(orphans)} given without region_features or images.")
+            unused = [name for name in given if name.startswith(("region", "image")) and given[name] is not None]
+            if unused:
+                raise ValueError(f"{', '.join(unused)} given without region_features or images.")
             return None
         if boxes is None:
-            raise ValueError("region_features are given without region_boxes; every region needs its box.")
+            raise ValueError("region_features are given without region_boxes; every region needs a box.")
         if given["image_features"] is not None and not self.whole_image:
             raise ValueError(f"image_features are given, but {type(self).__name__} has no region for the whole image.")
         return check_features(given["region_features"], boxes, sizes, self.region_feature_size)
 
     def _kept_regions(self, regions: GivenRegions, given: Mapping[str, Any]) -> np.ndarray:
-        """(B, G) bool: the regions that `max_regions` leaves."""
+        """Returns (B, G) bool: the regions that stay after `max_regions`."""
         ranks = rank_regions(regions.counts, given["region_scores"])
-        images = image_of_each(given["region_image_indices"], regions.counts, self.images_per_example)
+        images = stack_image_indices(given["region_image_indices"], regions.counts, self.images_per_example)
         return limit_each_image(ranks, regions.counts, images, self.max_regions)
 
     def _region_counts(self, regions: GivenRegions | None, kept: np.ndarray | None, batch_size: int) -> np.ndarray:
-        """(B,) columns that the regions may take, the whole image counted."""
+        """Returns (B,) int64: the columns of the regions, including the whole image."""
         if regions is None or kept is None:
             return np.zeros(batch_size, dtype=np.int64)
         return np.where(regions.has_image, int(self.whole_image) + kept.sum(axis=1), 0)
 
-    def _arranged(
-        self, regions: GivenRegions, kept: np.ndarray, room: np.ndarray, given: Mapping[str, Any]
+    def _arrange_regions(
+        self, regions: GivenRegions, kept: np.ndarray, region_limits: np.ndarray, given: Mapping[str, Any]
     ) -> RegionColumns:
-        """The region columns; `room` (B,) is how many there may be."""
-        most = room - int(self.whole_image)
-        if (kept.sum(axis=1) > np.maximum(most, 0)).any():
-            kept = first_ranked(rank_regions(regions.counts, given["region_scores"]), kept, most)
+        """Arranges the region columns; `region_limits` (B,) is the largest number of them."""
+        limit = region_limits - int(self.whole_image)
+        if (kept.sum(axis=1) > np.maximum(limit, 0)).any():
+            kept = first_ranked(rank_regions(regions.counts, given["region_scores"]), kept, limit)
         return arrange_regions(
             regions, kept, given["image_features"], self.region_feature_size, whole_image=self.whole_image
         )
@@ -420,10 +420,10 @@ class GroundedProcessor(ProcessorMixin):
         absent = truncated | empty
         data, flags = {"phrase_mask": mask}, {TRUNCATED: truncated, NO_TOKEN: empty}
         if regions is not None:
-            gold, lost = ground_phrases(flat, regions, self.iou_threshold)
+            gold, without_regions = ground_phrases(flat, regions, self.iou_threshold)
             data["phrase_regions"] = np.zeros((*shape[:2], gold.shape[1]), dtype=bool)
             data["phrase_regions"][flat.example, flat.row] = gold & ~absent[:, None]
-            flags[REGIONS_CUT] = lost & ~absent
+            flags[REGIONS_CUT] = without_regions & ~absent
         if given["phrase_pairs"] is not None:
             data["phrase_pairs"] = pair_phrases(given["phrase_pairs"], flat, absent, counts)
         dropped = list_dropped(flat, texts, flags)
@@ -432,7 +432,7 @@ class GroundedProcessor(ProcessorMixin):
 
 
 def _as_image_processor(value: Any) -> FastRCNNImageProcessor | None:
-    """The image processor itself, or a new one of its settings (also of a copy of the class, loaded with a model)."""
+    """Returns the image processor, or a new one with its settings (also for a copy of the class from a checkpoint)."""
     if value is None or isinstance(value, FastRCNNImageProcessor):
         return value
     settings = value.to_dict() if hasattr(value, "to_dict") else value

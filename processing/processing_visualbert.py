@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Processor of VisualBERT: texts, regions, and labelled phrases become model inputs."""
+"""Processor of VisualBERT: converts texts, regions, and labelled phrases to model inputs."""
 
 from .check_processor_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
@@ -28,7 +28,7 @@ from .sequence_layouts import EncodedTexts, TextColumns
 from .spatial_features import SPATIAL_SIZE, append_spatial_features
 from .text_tags import aligned_tokens
 
-# What the file above imports: transformers 5.4 copies only what is named here, beside this file, out of a checkpoint.
+# Imports of the file above: transformers 5.4 copies only files that are named here, and this file, from a checkpoint.
 from .batch_arguments import as_batch as as_batch  # isort: skip
 from .feature_pixels import load_feature_processor as load_feature_processor  # isort: skip
 from .feature_sources import feature_source as feature_source  # isort: skip
@@ -49,7 +49,7 @@ from .sequence_lengths import fit_lengths as fit_lengths  # isort: skip
 
 @auto_docstring(
     custom_intro="""
-    Turns words and image regions into the inputs of VisualBERT: the text, then the regions, of one image or of two.
+    Converts words and image regions to the inputs of VisualBERT: the text, then the regions of one image or of two.
     There is no region for the whole image.
     """
 )
@@ -69,19 +69,19 @@ class VisualBERTProcessor(GroundedProcessor):
     ) -> None:
         r"""
         max_regions (`int`, *optional*, defaults to 100):
-            How many regions an image keeps. Without `region_scores` the first ones stay: give regions in the order of
-            the detector's confidence.
+            Number of regions that an image keeps. Without `region_scores` the first ones stay, so sort regions by the
+            detector's confidence.
         region_feature_size (`int`, *optional*, defaults to 2048):
-            Width of the region features that are given.
+            Width of the given region features.
         iou_threshold (`float`, *optional*, defaults to 0.5):
-            A region belongs to a phrase when its intersection over union with one of the phrase's gold boxes is at
+            A region belongs to a phrase if its intersection over union with one of the phrase's gold boxes is at
             least this; above 0, at most 1.
         spatial_features (`bool`, *optional*, defaults to `False`):
             Append each region's box to its feature: x1, y1, x2, y2, width and height, divided by those of the image
-            (public code, Flickr30K Entities). The model's `region_feature_size` is larger by 6 then.
+            (public code, Flickr30K Entities). The model's `region_feature_size` is then larger by 6.
         region_feature_source (`dict[str, str]`, *optional*):
-            What computed the region features that the model was trained on: `name` and, where it is known, `weights`,
-            a hash of them. Training writes it; `None` is not known.
+            The source of the region features in training: `name` and, if known, `weights`, a hash of the extractor's
+            weights. Training writes it; `None` means unknown.
         """
         super().__init__(
             tokenizer,
@@ -94,10 +94,10 @@ class VisualBERTProcessor(GroundedProcessor):
 
     @property
     def model_feature_size(self) -> int:
-        """Width of the region features that the model gets."""
+        """Width of the region features that the model receives."""
         return self.region_feature_size + SPATIAL_SIZE * self.spatial_features
 
-    def _own_input_names(self) -> list[str]:
+    def _family_input_names(self) -> list[str]:
         return ["region_token_type_ids", "image_text_alignment"]
 
     def _region_arrays(self, regions: RegionColumns, given: Mapping[str, Any]) -> dict[str, np.ndarray]:

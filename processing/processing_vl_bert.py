@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Processor of VL-BERT: texts, regions or images, and labelled phrases become model inputs."""
+"""Processor of VL-BERT: converts texts, regions or images, and labelled phrases to model inputs."""
 
 from .check_processor_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
@@ -26,7 +26,7 @@ from .region_columns import RegionColumns
 from .sequence_layouts import EncodedTexts, TextColumns
 from .text_tags import token_regions
 
-# What the file above imports: transformers 5.4 copies only what is named here, beside this file, out of a checkpoint.
+# Imports of the file above: transformers 5.4 copies only files that are named here, and this file, from a checkpoint.
 from .batch_arguments import as_batch as as_batch  # isort: skip
 from .feature_pixels import load_feature_processor as load_feature_processor  # isort: skip
 from .feature_sources import feature_source as feature_source  # isort: skip
@@ -42,21 +42,21 @@ from .region_boxes import box_iou as box_iou  # isort: skip
 from .region_detection import load_detector as load_detector  # isort: skip
 from .region_extraction import RegionExtractor as RegionExtractor  # isort: skip
 from .region_selection import select_regions as select_regions  # isort: skip
-from .region_images import image_of_each as image_of_each  # isort: skip
+from .region_images import stack_image_indices as stack_image_indices  # isort: skip
 from .sequence_lengths import fit_lengths as fit_lengths  # isort: skip
 
 
 @auto_docstring(
     custom_intro="""
-    Turns words and image regions into the inputs of VL-BERT. Region features are made beforehand, by a detector during
-    the call, or by the model from the pixels; the processor puts a region for the whole image in front of them.
+    Converts words and image regions to the inputs of VL-BERT. Region features are precomputed, computed by a detector
+    during the call, or computed by the model from the pixels. The first region is the whole image.
     """
 )
 class VLBertProcessor(GroundedProcessor):
     whole_image: ClassVar[bool] = True
     answer_layout: ClassVar[str] = "masked_answer"
 
-    def _own_input_names(self) -> list[str]:
+    def _family_input_names(self) -> list[str]:
         return ["token_regions"]
 
     def _tag_arrays(

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Registers every processor file of this folder with `AutoProcessor`. Does not travel with a checkpoint."""
+"""Registers every processor file of this folder with `AutoProcessor`. This file does not travel with a checkpoint."""
 
 import pkgutil
 from importlib import import_module
@@ -31,9 +31,9 @@ def register_processors() -> None:
             module = import_module(f".{file}", __package__)
             for value in vars(module).values():
                 if isinstance(value, type) and issubclass(value, GroundedProcessor) and value is not GroundedProcessor:
-                    # A checkpoint names its processor class, so the key is not looked up.
+                    # A checkpoint contains the name of its processor class, so the key is not used.
                     AutoProcessor.register(file.removeprefix(_PREFIX), value, exist_ok=True)
-                    # Makes `save_pretrained` write these files and their `auto_map` entry beside the weights.
+                    # Makes `save_pretrained` store these files and their `auto_map` entry with the weights.
                     value.register_for_auto_class("AutoProcessor")
 
 

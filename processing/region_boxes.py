@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Boxes of a batch: checked, normalised, padded, compared.
+"""Boxes of a batch: checks, normalisation, padding, overlap.
 
 Shapes: B batch, n regions given for an image, G = max n over the batch.
 """
@@ -25,22 +25,22 @@ from torch import Tensor
 
 from .number_arrays import to_array
 
-# How far outside the image a normalised coordinate may lie (rounding in a source file) and still be clipped.
+# A normalised coordinate may be this far outside the image (rounding in a source file); it is clipped then.
 BOX_TOLERANCE = 1e-3
 
 
 def count_boxes(boxes: Sequence[Any], has_image: np.ndarray) -> np.ndarray:
-    """Number of boxes of each example, (B,) int64.
+    """Returns the number of boxes of each example, (B,) int64.
 
     Raises:
-        ValueError: An image without a list of boxes, or boxes without an image.
+        ValueError: An image has no list of boxes, or boxes have no image.
     """
     for example, value in enumerate(boxes):
         if (value is None) == bool(has_image[example]):
             found, missing = ("an image", "region_boxes") if value is None else ("region_boxes", "an image")
             raise ValueError(
                 f"Example {example}: {found} without {missing}; give an empty list for an image without regions, and "
-                "None for both where there is no image."
+                "None for both if there is no image."
             )
     arrays = [to_array([] if v is None else v, f"Example {i}: region_boxes") for i, v in enumerate(boxes)]
     return np.array([len(array) if array.ndim else 0 for array in arrays], dtype=np.int64)
@@ -49,12 +49,24 @@ def count_boxes(boxes: Sequence[Any], has_image: np.ndarray) -> np.ndarray:
 def stack_boxes(
     boxes: Sequence[Any], counts: np.ndarray, image_sizes: Sequence[tuple[float, float]] | None
 ) -> np.ndarray:
-    """Boxes of a batch, checked, divided by the image size when one is given, clipped, padded: (B, G, 4) float32."""
-    arrays = [_checked_shape(i, value, int(counts[i])) for i, value in enumerate(boxes)]
+    """Checks boxes, divides them by the image size if one is given, clips and pads them.
+
+    Args:
+        boxes (sequence): B arrays (n, 4), or None.
+        counts (`np.ndarray`): (B,) int64, number of boxes.
+        image_sizes (sequence, *optional*): B pairs (width, height), for boxes in pixels.
+
+    Returns:
+        `np.ndarray`: (B, G, 4) float32 in [0, 1].
+
+    Raises:
+        ValueError: A box or an image size is invalid; the message names example and region.
+    """
+    arrays = [_check_shape(i, value, int(counts[i])) for i, value in enumerate(boxes)]
     flat = np.concatenate(arrays) if arrays else np.zeros((0, 4), dtype=np.float32)
     example, region = np.nonzero(np.arange(counts.max(initial=0)) < counts[:, None])
     if image_sizes is not None:
-        sizes = _checked_sizes(image_sizes)
+        sizes = _check_sizes(image_sizes)
         _refuse_normalised(flat, example, sizes)
         flat = flat / np.tile(sizes, 2)[example]
     problem = find_bad_box(flat, pixels_hint=image_sizes is None)
@@ -66,7 +78,7 @@ def stack_boxes(
     return stacked
 
 
-def _checked_shape(example: int, boxes: Any, count: int) -> np.ndarray:
+def _check_shape(example: int, boxes: Any, count: int) -> np.ndarray:
     array = (
         np.zeros((0, 4), dtype=np.float32) if boxes is None else to_array(boxes, f"Example {example}: region_boxes")
     )
@@ -74,12 +86,12 @@ def _checked_shape(example: int, boxes: Any, count: int) -> np.ndarray:
     if array.shape != (count, 4):
         raise ValueError(
             f"Example {example}: boxes of shape {array.shape} for {count} regions, expected ({count}, 4): "
-            "one box (x1, y1, x2, y2) a region."
+            "one box (x1, y1, x2, y2) for each region."
         )
     return array
 
 
-def _checked_sizes(image_sizes: Sequence[tuple[float, float]]) -> np.ndarray:
+def _check_sizes(image_sizes: Sequence[tuple[float, float]]) -> np.ndarray:
     arrays = [to_array(size, f"Example {example}: image_sizes") for example, size in enumerate(image_sizes)]
     for example, array in enumerate(arrays):
         if array.shape != (2,) or not (np.isfinite(array) & (array > 0)).all():
@@ -90,21 +102,29 @@ def _checked_sizes(image_sizes: Sequence[tuple[float, float]]) -> np.ndarray:
 
 
 def _refuse_normalised(flat: np.ndarray, example: np.ndarray, sizes: np.ndarray) -> None:
-    """Boxes already within [0, 1] would shrink to a pixel when divided again."""
+    """Refuses boxes that are already within [0, 1]; another division would shrink them to a pixel."""
     largest = np.zeros(len(sizes))
     np.maximum.at(largest, example, np.nan_to_num(flat).max(axis=1, initial=0.0))
     suspect = (np.bincount(example, minlength=len(sizes)) > 0) & (largest <= 1.0) & (sizes.min(axis=1) > 2)
     if suspect.any():
         raise ValueError(
-            f"Example {int(np.argmax(suspect))}: image_sizes are given, but all its boxes lie within [0, 1]; "
+            f"Example {int(np.argmax(suspect))}: image_sizes are given, but all its boxes are within [0, 1]; "
             "give pixel boxes, or normalised boxes without image_sizes."
         )
 
 
 def find_bad_box(boxes: np.ndarray, pixels_hint: bool) -> tuple[int, str] | None:
-    """Index of the first of the normalised boxes (n, 4) that is no box, and what is wrong with it; else `None`.
+    """Finds the first invalid box.
 
-    NaN, x2 < x1 or y2 < y1, or a coordinate more than `BOX_TOLERANCE` outside [0, 1]. A box without area is allowed.
+    Invalid are NaN and infinity, x2 < x1 or y2 < y1, and coordinates more than `BOX_TOLERANCE` outside [0, 1]. A box
+    without area is valid.
+
+    Args:
+        boxes (`np.ndarray`): (n, 4), normalised.
+        pixels_hint (`bool`): Whether the message suggests `image_sizes`.
+
+    Returns:
+        `tuple[int, str]`: Its index and the problem; None if all boxes are valid.
     """
     finite = np.isfinite(boxes.sum(axis=1))
     inverted = np.logical_or(boxes[:, 2] < boxes[:, 0], boxes[:, 3] < boxes[:, 1])
@@ -119,13 +139,18 @@ def find_bad_box(boxes: np.ndarray, pixels_hint: bool) -> tuple[int, str] | None
     if inverted[index]:
         return index, f"{shown} is inverted, expected x1 <= x2 and y1 <= y2"
     hint = "; pixel boxes need image_sizes [(width, height), ...]" if pixels_hint else " after division by its size"
-    return index, f"{shown} lies outside the image, expected coordinates in [0, 1]{hint}"
+    return index, f"{shown} is outside the image, expected coordinates in [0, 1]{hint}"
 
 
 def box_iou(first: Tensor, second: Tensor) -> Tensor:
-    """Intersection over union of boxes (..., n, 4) with boxes (..., m, 4), x1 y1 x2 y2: (..., n, m) in [0, 1].
+    """Computes the intersection over union (IoU) of boxes; boxes without area overlap nothing.
 
-    Boxes of no area overlap nothing.
+    Args:
+        first (`torch.Tensor`): (..., n, 4), x1 y1 x2 y2.
+        second (`torch.Tensor`): (..., m, 4), x1 y1 x2 y2.
+
+    Returns:
+        `torch.Tensor`: (..., n, m) in [0, 1].
     """
     first, second = first[..., :, None, :], second[..., None, :, :]
     sides = torch.minimum(first[..., 2:], second[..., 2:]) - torch.maximum(first[..., :2], second[..., :2])

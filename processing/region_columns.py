@@ -11,10 +11,10 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Region features and boxes of a batch: checked, normalised, padded, the whole image in front.
+"""Region features and boxes of a batch: checked, normalised and padded, with the whole image first.
 
 Shapes: B batch, n regions given for an example, G = max n over the batch, D feature size; R columns: the whole image
-(W = 1) where a family has one (else W = 0), then the kept regions.
+(W = 1) for families that have one (else W = 0), then the kept regions.
 """
 
 from collections.abc import Sequence
@@ -32,11 +32,14 @@ WHOLE_IMAGE = (0.0, 0.0, 1.0, 1.0)
 
 @dataclass
 class GivenRegions:
-    """The regions of a batch as given, checked.
+    """The regions of a batch as given, after all checks.
 
-    `features` is a list of B arrays (n, D), `None` in it where there is no image, or `None` when the model computes
-    features itself. `boxes` (B, G, 4) float32 are normalised, `counts` (B,) int64 how many there are, `has_image`
-    (B,) bool.
+    Args:
+        features (`list`, *optional*): B arrays (n, D), None for an example without an image; None if the model
+            computes features.
+        boxes (`np.ndarray`): (B, G, 4) float32, normalised.
+        counts (`np.ndarray`): (B,) int64, number of regions.
+        has_image (`np.ndarray`): (B,) bool.
     """
 
     features: list[np.ndarray | None] | None
@@ -49,10 +52,13 @@ class GivenRegions:
 class RegionColumns:
     """The padded region part of a batch.
 
-    `arrays` holds `region_features` (B, R, D) float32 where features were given, `region_boxes` (B, R, 4) float32,
-    `region_attention_mask` (B, R) int64 and `region_candidate_mask` (B, R) bool. `given_boxes` (B, G, 4) float32 are
-    the normalised boxes of all regions given, also of those that were left out; `counts` (B,) how many there were;
-    `columns` (B, G) int64 the column that each has in `arrays`, -1 when it was left out.
+    Args:
+        arrays (`dict[str, np.ndarray]`): `region_features` (B, R, D) float32 if features were given, `region_boxes`
+            (B, R, 4) float32, `region_attention_mask` (B, R) int64 and `region_candidate_mask` (B, R) bool.
+        given_boxes (`np.ndarray`): (B, G, 4) float32, the normalised boxes of all given regions, including dropped
+            ones.
+        counts (`np.ndarray`): (B,) int64, number of given regions.
+        columns (`np.ndarray`): (B, G) int64, the column of each region in `arrays`, -1 for a dropped one.
     """
 
     arrays: dict[str, np.ndarray]
@@ -64,29 +70,46 @@ class RegionColumns:
 def check_features(
     features: Sequence[Any], boxes: Sequence[Any], image_sizes: Sequence[Any] | None, feature_size: int
 ) -> GivenRegions:
-    """Regions with features made beforehand; an example whose features are `None` has no image.
+    """Checks regions with precomputed features.
+
+    Args:
+        features (sequence): B arrays (n, D); None for an example without an image.
+        boxes (sequence): B arrays (n, 4); None for an example without an image.
+        image_sizes (sequence, *optional*): B pairs (width, height), for boxes in pixels.
+        feature_size (`int`): D.
+
+    Returns:
+        `GivenRegions`: The regions.
 
     Raises:
-        ValueError: Features of another width, not as many boxes as features, a box inverted or outside the image,
-            pixel boxes without `image_sizes` or the other way round. The message names example and region.
+        ValueError: Features have another width, their number is not that of the boxes, a box is inverted or outside
+            the image, or pixel boxes lack `image_sizes` (or normalised boxes have them). The message names example and
+            region.
     """
     arrays = [None if v is None else to_array(v, f"Example {i}: region_features") for i, v in enumerate(features)]
-    counts = np.array([_checked_count(i, value, feature_size) for i, value in enumerate(arrays)], dtype=np.int64)
+    counts = np.array([_check_count(i, value, feature_size) for i, value in enumerate(arrays)], dtype=np.int64)
     has_image = np.array([value is not None for value in arrays])
     return GivenRegions(arrays, stack_boxes(boxes, counts, image_sizes), counts, has_image)
 
 
 def check_boxes(boxes: Sequence[Any], has_image: np.ndarray, image_sizes: Sequence[Any] | None) -> GivenRegions:
-    """Regions of images whose features the model computes; errors as in [`check_features`]."""
+    """Checks the regions of images whose features the model computes; see [`check_features`]."""
     counts = count_boxes(boxes, has_image)
     return GivenRegions(None, stack_boxes(boxes, counts, image_sizes), counts, has_image)
 
 
 def rank_regions(counts: np.ndarray, scores: Sequence[Any] | None) -> np.ndarray:
-    """(B, G) int64: which region is the first to stay (0), the second, ...: the best score first, else as given.
+    """Ranks the regions of each example, by score if there are scores, else in their order.
+
+    Args:
+        counts (`np.ndarray`): (B,) int64, number of regions.
+        scores (sequence, *optional*): B arrays (n,).
+
+    Returns:
+        `np.ndarray`: (B, G) int64, 0 for the region that is kept first.
 
     Raises:
-        ValueError: Scores that are not one number a region.
+        ValueError: The scores are not one number for each region.
     """
     ranks = np.tile(np.arange(counts.max(initial=0)), (len(counts), 1))
     for example, values in enumerate(scores or ()):
@@ -94,27 +117,47 @@ def rank_regions(counts: np.ndarray, scores: Sequence[Any] | None) -> np.ndarray
         if array.shape != (counts[example],) or np.isnan(array).any():
             raise ValueError(
                 f"Example {example}: region_scores of shape {array.shape} for {counts[example]} regions; "
-                "expected one number a region, none of them NaN."
+                "expected one number for each region, none of them NaN."
             )
         ranks[example, np.argsort(-array, kind="stable")] = np.arange(len(array))
     return ranks
 
 
-def first_ranked(ranks: np.ndarray, among: np.ndarray, most: np.ndarray) -> np.ndarray:
-    """(B, G) bool: of the regions `among` (B, G), the `most` (B,) that come first in `ranks` (B, G)."""
-    order = np.where(among, ranks, ranks.shape[1]).argsort(axis=1, kind="stable")
+def first_ranked(ranks: np.ndarray, candidates: np.ndarray, limit: np.ndarray) -> np.ndarray:
+    """Selects the regions with the lowest ranks.
+
+    Args:
+        ranks (`np.ndarray`): (B, G) int64, the rank of each region.
+        candidates (`np.ndarray`): (B, G) bool, the regions to choose from.
+        limit (`np.ndarray`): (B,) int64, number of regions to select.
+
+    Returns:
+        `np.ndarray`: (B, G) bool.
+    """
+    order = np.where(candidates, ranks, ranks.shape[1]).argsort(axis=1, kind="stable")
     places = np.empty_like(ranks)
     np.put_along_axis(places, order, np.arange(ranks.shape[1])[None], axis=1)
-    return among & (places < most[:, None])
+    return candidates & (places < limit[:, None])
 
 
 def arrange_regions(
     given: GivenRegions, kept: np.ndarray, image_features: Sequence[Any] | None, feature_size: int, whole_image: bool
 ) -> RegionColumns:
-    """Region columns of a batch: the whole image, if the family has it, then the `kept` (B, G) regions as given.
+    """Arranges the region columns of a batch: the whole image, if the family has it, then the kept regions in order.
+
+    Args:
+        given (`GivenRegions`): The regions.
+        kept (`np.ndarray`): (B, G) bool, the regions to keep.
+        image_features (sequence, *optional*): B arrays (D,), None for some; by default the mean of the region
+            features.
+        feature_size (`int`): D.
+        whole_image (`bool`): Whether the family has a region for the whole image.
+
+    Returns:
+        `RegionColumns`: The columns.
 
     Raises:
-        ValueError: NaN in the features, or whole-image features of another shape.
+        ValueError: A feature is NaN or infinite, or a whole-image feature has another shape.
     """
     first = int(whole_image)
     columns = np.where(kept, first - 1 + np.cumsum(kept, axis=1), -1)
@@ -136,13 +179,13 @@ def arrange_regions(
     return RegionColumns(arrays, given.boxes, given.counts, columns)
 
 
-def _checked_count(example: int, features: np.ndarray | None, feature_size: int) -> int:
+def _check_count(example: int, features: np.ndarray | None, feature_size: int) -> int:
     if features is None:
         return 0
     if features.ndim != 2 or features.shape[1] != feature_size:
         raise ValueError(
             f"Example {example}: region features of shape {features.shape}, expected (regions, {feature_size}); "
-            "the processor's region_feature_size must be the width of the features (and the model's config agree)."
+            "the processor's region_feature_size and that of the model's config must be the width of the features."
         )
     return len(features)
 
@@ -154,7 +197,7 @@ def _place_features(
     shape: tuple[int, int],
     first: int,
 ) -> np.ndarray:
-    """(B, *shape) float32; `first` is the column of the first region."""
+    """Copies features to their columns, (B, *shape) float32; `first` is the column of the first region."""
     placed = np.zeros((len(features), *shape), dtype=np.float32)
     for example, given in enumerate(features):
         if given is None:
@@ -167,16 +210,16 @@ def _place_features(
             continue
         whole = None if image_features is None else image_features[example]
         if whole is not None:
-            placed[example, 0] = _checked_whole(example, whole, shape[1])
+            placed[example, 0] = _check_whole(example, whole, shape[1])
         elif len(given):
             # The mean is over all regions of the image, so it does not depend on max_regions.
-            everything = rows if count == len(given) else given
-            np.mean(everything, axis=0, dtype=np.float32, out=placed[example, 0])
+            all_rows = rows if count == len(given) else given
+            np.mean(all_rows, axis=0, dtype=np.float32, out=placed[example, 0])
     _check_finite(placed, first)
     return placed
 
 
-def _checked_whole(example: int, feature: Any, feature_size: int) -> np.ndarray:
+def _check_whole(example: int, feature: Any, feature_size: int) -> np.ndarray:
     array = to_array(feature, f"Example {example}: image_features")
     if array.shape != (feature_size,):
         raise ValueError(f"Example {example}: image feature of shape {array.shape}, expected ({feature_size},).")
@@ -184,7 +227,7 @@ def _checked_whole(example: int, feature: Any, feature_size: int) -> np.ndarray:
 
 
 def _check_finite(features: np.ndarray, first: int) -> None:
-    # One sum over everything is NaN or infinite when anything is; only then is it worth finding out where.
+    # The sum is NaN or infinite if any value is; only then the place is searched.
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(features.sum()):
             return
@@ -193,5 +236,5 @@ def _check_finite(features: np.ndarray, first: int) -> None:
         example, column = bad[-1].tolist()
         place = f"region {column - first}" if column >= first else "the whole-image feature"
         raise ValueError(
-            f"Example {example}: NaN or infinity in the features of {place}; extract or import them again."
+            f"Example {example}: NaN or infinity in the features of {place}; extract or import the features again."
         )

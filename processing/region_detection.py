@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Boxes for any image: from an object detector or zero-shot detector of transformers, or given beforehand."""
+"""Boxes for any image: from an object detector or zero-shot detector of transformers, or given in advance."""
 
 import hashlib
 import json
@@ -35,22 +35,22 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_ZERO_SHOT_OBJECT_DETECTION_MAPPING_NAMES,
 )
 
-# Every post-processing function keeps the scores above its threshold, and probabilities may underflow to 0.
+# A threshold that keeps all boxes: post-processing keeps scores above it, and probabilities may underflow to 0.
 KEEP_ALL = -1.0
-# What a configuration says about files and versions, not about the model.
-NOT_THE_MODEL = {"_name_or_path", "name_or_path", "_commit_hash", "transformers_version", "dtype", "torch_dtype"}
+# Keys of a configuration about files and versions, not about the model.
+IGNORED_CONFIG_KEYS = {"_name_or_path", "name_or_path", "_commit_hash", "transformers_version", "dtype", "torch_dtype"}
 
 
 @dataclass(eq=False)
 class Detections:
-    """What a detector found in one image; n boxes, C columns.
+    """The boxes that a detector found in one image; n boxes, C columns.
 
     Args:
-        boxes: (n, 4) float32, x1 y1 x2 y2 in pixels of the image, as the detector gave them.
-        scores: (n,) float32.
-        classes: (n,) int64, indices into the detector's label names.
-        class_probs: (n, C) float32 where the detector gives one distribution over its classes and "no object";
-            "no object" is column 0, class c is column c + 1.
+        boxes (`torch.Tensor`): (n, 4) float32, x1 y1 x2 y2 in pixels of the image, as the detector returns them.
+        scores (`torch.Tensor`): (n,) float32.
+        classes (`torch.Tensor`): (n,) int64, indices into the detector's label names.
+        class_probs (`torch.Tensor`, *optional*): (n, C) float32, if the detector returns one distribution over its
+            classes and "no object"; "no object" is column 0, class c is column c + 1.
     """
 
     boxes: Tensor
@@ -62,42 +62,43 @@ class Detections:
         return len(self.boxes)
 
     def __getitem__(self, chosen: Tensor) -> "Detections":
-        """The boxes at these indices, or where this mask is true."""
+        """Returns the boxes at these indices, or those for which this mask is true."""
         probs = None if self.class_probs is None else self.class_probs[chosen]
         return Detections(self.boxes[chosen], self.scores[chosen], self.classes[chosen], probs)
 
 
 class BoxSource(Protocol):
-    """Where boxes come from: `RegionDetector`, `GivenBoxes`, or any object with these attributes and `detect`."""
+    """A source of boxes: `RegionDetector`, `GivenBoxes`, or any object with these attributes and `detect`."""
 
     label_names: list[str]
-    selected: bool  # the boxes are the wanted regions: none is suppressed, or left out for its score
+    selected: bool  # the boxes are the final regions: none is suppressed, or dropped by its score
     provenance: dict[str, Any]
 
     def detect(self, images: Sequence[Image.Image], image_ids: Sequence[str] | None = None) -> list[Detections]:
-        """One `Detections` an image."""
+        """Returns one `Detections` for each image."""
 
 
 class RegionDetector:
-    """An object detector or zero-shot detector of transformers, post-processed by the library's own functions.
-
-    Args:
-        model: a detector (DETR, RT-DETR, Conditional DETR, YOLOS ...), or a zero-shot detector (Grounding DINO,
-            OWL-ViT, OWLv2 ...).
-        processor: its image processor, or for a zero-shot detector its processor.
-        queries: what a zero-shot detector looks for; they become its label names.
-        name: kept as provenance.
-
-    Attributes:
-        label_names: the label of each class index.
-        provenance: name, model type, commit on the Hub if known, dtype, and hashes of configuration, weights and
-            processor.
-
-    Raises:
-        ValueError: queries for a detector of fixed classes; for a zero-shot detector none, an empty one, one that
-            occurs twice, or one with a full stop (Grounding DINO ends a query with it).
+    """An object detector or zero-shot detector of transformers with the post-processing functions of transformers.
 
     `load_detector` loads one by name.
+
+    Args:
+        model (`PreTrainedModel`): A detector (DETR, RT-DETR, Conditional DETR, YOLOS ...), or a zero-shot detector
+            (Grounding DINO, OWL-ViT, OWLv2 ...).
+        processor: Its image processor, or the processor of a zero-shot detector.
+        queries (sequence of `str`, *optional*): The objects that a zero-shot detector finds; they become its label
+            names.
+        name (`str`): The name in the provenance.
+
+    Attributes:
+        label_names (`list[str]`): The label of each class index.
+        provenance (`dict`): Name, model type, commit on the Hub if known, dtype, and hashes of configuration, weights
+            and processor.
+
+    Raises:
+        ValueError: A detector with fixed classes has queries; or a zero-shot detector has none, an empty one, one that
+            occurs twice, or one with a period (which ends a query of Grounding DINO).
     """
 
     selected = False
@@ -116,10 +117,18 @@ class RegionDetector:
 
     @torch.no_grad()
     def detect(self, images: Sequence[Image.Image], image_ids: Sequence[str] | None = None) -> list[Detections]:
-        """All boxes of RGB images in the detector's order, neither clipped nor chosen; the ids are not used."""
+        """Finds all boxes of RGB images, in the detector's order, neither clipped nor selected.
+
+        Args:
+            images (sequence of `Image.Image`): RGB images.
+            image_ids (sequence of `str`, *optional*): Not used.
+
+        Returns:
+            `list[Detections]`: One entry for each image.
+        """
         inputs = self._inputs(list(images))
         outputs = self.model(**inputs.to(self.model.device, self.model.dtype))
-        # Single precision whatever the model's; and some post-processing functions mix devices but on the CPU.
+        # Always single precision; on the CPU, because some post-processing functions mix devices elsewhere.
         for name, value in outputs.items():
             if isinstance(value, Tensor):
                 outputs[name] = value.float().cpu() if value.is_floating_point() else value.cpu()
@@ -151,7 +160,7 @@ class RegionDetector:
         indices = [label.long() for label in labels if isinstance(label, Tensor)]
         if len(indices) == len(results):
             return indices
-        # Grounding DINO decodes the words above a threshold, which may be none, or of several queries.
+        # Grounding DINO decodes the words above a threshold: there may be none, or words of several queries.
         return list(_best_queries(outputs.logits, inputs["input_ids"].cpu(), self.processor.tokenizer))
 
 
@@ -162,24 +171,27 @@ def load_detector(
     device: str | torch.device = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> RegionDetector:
-    """A detector from the Hub or a folder, with its processor.
+    """Loads a detector and its processor from the Hub or a folder.
 
     Args:
-        name_or_path: for example "PekingU/rtdetr_r50vd", or with queries "IDEA-Research/grounding-dino-tiny".
-        queries: what a zero-shot detector looks for.
-        revision: branch, tag or commit on the Hub.
-        device: where it computes.
-        dtype: its floating type.
+        name_or_path (`str`): For example "PekingU/rtdetr_r50vd", or with queries "IDEA-Research/grounding-dino-tiny".
+        queries (sequence of `str`, *optional*): The objects that a zero-shot detector finds.
+        revision (`str`, *optional*): Branch, tag or commit on the Hub.
+        device (`str` or `torch.device`): The device of the model.
+        dtype (`torch.dtype`): The floating type of the model.
+
+    Returns:
+        `RegionDetector`: The detector.
 
     Raises:
-        ValueError: there is no such model, it is no detector, a package it needs is missing, or the queries do not fit
-            (see `RegionDetector`).
+        ValueError: The model does not exist or is not a detector, a package that it needs is missing, or the queries
+            do not fit (see `RegionDetector`).
     """
     try:
         model_type = AutoConfig.from_pretrained(name_or_path, revision=revision).model_type
         zero_shot = model_type in MODEL_FOR_ZERO_SHOT_OBJECT_DETECTION_MAPPING_NAMES
         if not zero_shot and model_type not in MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES:
-            raise ValueError(f"a model of type {model_type}, which is no object detector of transformers")
+            raise ValueError(f"a model of type {model_type}, which is not an object detector of transformers")
         _check_queries(queries, zero_shot, model_type)
         factory = AutoModelForZeroShotObjectDetection if zero_shot else AutoModelForObjectDetection
         processor = (AutoProcessor if zero_shot else AutoImageProcessor).from_pretrained(
@@ -192,14 +204,14 @@ def load_detector(
 
 
 class GivenBoxes:
-    """Boxes that are known already, in the place of a detector: kept as they are, in their order.
+    """Known boxes in place of a detector, unchanged and in their order.
+
+    The label names are the labels of all records, sorted; without labels, every box has class 0.
 
     Args:
-        records: image id -> {"boxes": (n, 4) x1 y1 x2 y2 in pixels, and optionally "scores": (n,) numbers (1 where
-            not given), "labels": n strings}.
-        name: kept as provenance.
-
-    The label names are the labels that occur, sorted; without any, every box has class 0.
+        records (`Mapping`): Image id -> {"boxes": (n, 4) x1 y1 x2 y2 in pixels, and optionally "scores": (n,) numbers
+            (1 by default), "labels": n strings}.
+        name (`str`): The name in the provenance.
     """
 
     selected = True
@@ -212,14 +224,21 @@ class GivenBoxes:
         self.provenance: dict[str, Any] = {"name": name, "label_names": self.label_names}
 
     def detect(self, images: Sequence[Image.Image], image_ids: Sequence[str] | None = None) -> list[Detections]:
-        """The boxes of these images.
+        """Returns the boxes of images.
+
+        Args:
+            images (sequence of `Image.Image`): The images.
+            image_ids (sequence of `str`): Their ids.
+
+        Returns:
+            `list[Detections]`: One entry for each image.
 
         Raises:
-            ValueError: without ids; an image without a record; boxes that are inverted, more than a pixel outside the
-                image, or divided by its size; scores or labels that are not one a box.
+            ValueError: The ids are missing; an image has no record; boxes are inverted, more than a pixel outside the
+                image, or divided by its size; or the numbers of scores or labels differ from that of the boxes.
         """
         if image_ids is None:
-            raise ValueError("Given boxes are looked up by image id: give image_ids.")
+            raise ValueError("Given boxes are stored by image id; give image_ids.")
         return [self._lookup(image, image_id) for image, image_id in zip(images, image_ids, strict=True)]
 
     def _lookup(self, image: Image.Image, image_id: str) -> Detections:
@@ -228,13 +247,13 @@ class GivenBoxes:
             raise ValueError(f"No boxes are given for image {image_id!r}; there are boxes for {known} ...")
         record = self._records[image_id]
         boxes = torch.as_tensor(record["boxes"], dtype=torch.float32).reshape(-1, 4)
-        _check_given(boxes, image.size, image_id)
+        _check_given_boxes(boxes, image.size, image_id)
         scores = torch.as_tensor(_or_default(record.get("scores"), [1.0] * len(boxes)), dtype=torch.float32)
         labels = _or_default(record.get("labels"), [None] * len(boxes))
         if not len(boxes) == len(scores) == len(labels):
             raise ValueError(
                 f"Image {image_id!r} has {len(boxes)} boxes, {len(scores)} scores and {len(labels)} labels; "
-                "expected as many of each."
+                "expected the same number of each."
             )
         classes = torch.tensor([self._classes.get(label, 0) for label in labels], dtype=torch.long)
         return Detections(boxes, scores, classes)
@@ -244,7 +263,7 @@ def _or_default(value: Any, default: list[Any]) -> Any:
     return default if value is None else value
 
 
-def _check_given(boxes: Tensor, size: tuple[int, int], image_id: str) -> None:
+def _check_given_boxes(boxes: Tensor, size: tuple[int, int], image_id: str) -> None:
     width, height = size
     limit = torch.tensor([width, height, width, height]) + 1.0
     wrong = ~boxes.isfinite().all(-1) | (boxes < -1).any(-1) | (boxes > limit).any(-1)
@@ -254,13 +273,15 @@ def _check_given(boxes: Tensor, size: tuple[int, int], image_id: str) -> None:
         index = int(wrong.int().argmax())
         raise ValueError(f"Image {image_id!r}, box {index}: found {boxes[index].tolist()}, expected {expected}.")
     if len(boxes) and boxes.max() <= 1 and min(size) > 2:
-        raise ValueError(f"Image {image_id!r}: boxes up to {boxes.max():g} look divided by the size; give {expected}.")
+        raise ValueError(
+            f"Image {image_id!r}: boxes up to {boxes.max():g} seem to be divided by the size; give {expected}."
+        )
 
 
 def model_provenance(model: Any, name: str) -> dict[str, Any]:
-    """What identifies a model: its name, type, commit on the Hub if known, dtype, hashes of configuration and weights.
+    """Returns the identity of a model: name, type, commit on the Hub if known, dtype, hashes of config and weights.
 
-    The name of a local folder is cut to its last part, so that moving it makes no difference.
+    Of a local folder only the last part is kept, so that moving it makes no difference.
     """
     return {
         "name": Path(name).name if Path(name).is_dir() else name,
@@ -273,19 +294,19 @@ def model_provenance(model: Any, name: str) -> dict[str, Any]:
 
 
 def dictionary_digest(content: Mapping[str, Any]) -> str:
-    """A hash of a configuration, without what it says about files and versions."""
-    text = json.dumps(_without_places(content), sort_keys=True, default=str)
+    """Computes a hash of a configuration, without its keys about files and versions."""
+    text = json.dumps(_without_ignored_keys(content), sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def _without_places(value: Any) -> Any:
+def _without_ignored_keys(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(key): _without_places(item) for key, item in value.items() if key not in NOT_THE_MODEL}
-    return [_without_places(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {str(key): _without_ignored_keys(item) for key, item in value.items() if key not in IGNORED_CONFIG_KEYS}
+    return [_without_ignored_keys(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def weights_digest(model: torch.nn.Module) -> str:
-    """A hash of all saved tensors of a model, with their names and shapes."""
+    """Computes a hash of all saved tensors of a model, with their names and shapes."""
     digest = hashlib.blake2b(digest_size=16)
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name}{tuple(tensor.shape)}".encode())
@@ -294,33 +315,36 @@ def weights_digest(model: torch.nn.Module) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of a message; those of transformers go on for many."""
+    """Returns the first line of a message; those of transformers have many."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def _label_names(config: Any) -> list[str]:
-    """Labels by index; a configuration may number its classes with gaps."""
+    """Returns labels by index; a configuration may have gaps in the numbers of its classes."""
     names = {int(index): str(label) for index, label in (config.id2label or {}).items()}
     return [names.get(index, str(index)) for index in range(max(names, default=-1) + 1)]
 
 
 def _check_queries(queries: Sequence[str] | None, zero_shot: bool, model_type: str) -> None:
     if isinstance(queries, str):
-        raise ValueError(f"queries are a list of texts, found {queries!r}")
+        raise ValueError(f"queries must be a list of texts, found {queries!r}")
     if not zero_shot:
         if queries:
             raise ValueError(f"queries are given, but a detector of type {model_type} has fixed classes")
         return
     if not queries:
-        raise ValueError(f"a zero-shot detector ({model_type}) needs queries: the things to look for")
+        raise ValueError(f"a zero-shot detector ({model_type}) needs queries: the objects to find")
     found = [query.strip().lower() for query in queries]
     for query in found:
         if not query or "." in query or found.count(query) > 1:
-            raise ValueError(f"query {query!r} is empty, has a full stop or occurs twice")
+            raise ValueError(f"query {query!r} is empty, contains a period or occurs twice")
 
 
 def _distributions(logits: Tensor, results: list[Any]) -> Tensor | None:
-    """(B, n, C) with "no object" first, where the scores are those of a softmax with "no object" last; else None."""
+    """Returns class distributions with "no object" first, (B, n, C).
+
+    Returns None unless the scores are those of a softmax with "no object" last.
+    """
     if logits.shape[-1] < 2:
         return None
     probs = logits.softmax(-1)
@@ -332,9 +356,9 @@ def _distributions(logits: Tensor, results: list[Any]) -> Tensor | None:
 
 
 def _best_queries(logits: Tensor, input_ids: Tensor, tokenizer: Any) -> Tensor:
-    """(B, n, tokens) logits of boxes and tokens -> (B, n) int64, the query with the best token.
+    """Returns the query with the best token for each box, (B, n) int64, from logits (B, n, tokens).
 
-    The queries stand in one text, each closed by a full stop: "a cat. a dog."
+    The queries are in one text, each closed by a period: "a cat. a dog."
     """
     stop = tokenizer.convert_tokens_to_ids(".")
     queries = (input_ids == stop).long().cumsum(-1)

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Region boxes and features of any image: a detector, the choice of its boxes, and a feature model in one object."""
+"""Region boxes and features of any image: detector, selection of its boxes, and feature model in one object."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,17 +32,19 @@ class DetectedRegions:
     """The regions of one image; n regions, D feature values, C columns.
 
     Args:
-        image_id: id of the image, if it was told.
-        width: width of the image in pixels.
-        height: height of the image in pixels.
-        boxes: (n, 4) float32, x1 y1 x2 y2 divided by width and height, in [0, 1]; at least one, best first.
-        scores: (n,) float32.
-        classes: (n,) int32, indices into `label_names`.
-        features: (n, D) float32, or None without a feature model.
-        class_probs: (n, C) float32 where the detector gives a distribution: "no object" is column 0, class c is
-            column c + 1.
-        label_names: the detector's label of each class; empty where there are none.
-        provenance: what found them and computed their features, see [`RegionExtractor`]; None where it is not known.
+        image_id (`str`, *optional*): Id of the image, if given.
+        width (`int`): Width of the image in pixels.
+        height (`int`): Height of the image in pixels.
+        boxes (`np.ndarray`): (n, 4) float32, x1 y1 x2 y2 divided by width and height, in [0, 1]; at least one, best
+            first.
+        scores (`np.ndarray`): (n,) float32.
+        classes (`np.ndarray`): (n,) int32, indices into `label_names`.
+        features (`np.ndarray`, *optional*): (n, D) float32; None without a feature model.
+        class_probs (`np.ndarray`, *optional*): (n, C) float32, if the detector returns a distribution: "no object" is
+            column 0, class c is column c + 1.
+        label_names (`list[str]`): The detector's label of each class; may be empty.
+        provenance (`Mapping`, *optional*): Detector, feature model and options, see [`RegionExtractor`]; None if
+            unknown.
     """
 
     image_id: str | None
@@ -60,7 +62,7 @@ class DetectedRegions:
         return len(self.boxes)
 
     def label(self, region: int) -> str:
-        """Label of a region; empty where the detector names none."""
+        """Returns the label of a region; empty if the detector has no labels."""
         index = int(self.classes[region])
         return self.label_names[index] if index < len(self.label_names) else ""
 
@@ -68,26 +70,30 @@ class DetectedRegions:
 class RegionExtractor:
     """Finds regions in images and computes their features.
 
-    Images of one size are computed together and nothing is padded, so an image's regions do not depend on the images
-    beside it. An image in which nothing is found keeps one region, the whole image, with score 0 and class 0.
+    Images of the same size are computed together and without padding, so the regions of an image do not depend on the
+    other images. An image without detections has one region, the whole image, with score 0 and class 0.
 
     Args:
-        detector: a `RegionDetector`, `GivenBoxes`, or another `BoxSource`.
-        features: `FastRCNNFeatures`, `BackboneRegionFeatures`, or another model that is called with `pixel_values`,
-            `region_boxes` (in pixels) and `region_attention_mask`, returns `region_features` (B, R, D) and has
-            `config.feature_size`; None for boxes only.
-        feature_processor: the feature model's image processor: RGB images to `pixel_values` and `image_sizes`.
-        min_regions, max_regions, score_threshold, nms_threshold: see `select_regions`. Given boxes are neither
-            suppressed nor left out for their score; of more than `max_regions` the best stay.
-        batch_size: how many images are computed at once.
-        features_name: name of the feature model, kept as provenance.
+        detector (`BoxSource`): A `RegionDetector`, `GivenBoxes`, or another `BoxSource`.
+        features (*optional*): `FastRCNNFeatures`, `BackboneRegionFeatures`, or another model whose arguments are
+            `pixel_values`, `region_boxes` (in pixels) and `region_attention_mask`, which returns `region_features` (B,
+            R, D) and has `config.feature_size`; None for boxes only.
+        feature_processor (*optional*): The feature model's image processor: RGB images to `pixel_values` and
+            `image_sizes`.
+        min_regions (`int`): See `select_regions`.
+        max_regions (`int`): See `select_regions`. Given boxes are neither suppressed nor dropped by score; of more
+            than `max_regions` the best stay.
+        score_threshold (`float`): See `select_regions`.
+        nms_threshold (`float`): See `select_regions`.
+        batch_size (`int`): Number of images that are computed together.
+        features_name (`str`): Name of the feature model in the provenance.
 
     Attributes:
-        provenance: JSON-able: the detector, the feature model, and the options. Two extractors of equal provenance
-            give equal regions up to rounding.
+        provenance (`dict`): The detector, the feature model, and the options, in a form that JSON can store. Two
+            extractors with equal provenance give equal regions up to rounding.
 
     Raises:
-        ValueError: options outside their range, or a feature model without its processor.
+        ValueError: An option is out of range, or a feature model has no processor.
 
     Example:
 
@@ -117,7 +123,7 @@ class RegionExtractor:
             raise ValueError(
                 f"min_regions={min_regions}, max_regions={max_regions}, nms_threshold={nms_threshold}, "
                 f"batch_size={batch_size}: expected 1 <= min_regions <= max_regions, a threshold in [0, 1], and at "
-                "least one image a batch."
+                "least one image in a batch."
             )
         if features is not None and feature_processor is None:
             raise ValueError("A feature model needs its image processor: give feature_processor.")
@@ -147,17 +153,21 @@ class RegionExtractor:
         return None if self.features is None else self.features.config.feature_size
 
     def extract(self, images: Sequence[Image.Image], image_ids: Sequence[str] | None = None) -> list[DetectedRegions]:
-        """The regions of each image, in the order of the images.
+        """Extracts the regions of each image, in the order of the images.
 
         Args:
-            images: PIL images of any mode and size, or what else `open_image` reads: paths, arrays.
-            image_ids: their ids; given boxes need them.
+            images (sequence): PIL images of any mode and size, or other inputs of `open_image`: paths, arrays.
+            image_ids (sequence of `str`, *optional*): Their ids; required for given boxes.
+
+        Returns:
+            `list[DetectedRegions]`: One entry for each image.
 
         Raises:
-            ValueError: an image that cannot be read, not one id an image, or what the detector refuses.
+            ValueError: An image cannot be read, the number of ids is not that of the images, or the detector raises an
+                error.
         """
         if image_ids is not None and len(image_ids) != len(images):
-            raise ValueError(f"{len(images)} images have {len(image_ids)} ids; expected one an image.")
+            raise ValueError(f"{len(images)} images have {len(image_ids)} ids; expected one id for each image.")
         pictures = [open_image(image, f"image {index}") for index, image in enumerate(images)]
         found: dict[int, DetectedRegions] = {}
         for batch in self._batches(pictures):
@@ -167,7 +177,7 @@ class RegionExtractor:
         return [found[i] for i in range(len(pictures))]
 
     def _batches(self, images: Sequence[Image.Image]) -> Iterator[list[int]]:
-        """Indices of images of one size, at most `batch_size` at once."""
+        """Yields indices of images of the same size, at most `batch_size` at once."""
         by_size: dict[tuple[int, int], list[int]] = {}
         for index, image in enumerate(images):
             by_size.setdefault(image.size, []).append(index)
@@ -180,7 +190,7 @@ class RegionExtractor:
             self._choose(detected, *image.size)
             for detected, image in zip(self.detector.detect(images, ids), images, strict=True)
         ]
-        # Width and height of a whole row, so that right and lower edges of the image come out as exactly 1.
+        # One division by width and height, so that right and lower edges of the image become exactly 1.
         sizes = [torch.tensor([image.width, image.height] * 2, dtype=torch.float32) for image in images]
         boxes = [detected.boxes / size for detected, size in zip(detections, sizes, strict=True)]
         features = self._features(images, boxes)
@@ -201,11 +211,11 @@ class RegionExtractor:
         ]
 
     def _choose(self, detected: Detections, width: int, height: int) -> Detections:
-        """Boxes inside the image, as many as wanted; the whole image where there is none."""
+        """Selects boxes inside the image; returns the whole image if there is none."""
         boxes, usable = clip_boxes(detected.boxes, width, height)
         detected = Detections(boxes, detected.scores, detected.classes, detected.class_probs)[usable]
         if not len(detected):
-            return _whole_image(detected, width, height)
+            return _whole_image_region(detected, width, height)
         if not self.detector.selected:
             return detected[select_regions(detected.boxes, detected.scores, **self.options)]
         best = detected.scores.argsort(descending=True, stable=True)[: self.options["max_regions"]]
@@ -234,10 +244,10 @@ def _to_numpy(values: Tensor | None) -> np.ndarray | None:
     return None if values is None else values.numpy()
 
 
-def _whole_image(like: Detections, width: int, height: int) -> Detections:
+def _whole_image_region(template: Detections, width: int, height: int) -> Detections:
     boxes = torch.tensor([[0.0, 0.0, width, height]])
     probs = None
-    if like.class_probs is not None:  # nothing was found: "no object"
-        probs = torch.zeros(1, like.class_probs.shape[1])
+    if template.class_probs is not None:  # nothing was found: "no object"
+        probs = torch.zeros(1, template.class_probs.shape[1])
         probs[0, 0] = 1.0
     return Detections(boxes, torch.zeros(1), torch.zeros(1, dtype=torch.long), probs)

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Which of an example's images each of its regions is from.
+"""The image of each region, for examples with several images.
 
 Shapes: B batch, n regions given for an example, G = max n over the batch, R region columns.
 """
@@ -25,16 +25,19 @@ from .number_arrays import to_array
 from .region_columns import RegionColumns, first_ranked
 
 
-def image_of_each(indices: Sequence[Any] | None, counts: np.ndarray, images: int) -> np.ndarray:
-    """(B, G) int64, the image of each region, 0 for padding and where none is said.
+def stack_image_indices(indices: Sequence[Any] | None, counts: np.ndarray, images: int) -> np.ndarray:
+    """Stacks the image index of each region.
 
     Args:
-        indices: B arrays (n,), or None: all regions are from one image.
-        counts: (B,) regions of each example.
-        images: How many images the family takes.
+        indices (sequence, *optional*): B arrays (n,); None if each example has one image.
+        counts (`np.ndarray`): (B,) int64, regions of each example.
+        images (`int`): Number of images that an example of the model family may have.
+
+    Returns:
+        `np.ndarray`: (B, G) int64; 0 for padding and for regions without an index.
 
     Raises:
-        ValueError: Not one index a region, or one beyond the images.
+        ValueError: The number of indices is not the number of regions, or an index exceeds the images.
     """
     out = np.zeros((len(counts), int(counts.max(initial=0))), dtype=np.int64)
     for example, value in enumerate(indices if indices is not None else ()):
@@ -42,7 +45,7 @@ def image_of_each(indices: Sequence[Any] | None, counts: np.ndarray, images: int
         if array.shape != (counts[example],) or (array.size and array.dtype.kind not in "iu"):
             raise ValueError(
                 f"Example {example}: region_image_indices of shape {array.shape} and type {array.dtype} for "
-                f"{counts[example]} regions; expected one integer a region."
+                f"{counts[example]} regions; expected one integer for each region."
             )
         if ((array < 0) | (array >= images)).any():
             known = "0" if images == 1 else f"0 to {images - 1}"
@@ -54,18 +57,28 @@ def image_of_each(indices: Sequence[Any] | None, counts: np.ndarray, images: int
     return out
 
 
-def limit_each_image(ranks: np.ndarray, counts: np.ndarray, images: np.ndarray, most: int) -> np.ndarray:
-    """(B, G) bool: of each image the `most` regions that come first in `ranks` (B, G); `images` (B, G)."""
+def limit_each_image(ranks: np.ndarray, counts: np.ndarray, images: np.ndarray, limit: int) -> np.ndarray:
+    """Selects the first regions of each image.
+
+    Args:
+        ranks (`np.ndarray`): (B, G) int64, the rank of each region.
+        counts (`np.ndarray`): (B,) int64, regions of each example.
+        images (`np.ndarray`): (B, G) int64, the image of each region.
+        limit (`int`): Number of regions that an image keeps.
+
+    Returns:
+        `np.ndarray`: (B, G) bool, the regions that stay.
+    """
     given = np.arange(ranks.shape[1]) < counts[:, None]
-    limits = np.full(len(counts), most)
+    limit_of_each = np.full(len(counts), limit)
     kept = np.zeros_like(given)
     for image in range(int(images.max(initial=0)) + 1):
-        kept |= first_ranked(ranks, given & (images == image), limits)
+        kept |= first_ranked(ranks, given & (images == image), limit_of_each)
     return kept
 
 
 def image_columns(indices: Sequence[Any], regions: RegionColumns) -> np.ndarray:
-    """(B, R) int64: the image of the region in each column, 0 for padding."""
+    """Returns the image of the region in each column, (B, R) int64, 0 for padding."""
     out = np.zeros(regions.arrays["region_boxes"].shape[:2], dtype=np.int64)
     for row, columns, images in zip(out, regions.columns, indices, strict=True):
         given = np.zeros(0, dtype=np.int64) if images is None else np.asarray(images)

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Which of a detector's boxes become regions: clipped to the image, without duplicates, the best by score. n boxes."""
+"""Selection of a detector's boxes as regions: clipped to the image, without duplicates, the best by score. n boxes."""
 
 import torch
 from torch import Tensor
@@ -22,21 +22,22 @@ from .region_boxes import box_iou
 if is_torchvision_available():
     from torchvision.ops import nms as torchvision_nms
 
-# A region needs at least one pixel to hold a feature.
-SMALLEST_SIDE = 1.0
+# A region needs at least one pixel for a feature.
+MIN_SIDE = 1.0
 
 
 def suppress(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
-    """Greedy non-maximum suppression whatever the class: a box that overlaps a better one too much is left out.
+    """Applies greedy, class-agnostic non-maximum suppression: drops boxes that overlap a better one too much.
+
+    Uses torchvision's kernel if it is installed, else equivalent PyTorch operations.
 
     Args:
-        boxes: (n, 4) float32, x1 y1 x2 y2, any unit.
-        scores: (n,) float32; of equal scores the first is the better.
-        iou_threshold: boxes whose intersection over union with a kept box is above this are left out.
+        boxes (`torch.Tensor`): (n, 4) float32, x1 y1 x2 y2, any unit.
+        scores (`torch.Tensor`): (n,) float32; of equal scores the first is better.
+        iou_threshold (`float`): Boxes whose IoU with a kept box exceeds this are dropped.
 
     Returns:
-        (k,) int64, indices of the kept boxes, best first. torchvision's kernel where it is installed, else equal
-        PyTorch operations.
+        `torch.Tensor`: (k,) int64, indices of the kept boxes, best first.
     """
     if is_torchvision_available():
         return torchvision_nms(boxes, scores, iou_threshold)
@@ -44,23 +45,33 @@ def suppress(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
 
 
 def greedy_suppression(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
-    """`suppress` without torchvision; one row of the overlap matrix at a time."""
+    """Implements `suppress` without torchvision, one row of the overlap matrix at a time."""
     order = scores.argsort(descending=True, stable=True)
     ranked = boxes[order]
-    alive = torch.ones(len(order), dtype=torch.bool, device=boxes.device)
+    kept = torch.ones(len(order), dtype=torch.bool, device=boxes.device)
     for rank in range(len(order)):
-        if alive[rank]:
-            alive[rank + 1 :] &= box_iou(ranked[rank : rank + 1], ranked[rank + 1 :])[0] <= iou_threshold
-    return order[alive]
+        if kept[rank]:
+            kept[rank + 1 :] &= box_iou(ranked[rank : rank + 1], ranked[rank + 1 :])[0] <= iou_threshold
+    return order[kept]
 
 
 def clip_boxes(boxes: Tensor, width: int, height: int) -> tuple[Tensor, Tensor]:
-    """Pixel boxes (n, 4) moved into the image, and (n,) bool: which are numbers and have sides of a pixel or more."""
+    """Clips pixel boxes to the image.
+
+    Args:
+        boxes (`torch.Tensor`): (n, 4), x1 y1 x2 y2 in pixels.
+        width (`int`): Width of the image in pixels.
+        height (`int`): Height of the image in pixels.
+
+    Returns:
+        `tuple[torch.Tensor, torch.Tensor]`: The clipped boxes (n, 4), and (n,) bool: boxes that are finite and have
+        sides of at least one pixel.
+    """
     limit = torch.tensor([width, height, width, height], dtype=boxes.dtype, device=boxes.device)
     finite = boxes.isfinite().all(-1)
     clipped = torch.minimum(boxes.nan_to_num().clamp(min=0), limit)
     # An image one pixel wide still has regions.
-    smallest = limit[:2].clamp(max=SMALLEST_SIDE)
+    smallest = limit[:2].clamp(max=MIN_SIDE)
     return clipped, finite & ((clipped[:, 2:] - clipped[:, :2]) >= smallest).all(-1)
 
 
@@ -72,22 +83,22 @@ def select_regions(
     score_threshold: float = 0.2,
     nms_threshold: float = 0.7,
 ) -> Tensor:
-    """The regions of one image (VL-BERT, section 4.1: 10 to 100, by a threshold on the detection scores).
+    """Selects the regions of one image (VL-BERT, section 4.1: 10 to 100, by a threshold on the detection scores).
 
-    Duplicates are suppressed first. Of what stays every box that scores at least `score_threshold` is kept, but at
-    least the best `min_regions`, and at most the best `max_regions`; fewer than `min_regions` only where suppression
-    leaves no more.
+    Duplicates are suppressed first. Of the remaining boxes, all with a score of at least `score_threshold` are kept,
+    but at least the best `min_regions` and at most the best `max_regions`. There are fewer than `min_regions` only if
+    suppression leaves fewer.
 
     Args:
-        boxes: (n, 4) float32, x1 y1 x2 y2, any unit.
-        scores: (n,) float32.
-        min_regions: 1 or more.
-        max_regions: `min_regions` or more.
-        score_threshold: in the unit of the scores.
-        nms_threshold: intersection over union in [0, 1].
+        boxes (`torch.Tensor`): (n, 4) float32, x1 y1 x2 y2, any unit.
+        scores (`torch.Tensor`): (n,) float32.
+        min_regions (`int`): 1 or more.
+        max_regions (`int`): `min_regions` or more.
+        score_threshold (`float`): In the unit of the scores.
+        nms_threshold (`float`): IoU in [0, 1].
 
     Returns:
-        (k,) int64, indices of the regions, best first.
+        `torch.Tensor`: (k,) int64, indices of the regions, best first.
     """
     kept = suppress(boxes, scores, nms_threshold)
     confident = int((scores[kept] >= score_threshold).sum())

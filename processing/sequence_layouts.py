@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Sequence layouts: where special tokens and texts stand, and how token ids become padded arrays.
+"""Sequence layouts: the positions of special tokens and texts, and the conversion of token ids to padded arrays.
 
 Shapes: S texts of an example, B batch, L tokens of the longest text, T columns of the text part.
 """
@@ -29,10 +29,10 @@ class SequenceLayout:
     """The text part of an input sequence.
 
     Args:
-        name: What a task calls the layout.
-        pieces: From left to right, `(piece, token type)`. A piece is the index of a text, or the name of a special
-            token on the tokenizer, such as `"cls_token"`.
-        text_end: What the last text ends in; it is added where it is missing.
+        name (`str`): The name of the layout, by which a task selects it.
+        pieces (`tuple`): From left to right, `(piece, token type)`. A piece is the index of a text, or the name of a
+            special token of the tokenizer, such as `"cls_token"`.
+        text_end (`str`): The end of the last text; it is added if missing.
     """
 
     name: str
@@ -41,16 +41,16 @@ class SequenceLayout:
 
     @property
     def text_count(self) -> int:
-        """How many texts an example has."""
+        """Number of texts of an example."""
         return sum(isinstance(piece, int) for piece, _ in self.pieces)
 
     @property
     def special_count(self) -> int:
-        """How many columns go to special tokens."""
+        """Number of columns for special tokens."""
         return len(self.pieces) - self.text_count
 
 
-# The special token at whose column a model reads the answer.
+# A model reads the answer at the column of this special token.
 ANSWER_TOKEN = "mask_token"
 
 SEQUENCE_LAYOUTS = {
@@ -77,8 +77,10 @@ SEQUENCE_LAYOUTS = {
 class EncodedTexts:
     """Word pieces of every text, without special tokens.
 
-    `ids` (S, B, L) int64, 0 past a text's end; `spans` (S, B, L, 2) int64, the characters [start, end) that each
-    piece comes from; `lengths` (S, B) int64.
+    Args:
+        ids (`np.ndarray`): (S, B, L) int64, 0 past a text's end.
+        spans (`np.ndarray`): (S, B, L, 2) int64, the characters [start, end) of each piece.
+        lengths (`np.ndarray`): (S, B) int64, pieces of each text.
     """
 
     ids: np.ndarray
@@ -90,9 +92,11 @@ class EncodedTexts:
 class TextColumns:
     """The padded text part of a batch.
 
-    `arrays` holds `input_ids`, `attention_mask` and `token_type_ids`, each (B, T) int64, and where a layout has a
-    place for the answer `answer_positions` (B,) int64, its column, -1 for an example without one. `kept` (S, B) is how
-    many pieces of each text are in, `first` (S, B) the column of its first piece.
+    Args:
+        arrays (`dict[str, np.ndarray]`): `input_ids`, `attention_mask` and `token_type_ids`, each (B, T) int64; for
+            layouts with an answer also `answer_positions` (B,) int64, its column, -1 for an example without one.
+        kept (`np.ndarray`): (S, B) int64, number of pieces of each text that stay.
+        first (`np.ndarray`): (S, B) int64, column of the first piece of each text.
     """
 
     arrays: dict[str, np.ndarray]
@@ -101,14 +105,15 @@ class TextColumns:
 
 
 def get_layouts(names: str | Sequence[str] | None, text_counts: Sequence[int]) -> list[SequenceLayout]:
-    """The layout of each of B examples.
+    """Returns the layout of each of B examples.
 
     Args:
-        names: One name for all or B names; by default "caption" for an example of one text, "caption_pair" for two.
-        text_counts: How many texts each example has.
+        names (`str` or sequence of `str`, *optional*): One name for all or B names; by default "caption" for an
+            example with one text, "caption_pair" with two.
+        text_counts (sequence of `int`): Number of texts of each example.
 
     Raises:
-        ValueError: An unknown name, or a layout made for another number of texts.
+        ValueError: A name is unknown, or a layout has another number of texts.
     """
     if names is None:
         names = [("caption", "caption_pair")[count - 1] for count in text_counts]
@@ -127,13 +132,21 @@ def _get_layout(example: int, name: str, text_count: int) -> SequenceLayout:
     if layout.text_count != text_count:
         raise ValueError(
             f"Example {example}: Layout {name!r} takes {layout.text_count} text(s) an example, found {text_count}; "
-            "give or leave out `text_pair`, or name another layout."
+            "add or remove `text_pair`, or choose another layout."
         )
     return layout
 
 
 def end_texts(layouts: Sequence[SequenceLayout], texts: list[list[str]]) -> list[list[str]]:
-    """S lists of B texts, each example's last one with the end that its layout asks for."""
+    """Adds the end that the layout requires to each example's last text.
+
+    Args:
+        layouts (sequence of `SequenceLayout`): The layout of each example.
+        texts (`list[list[str]]`): S lists of B texts.
+
+    Returns:
+        `list[list[str]]`: S lists of B texts.
+    """
     ended = [list(row) for row in texts]
     for example, layout in enumerate(layouts):
         last = ended[layout.text_count - 1]
@@ -143,7 +156,7 @@ def end_texts(layouts: Sequence[SequenceLayout], texts: list[list[str]]) -> list
 
 
 def encode_texts(tokenizer: Any, texts: list[list[str]]) -> EncodedTexts:
-    """Tokenize S lists of B texts in one call of the tokenizer."""
+    """Tokenizes S lists of B texts in one call of the tokenizer."""
     encoding = tokenizer(
         list(chain.from_iterable(texts)),
         add_special_tokens=False,
@@ -159,7 +172,7 @@ def encode_texts(tokenizer: Any, texts: list[list[str]]) -> EncodedTexts:
     filled = np.arange(lengths.max(initial=0)) < lengths[:, None]
     ids = np.zeros(filled.shape, dtype=np.int64)
     spans = np.zeros((*filled.shape, 2), dtype=np.int64)
-    # A boolean mask is filled row by row, the order in which the texts follow one another.
+    # A boolean mask is filled row by row, in the order of the texts.
     ids[filled] = np.fromiter(chain.from_iterable(encoding["input_ids"]), dtype=np.int64)
     offsets = chain.from_iterable(chain.from_iterable(encoding["offset_mapping"]))
     spans[filled] = np.fromiter(offsets, dtype=np.int64).reshape(-1, 2)
@@ -168,22 +181,25 @@ def encode_texts(tokenizer: Any, texts: list[list[str]]) -> EncodedTexts:
 
 
 def kept_lengths(lengths: np.ndarray, budget: np.ndarray, strategy: str) -> np.ndarray:
-    """Number of pieces of each text that fit, cutting at the texts' ends.
+    """Computes the number of pieces of each text that fit; texts are cut at their end.
 
     Args:
-        lengths: (S, B) int64 with S of 1 or 2.
-        budget: (B,) int64, columns for the texts of each example.
-        strategy: `"longest_first"` (the longer text gives first; the same numbers as the tokenizers library),
+        lengths (`np.ndarray`): (S, B) int64 with S of 1 or 2.
+        budget (`np.ndarray`): (B,) int64, columns for the texts of each example.
+        strategy (`str`): `"longest_first"` (the longer text is cut first; the same numbers as the tokenizers library),
             `"only_first"` or `"only_second"`.
 
+    Returns:
+        `np.ndarray`: (S, B) int64.
+
     Raises:
-        ValueError: The text that may be cut is not long enough to make the example fit, or an unknown strategy.
+        ValueError: The strategy is unknown, or the text that may be cut is too short to make the example fit.
     """
     if strategy == "longest_first":
         return _cut_longest_first(lengths, budget)
     names = ("only_first", "only_second")[: len(lengths)]
     if strategy not in names:
-        raise ValueError(f"Unknown truncation {strategy!r}; known here: longest_first, {', '.join(names)}.")
+        raise ValueError(f"Unknown truncation {strategy!r}; expected one of longest_first, {', '.join(names)}.")
     cut, kept = names.index(strategy), lengths.copy()
     room = budget - (lengths.sum(axis=0) - lengths[cut])
     if (room < 0).any():
@@ -216,9 +232,20 @@ def arrange_columns(
     min_width: int,
     multiple_of: int,
 ) -> TextColumns:
-    """Write special tokens and the kept pieces of the texts into their columns, padded on the right.
+    """Writes special tokens and the kept pieces of the texts into their columns, padded on the right.
 
     T is at least `min_width`, at least the longest example, and a multiple of `multiple_of`.
+
+    Args:
+        layouts (sequence of `SequenceLayout`): The layout of each example.
+        tokenizer (`PreTrainedTokenizerBase`): The tokenizer.
+        texts (`EncodedTexts`): The pieces of the texts.
+        kept (`np.ndarray`): (S, B) int64, number of pieces that stay.
+        min_width (`int`): The smallest T.
+        multiple_of (`int`): T is a multiple of it.
+
+    Returns:
+        `TextColumns`: The padded text part.
 
     Raises:
         ValueError: The tokenizer lacks a special token of a layout.

@@ -11,9 +11,9 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""How long texts and regions of an example may be, alone and together.
+"""Length limits of texts and regions of an example, alone and together.
 
-Shapes: S texts of an example, B batch.
+Shapes: S texts of an example, B batch, T text columns.
 """
 
 from collections.abc import Sequence
@@ -22,9 +22,9 @@ import numpy as np
 
 from .sequence_layouts import SequenceLayout, kept_lengths
 
-# What a text keeps when text and regions share a limit (VL-BERT public code).
+# Columns that a text keeps at least when text and regions share a limit (VL-BERT public code).
 MIN_TEXT = 2
-# A tokenizer without a limit has a huge number in the place of one.
+# A tokenizer without a limit has a huge number instead.
 NO_LIMIT = 1_000_000
 
 
@@ -36,30 +36,32 @@ def fit_lengths(
     max_length: int,
     max_sequence_length: int | None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """How many pieces of each text and how many regions stay.
+    """Computes how many word pieces of each text and how many regions stay.
 
     Args:
-        layouts: The layout of each example.
-        lengths: (S, B) int64, word pieces of each text.
-        regions: (B,) int64, regions of each example, the whole image counted, 0 without an image.
-        truncation: How texts share what they lose, see [`kept_lengths`]; `False` cuts none.
-        max_length: Columns for the text part, special tokens counted.
-        max_sequence_length: Columns for text and regions together, see [`share_columns`]; END is not counted.
+        layouts (sequence of `SequenceLayout`): The layout of each example.
+        lengths (`np.ndarray`): (S, B) int64, word pieces of each text.
+        regions (`np.ndarray`): (B,) int64, regions of each example including the whole image, 0 without an image.
+        truncation (`bool` or `str`): How texts share the loss, see [`kept_lengths`]; `False` cuts none.
+        max_length (`int`): Columns for the text part, including special tokens.
+        max_sequence_length (`int`, *optional*): Columns for text and regions together, without END; see
+            [`share_columns`].
 
     Returns:
-        (S, B) and (B,) int64.
+        `tuple[np.ndarray, np.ndarray]`: (S, B) and (B,) int64, the word pieces and regions that stay.
 
     Raises:
-        ValueError: A limit below what an example cannot do without, or one on the whole sequence without truncation.
+        ValueError: A limit is too small for the parts that are never cut, or `max_sequence_length` is set without
+            truncation.
     """
     specials = np.array([layout.special_count for layout in layouts])
     if truncation in (False, None, "do_not_truncate"):
         if max_sequence_length is not None:
-            raise ValueError("max_sequence_length cuts texts too, so it does not go with truncation=False.")
+            raise ValueError("max_sequence_length also cuts texts; remove it, or set truncation=True.")
         return lengths, regions
     strategy = "longest_first" if truncation is True else str(truncation)
     if max_length < specials.max(initial=0):
-        raise ValueError(f"max_length={max_length} leaves no room for {specials.max()} special tokens.")
+        raise ValueError(f"max_length={max_length} is too small for {specials.max()} special tokens; increase it.")
     budget = max_length - specials
     kept = kept_lengths(lengths, budget, strategy)
     if max_sequence_length is None:
@@ -75,10 +77,20 @@ def fit_lengths(
 def share_columns(
     text: np.ndarray, shortest: np.ndarray, regions: np.ndarray, limit: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Columns of text and of regions once the longer side has lost one at a time until both fit (VL-BERT public code).
+    """Shares a limit between text and regions: the longer side loses one column at a time until both fit.
 
-    The regions lose one where they are more, else the text, which keeps `shortest` columns. All (B,) int64. So a side
-    shorter than half of the limit keeps all it has, and two longer ones get half each, the odd column for a region.
+    If both sides are equal, the text loses one, but it keeps `shortest` columns (VL-BERT public code). So a side
+    shorter than half of the limit keeps all its columns; two longer sides get half each, and the regions get the odd
+    column.
+
+    Args:
+        text (`np.ndarray`): (B,) int64, text columns.
+        shortest (`np.ndarray`): (B,) int64, text columns that stay at least.
+        regions (`np.ndarray`): (B,) int64, region columns.
+        limit (`int`): Columns of both together.
+
+    Returns:
+        `tuple[np.ndarray, np.ndarray]`: Columns of text and of regions, (B,) int64 each.
     """
     kept = np.maximum(np.maximum(limit // 2, limit - regions), shortest)
     kept = np.minimum(kept, text)
@@ -86,10 +98,16 @@ def share_columns(
 
 
 def min_width(padding: bool | str, limit: int, lengths: np.ndarray) -> int:
-    """The width T that `padding` asks for at least, for text parts of `lengths` (B,).
+    """Returns the smallest width T that `padding` requires.
+
+    Args:
+        padding (`bool` or `str`): As for the processor.
+        limit (`int`): `max_length`.
+        lengths (`np.ndarray`): (B,) int64, lengths of the text parts.
 
     Raises:
-        ValueError: An unknown padding, `False` for texts of different lengths, or `"max_length"` without a limit.
+        ValueError: The padding is unknown, is `False` for texts of different lengths, or is `"max_length"` without a
+            limit.
     """
     if padding in (True, "longest"):
         return 0

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""A region's place as numbers beside its feature.
+"""The position of a region as numbers that extend its feature.
 
 Shapes: B batch, R region columns, D feature size.
 """
@@ -23,12 +23,15 @@ SPATIAL_SIZE = 6
 
 
 def append_spatial_features(features: np.ndarray, boxes: np.ndarray, attended: np.ndarray) -> np.ndarray:
-    """Features with x1, y1, x2, y2, width and height of the normalised box behind them, (B, R, D + 6) float32.
+    """Appends x1, y1, x2, y2, width and height of the normalised box to each feature.
 
     Args:
-        features: (B, R, D) float32.
-        boxes: (B, R, 4) float32.
-        attended: (B, R), 0 for padding, which gets zeros.
+        features (`np.ndarray`): (B, R, D) float32.
+        boxes (`np.ndarray`): (B, R, 4) float32 in [0, 1].
+        attended (`np.ndarray`): (B, R), 0 for padding, which gets zeros.
+
+    Returns:
+        `np.ndarray`: (B, R, D + 6) float32.
     """
     sides = boxes[..., 2:] - boxes[..., :2]
     return np.concatenate((features, np.concatenate((boxes, sides), axis=-1) * attended[..., None]), axis=-1).astype(

@@ -11,9 +11,9 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Tags of a batch: which region the tokens of a text see as their visual part.
+"""Tags of a batch: the region that the tokens of a text see as their visual part.
 
-Shapes: B batch, T text columns; F tags of the whole batch in one row.
+Shapes: B batch, T text columns, R region columns; F tags of the whole batch in one row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,15 +33,25 @@ def token_regions(
     columns: TextColumns,
     regions: RegionColumns,
 ) -> np.ndarray:
-    """The region column that each text token sees, (B, T) int64, -1 for the whole image.
+    """Computes the region column that each text token sees.
 
-    A token is tagged when it shares a character with the tag's span; of several tags of one token the first counts.
-    Special tokens, padding, and tokens whose region was left out see the whole image.
+    A token has a tag if it shares a character with the tag's span; of several tags the first is used. Special tokens,
+    padding, and tokens whose region was dropped see the whole image.
+
+    Args:
+        tags (sequence): B lists of tags, or None.
+        texts (`list[list[str]]`): S lists of B texts.
+        encoded (`EncodedTexts`): The pieces of the texts.
+        columns (`TextColumns`): Their columns.
+        regions (`RegionColumns`): The regions.
+
+    Returns:
+        `np.ndarray`: (B, T) int64, -1 for the whole image.
 
     Raises:
-        ValueError: A span outside its text, or a region that the example does not have.
+        ValueError: A span is outside its text, or the example does not have the region.
     """
-    # Copies, since of reversed views NumPy may write the last first.
+    # Copies, because NumPy does not define the order of writes through reversed views.
     example, token, region = (side[::-1].copy() for side in _tagged(tags, texts, encoded, columns, regions))
     out = np.full(columns.arrays["input_ids"].shape, -1, dtype=np.int64)
     out[example, token] = region  # the last write stays, so the first tag comes last
@@ -55,12 +65,22 @@ def aligned_tokens(
     columns: TextColumns,
     regions: RegionColumns,
 ) -> np.ndarray:
-    """The text columns that each region is named by, (B, R, A) int64, in order, -1 past their number; A at least 1.
+    """Computes the text columns that refer to each region.
 
-    A token names a region when it shares a character with the span of a tag of that region; it may name several.
+    A token refers to a region if it shares a character with the span of a tag of that region; it may refer to several.
+
+    Args:
+        tags (sequence): B lists of tags, or None.
+        texts (`list[list[str]]`): S lists of B texts.
+        encoded (`EncodedTexts`): The pieces of the texts.
+        columns (`TextColumns`): Their columns.
+        regions (`RegionColumns`): The regions.
+
+    Returns:
+        `np.ndarray`: (B, R, A) int64, in order, -1 past their number; A is at least 1.
 
     Raises:
-        ValueError: A span outside its text, or a region that the example does not have.
+        ValueError: A span is outside its text, or the example does not have the region.
     """
     example, token, region = _tagged(tags, texts, encoded, columns, regions)
     shape = (len(columns.arrays["input_ids"]), regions.arrays["region_boxes"].shape[1])
@@ -80,18 +100,18 @@ def _tagged(
     columns: TextColumns,
     regions: RegionColumns,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Every tagged token in the order of the tags: example, text column, region column (-1 for one left out)."""
+    """Returns every tagged token in the order of the tags: example, text column, region column (-1 if dropped)."""
     flat = flatten_phrases(tags, texts, kind="tag", fields="'region'")
-    seen = _region_columns(flat, regions)
+    tag_columns = _region_columns(flat, regions)
     covered = covered_tokens(flat, encoded)
     covered &= np.arange(covered.shape[1]) < columns.kept[flat.text, flat.example][:, None]
     tag, token = np.nonzero(covered)
     example = flat.example[tag]
-    return example, columns.first[flat.text[tag], example] + token, seen[tag]
+    return example, columns.first[flat.text[tag], example] + token, tag_columns[tag]
 
 
 def _region_columns(flat: FlatPhrases, regions: RegionColumns) -> np.ndarray:
-    """(F,) int64."""
+    """Returns the region column of each tag, (F,) int64."""
     out = np.full(len(flat.records), -1, dtype=np.int64)
     for index, record in enumerate(flat.records):
         region, count = record.get("region"), regions.counts[flat.example[index]]

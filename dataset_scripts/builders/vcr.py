@@ -114,16 +114,16 @@ class VCRConfig(LocalConfig):
 
 
 class VCR(LocalBuilder):
-    """One row a question: `{example_id, image_id, file_name, width, height, objects, boxes, mode, answer, question,
-    choices, label}`.
+    """One row a question with four choices, the objects of its image and their boxes.
 
-    `question` and each of the four `choices` are `{text, tags}`; a tag `{start, end, objects}` gives the object that a
-    span of characters refers to. In the text, an object is its category and a person a gender-neutral name (see
-    [`object_words`]); several are written as "a and b". `boxes` are those of the `objects`, divided by the image's
-    size. An object without a box (or with one that contains no pixel) gets the box of the whole image, and
+    A row is `{example_id, image_id, file_name, width, height, objects, boxes, mode, answer, question, choices,
+    label}`. `question` and each of the four `choices` are `{text, tags}`; a tag `{start, end, objects}` gives the
+    object that a span of characters refers to. In the text, an object is its category and a person a gender-neutral
+    name (see [`object_words`]); several are written as "a and b". `boxes` are those of the `objects`, divided by the
+    image's size. An object without a box (or with one that contains no pixel) gets the box of the whole image, and
     `builder.report` counts it.
 
-    `label` is the right choice. In mode `"rationale"` the question ends in the right answer, whose number is `answer`
+    `label` is the right choice. In mode `"rationale"` the question ends in the right answer; `answer` is its number
     (-1 in mode `"answer"`). The labels of test are not published: `label` is -1, and mode `"rationale"` gives four
     rows a question, one for each answer; their `example_id` ends in `_a0` to `_a3`, as the leaderboard requires.
 

@@ -359,4 +359,4 @@ def _mapper(num_proc: int) -> Iterator[Any]:
 def _check_arguments(images: int, seed: int, num_proc: int) -> None:
     for name, value, minimum in (("images", images, MIN_IMAGES), ("seed", seed, 0), ("num_proc", num_proc, 1)):
         if value < minimum:
-            raise DataError(f"{name} is too small", found=value, expected=f"at minimum {minimum}")
+            raise DataError(f"{name} is too small", found=value, expected=f"at least {minimum}")

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from grounded_attention.dataset_scripts.scenes.dataset import FEWEST_IMAGES, write_scenes
+from grounded_attention.dataset_scripts.scenes.dataset import MIN_IMAGES, write_scenes
 
 from .command_line import make_parser, run
 
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention data scenes", __doc__)
     parser.add_argument("--output", required=True, type=Path, help="folder for the files")
-    parser.add_argument("--images", required=True, type=int, help=f"number of images, at least {FEWEST_IMAGES}")
+    parser.add_argument("--images", required=True, type=int, help=f"number of images, at least {MIN_IMAGES}")
     parser.add_argument("--seed", required=True, type=int, help="the same seed gives the same files")
     parser.add_argument("--num-proc", type=int, default=1, help="number of processes; the files do not depend on it")
     parser.add_argument("--force", action="store_true", help="replace scenes of another seed, size or version")

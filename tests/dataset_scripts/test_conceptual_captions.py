@@ -68,7 +68,7 @@ def test_ids_by_checksum_of_the_address(tmp_path):
     assert builder.report["train"]["examples"] == {"rows_without_words": ["line 3"]}
 
 
-def test_rows_without_image_are_left_out_by_table_and_by_list(tmp_path):
+def test_rows_without_image_are_skipped_by_table_and_by_list(tmp_path):
     data = write_tsv(tmp_path / "data")
     table = write_table(tmp_path / "regions", ["00000002", "00000001", "7"])
     builder = build(data, tmp_path, regions=str(table), splits="train")

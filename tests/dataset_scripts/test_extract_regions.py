@@ -60,7 +60,7 @@ def test_a_folder_becomes_a_table(photos, tmp_path):
     assert (table["004"].width, table["004"].height) == (6, 4)
 
 
-def test_a_finished_table_is_left_as_it_is(photos, tmp_path):
+def test_a_finished_table_is_unchanged(photos, tmp_path):
     info = extract(photos, tmp_path / "out")
     before = (tmp_path / "out" / "regions.json").stat().st_mtime_ns
 
@@ -90,7 +90,7 @@ def test_another_detector_option_or_set_of_images_is_refused(photos, tmp_path, f
         extract(photos, output)
 
 
-def test_a_table_without_rows_may_be_begun_anew_with_other_options(tmp_path):
+def test_a_table_without_rows_can_restart_with_other_options(tmp_path):
     photos = tmp_path / "photos"
     photos.mkdir()
     (photos / "a.png").write_bytes(b"no picture")
@@ -102,7 +102,7 @@ def test_a_table_without_rows_may_be_begun_anew_with_other_options(tmp_path):
 
 
 @pytest.mark.parametrize("batch_size", [1, 8])
-def test_broken_images_are_left_out_and_listed(photos, tmp_path, batch_size):
+def test_broken_images_are_skipped_and_listed(photos, tmp_path, batch_size):
     (photos / "torn.png").write_bytes((photos / "001.png").read_bytes()[:40])
     Image.new("RGB", (6, 4), (255, 0, 0)).save(photos / "bright.png")
     extractor = Extractor()
@@ -140,7 +140,7 @@ def rows_on_disk(output):
 
 
 def run_and_kill(photos, output, size):
-    """Extracts in a process of its own, which is killed when its shards reach `size` bytes."""
+    """Extracts in a separate process, which is killed when its shards reach `size` bytes."""
     child = multiprocessing.get_context("fork").Process(target=extract, args=(photos, output, Extractor(slow=0.01)))
     child.start()
     while rows_on_disk(output) < size and child.is_alive():
@@ -203,7 +203,7 @@ def test_a_kill_while_the_parts_are_joined(photos, tmp_path, monkeypatch, stop):
     assert_whole(output, 12)
 
 
-def test_another_number_of_processes_goes_on(tmp_path):
+def test_another_number_of_processes_continues(tmp_path):
     """Three processes' parts, one of them half moved into the table, are finished by one process."""
     photos, output = save_photos(tmp_path / "photos", 24), tmp_path / "out"
     run_and_kill(photos, output, 4000)

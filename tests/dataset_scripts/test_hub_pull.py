@@ -1,6 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Every class comes back from a repository over HTTP: without the project and with it, by revision, offline, private;
-a pull that fails leaves nothing that is taken for whole."""
+a failed pull leaves no file that seems complete."""
 
 import json
 import os
@@ -54,7 +54,7 @@ for job in json.load(open(sys.argv[1])):
 """
 
 
-# What is asked with another token, and what it says.
+# Requests with another token, and their errors.
 REFUSED = """
 for token in (False, "hf_another", "hf_wrong"):
     try:
@@ -84,7 +84,7 @@ def job(entry, **changed):
 
 @pytest.fixture(scope="module")
 def pushed(tmp_path_factory):
-    """A Hub with every class in a repository, pushed by `push_to_hub` in another process; the directory beside it."""
+    """A Hub with every class in a repository, pushed by `push_to_hub` in another process; and its directory."""
     folder = tmp_path_factory.mktemp("pushed")
     with LoopbackHub(folder / "hub") as hub:
         script = "from pathlib import Path; from tests.helpers.hub_models import push_all; push_all(Path('.'), 'org')"
@@ -102,7 +102,7 @@ def pulled(pushed, tmp_path_factory):
     """Where the weights of three pulls lie, without the project, offline after it, and with the project; and what the
     first one printed."""
     hub, _ = pushed
-    folder, said = tmp_path_factory.mktemp("pulled"), ""
+    folder, messages = tmp_path_factory.mktemp("pulled"), ""
     for kind in KINDS:
         (folder / kind).mkdir()
         jobs = [job(entry) for entry in HUB_MODELS]
@@ -121,8 +121,8 @@ def pulled(pushed, tmp_path_factory):
             **{k: True for k in KINDS[1:] if k == kind},
         )
         assert done.returncode == 0, f"{kind}: {done.stderr[-3000:]}"
-        said += done.stdout
-    return folder, said
+        messages += done.stdout
+    return folder, messages
 
 
 def assert_equal_weights(one: Path, two: Path) -> None:
@@ -146,9 +146,9 @@ def test_a_revision_is_pulled_as_it_was(pushed, pulled, kind, revision):
 
 
 def test_a_private_repository_needs_its_owners_token(pulled):
-    said = dict(json.loads(line) for line in pulled[1].splitlines())
-    assert set(said) == {"False", "hf_another", "hf_wrong"}
-    assert all("org/secret" in message for message in said.values()), said
+    messages = dict(json.loads(line) for line in pulled[1].splitlines())
+    assert set(messages) == {"False", "hf_another", "hf_wrong"}
+    assert all("org/secret" in message for message in messages.values()), messages
 
 
 # Pulls models, each with a fault and then again: a disk that is full past so many bytes (a limit on sizes is one),
@@ -165,11 +165,11 @@ for fault, name in json.loads(sys.argv[1]).items():
     try:
         cls.from_pretrained(name)
     except OSError as error:
-        said = []
+        messages = []
         while error is not None:
-            said.append(f"{type(error).__name__}: {error}")
+            messages.append(f"{type(error).__name__}: {error}")
             error = error.__cause__ or error.__context__
-        print(json.dumps([fault, said]))
+        print(json.dumps([fault, messages]))
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     save_file({k: v.clone() for k, v in cls.from_pretrained(name).state_dict().items()}, fault + ".safetensors")
 """
@@ -186,11 +186,11 @@ def test_a_failed_pull_leaves_no_half_file(pushed, tmp_path):
     hub.inject("status", f"GET /{PLACES['server error']}/resolve/.*/model.safetensors", status=500)
     done = run(FAULTS, hub, tmp_path / "home", tmp_path, [json.dumps(PLACES)])
     assert done.returncode == 0, done.stderr[-3000:]
-    said = dict(json.loads(line) for line in done.stdout.splitlines())
-    assert said.keys() == PLACES.keys()
+    messages = dict(json.loads(line) for line in done.stdout.splitlines())
+    assert messages.keys() == PLACES.keys()
     for fault, cause in (("full disk", "File too large"), ("lost connection", "reset"), ("server error", "500")):
-        assert any(cause in line for line in said[fault]), said[fault]
-        assert PLACES[fault] in said[fault][0] or cause in said[fault][0]
+        assert any(cause in line for line in messages[fault]), messages[fault]
+        assert PLACES[fault] in messages[fault][0] or cause in messages[fault][0]
     assert hub.pending_faults() == 0
     for fault in PLACES:
         assert_equal_weights(stored, tmp_path / f"{fault}.safetensors")

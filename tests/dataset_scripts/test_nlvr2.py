@@ -67,7 +67,7 @@ def test_official_lines_become_rows_with_two_images(tmp_path):
     assert builder.report["validation"] == {"statements": 2, "true": 1, "false": 1, "examples": {}}
 
 
-def test_images_may_be_called_after_their_urls(tmp_path):
+def test_images_can_have_the_names_of_their_urls(tmp_path):
     write(tmp_path, [official()])
     rows = build(tmp_path, tmp_path, splits="validation", image_id_format="url_stem").as_dataset("validation")
     assert rows[0]["image_ids"] == ["left%20one", "b.c"]
@@ -112,7 +112,7 @@ def test_bad_labels_of_a_list_are_named(tmp_path, label):
         build(tmp_path, tmp_path, splits="validation")
 
 
-def test_a_line_that_is_no_json_is_named(tmp_path):
+def test_errors_name_a_line_that_is_not_json(tmp_path):
     (tmp_path / "dev.json").write_text(json.dumps(official()) + "\n{'single': quotes}\n")
     with pytest.raises(DataError, match=r"dev.json, line 2: not JSON"):
         build(tmp_path, tmp_path, splits="validation")
@@ -168,18 +168,18 @@ BETWEEN = item(colours=("red", "orange"))
         ("blue object", (BALL, STAR, STAR), 2),
     ],
 )
-def test_counts_are_open_where_a_look_lies_between_two_names(phrase, objects, expected):
+def test_counts_are_undecided_for_a_look_between_two_names(phrase, objects, expected):
     assert count_of(scene(*objects), meaning_of(phrase)) == expected
 
 
-def asked(wanted: str, about: Scene):
+def statement_about(beginning: str, about: Scene):
     """A statement of this beginning about a scene, with what decides it."""
     for seed in range(4000):
         rng = random.Random(seed)
         text, holds = rng.choice(KINDS)(about, rng)
-        if text.startswith(wanted):
+        if text.startswith(beginning):
             return holds
-    raise AssertionError(f"no statement begins with {wanted!r}")
+    raise AssertionError(f"no statement begins with {beginning!r}")
 
 
 @pytest.mark.parametrize(
@@ -208,16 +208,16 @@ def asked(wanted: str, about: Scene):
     ],
 )
 def test_statements_are_decided_by_the_scenes(text, left, right, expected):
-    assert asked(text, scene(BALL))(scene(left), scene(right)) is expected
+    assert statement_about(text, scene(BALL))(scene(left), scene(right)) is expected
 
 
 def test_relations_and_grounds_are_decided_by_the_scenes():
     above, below = scene(item(y=20), replace(STAR, x=50, y=120)), scene(item(y=120), replace(STAR, x=50, y=20))
-    holds = asked("There is an image that shows a red ball above a blue star", scene(BALL, STAR))
+    holds = statement_about("There is an image that shows a red ball above a blue star", scene(BALL, STAR))
     assert holds(above, below) and holds(below, above) and not holds(below, below)
-    each = asked("There is sand in each", scene(BALL, ground="sand"))
+    each = statement_about("There is sand in each", scene(BALL, ground="sand"))
     assert each(scene(ground="sand"), scene(ground="sand")) and not each(scene(ground="sand"), scene())
-    side = asked("The right image shows sand", scene(BALL, ground="sand"))
+    side = statement_about("The right image shows sand", scene(BALL, ground="sand"))
     assert side(scene(), scene(ground="sand")) and not side(scene(ground="sand"), scene())
 
 
@@ -241,5 +241,5 @@ def test_scenes_write_statements_that_the_builder_reads(tmp_path):
         assert Counter(rows["label"])[0] == Counter(rows["label"])[1] > 0
         assert len(set(rows["example_id"])) == len(rows) >= 2 * manifest["statements"][on_disk]
     vocabulary_file = set((tmp_path / "scenes" / "vocab.txt").read_text().split())
-    said = {w for rows in splits.values() for s in rows["sentence"] for w in s.lower().replace(".", " .").split()}
-    assert said <= vocabulary_file
+    words = {w for rows in splits.values() for s in rows["sentence"] for w in s.lower().replace(".", " .").split()}
+    assert words <= vocabulary_file

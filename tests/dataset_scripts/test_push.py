@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Rows go to a Hub over HTTP and come back equal, in processes of their own."""
+"""Rows go to a Hub over HTTP and come back equal, in separate processes."""
 
 import json
 import re
@@ -133,7 +133,7 @@ def test_configurations_come_back_equal_and_the_card_shows_how_they_were_made(lo
     assert shown.stdout == f"{first}\n{first}\n"
 
 
-def test_splits_without_rows_stay_away(loopback_hub, tmp_path):
+def test_splits_without_rows_are_omitted(loopback_hub, tmp_path):
     image = {"id": 1, "file_name": "COCO_train2014_000000000001.jpg", "width": 10, "height": 10}
     annotation = {"id": 5, "image_id": 1, "bbox": [1, 1, 5, 5], "category_id": 1}
     (tmp_path / "instances.json").write_text(json.dumps({"images": [image], "annotations": [annotation]}))
@@ -157,7 +157,7 @@ def test_splits_without_rows_stay_away(loopback_hub, tmp_path):
     assert done.stdout.endswith(" 0 True\n")
 
 
-def test_a_push_that_fails_changes_nothing_and_the_next_goes_on(loopback_hub, scenes, tmp_path):
+def test_a_failed_push_changes_nothing_and_the_next_continues(loopback_hub, scenes, tmp_path):
     output, home = tmp_path / "built", tmp_path / "home"
     command = vgp(scenes, output, "negatives=random")
     loopback_hub.inject("status", rf"POST .*{NAME}/commit/", status=500, times=50)
@@ -180,7 +180,7 @@ def test_a_push_that_fails_changes_nothing_and_the_next_goes_on(loopback_hub, sc
     assert set(before) - set(files) == {f"typology/{split}-00000-of-00001.parquet" for split in ("validation", "test")}
 
 
-def test_what_cannot_be_pushed_is_said_in_one_line(loopback_hub, scenes, tmp_path):
+def test_refused_pushes_give_one_line(loopback_hub, scenes, tmp_path):
     output, home = str(tmp_path / "built"), tmp_path / "home"
     coco = ["coco_captions", "--data-dir", str(scenes), "--output", output, "--push"]
     drawn = vgp(scenes, tmp_path / "vgp", "negatives=random")

@@ -150,7 +150,7 @@ def test_a_torn_shard_is_refused(pushed, table, tmp_path):
     stored.write_bytes(content)
 
 
-def test_an_interrupted_download_goes_on_and_works_offline_afterwards(pushed, table, tmp_path):
+def test_an_interrupted_download_continues_and_works_offline_afterwards(pushed, table, tmp_path):
     hub, _ = pushed
     hub.inject("cut", r"GET .*/regions-00000\.arrow", after=5000)
     done = python(hub, tmp_path / "other", OPEN, f"hub://{NAME}@main")
@@ -170,7 +170,7 @@ def test_an_interrupted_download_goes_on_and_works_offline_afterwards(pushed, ta
         ("hub://org/rows", "no region table in this repository"),
     ],
 )
-def test_what_cannot_be_opened_is_said(loopback_hub, table, tmp_path, place, message):
+def test_errors_of_opening_are_one_line(loopback_hub, table, tmp_path, place, message):
     for name in (NAME, "org/rows"):
         loopback_hub.state.create("datasets", name, False)
     done = python(loopback_hub, tmp_path / "other", OPEN, place)
@@ -203,20 +203,20 @@ for change in ({"options": {"seed": 6}}, {"options": {"config_name": "binary"}},
     try:
         prepare_data(dataclasses.replace(far, data=dataclasses.replace(far.data, **change)))
     except DataError as error:
-        print("told:", error)
+        print("error:", error)
 """
     done = python(loopback_hub, tmp_path / "home", code, folder=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
-    told = [line for line in done.stdout.splitlines() if line.startswith("told:")]
-    assert len(told) == 3 and "built with seed=5: found 6" in told[0]
-    assert "no such configuration: found 'binary', expected typology" in told[1]
-    assert "the rows belong to another data set: found 'vgp', expected coco_captions" in told[2]
+    errors = [line for line in done.stdout.splitlines() if line.startswith("error:")]
+    assert len(errors) == 3 and "built with seed=5: found 6" in errors[0]
+    assert "no such configuration: found 'binary', expected typology" in errors[1]
+    assert "the rows belong to another data set: found 'vgp', expected coco_captions" in errors[2]
 
 
-def test_features_are_not_pushed_without_a_right(table, tmp_path, capsys):
+def test_features_are_not_pushed_without_permission(table, tmp_path, capsys):
     assert main([str(table), "org/x"]) == 2
     line = capsys.readouterr().err
-    assert line.startswith("error: the region table") and "--permission TEXT" in line
+    assert line.startswith("error: cannot push the region table") and "--permission TEXT" in line
     with pytest.raises(DataError, match="no region table here"):
         push_regions(tmp_path, "org/x", licence="mit")
 

@@ -82,7 +82,7 @@ def test_boxes_are_corners_within_the_image(tmp_path):
     assert ((x2 - x1) * 200, (y2 - y1) * 100) == pytest.approx((100, 50))
 
 
-def test_images_may_go_by_their_file(tmp_path):
+def test_image_ids_can_be_file_stems(tmp_path):
     builder = build(write(tmp_path / "data", references()), tmp_path, image_id_format="file_stem", splits="testA")
     assert builder.as_dataset("testA")["image_id"][:] == ["COCO_train2014_000000000030"]
 

@@ -92,7 +92,7 @@ def test_detections_without_scores_keep_their_order(data, tmp_path):
 
 
 def test_images_without_a_detection_are_counted(data, tmp_path, capsys):
-    """Expressions of images 9 and 31 have no candidate; that is no error."""
+    """Expressions of images 9 and 31 have no candidate; that is not an error."""
     assert run(data, tmp_path / "boxes.json", detections=DETECTIONS[:1]) == 0
     assert "2 images without a box: 9, 31" in capsys.readouterr().out
     assert list(read_boxes(tmp_path / "boxes.json")) == ["30"]
@@ -105,7 +105,7 @@ def test_many_images_without_a_box_are_listed_in_part(tmp_path, capsys):
     assert "39 images without a box: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 29 more" in capsys.readouterr().out
 
 
-def test_boxes_that_hold_no_pixel_are_left_out(data, tmp_path, capsys):
+def test_boxes_without_a_pixel_are_skipped(data, tmp_path, capsys):
     detections = [*DETECTIONS[:1], {"image_id": 30, "box": [49.5, 0, 20, 20], "score": 1.0}]
     detections += [{"image_id": 9, "box": [3, 3, 0, 5], "score": 0.5}]
     assert run(data, tmp_path / "boxes.json", detections=detections) == 0

@@ -286,7 +286,7 @@ def test_unrecognised_content(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         recognise(tmp_path)
     rows = rows_of("tsv")
     for name, fields in (("butd_tsv", butd_fields), ("lxmert_tsv", lxmert_fields)):
-        # The ending says nothing.
+        # The suffix has no meaning.
         path = write_tsv(tmp_path / f"{name}.json", [fields(regions) for regions in rows])
         assert recognise(path)[0] == name
     options = ["--output", str(tmp_path / "regions"), "--feature-size", str(SIZE), "--quiet"]

@@ -56,7 +56,7 @@ def test_butd_class_probabilities_begin_with_background(tmp_path: Path) -> None:
     probabilities = np.array([[0.9, 0.01, 0.09], [0.1, 0.7, 0.2], [0.2, 0.2, 0.6]])
     source = write_tsv(tmp_path / "cc.tsv", [[*butd_fields(sample("9")), floats(probabilities)]])
     (found,) = read_regions(source, "butd_tsv", SIZE)
-    # Background is the likeliest for the first region; its class is the likeliest object all the same.
+    # Background is the most likely for the first region; its class is the most likely object nevertheless.
     assert found.classes.tolist() == [1, 0, 1]
     np.testing.assert_allclose(found.scores, [0.09, 0.7, 0.6], rtol=1e-6)
     np.testing.assert_array_equal(found.class_probs, probabilities.astype(np.float32).astype(np.float16))

@@ -80,7 +80,7 @@ def test_other_arrow_software_reads_the_shards(table: RegionTable) -> None:
     np.testing.assert_array_equal(np.asarray(dataset[3]["boxes"]), table[IDS[3]].boxes)
 
 
-def test_missing_id_says_what_there_is(table: RegionTable) -> None:
+def test_a_missing_id_lists_known_ids(table: RegionTable) -> None:
     with pytest.raises(
         MissingRegionsError, match="no regions for this image: found '8', expected one of 4 ids such as '7'"
     ):
@@ -95,7 +95,7 @@ def test_verify_finds_a_changed_byte(tmp_path: Path, position: float) -> None:
     shard = path / "regions-00000.arrow"
     content = bytearray(shard.read_bytes())
     regions = RegionTable.open(path)["only"]
-    # Bytes of the features, wherever they stand; negative positions count from their end.
+    # Bytes of the features, wherever they are; negative positions count from their end.
     values = regions.features.tobytes()
     start = content.index(values)
     offset = position if position < 0 else int(position * len(values))
@@ -139,7 +139,7 @@ def test_checksum_depends_on_content_and_not_on_order(tmp_path: Path) -> None:
     assert RegionTable.open(tmp_path / "other").info["checksum"] != first
 
 
-def test_absent_unfinished_cut_and_foreign_tables_are_told_apart(tmp_path: Path) -> None:
+def test_absent_unfinished_cut_and_foreign_tables_have_different_errors(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match=r"no region table here.*regions import"):
         RegionTable.open(tmp_path / "nothing")
     writer = RegionTableWriter(tmp_path / "half", PROVENANCE)
@@ -222,7 +222,7 @@ def test_rows_are_read_as_arrow_reads_them(table: RegionTable) -> None:
             assert not getattr(quick, name).flags.writeable
 
 
-def test_rows_that_are_laid_out_in_another_way_are_read_by_arrow(table: RegionTable) -> None:
+def test_rows_with_another_layout_are_read_by_arrow(table: RegionTable) -> None:
     schema = table._decoder.schema
     batch = table._decoder._batch(table._message("42"))
     options = pa.ipc.IpcWriteOptions(compression="zstd")

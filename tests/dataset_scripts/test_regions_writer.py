@@ -83,7 +83,7 @@ def test_boxes_become_fractions_of_the_size() -> None:
         ([0, 0, np.nan, 20], "box is not a number"),
     ],
 )
-def test_pixel_boxes_that_are_no_boxes(box: list[float], message: str) -> None:
+def test_invalid_pixel_boxes(box: list[float], message: str) -> None:
     with pytest.raises(DataError, match=message):
         normalise_boxes([[0, 0, 1, 1], box], width=50, height=40)
 
@@ -173,7 +173,7 @@ def test_a_full_disk_leaves_a_table_to_resume(
     assert table.ids == ["a", "b", "c"]
 
 
-def test_a_disk_that_is_full_at_the_end_lets_go_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_full_at_the_end_releases_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -179,7 +179,7 @@ def write_object_npy(path: Path, content: bytes, shape: tuple[int, ...] = ()) ->
     return path
 
 
-def test_the_refused_name_stands_in_the_error(tmp_path: Path) -> None:
+def test_the_error_contains_the_refused_name(tmp_path: Path) -> None:
     path = tmp_path / "refs(unc).p"
     path.write_bytes(pickle.dumps(Call(os.system, "true")))
     with pytest.raises(DataError, match=r"refs\(unc\)\.p: the pickle holds more than data: found 'posix\.system'"):
@@ -298,7 +298,7 @@ def test_cut_and_damaged_pickles() -> None:
                 assert len(str(error)) < 1000
 
 
-def test_look_through_reads_instructions_as_pickletools_does() -> None:
+def test_check_instructions_reads_as_pickletools_does() -> None:
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         content = pickle.dumps([DATA, {str(number): number for number in range(300)}, "x" * 300], protocol)
         assert [instruction.name for instruction, *_ in pickletools.genops(content)][-1] == "STOP"

@@ -190,8 +190,8 @@ def test_vocabulary_covers_the_captions(rows, folder):
     words = (folder / "vocab.txt").read_text().split("\n")[:-1]
     assert words[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     assert words[5:] == sorted(set(words[5:])) and 150 <= len(words) <= 200
-    said = {word for data in rows.values() for row in data for c in row["captions"] for word in c["text"].split()}
-    assert {word.lower() for word in said} <= set(words)
+    used = {word for data in rows.values() for row in data for c in row["captions"] for word in c["text"].split()}
+    assert {word.lower() for word in used} <= set(words)
 
 
 def test_scenes_are_as_hard_as_they_should_be(folder):
@@ -205,7 +205,7 @@ def test_scenes_are_as_hard_as_they_should_be(folder):
     assert figures["linear classifier: shape"] > 0.75
 
 
-def test_finished_scenes_are_left_alone_and_half_written_ones_replaced(tmp_path):
+def test_finished_scenes_stay_and_incomplete_ones_are_replaced(tmp_path):
     manifest = write_scenes(tmp_path, 5, 0)
     before = files_of(tmp_path)
     picture = next((tmp_path / "flickr30k-images").iterdir())

@@ -55,7 +55,7 @@ def test_captions_are_the_related_ones_of_the_same_images(coco, flickr, folder):
     assert len(set(captions)) == len(captions)
 
 
-def test_one_caption_is_of_another_image_and_left_out(folder):
+def test_the_caption_of_another_image_is_omitted(folder):
     unrelated = [scene_record(SEED, number, IMAGES) for number in range(IMAGES)]
     assert sum(record.unrelated is not None for record in unrelated) == 1
     counted = json.loads((folder / "scenes.json").read_text())["coco_captions"]

@@ -49,7 +49,7 @@ def tree(*tokens):
     return {node.form: (nodes[node.head].form, node.relation) for node in nodes}
 
 
-def test_every_template_has_its_clause_and_no_clause_is_idle():
+def test_templates_and_clauses_match():
     """A template as items, read off its symbols alone: a relation or "in", "near", ... with a mention is a place."""
     found = set()
     for template in (*TEMPLATES, *PAIR_TEMPLATES):
@@ -87,7 +87,7 @@ def test_trees_do_not_cross(read):
                 assert between == head, (each.text, each.words[index])
 
 
-def test_sentences_say_whose_they_are_and_what_they_are(read, records):
+def test_sentences_have_their_caption_id_and_text(read, records):
     expected = [
         (record.image_id, f"{record.image_id}#{number}", caption_text(caption))
         for record in records
@@ -174,11 +174,11 @@ def test_every_word_of_a_relation_belongs_to_its_place():
 
 
 def test_a_caption_that_is_not_of_the_grammar():
-    with pytest.raises(ValueError, match="'balls and': 'N and' is no clause"):
+    with pytest.raises(ValueError, match="'balls and': 'N and' is not a clause"):
         parse(caption_of(("balls", "object"), "and"))
 
 
-def test_the_audit_asks_the_words_of_the_written_files(tmp_path):
+def test_the_audit_queries_the_words_of_the_written_files(tmp_path):
     """Builder and parses of the folder: every caption has its parse, and every query has the boxes of its entity."""
     write_scenes(tmp_path / "scenes", 6, 2)
     builder = Flickr30kEntities(data_dir=str(tmp_path / "scenes"), cache_dir=str(tmp_path / "cache"))
@@ -198,5 +198,5 @@ def test_the_audit_asks_the_words_of_the_written_files(tmp_path):
     assert {relation for relation, _ in words} >= {"det", "amod", "nummod", "case", "nsubj"}
     assert {word for relation, word in words if relation == "det"} <= {"a", "an", "the", "both", "some"}
     known = {(e.image_id, tuple(map(tuple, p.boxes.tolist()))) for e in examples for p in e.phrases}
-    asked = {(e.image_id, tuple(map(tuple, p.boxes.tolist()))) for e in queries for p in e.phrases}
-    assert asked <= known
+    queried = {(e.image_id, tuple(map(tuple, p.boxes.tolist()))) for e in queries for p in e.phrases}
+    assert queried <= known

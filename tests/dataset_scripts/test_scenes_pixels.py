@@ -45,7 +45,7 @@ def test_scenes_have_three_objects_or_more_inside_the_image_and_mostly_apart():
     assert np.mean([len(scene.objects) >= 3 for scene in SCENES]) > 0.97
 
 
-def test_many_scenes_hold_objects_alike():
+def test_many_scenes_have_similar_objects():
     alike = [len({(item.shapes, item.colours) for item in scene.objects}) < len(scene.objects) for scene in SCENES]
     same_shape = [len({item.shapes for item in scene.objects}) < len(scene.objects) for scene in SCENES]
     assert np.mean(alike) > 0.35 and np.mean(same_shape) > 0.8
@@ -78,7 +78,7 @@ def test_detector_finds_most_objects_among_other_boxes():
     assert 0.84 < np.mean(right) < 0.97
 
 
-def test_features_depend_on_the_pixels_in_the_box_alone():
+def test_features_depend_only_on_the_pixels_in_the_box():
     image = paint(SCENES[1])
     box = np.array([[30.0, 40.0, 80.0, 90.0]])
     before = pixel_features(image, box)

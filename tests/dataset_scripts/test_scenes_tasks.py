@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Referring expressions and questions of the scenes, read back by the builders of the real data and judged anew."""
+"""Referring expressions and questions of the scenes, read back by the builders of the real data and judged again."""
 
 import random
 from collections import Counter
@@ -80,7 +80,7 @@ def test_every_expression_means_its_object_and_no_other(expressions):
     assert 0.2 * len(rows) < relations < 0.8 * len(rows)
 
 
-def test_nobody_says_left_or_right(expressions):
+def test_no_expression_contains_left_or_right(expressions):
     words = {word for split in expressions.values() for row in split for word in row["text"].split()}
     assert not words & {"left", "right"}
     assert set(RELATIONS) == {"next_to", "above", "below"}
@@ -117,9 +117,9 @@ def test_splits_are_those_of_the_images(expressions, questions):
 
 def test_texts_are_in_the_vocabulary(expressions, questions, folder):
     words = set((folder / "vocab.txt").read_text().split("\n"))
-    said = [row["text"] for split in expressions.values() for row in split]
-    asked = [row["question"].replace("?", " ?") for split in questions.values() for row in split]
-    assert {word.lower() for text in (*said, *asked) for word in text.split()} <= words
+    texts_of_expressions = [row["text"] for split in expressions.values() for row in split]
+    texts_of_questions = [row["question"].replace("?", " ?") for split in questions.values() for row in split]
+    assert {word.lower() for text in (*texts_of_expressions, *texts_of_questions) for word in text.split()} <= words
     assert set(vocabulary()) <= words
 
 
@@ -162,7 +162,7 @@ def test_yes_and_no_are_both_common():
     assert 0.3 < answers["yes"] / sum(answers.values()) < 0.7
 
 
-def test_the_same_draw_says_the_same():
+def test_the_same_seed_gives_the_same_texts():
     scene = scene_record(0, 3, IMAGES).scene
     assert refer(scene, 0, random.Random(1)) == refer(scene, 0, random.Random(1))
     assert ask(scene, random.Random(1)) == ask(scene, random.Random(1)) != ask(scene, random.Random(2))

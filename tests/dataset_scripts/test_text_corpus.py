@@ -30,7 +30,7 @@ def rows_of(builder):
     return [(row["text_id"], row["text"]) for row in builder.as_dataset("train")]
 
 
-def test_a_row_a_line_over_the_files_of_a_folder(tmp_path):
+def test_one_row_for_each_line_of_all_files(tmp_path):
     builder = build(write(tmp_path / "data", b_txt="x\n", a_txt=TEXT, c_doc="no"), tmp_path)
     assert rows_of(builder) == [
         ("a.txt:1", "One sentence ."),
@@ -49,7 +49,7 @@ def test_files_by_name_and_a_file_alone(tmp_path):
     assert rows_of(build(data / "x.txt", tmp_path)) == [("x.txt:1", "x")]
 
 
-def test_short_rows_are_left_out_and_counted(tmp_path):
+def test_short_rows_are_skipped_and_counted(tmp_path):
     builder = build(write(tmp_path / "data", a_txt=TEXT), tmp_path, min_words=4)
     assert [row[0] for row in rows_of(builder)] == ["a.txt:2", "a.txt:5"]
     assert builder.report["train"]["rows_too_short"] == 2

@@ -76,7 +76,7 @@ def test_test_has_no_labels_and_every_answer_before_the_rationales(data, tmp_pat
         assert row["question"]["text"].endswith(f"? {choice}")
 
 
-def test_splits_are_those_that_are_there(data, tmp_path):
+def test_splits_are_those_of_existing_files(data, tmp_path):
     assert set(build(data, tmp_path).as_dataset()) == {"train", "validation"}
     with pytest.raises(DataError, match="has no such split: found 'test'"):
         build(data, tmp_path, splits="test")

@@ -124,7 +124,7 @@ def test_pairs_inside_other_pairs_are_removed():
     found, report = join(lines, *rows)
     assert found == {(0, 1): [("the street of a town", "1", "a town street", "1", EQUIVALENCE)]}
     assert report.counts["pairs_inside_other_pairs"] == 1
-    # One side alone is no reason.
+    # One side alone is not enough.
     lines = ("[/EN#1/people the street of a town]", "[/EN#1/people a road] [/EN#1/people the street]")
     rows = [("the street of a town", "a road", 0), ("street of a town", "the street", 0)]
     found, report = join(lines, *rows)
@@ -252,7 +252,7 @@ def test_wrong_captions_carry_no_phrases_and_come_from_one_other_image(tmp_path)
     assert len(wrong) == 2 and len({caption_id.split("#")[0] for caption_id in wrong}) == 1
 
 
-def test_wrong_captions_that_read_like_own_ones_are_left_out():
+def test_wrong_captions_with_the_text_of_a_right_one_are_skipped():
     own = [{"text": "A dog ."}, {"text": "A cat ."}]
     others = [{"text": "a dog ."}, {"text": "A cow ."}]
     drawn = draw_negatives(own, others, 10, random.Random(0))
@@ -338,7 +338,7 @@ def test_missing_pair_file(tmp_path):
         build(data, tmp_path / "cache", config="binary")
 
 
-def test_pair_files_beside_the_entities_folder_and_elsewhere(tmp_path):
+def test_pair_files_in_other_folders(tmp_path):
     data = write_vgp(tmp_path / "data")
     assert build(data / "flickr30k_entities", tmp_path / "cache").report["test"]["rows_joined"] == 1
     (data / "vgp").rename(tmp_path / "pairs")

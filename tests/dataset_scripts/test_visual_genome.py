@@ -34,7 +34,7 @@ def build(data_dir, tmp_path, **options):
     return builder
 
 
-def test_boxes_are_clipped_and_what_is_outside_is_left_out(tmp_path):
+def test_boxes_are_clipped_and_outside_ones_skipped(tmp_path):
     regions = [
         region(1, 7, (20, 10, 100, 50), " the dog\n runs "),
         region(2, 7, (-20, -10, 120, 60)),

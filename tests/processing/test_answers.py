@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Layout "masked_answer": [CLS] question [SEP] [MASK] [SEP], and where its [MASK] stands."""
+"""Layout "masked_answer": [CLS] question [SEP] [MASK] [SEP], and the position of its [MASK]."""
 
 import numpy as np
 import pytest
@@ -64,7 +64,7 @@ def test_other_return_types(kind):
 def test_wrong_use_is_named():
     with pytest.raises(ValueError, match=r"Layout 'masked_answer' takes 1 text\(s\) an example, found 2"):
         make_processor()("a", "man", layout="masked_answer")
-    with pytest.raises(ValueError, match="max_length=3 leaves no room for 4 special tokens"):
+    with pytest.raises(ValueError, match="max_length=3 is too small for 4 special tokens"):
         make_processor()("a", layout="masked_answer", max_length=3)
     tokenizer = make_tokenizer()
     tokenizer.mask_token = None

@@ -79,7 +79,7 @@ def test_the_number_of_regions_follows_scores_within_its_limits():
     assert len(select_regions(boxes[:4], scores[:4], 10, 15)) == 4
 
 
-def test_clipping_drops_what_is_no_box_inside_the_image():
+def test_clipping_drops_boxes_without_area_in_the_image():
     boxes = torch.tensor(
         [[-5.0, -5, 5, 5], [9, 2, 30, 8], [12, 0, 20, 5], [3, 3, 3.5, 9], [8, 8, 2, 9], [float("nan"), 0, 1, 1]]
     )
@@ -93,7 +93,7 @@ def test_clipping_drops_what_is_no_box_inside_the_image():
 
 @pytest.fixture(scope="module")
 def detectors(tmp_path_factory):
-    """Kind -> a detector loaded from its folder, built when first asked for."""
+    """Kind -> a detector loaded from its folder, built on first use."""
     loaded = {}
 
     def get(kind):
@@ -148,7 +148,7 @@ def test_grounding_dino_classes_are_the_queries_with_the_best_token(detectors):
     assert found.classes.tolist() == best.argmax(-1).tolist()
 
 
-def test_an_image_does_not_depend_on_the_images_beside_it(detectors):
+def test_an_image_does_not_depend_on_the_others_of_its_batch(detectors):
     images = [picture(80, 60, 1), picture(60, 90, 2), picture(80, 60, 3)]
     extractor = RegionExtractor(detectors("rt_detr"), batch_size=2)
     together = extractor.extract(images)
@@ -158,7 +158,7 @@ def test_an_image_does_not_depend_on_the_images_beside_it(detectors):
     assert extractor.extract([]) == []
 
 
-def test_provenance_tells_weights_and_options_apart_but_not_places(tmp_path):
+def test_provenance_depends_on_weights_and_options_but_not_on_paths(tmp_path):
     first = load_detector(str(save_detector("yolos", tmp_path / "a" / "yolos", 0)))
     moved = load_detector(str(save_detector("yolos", tmp_path / "b" / "yolos", 0)))
     other = load_detector(str(save_detector("yolos", tmp_path / "c" / "yolos", 1)))
@@ -173,9 +173,9 @@ def test_provenance_tells_weights_and_options_apart_but_not_places(tmp_path):
         ("yolos", ["a cat"], "has fixed classes"),
         ("owlvit", None, "needs queries"),
         ("owlvit", ["cat", " "], "is empty"),
-        ("owlvit", ["cat. dog"], "has a full stop"),
+        ("owlvit", ["cat. dog"], "contains a period"),
         ("owlvit", ["cat", "Cat"], "occurs twice"),
-        ("owlvit", "cat", "are a list"),
+        ("owlvit", "cat", "must be a list"),
     ],
 )
 def test_queries_that_do_not_fit_are_refused(tmp_path, kind, queries, problem):
@@ -183,11 +183,11 @@ def test_queries_that_do_not_fit_are_refused(tmp_path, kind, queries, problem):
         load_detector(str(save_detector(kind, tmp_path)), queries)
 
 
-def test_models_that_are_no_detectors_are_refused(tmp_path):
+def test_models_other_than_detectors_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"Detector .*nowhere.* cannot be used"):
         load_detector(str(tmp_path / "nowhere"))
     save_backbone(tmp_path)
-    with pytest.raises(ValueError, match="type resnet, which is no object detector"):
+    with pytest.raises(ValueError, match="type resnet, which is not an object detector"):
         load_detector(str(tmp_path))
 
 
@@ -201,7 +201,7 @@ def test_given_boxes_stay_as_they_are():
     assert [regions.label(i) for i in range(3)] == ["dog", "cat", "dog"] and regions.scores.tolist() == [1, 1, 1]
 
 
-def test_of_too_many_given_boxes_the_best_stay_in_their_order():
+def test_the_best_of_too_many_given_boxes_stay_in_order():
     records = {"1": {"boxes": [[i, 0, i + 5, 5] for i in range(4)], "scores": [0.1, 0.9, 0.5, 0.8]}}
     extractor = RegionExtractor(GivenBoxes(records), min_regions=1, max_regions=2)
     assert extractor.extract([picture(80, 60)], ["1"])[0].scores.tolist() == pytest.approx([0.9, 0.8])
@@ -212,7 +212,7 @@ def test_of_too_many_given_boxes_the_best_stay_in_their_order():
     [
         ({"boxes": [[0, 0, 90, 10]]}, r"'1', box 0: found \[0.0, 0.0, 90.0, 10.0\], expected x1 <= x2 <= 80"),
         ({"boxes": [[0, 0, 5, 5], [9, 0, 5, 5]]}, "box 1"),
-        ({"boxes": [[0, 0, 0.5, 1]]}, "look divided by the size"),
+        ({"boxes": [[0, 0, 0.5, 1]]}, "seem to be divided by the size"),
         ({"boxes": [[0, 0, 5, 5]], "scores": [1, 2]}, "1 boxes, 2 scores"),
     ],
 )

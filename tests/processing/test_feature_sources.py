@@ -15,7 +15,7 @@ from grounded_attention.dataset_scripts.scenes.shape_regions import SceneFeature
 from grounded_attention.dataset_scripts.scenes.world import Scene, SceneObject
 from grounded_attention.families import FAMILIES
 from grounded_attention.modeling.caption_phrases import unknown_words
-from grounded_attention.processing.feature_sources import feature_source, foreign_features
+from grounded_attention.processing.feature_sources import feature_mismatch, feature_source
 from grounded_attention.processing.load_extractor import load_extractor
 from grounded_attention.training.experiments.setup import record_features
 from grounded_attention.training.loop.joined_regions import JoinedRegions
@@ -61,18 +61,18 @@ def test_the_source_of_features_by_their_provenance(provenance, source):
     assert feature_source(provenance) == source
 
 
-def test_only_features_that_are_known_to_be_others_are_foreign():
-    assert foreign_features(None, SCENES) is None and foreign_features(OTHER, None) is None
-    assert foreign_features(OTHER, OTHER) is None
-    assert foreign_features({**OTHER, "weights": "in another type"}, OTHER) is None
-    assert foreign_features({"name": "a copy of it", "weights": "abc"}, OTHER) is None
-    assert foreign_features({"name": "another", "weights": "def"}, OTHER) is not None
-    line = foreign_features(OTHER, SCENES)
+def test_only_known_differences_are_a_mismatch():
+    assert feature_mismatch(None, SCENES) is None and feature_mismatch(OTHER, None) is None
+    assert feature_mismatch(OTHER, OTHER) is None
+    assert feature_mismatch({**OTHER, "weights": "in another type"}, OTHER) is None
+    assert feature_mismatch({"name": "a copy of it", "weights": "abc"}, OTHER) is None
+    assert feature_mismatch({"name": "another", "weights": "def"}, OTHER) is not None
+    line = feature_mismatch(OTHER, SCENES)
     assert "those of 'microsoft/resnet-50', but the model was trained on those of 'scenes'" in line
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_processor_keeps_it_and_older_ones_do_not_know(family, tmp_path):
+def test_a_processor_stores_the_source_and_older_ones_lack_it(family, tmp_path):
     tokenizer = tiny_processor().tokenizer
     for name, given in (("known", {"region_feature_source": OTHER}), ("old", {})):
         FAMILIES[family].processor_class(tokenizer, **given).save_pretrained(tmp_path / name)
@@ -81,10 +81,10 @@ def test_a_processor_keeps_it_and_older_ones_do_not_know(family, tmp_path):
     (tmp_path / "old" / "processor_config.json").write_text(json.dumps(settings))
     known, old = (AutoProcessor.from_pretrained(tmp_path / name) for name in ("known", "old"))
     assert known.region_feature_source == OTHER and old.region_feature_source is None
-    assert known.foreign_features(SCENES) and not old.foreign_features(SCENES)
+    assert known.feature_mismatch(SCENES) and not old.feature_mismatch(SCENES)
 
 
-def test_training_tells_the_processor_what_its_tables_hold(tmp_path):
+def test_training_stores_the_source_of_its_tables(tmp_path):
     scenes, other, imported = (
         table(tmp_path / name, provenance)
         for name, provenance in (("a", {"source": "scenes"}), ("b", {"features": OTHER}), ("c", {"detector": None}))

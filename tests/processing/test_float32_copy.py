@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Half precision becomes float32 as NumPy says it does."""
+"""Half precision becomes float32 as with NumPy."""
 
 import warnings
 

@@ -65,14 +65,14 @@ def test_mean_and_spread_can_be_set():
     assert plain[0, :, 0, 0].tolist() == [90, 15, 50]
 
 
-def test_fixed_padding_lies_or_stands():
+def test_fixed_padding_is_landscape_or_portrait():
     processor = small(fixed_padding=True)
     assert processor(picture(30, 26))["pixel_values"].shape == (1, 3, 24, 40)
     assert processor(picture(26, 30))["pixel_values"].shape == (1, 3, 40, 24)
     assert processor([picture(26, 30), picture(30, 26)])["pixel_values"].shape == (2, 3, 40, 40)
 
 
-def test_kinds_of_images_are_one(tmp_path):
+def test_all_kinds_of_images_give_the_same_pixels(tmp_path):
     image = picture(30, 24)
     path = tmp_path / "a.png"
     image.save(path)
@@ -139,7 +139,7 @@ def test_modes_without_a_known_range_are_refused(mode, tmp_path):
         open_images([Image.new("L", (2, 2)), path])
 
 
-def test_orientation_is_as_stored_unless_asked(tmp_path):
+def test_orientation_is_as_stored_unless_upright(tmp_path):
     image = picture(6, 4)
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -192,13 +192,13 @@ def test_decompression_bombs_are_refused_by_their_header(tmp_path, monkeypatch):
         (np.zeros((4, 5), bool), "an array of bool"),
         (np.full((4, 5), "a"), "an array of <U1"),
         ([], "the batch is empty"),
-        (7, "7 is no image"),
-        ([7], "image 0: int is no image"),
-        ([[picture(4, 4)]], "image 0: list is no image"),
+        (7, "7 is not an image"),
+        ([7], "image 0: int is not an image"),
+        ([[picture(4, 4)]], "image 0: list is not an image"),
         (Image.new("RGB", (0, 4)), "0 x 4 pixels"),
     ],
 )
-def test_what_is_no_image_is_refused(image, message):
+def test_other_objects_than_images_are_refused(image, message):
     with pytest.raises(ValueError, match=message):
         small()(image)
 
@@ -209,7 +209,7 @@ def test_what_is_no_image_is_refused(image, message):
         ({"size": {"shortest_edge": 9}}, "expected {'shortest_edge': pixels, 'longest_edge': pixels}"),
         ({"size": {"shortest_edge": 9, "longest_edge": 8}}, "0 < shortest_edge <= longest_edge"),
         ({"image_mean": [1, 2]}, r"image_mean=\[1, 2\], expected three numbers"),
-        ({"image_std": [1, 0, 1]}, "0 is not possible"),
+        ({"image_std": [1, 0, 1]}, "0 is not allowed"),
     ],
 )
 def test_senseless_settings_are_refused(options, message):

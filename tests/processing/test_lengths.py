@@ -98,5 +98,5 @@ def test_senseless_limits_are_refused():
         make_processor()("a man", **regions_of(2), max_sequence_length=2)
     with pytest.raises(ValueError, match="max_sequence_length=3, expected at least 4"):
         make_processor()("a man", "a", **regions_of(2), max_sequence_length=3)
-    with pytest.raises(ValueError, match="does not go with truncation=False"):
+    with pytest.raises(ValueError, match="also cuts texts; remove it, or set truncation=True"):
         make_processor()("a man", truncation=False, max_sequence_length=9)

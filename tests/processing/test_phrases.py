@@ -104,7 +104,7 @@ def test_whole_image_is_never_gold():
 
 def test_indices_and_no_grounding():
     phrases = [
-        span(TEXT, "man", entity_id="7"),  # a builder's own key, which says nothing of regions
+        span(TEXT, "man", entity_id="7"),  # a builder's own key, which has no regions
         span(TEXT, "A", regions=[3, 0]),
         span(TEXT, "in"),
         span(TEXT, "in", boxes=[]),
@@ -172,17 +172,17 @@ def test_ragged_and_empty_batches_of_phrases():
 @pytest.mark.parametrize(
     ("phrase", "message"),
     [
-        ({"text": 0, "start": 2, "end": 99}, "Example 1, phrase 1: characters 2 to 99 lie outside its text 'A man"),
-        ({"text": 0, "start": -1, "end": 3}, "characters -1 to 3 lie outside"),
-        ({"text": 0, "start": 5, "end": 3}, "characters 5 to 3 lie outside"),
-        ({"text": 1, "start": 0, "end": 3}, r"is in text 1, but the example has 1 text\(s\)"),
+        ({"text": 0, "start": 2, "end": 99}, "Example 1, phrase 1: characters 2 to 99 are outside its text 'A man"),
+        ({"text": 0, "start": -1, "end": 3}, "characters -1 to 3 are outside"),
+        ({"text": 0, "start": 5, "end": 3}, "characters 5 to 3 are outside"),
+        ({"text": 1, "start": 0, "end": 3}, r"text is 1, but the example has 1 text\(s\)"),
         ({"text": "A man", "start": 0, "end": 3}, "expected integers"),
-        ({"text": 0, "start": 0}, "Example 1, phrase 1: no 'end'"),
+        ({"text": 0, "start": 0}, "Example 1, phrase 1: 'end' is missing"),
         ({"text": 0, "start": 0, "end": 3, "regions": [4]}, r"regions \[4\], but the example has 4 regions"),
         ({"text": 0, "start": 0, "end": 3, "regions": [-1]}, r"regions \[-1\]"),
         ({"text": 0, "start": 0, "end": 3, "boxes": [[0, 0, 30, 30]]}, "gold box .* outside .* always normalised"),
         ({"text": 0, "start": 0, "end": 3, "boxes": [[0.5, 0, 0.1, 1]]}, "gold box .* is inverted"),
-        ({"text": 0, "start": 0, "end": 3, "boxes": [[0, 0, 1, 1], [0]]}, "phrase 1, boxes: .* rows of one length"),
+        ({"text": 0, "start": 0, "end": 3, "boxes": [[0, 0, 1, 1], [0]]}, "phrase 1, boxes: .* rows of equal length"),
         ({"text": 0, "start": 0, "end": 3, "boxes": "abcd"}, "phrase 1, boxes: values of type <U4"),
         ({"text": 0, "start": 0, "end": 3, "boxes": 7}, r"expected \[\[x1, y1, x2, y2\], ...\]"),
         ({"text": 0, "start": 0, "end": 3, "regions": "0"}, "phrase 1, regions: values of type <U1"),
@@ -232,9 +232,9 @@ def test_real_flickr30k_sentence(shared):
 
 
 @pytest.mark.parametrize("regions", [[False, True, False, False], [0.7]], ids=["mask", "fraction"])
-def test_regions_that_are_no_indices_are_refused(regions):
+def test_regions_other_than_indices_are_refused(regions):
     """A mask would be read as the indices 0 and 1."""
-    with pytest.raises(ValueError, match=r"Example 0, phrase 0: regions .* no integers; expected indices"):
+    with pytest.raises(ValueError, match=r"Example 0, phrase 0: regions .* not integers; expected indices"):
         make_processor()(TEXT, **REGIONS, phrases=[span(TEXT, "man", regions=regions)])
 
 
@@ -245,6 +245,8 @@ def test_pairs_of_another_form_are_refused(pairs):
         make_processor()(TEXT, phrases=phrases, phrase_pairs=pairs)
 
 
-def test_a_batch_needs_a_list_of_phrases_an_example():
-    with pytest.raises(ValueError, match="Example 0, phrase 0: 'text' is no dictionary; expected a list of phrases"):
+def test_a_batch_needs_a_list_of_phrases_for_each_example():
+    with pytest.raises(
+        ValueError, match="Example 0, phrase 0: 'text' is not a dictionary; expected a list of phrases"
+    ):
         make_processor()([TEXT], phrases=[span(TEXT, "man")])

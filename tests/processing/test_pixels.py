@@ -34,7 +34,7 @@ class Detector:
         return SimpleNamespace(boxes=BOXES[:count], scores=np.linspace(0.9, 0.1, count), features=features)
 
 
-def test_pixels_stand_where_features_would():
+def test_pixels_replace_features():
     """Everything but the features equals the path with features; the pixels equal the image processor's own."""
     images, boxes = [picture(48, 36), picture(30, 60, 1), None], [BOXES, BOXES[:1], None]
     phrases = [[span("a man", "man", boxes=[BOXES[2].tolist()])], [span("a", "a", regions=[0])], []]
@@ -53,7 +53,7 @@ def test_pixels_stand_where_features_would():
     assert list(found) == [name for name in processor.model_input_names if name in found]
 
 
-def test_one_image_beside_one_text_in_any_form(tmp_path):
+def test_one_image_with_one_text_in_any_form(tmp_path):
     image, path = picture(30, 24), tmp_path / "a.png"
     image.save(path)
     expected = pixel_processor()("a", images=image, region_boxes=BOXES)
@@ -111,23 +111,23 @@ IMAGE = picture(30, 20)
         ({"images": [IMAGE] * 2, "region_boxes": [BOXES, "box"]}, "Example 1: region_boxes: values of type <U3"),
         (
             {"images": [IMAGE] * 2, "region_boxes": [BOXES * 20] * 2, "image_sizes": [(30, 20), (20, 30)]},
-            r"Example 1: image_sizes says \[20, 30\], but the image has 30 x 20 pixels, another shape",
+            r"Example 1: image_sizes is \[20, 30\], but the image has 30 x 20 pixels, another aspect ratio",
         ),
-        ({"images": [IMAGE] * 2, "region_features": [1, 2]}, "region_features given beside images"),
+        ({"images": [IMAGE] * 2, "region_features": [1, 2]}, "region_features given together with images"),
         (
             {"images": [IMAGE] * 2, "region_boxes": [1, 2], "detector": Detector()},
-            "region_boxes given beside a detector",
+            "region_boxes given together with a detector",
         ),
-        ({"images": [IMAGE] * 2, "detector": "detr"}, r"detector: str has no extract\(images\)"),
+        ({"images": [IMAGE] * 2, "detector": "detr"}, r"detector: str has no method extract\(images\)"),
         ({"images": [IMAGE] * 2, "detector": Detector(lost=1)}, "detector returns 1 results for 2 images"),
         (
             {"images": [IMAGE] * 2, "detector": Detector(feature_size=5)},
             r"Example 0: region features of shape \(3, 5\), expected \(regions, 6\)",
         ),
-        ({"detector": Detector()}, "detector given without images"),
+        ({"detector": Detector()}, "detector is given without images"),
     ],
 )
-def test_arguments_that_do_not_go_together(arguments, message):
+def test_conflicting_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         pixel_processor()(["a", "a"], **arguments)
 

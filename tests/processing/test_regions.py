@@ -108,12 +108,12 @@ def broken(array: np.ndarray, index: tuple, value: float) -> np.ndarray:
         ({"region_boxes": BOXES * 300}, r"Example 1, region 0: .* outside .* pixel boxes need image_sizes"),
         ({"image_features": np.zeros(5)}, r"Example 1: image feature of shape \(5,\)"),
         ({"image_features": np.full(6, np.nan)}, "Example 1: NaN or infinity .* whole-image feature"),
-        ({"region_features": [[1.0] * 6, [1.0] * 5]}, "Example 1: region_features: .* in rows of one length"),
+        ({"region_features": [[1.0] * 6, [1.0] * 5]}, "Example 1: region_features: .* in rows of equal length"),
         ({"region_features": np.ones((3, 6), dtype=bool)}, "Example 1: region_features: values of type bool"),
         ({"region_features": "abc"}, "Example 1: region_features: values of type <U3"),
         ({"region_features": [[None] * 6] * 3}, "Example 1: region_features: values of type object"),
         ({"region_boxes": [["0", "0", "1", "1"]] * 3}, "Example 1: region_boxes: values of type <U1, such as .*'0'"),
-        ({"region_boxes": [[0, 0, 1, 1], [0, 0, 1]]}, "Example 1: region_boxes: .* in rows of one length"),
+        ({"region_boxes": [[0, 0, 1, 1], [0, 0, 1]]}, "Example 1: region_boxes: .* in rows of equal length"),
         ({"image_features": ["a"] * 6}, "Example 1: image_features: values of type <U1"),
         ({"region_scores": ["1", "2", "3"]}, "Example 1: region_scores: values of type <U1"),
         ({"region_scores": [1.0, 2.0]}, r"Example 1: region_scores of shape \(2,\) for 3 regions"),
@@ -128,9 +128,9 @@ def test_bad_regions_are_named(change, message):
         make_processor()(["a", "a"], **batch)
 
 
-def test_sizes_that_do_not_go_with_the_boxes():
+def test_sizes_that_do_not_fit_the_boxes():
     batch = {"region_features": features(3), "region_boxes": BOXES}
-    with pytest.raises(ValueError, match=r"all its boxes lie within \[0, 1\]"):
+    with pytest.raises(ValueError, match=r"all its boxes are within \[0, 1\]"):
         make_processor()("a", **batch, image_sizes=(640, 480))
     with pytest.raises(ValueError, match=r"image size \(inf, 480\), expected \(width, height\)"):
         make_processor()("a", **batch, image_sizes=(float("inf"), 480))

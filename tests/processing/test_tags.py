@@ -53,13 +53,13 @@ def test_tags_follow_truncation():
     assert inputs["token_regions"].tolist() == [[-1, -1, 1, -1, 2, -1]]
 
 
-def test_tags_follow_regions_that_move_or_are_left_out():
+def test_tags_follow_regions_that_move_or_are_dropped():
     tags = [span(TEXT, "man", region=0), span(TEXT, "dog", region=2)]
     inputs = make_processor(max_regions=2)(TEXT, tags=tags, region_scores=[0.1, 0.5, 0.9], **regions_of_one(3))
     assert inputs["token_regions"].tolist() == [[-1, -1, -1, -1, -1, 2, -1]]
 
 
-def test_region_features_lie_where_the_columns_say():
+def test_region_features_are_in_their_columns():
     """The features at the columns are those of the tagged regions."""
     features = np.arange(4 * FEATURE_SIZE, dtype=np.float32).reshape(4, FEATURE_SIZE)
     tags = [span(TEXT, word, region=region) for word, region in (("man", 3), ("and", 1), ("dog", 0))]
@@ -87,10 +87,10 @@ def test_pixels_and_an_empty_list_of_tags():
         ({"text": 0, "start": 0, "end": 1, "region": -1}, "tag 0: region -1"),
         ({"text": 0, "start": 0, "end": 1, "region": True}, "tag 0: region True"),
         ({"text": 0, "start": 0, "end": 1, "region": 1.0}, r"tag 0: region 1\.0"),
-        ({"text": 0, "start": 0, "end": 99, "region": 0}, "tag 0: characters 0 to 99 lie outside its text"),
-        ({"text": 1, "start": 0, "end": 1, "region": 0}, r"tag 0: is in text 1, but the example has 1 text\(s\)"),
-        ({"text": 0, "start": 0, "region": 0}, "tag 0: no 'end'; expected .* and 'region'"),
-        (3, "tag 0: 3 is no dictionary"),
+        ({"text": 0, "start": 0, "end": 99, "region": 0}, "tag 0: characters 0 to 99 are outside its text"),
+        ({"text": 1, "start": 0, "end": 1, "region": 0}, r"tag 0: text is 1, but the example has 1 text\(s\)"),
+        ({"text": 0, "start": 0, "region": 0}, "tag 0: 'end' is missing; expected .* and 'region'"),
+        (3, "tag 0: 3 is not a dictionary"),
     ],
 )
 def test_wrong_tags_are_named(tag, message):

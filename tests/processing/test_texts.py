@@ -77,7 +77,7 @@ def test_padding_is_on_the_right_whatever_the_tokenizer_prefers():
         ((["a"],), {"padding": "left"}, "Unknown padding 'left'"),
         ((["a"],), {"padding": "max_length"}, "needs max_length"),
         ((["a"],), {"truncation": "middle", "max_length": 8}, "Unknown truncation 'middle'"),
-        ((["a"],), {"max_length": 1}, "max_length=1 leaves no room"),
+        ((["a"],), {"max_length": 1}, "max_length=1 is too small"),
         ((["a"],), {"layout": "answer"}, "Unknown sequence layout 'answer'; known: caption, caption_pair"),
         ((["a", "a"],), {"layout": ["caption"]}, "layout has 1 entries, but `text` has 2"),
         ((["a", "a"],), {"layout": ["caption", "plane"]}, "Example 1: Unknown sequence layout 'plane'"),
@@ -114,7 +114,7 @@ class LetterTokenizer(PreTrainedTokenizer):
         return list(text)
 
 
-def test_tokenizers_that_cannot_serve_are_refused():
+def test_unsuitable_tokenizers_are_refused():
     with pytest.raises(ValueError, match="needs a fast tokenizer"):
         VLBertProcessor(LetterTokenizer())
     tokenizer = make_tokenizer()
@@ -138,7 +138,7 @@ def test_a_single_text_is_a_batch_of_one_and_lists_are_plain():
     assert isinstance(processor("a man", return_tensors="np")["input_ids"], np.ndarray)
 
 
-def test_layouts_say_where_things_stand():
+def test_positions_of_the_layouts():
     assert set(SEQUENCE_LAYOUTS) == {"caption", "caption_pair", "masked_answer", "question_mask", "plain"}
     assert SEQUENCE_LAYOUTS["plain"].special_count == 0
     assert (SEQUENCE_LAYOUTS["caption_pair"].text_count, SEQUENCE_LAYOUTS["caption_pair"].special_count) == (2, 3)
@@ -161,7 +161,7 @@ def test_docstring_example_runs():
 
 
 def test_layouts_may_differ_within_a_batch():
-    """Each row equals the one it is in a batch of its own."""
+    """Each row equals that of a batch with this row only."""
     texts, pairs = ["a man", "two dogs on a shirt", "a dog"], [None, None, "the ball"]
     inputs = make_processor()(texts, pairs, layout=["caption", "plain", "caption_pair"])
     assert inputs["input_ids"].shape == (3, 7)

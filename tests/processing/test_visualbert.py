@@ -49,7 +49,7 @@ def pieces(processor, ids) -> str:
     return " ".join(processor.tokenizer.convert_ids_to_tokens(ids.tolist()))
 
 
-def test_regions_stand_alone_in_their_order():
+def test_regions_are_in_order_without_a_whole_image():
     inputs = make_processor()([TEXT, TEXT, TEXT], **regions(2, 3, 0))
     assert inputs["region_features"][..., 0].tolist() == [[0, 1, 0], [0, 1, 2], [0, 0, 0]]
     assert inputs["region_attention_mask"].tolist() == [[1, 1, 0], [1, 1, 1], [0, 0, 0]]
@@ -69,7 +69,7 @@ def test_texts_and_phrases_equal_those_of_vl_bert():
     found, expected = ours([TEXT], [PAIR], **arguments), other([TEXT], [PAIR], **arguments)
     for name in ("input_ids", "attention_mask", "token_type_ids", "phrase_mask", "phrase_pairs"):
         assert torch.equal(found[name], expected[name]), name
-    # VL-BERT's columns but for the whole image in front.
+    # VL-BERT's columns without the whole image at the start.
     for name in ("phrase_regions", "region_candidate_mask"):
         assert torch.equal(found[name], expected[name][..., 1:]), name
     assert torch.equal(found["region_features"], expected["region_features"][:, 1:])
@@ -86,7 +86,7 @@ def test_a_question_ends_in_one_question_mark_and_a_mask(question):
     assert inputs["answer_positions"].tolist() == (inputs["attention_mask"].sum(1) - 2).tolist()
 
 
-def test_the_other_layouts_know_no_question_mark():
+def test_the_other_layouts_add_no_question_mark():
     processor = make_processor()
     assert pieces(processor, processor("what is this")["input_ids"][0]) == "[CLS] what is this [SEP]"
 
@@ -101,14 +101,14 @@ def test_tags_align_regions_with_the_columns_of_their_words():
     ]
 
 
-def test_a_word_may_name_two_regions_and_every_piece_of_it_counts():
+def test_a_word_can_refer_to_two_regions_with_all_its_pieces():
     text = "dogs run"
     tags = [span(text, "dogs", region=2), span(text, "dogs", region=0), span(text, "dogs", region=2)]
     inputs = make_processor()(text, tags=tags, **{name: value[0] for name, value in regions(3).items()})
     assert inputs["image_text_alignment"].tolist() == [[[1, 2], [-1, -1], [1, 2]]]
 
 
-def test_tags_follow_truncation_and_regions_that_are_left_out():
+def test_tags_follow_truncation_and_dropped_regions():
     tags = [span(TEXT, "man", region=0), span(TEXT, "a dog", region=2), span(TEXT, "and", region=1)]
     given = {name: value[0] for name, value in regions(3).items()}
     inputs = make_processor(max_regions=2)(TEXT, tags=tags, max_length=5, region_scores=[0.1, 0.5, 0.9], **given)
@@ -153,7 +153,7 @@ def test_spatial_features_are_box_and_size_and_zero_for_padding():
     )
 
 
-def test_long_sequences_lose_regions_but_none_stands_for_the_whole_image():
+def test_long_sequences_lose_regions_and_have_no_whole_image():
     inputs = make_processor()([TEXT], max_sequence_length=8, **regions(4))
     # 7 text columns and 4 regions: each side keeps half.
     assert inputs["input_ids"].shape == (1, 4) and inputs["region_features"][0, :, 0].tolist() == [0, 1, 2, 3]

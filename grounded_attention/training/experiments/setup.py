@@ -288,7 +288,7 @@ def record_features(processor: Any, regions: RegionTable | JoinedRegions | None)
     found = [feature_source(table.provenance) for table in tables]
     if not found or found[0] is None or found.count(found[0]) < len(found):
         return None
-    other = processor.foreign_features(found[0])
+    other = processor.feature_mismatch(found[0])
     processor.region_feature_source = found[0]
     return other
 
