@@ -34,6 +34,24 @@ def mean_cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tens
     return total / (labels != -100).sum().clamp(min=1)
 
 
+def mean_cross_entropy_of_streams(logits: torch.Tensor, labels: torch.Tensor, text_only: torch.Tensor) -> torch.Tensor:
+    """
+    Mean cross-entropy of the words beside images plus that of text alone (VL-BERT public code, its two streams).
+
+    Args:
+        logits (`torch.Tensor` of shape `(batch_size, text_length, vocab_size)`): scores.
+        labels (`torch.LongTensor` of shape `(batch_size, text_length)`): vocabulary indices, -100 to leave out.
+        text_only (`torch.BoolTensor` of shape `(batch_size,)`): rows of text alone.
+    """
+    losses = nn.functional.cross_entropy(
+        logits.float().flatten(0, -2), labels.flatten(), ignore_index=-100, reduction="none"
+    ).view_as(labels)
+    predicted, text_only = labels != -100, text_only.bool()[:, None]
+    streams = torch.stack([predicted & ~text_only, predicted & text_only])  # (2, B, T)
+    # A stream without a masked word adds 0.
+    return ((losses * streams).sum(dim=(1, 2)) / streams.sum(dim=(1, 2)).clamp(min=1)).sum()
+
+
 def mean_soft_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """
     Cross-entropy with target distributions, averaged over the rows that hold one (VL-BERT public code).
@@ -121,6 +139,7 @@ __all__ = [
     "mean_answer_loss",
     "mean_choice_loss",
     "mean_cross_entropy",
+    "mean_cross_entropy_of_streams",
     "mean_region_loss",
     "mean_soft_cross_entropy",
     "sum_grounding_divergence",

@@ -10,7 +10,8 @@ from vl_bert_reference import as_checkpoint, list_shapes, load_fixture, load_wei
 
 from modeling import VLBertForPreTraining, VLBertForVGP, VLBertModel
 from modeling.conversion_vl_bert import VL_BERT
-from modeling.modeling_vl_bert import embed_coordinates, mean_soft_cross_entropy
+from modeling.modeling_vl_bert import embed_coordinates
+from modeling.task_losses import mean_soft_cross_entropy
 from tests.vl_bert_parity import CLOSE, GivenVisual, check_vgp, core_inputs, image_weight, run_core, vgp_inputs
 
 CORES = ("core_ln", "core_ln_1x1", "core_scale")

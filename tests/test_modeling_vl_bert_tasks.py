@@ -16,7 +16,7 @@ from modeling import (
     VLBertForVisualQuestionAnswering,
     VLBertModel,
 )
-from modeling.modeling_vl_bert import mean_answer_loss, mean_choice_loss, mean_region_loss
+from modeling.task_losses import mean_answer_loss, mean_choice_loss, mean_region_loss
 from tests.tiny_vl_bert import CLOSE, B, D, F, R, T, make_bert, make_inputs, make_model
 from tests.tiny_vl_bert_pixels import as_features, make_pixel_model
 from tests.tiny_vl_bert_pixels import make_inputs as make_pixel_inputs
