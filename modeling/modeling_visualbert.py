@@ -62,7 +62,7 @@ from .task_forward import (
     score_classes,
 )
 from .task_heads import NO_CANDIDATE, ReferringHead, VGPHeads
-from .task_losses import mean_cross_entropy as mean_cross_entropy  # transformers 5.4 copies only what stands here
+from .task_losses import mean_of as mean_of  # transformers 5.4 copies only what stands here
 from .task_outputs import GroundedModelOutput, MultipleChoiceOutput, PreTrainingOutput, TaskOutput, VGPOutput
 from .unpadding import UnpaddedEncoder, find_packing
 

@@ -63,7 +63,7 @@ from .sequence_inputs import (
 from .task_arguments import ANSWER_ARGS, PRETRAINING_ARGS, REFERRING_ARGS, VGP_ARGS
 from .task_forward import choose_region, predict_hidden, score_answers, score_choices
 from .task_heads import ClassificationHead, ReferringHead, VGPHeads
-from .task_losses import mean_cross_entropy as mean_cross_entropy  # transformers 5.4 copies only what stands here
+from .task_losses import mean_of as mean_of  # transformers 5.4 copies only what stands here
 from .task_outputs import MultipleChoiceOutput, PreTrainingOutput, TaskOutput, VGPOutput
 from .unpadding import UnpaddedEncoder, apply_packed, find_packing
 

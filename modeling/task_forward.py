@@ -27,13 +27,15 @@ import torch
 from .sequence_inputs import Choices, check_shape
 from .task_heads import NO_CANDIDATE
 from .task_losses import (
-    mean_answer_loss,
-    mean_choice_loss,
-    mean_cross_entropy,
-    mean_cross_entropy_of_streams,
-    mean_region_loss,
-    mean_soft_cross_entropy,
-    sum_grounding_divergence,
+    UNLABELLED,
+    Loss,
+    answer_sum,
+    choice_sum,
+    cross_entropy_sum,
+    grounding_divergence_sum,
+    mean_of,
+    region_sum,
+    soft_cross_entropy_sum,
 )
 from .task_outputs import MultipleChoiceOutput, PreTrainingOutput, TaskOutput
 from .unpadding import apply_packed, find_packing
@@ -86,17 +88,19 @@ def predict_hidden(
     check_shape("text_only", text_only, mlm_logits.shape[:1])
     check_shape("relationship_labels", relationship_labels, mlm_logits.shape[:1])
     if labels is not None and text_only is not None:
-        losses.append(mean_cross_entropy_of_streams(mlm_logits, labels, text_only))
+        # Words beside images and words of text alone have a mean each (VL-BERT public code, its two streams).
+        alone = text_only.bool()[:, None]
+        losses += [cross_entropy_sum(mlm_logits, labels.masked_fill(rows, UNLABELLED)) for rows in (alone, ~alone)]
     elif labels is not None:
-        losses.append(mean_cross_entropy(mlm_logits, labels))
+        losses.append(cross_entropy_sum(mlm_logits, labels))
     if region_labels is not None or region_label_probs is not None:
         losses.append(_region_class_loss(region_logits, region_labels, region_label_probs))
     if relationship_labels is not None:
         if relationship_logits is None:
             raise ValueError("relationship_labels are given, but config.relationship_head is False.")
-        losses.append(mean_cross_entropy(relationship_logits, relationship_labels))
+        losses.append(cross_entropy_sum(relationship_logits, relationship_labels))
     return PreTrainingOutput(
-        loss=torch.stack(losses).sum() if losses else None,
+        loss=mean_of(*losses),
         mlm_logits=mlm_logits,
         region_logits=region_logits,
         relationship_logits=relationship_logits,
@@ -105,7 +109,7 @@ def predict_hidden(
     )
 
 
-def _region_class_loss(logits: Any, labels: torch.Tensor | None, probs: Any) -> torch.Tensor:
+def _region_class_loss(logits: Any, labels: torch.Tensor | None, probs: Any) -> Loss:
     if labels is not None and probs is not None:
         raise ValueError("Give region_labels or region_label_probs, not both.")
     if logits is None:
@@ -113,8 +117,8 @@ def _region_class_loss(logits: Any, labels: torch.Tensor | None, probs: Any) -> 
     check_shape("region_labels", labels, logits.shape[:2])
     check_shape("region_label_probs", probs, logits.shape)
     if labels is not None:
-        return mean_cross_entropy(logits, labels)
-    return mean_soft_cross_entropy(logits, probs)
+        return cross_entropy_sum(logits, labels)
+    return soft_cross_entropy_sum(logits, probs)
 
 
 def choose_region(
@@ -141,7 +145,7 @@ def choose_region(
     if region_targets is not None:
         check_shape("region_targets", region_targets, logits.shape)
         targets = region_targets.float()
-        loss = mean_region_loss(logits, targets if padded is None else targets.masked_fill(padded, -100.0))
+        loss = mean_of(region_sum(logits, targets if padded is None else targets.masked_fill(padded, -1.0)))
     if padded is not None:
         logits = logits.masked_fill(padded, NO_CANDIDATE)
     return TaskOutput(loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions)
@@ -172,7 +176,7 @@ def score_answers(
     loss = None
     if labels is not None:
         check_shape("labels", labels, logits.shape)
-        loss = mean_answer_loss(logits, labels, form)
+        loss = mean_of(answer_sum(logits, labels, form))
     return TaskOutput(loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions)
 
 
@@ -189,7 +193,7 @@ def score_classes(head: Head, outputs: Any, labels: torch.Tensor | None) -> Task
     loss = None
     if labels is not None:
         check_shape("labels", labels, logits.shape[:1])
-        loss = mean_cross_entropy(logits, labels)
+        loss = mean_of(cross_entropy_sum(logits, labels))
     return TaskOutput(loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions)
 
 
@@ -229,16 +233,16 @@ def score_choices(
     losses = []
     if labels is not None:
         check_shape("labels", labels, (choices.batch_size,))
-        losses.append(mean_choice_loss(logits, labels, form))
+        losses.append(choice_sum(logits, labels, form))
     if region_class_labels is not None:
         if region_class_logits is None:
             raise ValueError("region_class_labels are given, but config.choice_region_classes is None.")
         if region_class_labels.ndim == 2:
             region_class_labels = region_class_labels[:, None].expand(-1, choices.num_choices, -1)
         check_shape("region_class_labels", region_class_labels, region_class_logits.shape[:3])
-        losses.append(mean_cross_entropy(region_class_logits, region_class_labels))
+        losses.append(cross_entropy_sum(region_class_logits, region_class_labels))
     return MultipleChoiceOutput(
-        loss=torch.stack(losses).sum() if losses else None,
+        loss=mean_of(*losses),
         logits=logits,
         region_class_logits=region_class_logits,
         hidden_states=outputs.hidden_states,
@@ -284,7 +288,7 @@ def ground_phrases(
     loss = None
     if phrase_regions is not None:
         check_shape("phrase_regions", phrase_regions, logits.shape)
-        loss = sum_grounding_divergence(logits, phrase_regions) / len(logits)
+        loss = mean_of(grounding_divergence_sum(logits, phrase_regions))
     return TaskOutput(loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions)
 
 

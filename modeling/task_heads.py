@@ -23,7 +23,7 @@ from torch import nn
 from transformers.activations import ACT2FN
 
 from .sequence_inputs import get_first_state
-from .task_losses import mean_cross_entropy
+from .task_losses import cross_entropy_sum, mean_of
 from .task_outputs import VGPOutput
 
 # Score of what is no candidate (VL-BERT and VisualBERT public code); float16 holds it.
@@ -195,13 +195,13 @@ class VGPHeads:
 
         losses = []
         if identification_labels is not None:
-            losses.append(mean_cross_entropy(identification_logits, identification_labels))
+            losses.append(cross_entropy_sum(identification_logits, identification_labels))
         if vgp_labels is not None:
             if vgp_logits is None:
                 raise ValueError("vgp_labels are given without phrase_mask and phrase_pairs.")
-            losses.append(mean_cross_entropy(vgp_logits, vgp_labels))
+            losses.append(cross_entropy_sum(vgp_logits, vgp_labels))
         return VGPOutput(
-            loss=torch.stack(losses).sum() if losses else None,
+            loss=mean_of(*losses),
             identification_logits=identification_logits,
             vgp_logits=vgp_logits,
             grounding_logits=grounding_logits,

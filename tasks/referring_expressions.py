@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from boxes import box_iou
 from evaluation.item_scores import ItemScores, Scored
@@ -15,6 +14,7 @@ from evaluation.judges import judge_expressions
 from evaluation.perturbation_curves import Explained, Scores
 from evaluation.referring_expression_accuracy import get_convention, is_right
 from evaluation.relevancy import ReadOut
+from modeling.task_losses import region_sum
 
 from .flipping import flip_some
 from .task import TEXT_AND_REGIONS, Batch, Examples, LossComponent, Task, identify, seen_arguments
@@ -111,9 +111,8 @@ def _right(boxes: np.ndarray, gold: Any, convention: str) -> list[bool]:
 
 def region_loss(outputs: Any, batch: Batch) -> Tensor:
     """Binary cross-entropy of the candidate regions, summed (VL-BERT public code)."""
-    valid = batch["region_targets"] >= 0
-    logits, targets = outputs.logits[valid].float(), batch["region_targets"][valid]
-    return F.binary_cross_entropy_with_logits(logits, targets, reduction="sum")
+    candidates = batch["region_targets"] >= 0
+    return region_sum(outputs.logits[candidates], batch["region_targets"][candidates])[0]
 
 
 def candidate_boxes(batch: Batch, row: int) -> np.ndarray:
