@@ -25,7 +25,7 @@ from attention_supervision.attention import AttentionPair
 from attention_supervision.method import observed_layers
 from attention_supervision.supervise import unwrap_model
 from modeling.attention_calls import layer_names
-from modeling.sequence_inputs import UNREAD_INPUTS, shift_indices
+from modeling.sequence_inputs import drop_unread, shift_indices
 
 from .feed_forward import feed_forward_in_parts
 
@@ -118,7 +118,7 @@ class InterfaceObserver(Observer):
 
     def inputs(self, batch: Batch) -> dict[str, Any]:
         """What the model reads of a batch."""
-        return {name: value for name, value in batch.items() if name not in (*UNREAD_INPUTS, *_POSITIONS)}
+        return drop_unread(batch, *_POSITIONS)
 
 
 def reads_pixels(model: Any) -> bool:

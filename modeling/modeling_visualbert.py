@@ -45,6 +45,7 @@ from .configuration_visualbert import AUTO_MAP, VisualBERTConfig
 from .pretraining_handover import PretrainingHandover
 from .sequence_inputs import (
     Choices,
+    check_region_shapes,
     check_shape,
     check_text,
     drop_unread,
@@ -329,12 +330,8 @@ class VisualBERTModel(VisualBERTPreTrainedModel):
             for name, value in {"region_boxes": region_boxes, "region_attention_mask": region_attention_mask}.items():
                 if value is not None and value.numel() > 0:
                     raise ValueError(f"{name} are given without region_features.")
-            return
-        width = self.config.visual_embedding_dim
-        note = f"; this model's visual_embedding_dim is {width}"
-        check_shape("region_features", region_features, (batch_size, "num_regions", width), note)
-        check_shape("region_boxes", region_boxes, (batch_size, region_features.shape[1], 4))
-        check_shape("region_attention_mask", region_attention_mask, (batch_size, region_features.shape[1]))
+        regions = (region_features, region_boxes, region_attention_mask)
+        check_region_shapes(*regions, batch_size, "visual_embedding_dim", self.config.visual_embedding_dim)
 
 
 def _check_alignment(image_text_alignment: torch.Tensor, shape: tuple[int, int], text_length: int) -> None:

@@ -53,6 +53,7 @@ from .pretraining_handover import PretrainingHandover
 from .roi_align import roi_align as roi_align  # transformers 5.4 copies only what stands here
 from .sequence_inputs import (
     Choices,
+    check_region_shapes,
     check_shape,
     check_text,
     drop_unread,
@@ -559,7 +560,6 @@ class VLBertModel(VLBertPreTrainedModel):
     ) -> None:
         """Raises a `ValueError` naming what of the region inputs (see `forward`) is missing, too much or misshapen."""
         _check_combination(region_features, region_boxes, region_attention_mask, pixel_values, image_sizes)
-        num_regions: int | str = "num_regions"
         if pixel_values is not None:
             if self.vision_model is None:
                 raise ValueError(
@@ -568,14 +568,8 @@ class VLBertModel(VLBertPreTrainedModel):
                 )
             check_shape("pixel_values", pixel_values, (batch_size, 3, "height", "width"))
             check_shape("image_sizes", image_sizes, (batch_size, 2))
-        if region_features is not None:
-            width = self.config.region_feature_size
-            note = f"; this model's region_feature_size is {width}"
-            check_shape("region_features", region_features, (batch_size, num_regions, width), note)
-            num_regions = region_features.shape[1]
-        check_shape("region_boxes", region_boxes, (batch_size, num_regions, 4))
-        if region_boxes is not None:
-            check_shape("region_attention_mask", region_attention_mask, tuple(region_boxes.shape[:2]))
+        regions = (region_features, region_boxes, region_attention_mask)
+        check_region_shapes(*regions, batch_size, "region_feature_size", self.config.region_feature_size)
 
 
 def _check_combination(region_features, region_boxes, region_attention_mask, pixel_values, image_sizes) -> None:

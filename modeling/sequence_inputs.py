@@ -74,6 +74,37 @@ def check_text(
     check_shape("token_type_ids", token_type_ids, (batch_size, text_length))
 
 
+def check_region_shapes(
+    region_features: torch.Tensor | None,
+    region_boxes: torch.Tensor | None,
+    region_attention_mask: torch.Tensor | None,
+    batch_size: int,
+    field: str,
+    width: int,
+) -> None:
+    """
+    Compares the shapes of the region inputs, where given.
+
+    Args:
+        region_features, region_boxes, region_attention_mask (`torch.Tensor`, *optional*): see the model's `forward`.
+        batch_size (`int`): rows of the text.
+        field (`str`): which field of the configuration sets the width of the features.
+        width (`int`): its value.
+
+    Raises:
+        ValueError: a shape is another.
+    """
+    num_regions: int | str = "num_regions"
+    note = f"; this model's {field} is {width}"
+    check_shape("region_features", region_features, (batch_size, num_regions, width), note)
+    if region_features is not None:
+        num_regions = region_features.shape[1]
+    check_shape("region_boxes", region_boxes, (batch_size, num_regions, 4))
+    if region_boxes is not None:
+        num_regions = region_boxes.shape[1]
+    check_shape("region_attention_mask", region_attention_mask, (batch_size, num_regions))
+
+
 def check_shape(name: str, tensor: torch.Tensor | None, expected: tuple[int | str, ...], note: str = "") -> None:
     """Compares the shape of an input, where given; names in `expected` stand for any size."""
     if tensor is None:
@@ -170,6 +201,7 @@ class Choices(NamedTuple):
 __all__ = [
     "UNREAD_INPUTS",
     "Choices",
+    "check_region_shapes",
     "check_shape",
     "check_text",
     "drop_unread",

@@ -17,6 +17,7 @@ import torch
 
 from evaluation.classification import ClassificationAccuracy
 from evaluation.judges import judge_pretraining
+from modeling.task_losses import UNLABELLED
 
 from . import caption_rows
 from .masking import WORD_PROBABILITY
@@ -25,7 +26,6 @@ from .pretraining_losses import count, relationship_labels, relationship_loss, w
 from .task import TEXT_AND_REGIONS, Examples, LossComponent, Task, joined_arguments, region_arguments
 from .vcr import tag_records
 
-UNLABELLED = -100
 # Column of a text in the rows of a task's builder -> what is kept of them.
 TASK_TEXTS = ("question", "sentence")
 
