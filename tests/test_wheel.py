@@ -22,7 +22,8 @@ from grounded_attention import VLBertForVGP, audit, get_method, supervise
 from transformers import AutoModel, AutoProcessor
 base, processor = AutoModel.from_pretrained("org/wheel"), AutoProcessor.from_pretrained("org/wheel")
 model = VLBertForVGP.from_pretrained("org/wheel")
-print(json.dumps([grounded_attention.__file__, type(base).__module__, type(processor).__module__, type(model).__name__]))
+modules = [type(base).__module__, type(processor).__module__]
+print(json.dumps([grounded_attention.__file__, *modules, type(model).__name__]))
 """
 
 
