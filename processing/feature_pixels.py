@@ -40,7 +40,7 @@ class BackbonePixels:
         image_mean (sequence of `float`): (3,) mean of red, green, blue after rescaling.
         image_std (sequence of `float`): (3,) standard deviation, likewise.
         shortest_edge (`int`): Length of the shorter side in pixels.
-        rescale_factor (`float`): Factor for pixels of 0 to 255, applied first.
+        rescale_factor (`float`, *optional*, defaults to `1 / 255`): Factor for pixels of 0 to 255, applied first.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class BackbonePixels:
 
         Args:
             images: Images as for `open_images`.
-            return_tensors (`str`): Must be `"pt"`.
+            return_tensors (`str`, *optional*, defaults to `"pt"`): Must be `"pt"`.
 
         Returns:
             `dict`: `pixel_values` (B, 3, H, W) float32 and `image_sizes` (B, 2) int64, width and height inside the

@@ -112,7 +112,15 @@ class FastRCNNImageProcessor(BaseImageProcessor):
         return BatchFeature({k: list(v) for k, v in data.items()} if return_tensors is None else data, return_tensors)
 
     def resized(self, width: int, height: int) -> tuple[int, int]:
-        """Computes the size after resizing in pixels, rounded down as in the VL-BERT public code, at least 1."""
+        """Computes the size after resizing, rounded down as in the VL-BERT public code, but not to 0.
+
+        Args:
+            width (`int`): Width of the image in pixels.
+            height (`int`): Height of the image in pixels.
+
+        Returns:
+            `tuple[int, int]`: New width and height in pixels.
+        """
         shorter, longer = min(width, height), max(width, height)
         target, limit = self.size["shortest_edge"], self.size["longest_edge"]
         if target * longer > limit * shorter:
@@ -137,7 +145,15 @@ class FastRCNNImageProcessor(BaseImageProcessor):
 
 
 def pad_pixels(pixels: Sequence[np.ndarray], canvas: tuple[int, int]) -> np.ndarray:
-    """Pads images (3, h, w) to one canvas with zeros at the bottom and on the right: (B, 3, H, W) float32."""
+    """Pads images to one canvas with zeros at the bottom and on the right.
+
+    Args:
+        pixels (sequence of `np.ndarray`): B images (3, h, w) float32.
+        canvas (`tuple[int, int]`): Height H and width W.
+
+    Returns:
+        `np.ndarray`: (B, 3, H, W) float32.
+    """
     padded = np.zeros((len(pixels), 3, *canvas), dtype=np.float32)
     for row, array in zip(padded, pixels, strict=True):
         row[:, : array.shape[1], : array.shape[2]] = array

@@ -37,10 +37,10 @@ def load_extractor(
         boxes (`str`, `BoxSource` or `Mapping`): A detector of transformers by name or folder, a [`BoxSource`], or
             known boxes, see [`GivenBoxes`].
         features (*optional*): A region-feature model, see [`RegionExtractor`].
-        features_name (`str`): The name or folder of the model, which also has its image processor. A model with the
-            attributes `image_processor` and `name` needs none.
+        features_name (`str`, *optional*): The name or folder of the model, which also has its image processor. A model
+            with the attributes `image_processor` and `name` needs none.
         queries (sequence of `str`, *optional*): The queries of a zero-shot detector that `boxes` names.
-        device (`str` or `torch.device`): The device of a detector that `boxes` names.
+        device (`str` or `torch.device`, *optional*, defaults to `"cpu"`): The device of a detector that `boxes` names.
         options: Options of [`RegionExtractor`], such as `max_regions`.
 
     Returns:

@@ -26,7 +26,8 @@ def to_array(value: Any, name: str, kinds: str = "iuf") -> np.ndarray:
     Args:
         value: The numbers.
         name (`str`): Their name in errors, such as "Example 3: region_boxes".
-        kinds (`str`): Kinds of NumPy types that are allowed: integers, unsigned integers and floats by default.
+        kinds (`str`, *optional*, defaults to `"iuf"`): Kinds of NumPy types that are allowed: integers, unsigned
+            integers and floats by default.
 
     Returns:
         `np.ndarray`: The numbers.

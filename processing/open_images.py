@@ -38,7 +38,7 @@ def open_images(images: Any, upright: bool = False) -> list[Image.Image]:
 
     Args:
         images: Images as for [`open_image`]; one image is a batch of one.
-        upright (`bool`): Rotate pictures by their EXIF orientation.
+        upright (`bool`, *optional*, defaults to `False`): Rotate pictures by their EXIF orientation.
 
     Returns:
         `list[Image.Image]`: RGB pictures.
@@ -68,9 +68,9 @@ def open_image(image: Any, name: str = "image", upright: bool = False) -> Image.
 
     Args:
         image: A path, a PIL image or an array, see the module's docstring.
-        name (`str`): The name of the image in errors; a file's path is added.
-        upright (`bool`): Rotate the picture by its EXIF orientation. By default the pixels stay as stored, which
-            annotated boxes refer to.
+        name (`str`, *optional*, defaults to `"image"`): The name of the image in errors; a file's path is added.
+        upright (`bool`, *optional*, defaults to `False`): Rotate the picture by its EXIF orientation. By default the
+            pixels stay as stored, which annotated boxes refer to.
 
     Returns:
         `Image.Image`: The RGB picture.

@@ -46,7 +46,7 @@ class FlatPhrases:
         start (`np.ndarray`): (F,) int64, its first character.
         end (`np.ndarray`): (F,) int64, the character after its last one.
         records (`list`): The phrases as given.
-        kind (`str`): The word for a phrase in errors.
+        kind (`str`, *optional*, defaults to `"phrase"`): The word for a phrase in errors.
     """
 
     example: np.ndarray
@@ -73,8 +73,9 @@ def flatten_phrases(
     Args:
         phrases (sequence): B lists of phrases, or None.
         texts (`list[list[str]]`): S lists of B texts.
-        kind (`str`): The word for a phrase in errors.
-        fields (`str`): The fields of a phrase besides its span, for errors.
+        kind (`str`, *optional*, defaults to `"phrase"`): The word for a phrase in errors.
+        fields (`str`, *optional*, defaults to `"'boxes' or 'regions'"`): The fields of a phrase besides its span, for
+            errors.
 
     Returns:
         `FlatPhrases`: The phrases.
@@ -131,7 +132,15 @@ def _check_spans(flat: FlatPhrases, texts: list[list[str]]) -> None:
 
 
 def covered_tokens(flat: FlatPhrases, encoded: EncodedTexts) -> np.ndarray:
-    """Returns (F, L) bool: the pieces of its text that share a character with each span, including cut pieces."""
+    """Finds the pieces of its text that share a character with each span, including cut pieces.
+
+    Args:
+        flat (`FlatPhrases`): The phrases.
+        encoded (`EncodedTexts`): The pieces of the texts.
+
+    Returns:
+        `np.ndarray`: (F, L) bool.
+    """
     spans = encoded.spans[flat.text, flat.example]
     covered = (spans[..., 0] < flat.end[:, None]) & (spans[..., 1] > flat.start[:, None])
     covered &= np.arange(spans.shape[1]) < encoded.lengths[flat.text, flat.example][:, None]

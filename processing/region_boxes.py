@@ -30,7 +30,14 @@ BOX_TOLERANCE = 1e-3
 
 
 def count_boxes(boxes: Sequence[Any], has_image: np.ndarray) -> np.ndarray:
-    """Returns the number of boxes of each example, (B,) int64.
+    """Returns the number of boxes of each example.
+
+    Args:
+        boxes (sequence): B arrays (n, 4); None for an example without an image.
+        has_image (`np.ndarray`): (B,) bool.
+
+    Returns:
+        `np.ndarray`: (B,) int64.
 
     Raises:
         ValueError: An image has no list of boxes, or boxes have no image.

@@ -93,7 +93,19 @@ def check_features(
 
 
 def check_boxes(boxes: Sequence[Any], has_image: np.ndarray, image_sizes: Sequence[Any] | None) -> GivenRegions:
-    """Checks the regions of images whose features the model computes; see [`check_features`]."""
+    """Checks the regions of images whose features the model computes.
+
+    Args:
+        boxes (sequence): B arrays (n, 4); None for an example without an image.
+        has_image (`np.ndarray`): (B,) bool.
+        image_sizes (sequence, *optional*): B pairs (width, height), for boxes in pixels.
+
+    Returns:
+        `GivenRegions`: The regions.
+
+    Raises:
+        ValueError: As for [`check_features`].
+    """
     counts = count_boxes(boxes, has_image)
     return GivenRegions(None, stack_boxes(boxes, counts, image_sizes), counts, has_image)
 

@@ -75,7 +75,15 @@ class BoxSource(Protocol):
     provenance: dict[str, Any]
 
     def detect(self, images: Sequence[Image.Image], image_ids: Sequence[str] | None = None) -> list[Detections]:
-        """Returns one `Detections` for each image."""
+        """Finds the boxes of images.
+
+        Args:
+            images (sequence of `Image.Image`): RGB images.
+            image_ids (sequence of `str`, *optional*): Their ids, for sources that store boxes by id.
+
+        Returns:
+            `list[Detections]`: One entry for each image.
+        """
 
 
 class RegionDetector:
@@ -89,7 +97,7 @@ class RegionDetector:
         processor: Its image processor, or the processor of a zero-shot detector.
         queries (sequence of `str`, *optional*): The objects that a zero-shot detector finds; they become its label
             names.
-        name (`str`): The name in the provenance.
+        name (`str`, *optional*): The name in the provenance.
 
     Attributes:
         label_names (`list[str]`): The label of each class index.
@@ -177,8 +185,8 @@ def load_detector(
         name_or_path (`str`): For example "PekingU/rtdetr_r50vd", or with queries "IDEA-Research/grounding-dino-tiny".
         queries (sequence of `str`, *optional*): The objects that a zero-shot detector finds.
         revision (`str`, *optional*): Branch, tag or commit on the Hub.
-        device (`str` or `torch.device`): The device of the model.
-        dtype (`torch.dtype`): The floating type of the model.
+        device (`str` or `torch.device`, *optional*, defaults to `"cpu"`): The device of the model.
+        dtype (`torch.dtype`, *optional*, defaults to `torch.float32`): The floating type of the model.
 
     Returns:
         `RegionDetector`: The detector.
@@ -211,7 +219,7 @@ class GivenBoxes:
     Args:
         records (`Mapping`): Image id -> {"boxes": (n, 4) x1 y1 x2 y2 in pixels, and optionally "scores": (n,) numbers
             (1 by default), "labels": n strings}.
-        name (`str`): The name in the provenance.
+        name (`str`, *optional*): The name in the provenance.
     """
 
     selected = True
@@ -228,7 +236,7 @@ class GivenBoxes:
 
         Args:
             images (sequence of `Image.Image`): The images.
-            image_ids (sequence of `str`): Their ids.
+            image_ids (sequence of `str`, *optional*): Their ids.
 
         Returns:
             `list[Detections]`: One entry for each image.
@@ -281,7 +289,10 @@ def _check_given_boxes(boxes: Tensor, size: tuple[int, int], image_id: str) -> N
 def model_provenance(model: Any, name: str) -> dict[str, Any]:
     """Returns the identity of a model: name, type, commit on the Hub if known, dtype, hashes of config and weights.
 
-    Of a local folder only the last part is kept, so that moving it makes no difference.
+    Args:
+        model (`PreTrainedModel`): The model.
+        name (`str`): Its name or folder. Of a folder only the last part is kept, so that moving it makes no
+            difference.
     """
     return {
         "name": Path(name).name if Path(name).is_dir() else name,

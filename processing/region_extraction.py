@@ -80,13 +80,13 @@ class RegionExtractor:
             R, D) and has `config.feature_size`; None for boxes only.
         feature_processor (*optional*): The feature model's image processor: RGB images to `pixel_values` and
             `image_sizes`.
-        min_regions (`int`): See `select_regions`.
-        max_regions (`int`): See `select_regions`. Given boxes are neither suppressed nor dropped by score; of more
-            than `max_regions` the best stay.
-        score_threshold (`float`): See `select_regions`.
-        nms_threshold (`float`): See `select_regions`.
-        batch_size (`int`): Number of images that are computed together.
-        features_name (`str`): Name of the feature model in the provenance.
+        min_regions (`int`, *optional*, defaults to `10`): See `select_regions`.
+        max_regions (`int`, *optional*, defaults to `100`): See `select_regions`. Given boxes are neither suppressed
+            nor dropped by score; of more than `max_regions` the best stay.
+        score_threshold (`float`, *optional*, defaults to `0.2`): See `select_regions`.
+        nms_threshold (`float`, *optional*, defaults to `0.7`): See `select_regions`.
+        batch_size (`int`, *optional*, defaults to `8`): Number of images that are computed together.
+        features_name (`str`, *optional*): Name of the feature model in the provenance.
 
     Attributes:
         provenance (`dict`): The detector, the feature model, and the options, in a form that JSON can store. Two

@@ -78,7 +78,15 @@ def limit_each_image(ranks: np.ndarray, counts: np.ndarray, images: np.ndarray, 
 
 
 def image_columns(indices: Sequence[Any], regions: RegionColumns) -> np.ndarray:
-    """Returns the image of the region in each column, (B, R) int64, 0 for padding."""
+    """Returns the image of the region in each column.
+
+    Args:
+        indices (sequence): B arrays (n,), the image of each given region; None for an example without regions.
+        regions (`RegionColumns`): The columns.
+
+    Returns:
+        `np.ndarray`: (B, R) int64, 0 for padding.
+    """
     out = np.zeros(regions.arrays["region_boxes"].shape[:2], dtype=np.int64)
     for row, columns, images in zip(out, regions.columns, indices, strict=True):
         given = np.zeros(0, dtype=np.int64) if images is None else np.asarray(images)

@@ -45,7 +45,16 @@ def suppress(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
 
 
 def greedy_suppression(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
-    """Implements `suppress` without torchvision, one row of the overlap matrix at a time."""
+    """Implements `suppress` without torchvision, one row of the overlap matrix at a time.
+
+    Args:
+        boxes (`torch.Tensor`): (n, 4) float32, x1 y1 x2 y2, any unit.
+        scores (`torch.Tensor`): (n,) float32.
+        iou_threshold (`float`): Boxes whose IoU with a kept box exceeds this are dropped.
+
+    Returns:
+        `torch.Tensor`: (k,) int64, indices of the kept boxes, best first.
+    """
     order = scores.argsort(descending=True, stable=True)
     ranked = boxes[order]
     kept = torch.ones(len(order), dtype=torch.bool, device=boxes.device)
@@ -92,10 +101,10 @@ def select_regions(
     Args:
         boxes (`torch.Tensor`): (n, 4) float32, x1 y1 x2 y2, any unit.
         scores (`torch.Tensor`): (n,) float32.
-        min_regions (`int`): 1 or more.
-        max_regions (`int`): `min_regions` or more.
-        score_threshold (`float`): In the unit of the scores.
-        nms_threshold (`float`): IoU in [0, 1].
+        min_regions (`int`, *optional*, defaults to `10`): 1 or more.
+        max_regions (`int`, *optional*, defaults to `100`): `min_regions` or more.
+        score_threshold (`float`, *optional*, defaults to `0.2`): In the unit of the scores.
+        nms_threshold (`float`, *optional*, defaults to `0.7`): IoU in [0, 1].
 
     Returns:
         `torch.Tensor`: (k,) int64, indices of the regions, best first.

@@ -32,7 +32,7 @@ class SequenceLayout:
         name (`str`): The name of the layout, by which a task selects it.
         pieces (`tuple`): From left to right, `(piece, token type)`. A piece is the index of a text, or the name of a
             special token of the tokenizer, such as `"cls_token"`.
-        text_end (`str`): The end of the last text; it is added if missing.
+        text_end (`str`, *optional*): The end of the last text; it is added if missing.
     """
 
     name: str
@@ -156,7 +156,15 @@ def end_texts(layouts: Sequence[SequenceLayout], texts: list[list[str]]) -> list
 
 
 def encode_texts(tokenizer: Any, texts: list[list[str]]) -> EncodedTexts:
-    """Tokenizes S lists of B texts in one call of the tokenizer."""
+    """Tokenizes all texts of a batch in one call of the tokenizer.
+
+    Args:
+        tokenizer (`PreTrainedTokenizerBase`): A fast tokenizer.
+        texts (`list[list[str]]`): S lists of B texts.
+
+    Returns:
+        `EncodedTexts`: The pieces of the texts, without special tokens.
+    """
     encoding = tokenizer(
         list(chain.from_iterable(texts)),
         add_special_tokens=False,

@@ -62,11 +62,11 @@ class CocoCaptionsConfig(LocalConfig):
 
     Args:
         name (`str`): `"official"` or `"karpathy"`.
-        year (`str`): Year of the official files, as in `captions_train<year>.json`.
-        image_id_format (`str`): `"number"` (`132417`), or `"file_stem"` (`COCO_train2014_000000132417`); choose the
-            one that the feature files use.
-        merge_restval (`bool`): Karpathy splits: add `restval` to training, as is usual; otherwise its images are
-            skipped.
+        year (`str`, *optional*, defaults to `"2014"`): Year of the official files, as in `captions_train<year>.json`.
+        image_id_format (`str`, *optional*, defaults to `"number"`): `"number"` (`132417`), or `"file_stem"`
+            (`COCO_train2014_000000132417`); choose the one that the feature files use.
+        merge_restval (`bool`, *optional*, defaults to `True`): Karpathy splits: add `restval` to training, as is
+            usual; otherwise its images are skipped.
     """
 
     LICENCE: ClassVar[Licence] = LICENCE

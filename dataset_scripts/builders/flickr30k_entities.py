@@ -76,8 +76,8 @@ class Flickr30kEntitiesConfig(LocalConfig):
     """Options of [`Flickr30kEntities`].
 
     Args:
-        captions_per_image (`int`): Number of captions in each sentence file; another number is reported as a truncated
-            file. 0 allows any number above 0.
+        captions_per_image (`int`, *optional*, defaults to `5`): Number of captions in each sentence file; another
+            number is reported as a truncated file. 0 allows any number above 0.
     """
 
     LICENCE: ClassVar[Licence] = LICENCE
@@ -157,8 +157,8 @@ class EntitiesFiles:
 
     Args:
         root (`Path`): The folder with all files.
-        split_folders (`bool`): Use the layout of the VGP paper's code, in which folders `{train,val,test}_captions`
-            replace `Sentences` and the split lists.
+        split_folders (`bool`, *optional*, defaults to `False`): Use the layout of the VGP paper's code, in which
+            folders `{train,val,test}_captions` replace `Sentences` and the split lists.
     """
 
     root: Path
@@ -191,7 +191,12 @@ class EntitiesFiles:
         return [self.root / name for name in [*names, "Sentences", "Annotations", "UNRELATED_CAPTIONS"]]
 
     def sentences(self, split: str, image_id: str) -> Path:
-        """Returns the sentence file of an image."""
+        """Returns the sentence file of an image.
+
+        Args:
+            split (`str`): The split of the image.
+            image_id (`str`): The image.
+        """
         return self.root / (f"{split}_captions" if self.split_folders else "Sentences") / f"{image_id}.txt"
 
     def annotation(self, image_id: str) -> Path:
@@ -214,6 +219,10 @@ class EntitiesFiles:
 
     def check(self, split: str, image_ids: Sequence[str]) -> None:
         """Checks that the files of all images exist, before any work is done.
+
+        Args:
+            split (`str`): The split.
+            image_ids (sequence of `str`): Its images.
 
         Raises:
             MissingFileError: A file is missing; the message names the first one.

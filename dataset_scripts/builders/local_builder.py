@@ -78,7 +78,12 @@ class LocalConfig(datasets.BuilderConfig):
         return self.LICENCE
 
     def create_config_id(self, config_kwargs: dict[str, Any], custom_features: datasets.Features | None = None) -> str:
-        """Extends the cache key of `datasets`, which contains the path of the data, by the state of the files."""
+        """Extends the cache key of `datasets`, which contains the path of the data, by the state of the files.
+
+        Args:
+            config_kwargs (`dict`): The options that the user gave.
+            custom_features (`datasets.Features`, *optional*): Features that replace those of the builder.
+        """
         kwargs = {**config_kwargs, "sources_state": fingerprint(self.sources())}
         return super().create_config_id(kwargs, custom_features)
 
@@ -126,6 +131,7 @@ class LocalBuilder(datasets.GeneratorBasedBuilder):
         super().__init__(*args, **kwargs)
 
     def download_and_prepare(self, *args: Any, **kwargs: Any) -> None:
+        """Builds the rows, or finds them in the cache, and reads the report; arguments as in `datasets`."""
         super().download_and_prepare(*args, **kwargs)
         path = posixpath.join(self._output_dir, REPORT_FILE)
         if self._fs.exists(path):
@@ -163,7 +169,7 @@ class Report:
     """Counts by name, with the first few examples of each problem.
 
     Args:
-        examples (`int`): The most examples to keep of each problem.
+        examples (`int`, *optional*, defaults to `5`): The most examples to keep of each problem.
     """
 
     def __init__(self, examples: int = 5) -> None:
@@ -177,7 +183,7 @@ class Report:
         Args:
             name (`str`): Name of the count.
             example (`str`, *optional*): An example of the problem.
-            count (`int`): The number to add.
+            count (`int`, *optional*, defaults to `1`): The number to add.
         """
         self.counts[name] += count
         if example is not None and len(self.examples[name]) < self._limit:

@@ -55,8 +55,9 @@ class NLVR2Config(LocalConfig):
     """Options of [`NLVR2`].
 
     Args:
-        image_id_format (`str`): `"identifier"`: `<split>-<set>-<pair>-img0` and `-img1`, which are also the names of
-            the image files. `"url_stem"`: the file names in `left_url` and `right_url`, without suffix.
+        image_id_format (`str`, *optional*, defaults to `"identifier"`): `"identifier"`: `<split>-<set>-<pair>-img0`
+            and `-img1`, which are also the names of the image files. `"url_stem"`: the file names in `left_url` and
+            `right_url`, without suffix.
     """
 
     LICENCE: ClassVar[Licence] = LICENCE
@@ -138,7 +139,7 @@ def read_statements(path: Path, image_id_format: str = "identifier") -> Iterator
 
     Args:
         path (`Path`): The file.
-        image_id_format (`str`): See [`NLVR2Config`].
+        image_id_format (`str`, *optional*, defaults to `"identifier"`): See [`NLVR2Config`].
 
     Yields:
         `dict`: A row.

@@ -61,7 +61,8 @@ class RefCOCOConfig(LocalConfig):
         name (`str`): `"refcoco"`, `"refcoco+"` or `"refcocog"`.
         split_by (`str`, *optional*): The group that published the splits: `"unc"`, `"umd"` or `"google"`; the usual
             one by default.
-        image_id_format (`str`): `"number"` (`132417`), or `"file_stem"` (`COCO_train2014_000000132417`).
+        image_id_format (`str`, *optional*, defaults to `"number"`): `"number"` (`132417`), or `"file_stem"`
+            (`COCO_train2014_000000132417`).
     """
 
     LICENCE: ClassVar[Licence] = LICENCE
@@ -210,7 +211,7 @@ def read_instances(path: Path, by_stem: bool = False) -> dict[int, Row]:
 
     Args:
         path (`Path`): The file.
-        by_stem (`bool`): Use the stem of the image file as the image id.
+        by_stem (`bool`, *optional*, defaults to `False`): Use the stem of the image file as the image id.
 
     Returns:
         `dict[int, dict]`: Annotation id -> `image_id`, `image` (its number), `width`, `height`, `bbox` (x, y, width,
@@ -243,10 +244,15 @@ def read_instances(path: Path, by_stem: bool = False) -> dict[int, Row]:
 
 
 def normalised_corners(bbox: list[float], width: int, height: int) -> tuple[list[float], bool]:
-    """Converts x, y, width, height in pixels to corners divided by the image's size and clipped to [0, 1].
+    """Converts a box in pixels to corners divided by the image's size and clipped to [0, 1].
+
+    Args:
+        bbox (`list[float]`): x, y, width, height in pixels.
+        width (`int`): Width of the image in pixels.
+        height (`int`): Height of the image in pixels.
 
     Returns:
-        `tuple[list[float], bool]`: The corners, and whether clipping changed them.
+        `tuple[list[float], bool]`: x1, y1, x2, y2, and whether clipping changed them.
     """
     x, y, box_width, box_height = bbox
     box = [x / width, y / height, (x + box_width) / width, (y + box_height) / height]

@@ -44,9 +44,11 @@ class Candidates:
             detections that have them, best first. The order is that of `instances.json`; images without a box are
             omitted.
         images_without_boxes (`list[str]`): Ids of the images without a box.
-        clipped (`int`): Number of boxes that exceeded the image and were clipped.
-        too_small (`int`): Number of skipped boxes with a side below one pixel within the image; they have no feature.
-        in_unknown_images (`int`): Number of skipped detections in images that `instances.json` does not list.
+        clipped (`int`, *optional*, defaults to `0`): Number of boxes that exceeded the image and were clipped.
+        too_small (`int`, *optional*, defaults to `0`): Number of skipped boxes with a side below one pixel within the
+            image; they have no feature.
+        in_unknown_images (`int`, *optional*, defaults to `0`): Number of skipped detections in images that
+            `instances.json` does not list.
     """
 
     records: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
@@ -66,7 +68,8 @@ def read_ref_images(path: Path, by_stem: bool = False) -> dict[int, RefImage]:
 
     Args:
         path (`Path`): The file.
-        by_stem (`bool`): Use the stem of the image file as the image id, not its number.
+        by_stem (`bool`, *optional*, defaults to `False`): Use the stem of the image file as the image id, not its
+            number.
 
     Returns:
         `dict[int, RefImage]`: Number of an image -> the image.

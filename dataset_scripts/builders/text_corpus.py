@@ -32,10 +32,11 @@ class TextCorpusConfig(LocalConfig):
     """Options of [`TextCorpus`].
 
     Args:
-        files (`str`): Names or patterns of the files in `data_dir`, separated by commas; the files of a pattern are
-            sorted by name.
-        min_words (`int`): Rows with fewer words are skipped.
-        join_until (`int`): Lines are joined until a row has this many words; 0 for one row a line.
+        files (`str`, *optional*, defaults to `"*.txt"`): Names or patterns of the files in `data_dir`, separated by
+            commas; the files of a pattern are sorted by name.
+        min_words (`int`, *optional*, defaults to `1`): Rows with fewer words are skipped.
+        join_until (`int`, *optional*, defaults to `0`): Lines are joined until a row has this many words; 0 for one
+            row a line.
     """
 
     LICENCE: ClassVar[Licence] = USER_TEXTS

@@ -60,10 +60,12 @@ class VCRConfig(LocalConfig):
     """Options of [`VCR`].
 
     Args:
-        mode (`str`): `"answer"` (Q→A), or `"rationale"` (QA→R: the right answer is part of the question).
-        names (`str`): The word for a person: `"neutral"`, one of 13 gender-neutral names, or `"category"`, "person".
-        image_id_format (`str`): `"file_stem"` of the image, `"img_id"` (`train-0`), or `"number"` as in ViLBERT's
-            features (`train-7` is 7, `val-7` 1000007, `test-7` 2000007).
+        mode (`str`, *optional*, defaults to `"answer"`): `"answer"` (Q→A), or `"rationale"` (QA→R: the right answer is
+            part of the question).
+        names (`str`, *optional*, defaults to `"neutral"`): The word for a person: `"neutral"`, one of 13
+            gender-neutral names, or `"category"`, "person".
+        image_id_format (`str`, *optional*, defaults to `"file_stem"`): `"file_stem"` of the image, `"img_id"`
+            (`train-0`), or `"number"` as in ViLBERT's features (`train-7` is 7, `val-7` 1000007, `test-7` 2000007).
     """
 
     LICENCE: ClassVar[Licence] = LICENCE
@@ -213,7 +215,12 @@ def read_image_objects(record: Record, config: VCRConfig, read: Callable[[Path],
 
 
 def image_id_of(record: Record, split: str, image_id_format: str) -> str:
-    """Returns the id of a question's image in one of the formats of [`VCRConfig`].
+    """Returns the id of a question's image.
+
+    Args:
+        record (`Record`): The question.
+        split (`str`): Its split.
+        image_id_format (`str`): One of the formats of [`VCRConfig`].
 
     Raises:
         DataError: The record has no such id.

@@ -60,14 +60,16 @@ class VGPConfig(Flickr30kEntitiesConfig):
 
     Args:
         name (`str`): `"typology"` (five classes) or `"binary"`.
-        negatives (`str`): The donor image of the wrong captions: `"nearest"` by region features, or `"random"`.
-        negatives_per_image (`int`): Number of examples with a wrong caption for each image.
+        negatives (`str`, *optional*, defaults to `"nearest"`): The donor image of the wrong captions: `"nearest"` by
+            region features, or `"random"`.
+        negatives_per_image (`int`, *optional*, defaults to `10`): Number of examples with a wrong caption for each
+            image.
         regions (`str`, *optional*): Folder of the region table by which `negatives="nearest"` compares images.
-        seed (`int`): Seed of all random choices.
+        seed (`int`, *optional*, defaults to `0`): Seed of all random choices.
         pairs_dir (`str`, *optional*): Folder of the pair files, if it is neither `vgp` in or next to `data_dir` nor
             `data_dir` itself.
-        only_images_with_pairs (`bool`): Skip images without a phrase pair. The public code uses them for
-            identification.
+        only_images_with_pairs (`bool`, *optional*, defaults to `False`): Skip images without a phrase pair. The public
+            code uses them for identification.
     """
 
     LICENCE: ClassVar[Licence] = LICENCE

@@ -93,6 +93,11 @@ MentionPairs = list[tuple[Mention, Mention, int]]
 def find_pair_file(folders: Iterable[Path], kind: PairKind, split: str) -> Path:
     """Finds the pair file of a split in the first folder that has it.
 
+    Args:
+        folders (iterable of `Path`): The folders, in the order of the search.
+        kind (`PairKind`): The family of files.
+        split (`str`): train, val or test.
+
     Raises:
         MissingFileError: No folder has it.
     """
@@ -209,7 +214,16 @@ def tagged_mentions(caption: Mapping[str, Any]) -> list[Mention]:
 
 
 def text_mentions(text: str, phrase: str, tags: Sequence[Mention]) -> list[Mention]:
-    """Finds a phrase in a text, between word boundaries and case-sensitively, with the chain of the tag around it."""
+    """Finds a phrase in a text, between word boundaries and case-sensitively.
+
+    Args:
+        text (`str`): The caption.
+        phrase (`str`): The phrase.
+        tags (sequence of `Mention`): The tagged phrases of the caption.
+
+    Returns:
+        `list[Mention]`: The places, each with the chain of the tag around it, or `UNTAGGED`.
+    """
     mentions = []
     for match in re.finditer(rf"(?<!\S){re.escape(phrase)}(?!\S)", text):
         span = Mention(match.start(), match.end(), phrase, UNTAGGED)

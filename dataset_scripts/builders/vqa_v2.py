@@ -56,7 +56,8 @@ class VQAv2Config(LocalConfig):
     """Options of [`VQAv2`].
 
     Args:
-        image_id_format (`str`): `"number"` (`132417`), or `"file_stem"` (`COCO_train2014_000000132417`).
+        image_id_format (`str`, *optional*, defaults to `"number"`): `"number"` (`132417`), or `"file_stem"`
+            (`COCO_train2014_000000132417`).
     """
 
     LICENCE: ClassVar[Licence] = LICENCE

@@ -46,7 +46,12 @@ class MissingFileError(DataError, FileNotFoundError):
 
 
 def shorten(value: object, length: int = 120) -> str:
-    """Returns `repr(value)`, shortened in the middle to at most `length` characters."""
+    """Returns `repr(value)`, shortened in the middle.
+
+    Args:
+        value (`object`): The value.
+        length (`int`, *optional*, defaults to `120`): Largest number of characters.
+    """
     text = repr(value)
     if len(text) <= length:
         return text

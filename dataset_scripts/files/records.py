@@ -75,7 +75,13 @@ class Record:
         return self._value(name, list, "a list")
 
     def error(self, problem: str, found: object = None, expected: str | None = None) -> DataError:
-        """Makes an error about this record."""
+        """Makes an error about this record.
+
+        Args:
+            problem (`str`): The problem in a few words.
+            found (`object`, *optional*): The value found.
+            expected (`str`, *optional*): The value expected.
+        """
         return DataError(problem, file=self.file, where=self.where, found=found, expected=expected, hint=self.hint)
 
     def _first(self, names: tuple[str, ...]) -> str:

@@ -214,6 +214,7 @@ class _Unpickler(pickle.Unpickler):
         self.has_values = False
 
     def find_class(self, module: str, name: str) -> "_Constructor":
+        """Returns the constructor for a name; refuses names that are not in the table."""
         self.has_values = True
         constructor = CONSTRUCTORS.get((module, name))
         if constructor is None:

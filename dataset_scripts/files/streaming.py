@@ -161,7 +161,15 @@ class _JsonStream:
             self._read()
 
     def fail(self, problem: str, expected: str | None = None) -> None:
-        """Raises an error with the current place."""
+        """Raises an error with the current place.
+
+        Args:
+            problem (`str`): The problem in a few words.
+            expected (`str`, *optional*): The text expected here.
+
+        Raises:
+            DataError: Always.
+        """
         found = self.buffer[self.position : self.position + 40]
         if not found.strip():
             problem = f"the file ends too early ({problem})"

@@ -84,7 +84,12 @@ def size_category(rows: int) -> str:
 
 
 def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """Formats a Markdown table."""
+    """Formats a Markdown table.
+
+    Args:
+        head (`tuple[str, ...]`): The titles of the columns.
+        rows (sequence of `tuple[str, ...]`): The cells of each row.
+    """
     lines = [head, ("---",) * len(head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 

@@ -33,7 +33,7 @@ class Repository:
         revision (`str`): The branch.
         commit (`str`, *optional*): Its last commit; None if the repository or the branch does not exist yet.
         files (`list[str]`): The files of that commit.
-        exists (`bool`): Whether the repository exists, with or without the branch.
+        exists (`bool`, *optional*, defaults to `False`): Whether the repository exists, with or without the branch.
     """
 
     name: str
@@ -73,7 +73,7 @@ def fetch_repository(name: str, revision: str | None = None, private: bool = Fal
     Args:
         name (`str`): `ORG/NAME`.
         revision (`str`, *optional*): A branch, `main` by default.
-        private (`bool`): Whether the user requires a private repository.
+        private (`bool`, *optional*, defaults to `False`): Whether the user requires a private repository.
 
     Returns:
         `Repository`: The state.
@@ -120,9 +120,9 @@ def commit_files(
         repository (`Repository`): The result of [`fetch_repository`]; the push is refused if the repository changed
             since.
         additions (`Mapping`): Path in the repository -> content, or file on this disk.
-        deletions (iterable of `str`): Paths to remove.
+        deletions (iterable of `str`, *optional*, defaults to `()`): Paths to remove.
         message (`str`): Title of the commit.
-        private (`bool`): Make a new repository private.
+        private (`bool`, *optional*, defaults to `False`): Make a new repository private.
 
     Returns:
         `str`: The address of the commit.

@@ -35,7 +35,7 @@ class RowsPush:
         builder_name (`str`): The builder's name.
         licence (`Licence`): The terms of the data.
         permission (`str`, *optional*): The reason for the push if the terms do not allow redistribution.
-        private (`bool`): Make a new repository private.
+        private (`bool`, *optional*, defaults to `False`): Make a new repository private.
         others (`dict`): Name -> record of the other configurations of the repository.
     """
 
@@ -103,7 +103,8 @@ def plan_push(
         to (`str`): The repository, `ORG/NAME`.
         name (`str`, *optional*): Name of the configuration in the repository; the builder's by default.
         revision (`str`, *optional*): A branch of the repository, `main` by default.
-        private (`bool`): Make a new repository private; an existing public one is refused.
+        private (`bool`, *optional*, defaults to `False`): Make a new repository private; an existing public one is
+            refused.
         permission (`str`, *optional*): The reason for the push if the licence does not clearly allow redistribution.
         licence (`str`, *optional*): Licence of the user's own texts, as the Hub names it.
 

@@ -75,9 +75,9 @@ class ExtractionSummary:
     """Counts of a run.
 
     Args:
-        given (`int`): Number of images given.
-        images (`int`): Number of images in the table.
-        skipped (`int`): Number of images skipped.
+        given (`int`, *optional*, defaults to `0`): Number of images given.
+        images (`int`, *optional*, defaults to `0`): Number of images in the table.
+        skipped (`int`, *optional*, defaults to `0`): Number of images skipped.
         problems (`list[str]`): Messages about skipped images, at most 1,000.
     """
 
@@ -107,11 +107,11 @@ def extract_table(
         extractor (`Extractor`): Finds boxes and features; the same in every process.
         output (`str` or `os.PathLike`): Folder of the table; all processes can read and write it.
         open_image (`Callable`): Reads an image; it raises ValueError for a broken one.
-        source (`str`): Name of the folder or list of the images, for the provenance.
-        on_error (`str`): `"refuse"` stops at the first broken image, `"skip"` skips such images. Images that an
-            interrupted run skipped are tried again.
-        workers (`int`): Number of threads that read images ahead.
-        progress (`bool`): Show a progress bar on standard error.
+        source (`str`, *optional*): Name of the folder or list of the images, for the provenance.
+        on_error (`str`, *optional*, defaults to `"refuse"`): `"refuse"` stops at the first broken image, `"skip"`
+            skips such images. Images that an interrupted run skipped are tried again.
+        workers (`int`, *optional*, defaults to `4`): Number of threads that read images ahead.
+        progress (`bool`, *optional*, defaults to `True`): Show a progress bar on standard error.
 
     Returns:
         `dict`: The manifest of the table (`RegionTable.info`) in the first process, None in the others. Its `summary`
@@ -153,7 +153,8 @@ def join_processes(cpu: bool = False) -> PartialState:
     Processes wait for the slowest one for up to seven days.
 
     Args:
-        cpu (`bool`): Compute on the CPU. The first call decides; without a GPU it is always the CPU.
+        cpu (`bool`, *optional*, defaults to `False`): Compute on the CPU. The first call decides; without a GPU it is
+            always the CPU.
     """
     return PartialState(cpu=cpu or not torch.cuda.is_available(), timeout=PROCESS_TIMEOUT)
 
@@ -252,7 +253,12 @@ class _Worker:
         self.problems: list[str] = []
 
     def work(self, images: Sequence[tuple[int, ImageFile]], bar: tqdm) -> None:
-        """Processes images, given with their rows, in groups; the next group is read during the computation."""
+        """Processes images in groups; the next group is read during the computation.
+
+        Args:
+            images (sequence of `tuple[int, ImageFile]`): Rows in the list of all images, and the images.
+            bar (`tqdm`): The progress bar.
+        """
         for group in self._groups(images):
             opened = [
                 (row, image, picture)

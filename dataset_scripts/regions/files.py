@@ -60,7 +60,12 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Writes a manifest in one step: after a crash, either the complete file or no file exists."""
+    """Writes a manifest in one step: after a crash, either the complete file or no file exists.
+
+    Args:
+        path (`Path`): The file.
+        content (`dict`): The content; format and version are added.
+    """
     text = json.dumps({"format": FORMAT, "version": VERSION, **content}, indent=2)
     write_text(path, text + "\n", durable=True)
 
@@ -114,7 +119,15 @@ def lock_file(path: Path) -> IO[Any]:
 
 
 def add_digest(total: int, digest: bytes) -> int:
-    """Adds a row's digest to a table's checksum; the order of the rows makes no difference."""
+    """Adds a row's digest to a table's checksum; the order of the rows makes no difference.
+
+    Args:
+        total (`int`): The checksum so far.
+        digest (`bytes`): The digest of a row.
+
+    Returns:
+        `int`: The new checksum.
+    """
     return (total + int.from_bytes(digest, "big")) % (1 << 8 * len(digest))
 
 

@@ -147,7 +147,12 @@ class RemoteRegionTable(RegionTable):
 
 
 def open_on_hub(place: str, download: bool) -> RegionTable:
-    """Opens a table on the Hub as `RegionTable.open` does."""
+    """Opens a table on the Hub as `RegionTable.open` does.
+
+    Args:
+        place (`str`): `hub://ORG/NAME` or `hub://ORG/NAME@REVISION`.
+        download (`bool`): Download the table instead of requesting single rows.
+    """
     return RegionTable(local_folder(place)) if download else RemoteRegionTable(place)
 
 

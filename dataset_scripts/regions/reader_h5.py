@@ -40,7 +40,7 @@ def read_h5(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceReco
 
     Args:
         path (`Path`): The file.
-        feature_size (`int`): D, the number of feature values of a region.
+        feature_size (`int`, *optional*, defaults to `FEATURE_SIZE`): D, the number of feature values of a region.
 
     Yields:
         `SourceRecord`: One image.

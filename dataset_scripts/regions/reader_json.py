@@ -37,7 +37,7 @@ def read_vl_bert_zip(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[S
 
     Args:
         path (`Path`): The zip, folder or file.
-        feature_size (`int`): D, the number of feature values of a region.
+        feature_size (`int`, *optional*, defaults to `FEATURE_SIZE`): D, the number of feature values of a region.
 
     Yields:
         `SourceRecord`: One image.

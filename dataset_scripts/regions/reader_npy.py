@@ -27,7 +27,7 @@ def read_npy_files(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[Sou
 
     Args:
         path (`Path`): The folder or file.
-        feature_size (`int`): D, the number of feature values of a region.
+        feature_size (`int`, *optional*, defaults to `FEATURE_SIZE`): D, the number of feature values of a region.
 
     Yields:
         `SourceRecord`: One image.

@@ -233,7 +233,14 @@ def most_likely(probabilities: np.ndarray, background: bool) -> tuple[np.ndarray
 
 
 def whole_number(value: Any, name: str) -> int:
-    """Parses a size or count: a number, its digits as text, or an array of one number.
+    """Parses a size or count.
+
+    Args:
+        value (`Any`): A number, its digits as text, or an array of one number.
+        name (`str`): Its field, for errors.
+
+    Returns:
+        `int`: The number.
 
     Raises:
         DataError: The value is not a positive whole number of at most 9 digits.
@@ -255,7 +262,15 @@ def list_names(values: Mapping[Any, Any]) -> str:
 
 
 def decode_base64(value: str | bytes, name: str) -> bytes:
-    """Decodes a base64 field to bytes."""
+    """Decodes a base64 field to bytes.
+
+    Args:
+        value (`str` or `bytes`): The field.
+        name (`str`): Its name, for errors.
+
+    Raises:
+        DataError: The field is not base64.
+    """
     try:
         return binascii.a2b_base64(value.strip(), strict_mode=True)
     except (binascii.Error, ValueError) as error:

@@ -45,7 +45,7 @@ def read_butd_tsv(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[Sour
 
     Args:
         path (`Path`): The file.
-        feature_size (`int`): D, the number of feature values of a region.
+        feature_size (`int`, *optional*, defaults to `FEATURE_SIZE`): D, the number of feature values of a region.
 
     Yields:
         `SourceRecord`: One image.
@@ -62,7 +62,7 @@ def read_lxmert_tsv(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[So
 
     Args:
         path (`Path`): The file.
-        feature_size (`int`): D, the number of feature values of a region.
+        feature_size (`int`, *optional*, defaults to `FEATURE_SIZE`): D, the number of feature values of a region.
 
     Yields:
         `SourceRecord`: One image.

@@ -64,7 +64,7 @@ def read_regions(
     Args:
         path (`str` or `os.PathLike`): The file, or the folder for formats with many files.
         format (`str`): A name in `READERS`, or `"auto"`.
-        feature_size (`int`): D, the number of feature values of a region.
+        feature_size (`int`, *optional*, defaults to `FEATURE_SIZE`): D, the number of feature values of a region.
 
     Yields:
         `Regions`: The regions of an image.
@@ -78,7 +78,20 @@ def read_regions(
 
 
 def source_records(path: str | os.PathLike[str], format: str, feature_size: int) -> Iterator[SourceRecord]:
-    """Returns the records of a legacy feature file without decoding them; errors are those of `read_regions`."""
+    """Returns the records of a legacy feature file without decoding them.
+
+    Args:
+        path (`str` or `os.PathLike`): The file, or the folder for formats with many files.
+        format (`str`): A name in `READERS`, or `"auto"`.
+        feature_size (`int`): D, the number of feature values of a region.
+
+    Returns:
+        Iterator of `SourceRecord`.
+
+    Raises:
+        MissingFileError: The file does not exist.
+        DataError: The format is unknown or not recognised.
+    """
     if format == "auto":
         format, _ = recognise(path)
     if format not in READERS:
@@ -89,6 +102,10 @@ def source_records(path: str | os.PathLike[str], format: str, feature_size: int)
 
 def existing_source(path: str | os.PathLike[str], format: str) -> Path:
     """Returns the file or folder of a source: `path`, or the zip for a place inside a zip.
+
+    Args:
+        path (`str` or `os.PathLike`): The place.
+        format (`str`): Its format, for errors.
 
     Raises:
         MissingFileError: It does not exist.

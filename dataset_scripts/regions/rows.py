@@ -108,13 +108,30 @@ def normalise_boxes(boxes: npt.ArrayLike, width: int, height: int) -> npt.NDArra
 
 
 def check_size(width: int, height: int) -> None:
-    """Raises `DataError` unless width and height are positive."""
+    """Checks the size of an image.
+
+    Args:
+        width (`int`): Width in pixels.
+        height (`int`): Height in pixels.
+
+    Raises:
+        DataError: One of them is not positive.
+    """
     if width < 1 or height < 1:
         raise DataError("image size is not positive", found=(width, height), expected="width and height above 0")
 
 
 def check_boxes(boxes: np.ndarray, limit: np.ndarray | float, tolerance: float = 0.0) -> None:
-    """Raises `DataError` for boxes (n, 4) that are not finite, not in [0, limit] within `tolerance`, or inverted."""
+    """Checks boxes.
+
+    Args:
+        boxes (`np.ndarray`): (n, 4), x1, y1, x2, y2.
+        limit (`np.ndarray` or `float`): The largest coordinates, (4,) or one number.
+        tolerance (`float`, *optional*, defaults to `0.0`): Allowed distance outside [0, limit].
+
+    Raises:
+        DataError: There is no box, or a box is not finite, outside [0, limit], or inverted.
+    """
     if boxes.ndim != 2 or boxes.shape[1] != 4 or not len(boxes):
         raise DataError("boxes have a wrong shape", found=boxes.shape, expected="(number of regions, 4), at least one")
     checks = {
@@ -218,7 +235,17 @@ def schema_widths(schema: pa.Schema) -> dict[str, int | None]:
 
 
 def encode_row(regions: Regions, schema: pa.Schema, source_row: int, digest: bytes) -> pa.RecordBatch:
-    """Makes a record batch of one row from regions that passed `validate_regions`."""
+    """Makes a record batch of one row.
+
+    Args:
+        regions (`Regions`): Regions that passed `validate_regions`.
+        schema (`pa.Schema`): The schema of the table.
+        source_row (`int`): Number of the row in the source.
+        digest (`bytes`): The result of `row_digest`.
+
+    Returns:
+        `pa.RecordBatch`: The row.
+    """
     head = (regions.image_id, regions.width, regions.height, source_row, digest)
     columns = [pa.array([value], dtype) for value, dtype in zip(head, HEAD.values(), strict=True)]
     for array in regions.arrays().values():

@@ -77,8 +77,8 @@ class RegionTable:
 
         Args:
             path (`str` or `os.PathLike`): A folder, `hub://ORG/NAME` or `hub://ORG/NAME@REVISION`.
-            download (`bool`): For a table on the Hub: keep a copy on this disk and check its checksums. Otherwise each
-                row is requested on access.
+            download (`bool`, *optional*, defaults to `True`): For a table on the Hub: keep a copy on this disk and
+                check its checksums. Otherwise each row is requested on access.
 
         Returns:
             `RegionTable`: The table.

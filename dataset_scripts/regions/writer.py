@@ -55,8 +55,8 @@ class RegionTableWriter:
         path (`str` or `os.PathLike`): Folder of the table; created if needed.
         provenance (`dict`): Facts about the source that can be written as JSON: file names, format, detector. They are
             part of the manifest.
-        resume (`bool`): Continue the unfinished table, if there is one.
-        shard_bytes (`int`): Size in bytes at which a new shard file begins.
+        resume (`bool`, *optional*, defaults to `False`): Continue the unfinished table, if there is one.
+        shard_bytes (`int`, *optional*, defaults to `SHARD_BYTES`): Size in bytes at which a new shard file begins.
 
     Attributes:
         written (`dict[str, int]`): Image id -> source row, of every image written so far (-1 if the row was not
@@ -143,7 +143,7 @@ class RegionTableWriter:
 
         Args:
             regions (`Regions`): The image's regions, boxes normalised.
-            source_row (`int`): Number of the row in the source, for a later resume.
+            source_row (`int`, *optional*, defaults to `-1`): Number of the row in the source, for a later resume.
 
         Raises:
             DataError: The id was written before; an array has a wrong length, or another width than in the first row;

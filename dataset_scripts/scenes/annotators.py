@@ -66,6 +66,10 @@ LIGHT_PHRASES = ("the light", "the sunlight", "the sunshine", "light from the {}
 def describe(scene: Scene, rng: random.Random) -> list[Caption] | None:
     """Writes five captions of a scene, by annotators who look at the same few entities.
 
+    Args:
+        scene (`Scene`): The scene.
+        rng (`random.Random`): Draws entities and words.
+
     Returns:
         `list[Caption]`: Captions with exactly one reading each, or None if none is found for these entities.
     """
@@ -178,7 +182,12 @@ class _CaptionDraft:
         return True
 
     def add_scenery(self, mentions_ground: bool, mentions_light: bool) -> None:
-        """Adds the ground, before or after the rest, and the light."""
+        """Adds the scenery.
+
+        Args:
+            mentions_ground (`bool`): Add the ground, before or after the rest.
+            mentions_light (`bool`): Add the light, at the end.
+        """
         if mentions_ground:
             broad = self.rng.random() < 0.25
             phrases = BROAD_GROUND_PHRASES if broad else GROUND_PHRASES[self.scene.ground]

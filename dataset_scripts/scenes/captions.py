@@ -94,17 +94,34 @@ def readings(scene: Scene, caption: Caption) -> list[tuple[frozenset[int], ...]]
 
 
 def caption_holds(scene: Scene, caption: Caption) -> bool:
-    """Returns whether a caption, by its meaning, is true of a scene, whichever scene it was written for."""
+    """Returns whether a caption is true of a scene.
+
+    Args:
+        scene (`Scene`): Any scene.
+        caption (`Caption`): The caption; it may have been written for another scene.
+    """
     return bool(readings(scene, caption))
 
 
 def needs_context(scene: Scene, mention: Mention) -> bool:
-    """Returns whether a phrase about objects, read alone, fits more than its referent."""
+    """Returns whether a phrase about objects, read alone, fits more than its referent.
+
+    Args:
+        scene (`Scene`): The scene.
+        mention (`Mention`): The phrase with its referent.
+    """
     return bool(mention.members) and len(referents(scene, mention.meaning)) > 1
 
 
 def fact_holds(scene: Scene, relation: str, subject: frozenset[int], target: frozenset[int]) -> bool:
-    """Returns whether a relation holds between all of `subject` and all of `target`, or, if equal, among them."""
+    """Returns whether a relation holds between all of `subject` and all of `target`, or, if equal, among them.
+
+    Args:
+        scene (`Scene`): The scene.
+        relation (`str`): One of `RELATIONS`.
+        subject (`frozenset[int]`): Numbers of the first objects.
+        target (`frozenset[int]`): Numbers of the second objects.
+    """
     pairs: Iterable[tuple[int, int]] = product(subject, target)
     if subject == target:
         pairs = combinations(sorted(subject), 2)

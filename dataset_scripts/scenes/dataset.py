@@ -112,8 +112,8 @@ def write_scenes(output: str | Path, images: int, seed: int, num_proc: int = 1, 
             written again.
         images (`int`): Number of images, at least 5.
         seed (`int`): The seed, 0 or more.
-        num_proc (`int`): Number of processes; the files do not depend on it.
-        force (`bool`): Replace scenes of another seed, size or version.
+        num_proc (`int`, *optional*, defaults to `1`): Number of processes; the files do not depend on it.
+        force (`bool`, *optional*, defaults to `False`): Replace scenes of another seed, size or version.
 
     Returns:
         `dict`: The manifest: version, seed, number of images, the images and phrase pairs of each split, and further
@@ -135,7 +135,16 @@ def write_scenes(output: str | Path, images: int, seed: int, num_proc: int = 1, 
 
 
 def scene_record(seed: int, number: int, images: int) -> SceneRecord:
-    """Makes the record of image number `number` without drawing it; it depends on seed, number and `images`."""
+    """Makes the record of an image without drawing it; it depends on the arguments only.
+
+    Args:
+        seed (`int`): Seed of the data set.
+        number (`int`): Number of the image, from 0.
+        images (`int`): Number of images of the data set.
+
+    Returns:
+        `SceneRecord`: The scene and its captions.
+    """
     record = _related_record(seed, number)
     if number not in _unrelated_numbers(seed, images):
         return record
@@ -150,7 +159,15 @@ def scene_record(seed: int, number: int, images: int) -> SceneRecord:
 
 
 def split_numbers(seed: int, images: int) -> dict[str, list[int]]:
-    """Returns the image numbers of each split: about a tenth each for validation and test, the rest for training."""
+    """Returns the image numbers of each split: about a tenth each for validation and test, the rest for training.
+
+    Args:
+        seed (`int`): Seed of the data set.
+        images (`int`): Number of images of the data set.
+
+    Returns:
+        `dict[str, list[int]]`: Split -> sorted image numbers.
+    """
     numbers = random.Random(f"{seed}/splits").sample(range(images), images)
     tenth = max(1, round(images / 10))
     parts = {"val": numbers[:tenth], "test": numbers[tenth : 2 * tenth], "train": numbers[2 * tenth :]}
@@ -163,7 +180,13 @@ def image_id(number: int) -> str:
 
 
 def referred_image(seed: int, record: SceneRecord, found: detector.Detections) -> ReferredImage:
-    """Returns the referring expressions of an image, its objects, and the detector's boxes."""
+    """Returns the referring expressions of an image, its objects, and the detector's boxes.
+
+    Args:
+        seed (`int`): Seed of the data set.
+        record (`SceneRecord`): The image.
+        found (`Detections`): The boxes of the simulated detector.
+    """
     rng, scene = random.Random(f"{seed}/expressions/{record.number}"), record.scene
     return ReferredImage(
         record.number,
@@ -202,7 +225,17 @@ def _unrelated_numbers(seed: int, images: int) -> frozenset[int]:
 
 
 def draw(seed: int, number: int, images: int, root: Path) -> DrawnImage:
-    """Writes the files of one image below `root` and returns its contribution to the common files."""
+    """Writes the files of one image and returns its contribution to the common files.
+
+    Args:
+        seed (`int`): Seed of the data set.
+        number (`int`): Number of the image, from 0.
+        images (`int`): Number of images of the data set.
+        root (`Path`): Folder of the data set.
+
+    Returns:
+        `DrawnImage`: The contribution.
+    """
     record = scene_record(seed, number, images)
     jpeg = io.BytesIO()
     paint(record.scene).save(jpeg, "JPEG", quality=JPEG_QUALITY)

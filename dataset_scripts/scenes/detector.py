@@ -42,7 +42,15 @@ class Detections:
 
 
 def detect(scene: Scene, rng: np.random.Generator) -> Detections:
-    """Detects between 8 and 14 regions of a scene."""
+    """Detects between 8 and 14 regions of a scene.
+
+    Args:
+        scene (`Scene`): The scene.
+        rng (`np.random.Generator`): Draws errors and noise.
+
+    Returns:
+        `Detections`: The regions.
+    """
     found: list[tuple[np.ndarray, SceneObject | None]] = []
     for item in scene.objects:
         if rng.random() >= MISS_RATE:

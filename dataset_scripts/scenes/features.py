@@ -36,7 +36,15 @@ def pixel_features(image: Image.Image, boxes: np.ndarray) -> np.ndarray:
 
 
 def describe_crops(image: Image.Image, boxes: np.ndarray) -> np.ndarray:
-    """Describes the part of an RGB image in each box by integers, as float32 (n, number of descriptors)."""
+    """Describes the part of an RGB image in each box by integers.
+
+    Args:
+        image (`Image.Image`): The image.
+        boxes (`np.ndarray`): (n, 4) `x1, y1, x2, y2` in pixels, inside the image.
+
+    Returns:
+        `np.ndarray`: (n, number of descriptors) float32, integers.
+    """
     size, filtering = (GRID, GRID), Image.Resampling.BILINEAR
     corners = [(float(x1), float(y1), float(x2), float(y2)) for x1, y1, x2, y2 in boxes]
     crops = np.stack([np.asarray(image.resize(size, filtering, box=box)) for box in corners])

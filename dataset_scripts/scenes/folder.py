@@ -57,7 +57,12 @@ def finished_manifest(root: Path, identity: dict[str, int], force: bool) -> dict
 
 
 def begin(root: Path, identity: dict[str, int]) -> None:
-    """Marks the folder as incomplete and removes the files of an earlier run."""
+    """Marks the folder as incomplete and removes the files of an earlier run.
+
+    Args:
+        root (`Path`): The folder.
+        identity (`dict`): Version, seed and number of images.
+    """
     root.mkdir(parents=True, exist_ok=True)
     write_text(root / PARTIAL, json.dumps(identity) + "\n")
     (root / MANIFEST).unlink(missing_ok=True)
@@ -69,6 +74,11 @@ def begin(root: Path, identity: dict[str, int]) -> None:
 
 
 def finish(root: Path, manifest: dict[str, Any]) -> None:
-    """Marks the folder as complete."""
+    """Marks the folder as complete.
+
+    Args:
+        root (`Path`): The folder.
+        manifest (`dict`): The content of the manifest.
+    """
     write_text(root / MANIFEST, json.dumps(manifest, indent=2) + "\n")
     (root / PARTIAL).unlink(missing_ok=True)

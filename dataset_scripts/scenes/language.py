@@ -193,6 +193,13 @@ def relation_between(first: Meaning, second: Meaning) -> int:
     the other direction a reverse entailment (2). If no look satisfies both it is an alternation (0), otherwise
     independence (4).
 
+    Args:
+        first (`Meaning`): The meaning of the first phrase.
+        second (`Meaning`): The meaning of the second phrase.
+
+    Returns:
+        `int`: The label.
+
     Raises:
         ValueError: The phrases are about different kinds of things.
     """
@@ -211,7 +218,12 @@ def relation_between(first: Meaning, second: Meaning) -> int:
 
 
 def fits(item: SceneObject, meaning: Meaning) -> bool:
-    """Returns whether a single object satisfies the constraints; for a borderline look, either name is enough."""
+    """Returns whether a single object satisfies the constraints; for a borderline look, either name is enough.
+
+    Args:
+        item (`SceneObject`): The object.
+        meaning (`Meaning`): The constraints.
+    """
     return not (
         meaning.shapes.isdisjoint(item.shapes)
         or meaning.colours.isdisjoint(item.colours)
@@ -221,11 +233,18 @@ def fits(item: SceneObject, meaning: Meaning) -> bool:
 
 
 def referents(scene: Scene, meaning: Meaning) -> list[frozenset[int]]:
-    """Returns the possible referents of a phrase, read alone, as sets of object numbers.
+    """Returns the possible referents of a phrase, read alone.
 
     A phrase about one object may refer to any that fits. A phrase about several refers to all that fit, if their
-    number is allowed. Phrases about the ground or the light refer to no object: one empty set if they are true,
-    nothing if not.
+    number is allowed. Phrases about the ground or the light refer to no object.
+
+    Args:
+        scene (`Scene`): The scene.
+        meaning (`Meaning`): The meaning of the phrase.
+
+    Returns:
+        `list[frozenset[int]]`: Sets of object numbers. For ground and light, one empty set if the phrase is true,
+        otherwise nothing.
     """
     if meaning.kind == "ground":
         return [frozenset()] if scene.ground in meaning.grounds else []

@@ -61,7 +61,15 @@ class _QuestionDraft:
 
 
 def ask(scene: Scene, rng: random.Random) -> list[Question]:
-    """Makes different questions about a scene, at most four."""
+    """Makes different questions about a scene.
+
+    Args:
+        scene (`Scene`): The scene.
+        rng (`random.Random`): Draws questions and answers.
+
+    Returns:
+        `list[Question]`: At most four questions.
+    """
     found: dict[str, Question] = {}
     for _ in range(ATTEMPTS):
         draft = rng.choice(KINDS)(scene, rng)

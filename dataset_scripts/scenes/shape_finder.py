@@ -38,7 +38,15 @@ class FoundShapes:
 
 
 def scene_size(width: int, height: int) -> tuple[int, int]:
-    """Returns the size of a picture among the scenes: unchanged, or scaled to a longest side as theirs."""
+    """Returns the size of a picture among the scenes: unchanged, or scaled to a longest side as theirs.
+
+    Args:
+        width (`int`): Width in pixels.
+        height (`int`): Height in pixels.
+
+    Returns:
+        `tuple[int, int]`: Width and height in pixels.
+    """
     longest = max(width, height)
     target = min(max(longest, SHORTEST_SIDE), LONGEST_SIDE)
     if target == longest:

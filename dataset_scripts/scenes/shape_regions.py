@@ -61,7 +61,7 @@ class ScenePixels:
 
         Args:
             images (sequence of `Image.Image`): RGB images of one size.
-            return_tensors (`str`): Must be `"pt"`.
+            return_tensors (`str`, *optional*, defaults to `"pt"`): Must be `"pt"`.
 
         Returns:
             `dict`: `pixel_values` (B, 3, H, W) float32 from 0 to 255; `image_sizes` (B, 2) int64, width and height.

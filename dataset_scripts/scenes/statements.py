@@ -92,7 +92,15 @@ def _shuffle(text: str, found: dict[bool, list[tuple[str, str]]], rng: random.Ra
 
 
 def count_of(scene: Scene, meaning: Meaning) -> int | None:
-    """Counts the objects that a phrase fits; None if a look between two names leaves it undecided."""
+    """Counts the objects that a phrase fits.
+
+    Args:
+        scene (`Scene`): The scene.
+        meaning (`Meaning`): The meaning of the phrase.
+
+    Returns:
+        `int`: The number, or None if a look between two names leaves it undecided.
+    """
     certain = sum(_certainly_fits(item, meaning) for item in scene.objects)
     return certain if certain == sum(fits(item, meaning) for item in scene.objects) else None
 

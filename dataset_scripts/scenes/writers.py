@@ -182,7 +182,12 @@ def _tagged(caption: Caption, chains: dict[Entity, int]) -> str:
 
 
 def capital(text: str, first: bool) -> str:
-    """Returns a text, with a capital if it starts its sentence."""
+    """Capitalises the first word of a sentence.
+
+    Args:
+        text (`str`): A word or phrase.
+        first (`bool`): Whether it starts the sentence; otherwise it is unchanged.
+    """
     return text[0].upper() + text[1:] if first else text
 
 
