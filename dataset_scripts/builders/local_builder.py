@@ -169,7 +169,7 @@ class Report:
     """Counts by name, with the first few examples of each problem.
 
     Args:
-        examples (`int`, *optional*, defaults to `5`): The most examples to keep of each problem.
+        examples (`int`, *optional*, defaults to `5`): Largest number of examples of each problem.
     """
 
     def __init__(self, examples: int = 5) -> None:

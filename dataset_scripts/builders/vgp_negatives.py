@@ -112,7 +112,7 @@ def draw_negatives(
     Args:
         captions (sequence of `Mapping`): The captions of the image.
         donor_captions (sequence of `Mapping`): The captions of the donor image.
-        count (`int`): The most pairs to draw.
+        count (`int`): Largest number of pairs.
         rng (`random.Random`): The generator.
 
     Returns:

@@ -22,7 +22,7 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 CONNECTION_LOST: type[Exception] = next(
     base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError" and issubclass(base, Exception)
 )
-_LOG_IN = "log in with `hf auth login`, or set HF_TOKEN to a token that may do this"
+_LOG_IN = "log in with `hf auth login`, or set HF_TOKEN to a token with the necessary rights"
 
 
 class HubError(DataError):
