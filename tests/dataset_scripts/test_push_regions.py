@@ -154,7 +154,7 @@ def test_an_interrupted_download_continues_and_works_offline_afterwards(pushed, 
     hub, _ = pushed
     hub.inject("cut", r"GET .*/regions-00000\.arrow", after=5000)
     done = python(hub, tmp_path / "other", OPEN, f"hub://{NAME}@main")
-    assert done.stdout.startswith(f"error: {NAME}: the download") and "run it again" in done.stdout
+    assert done.stdout.startswith(f"error: {NAME}: the download") and "run the command again" in done.stdout
     for offline in ({}, {"HF_HUB_OFFLINE": "1", "HF_ENDPOINT": "http://127.0.0.1:9"}):
         done = python(hub, tmp_path / "other", OPEN, f"hub://{NAME}@main", **offline)
         assert done.stdout.strip() == str(RegionTable(table).ids), (done.stdout, done.stderr[-2000:])
