@@ -94,7 +94,7 @@ class VisualBERTConfig(PipelineEntry, OneStreamConfig):
     Example:
 
     ```python
-    >>> from modeling import VisualBERTConfig, VisualBERTModel
+    >>> from grounded_attention import VisualBERTConfig, VisualBERTModel
 
     >>> configuration = VisualBERTConfig(num_hidden_layers=2)
     >>> model = VisualBERTModel(configuration)

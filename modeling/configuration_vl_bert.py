@@ -118,7 +118,7 @@ class VLBertConfig(PipelineEntry, OneStreamConfig):
     Example:
 
     ```python
-    >>> from modeling import VLBertConfig, VLBertModel
+    >>> from grounded_attention import VLBertConfig, VLBertModel
 
     >>> configuration = VLBertConfig(num_hidden_layers=2)
     >>> model = VLBertModel(configuration)

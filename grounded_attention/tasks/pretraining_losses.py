@@ -5,7 +5,12 @@ from typing import Any
 
 from torch import Tensor
 
-from modeling.task_losses import count_labels, cross_entropy_sum, is_distribution, soft_cross_entropy_sum
+from grounded_attention.modeling.task_losses import (
+    count_labels,
+    cross_entropy_sum,
+    is_distribution,
+    soft_cross_entropy_sum,
+)
 
 from .task import Batch
 

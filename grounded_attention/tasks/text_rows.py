@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from modeling.task_losses import UNLABELLED
+from grounded_attention.modeling.task_losses import UNLABELLED
 
 TEXT_KEYS = {"input_ids", "attention_mask", "token_type_ids", "labels"}
 
