@@ -43,7 +43,8 @@ for job in json.load(open(sys.argv[1])):
         cls = cls if remote else getattr(modeling, job["auto"])
         model = cls.from_pretrained(name, revision=given.get("revision"))
     assert type(model).__name__ == job["class"], type(model)
-    assert type(model).__module__.startswith("transformers_modules." if remote else "grounded_attention.modeling."), type(model)
+    home = "transformers_modules." if remote else "grounded_attention.modeling."
+    assert type(model).__module__.startswith(home), type(model)
     if job["processor"] is not None:
         auto = AutoImageProcessor if job["processor"].endswith("ImageProcessor") else AutoProcessor
         processor = auto.from_pretrained(name, **given)
@@ -97,8 +98,8 @@ def pushed(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pulled(pushed, tmp_path_factory):
-    """Where the weights of three pulls lie, without the project, offline after it, and with the project; and what the
-    first one printed."""
+    """The folder of the weights of three pulls (without the project, offline after it, with the project), and the
+    output of the first pull."""
     hub, _ = pushed
     folder, messages = tmp_path_factory.mktemp("pulled"), ""
     for kind in KINDS:
