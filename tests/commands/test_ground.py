@@ -145,7 +145,7 @@ def test_a_model_that_reads_pixels_takes_boxes_alone_from_a_table(files, tmp_pat
             "features of 12 values, but the model was trained on",
         ),
         ({}, ["--boxes", "boxes.json"], "the model needs features"),
-        ({"model": "narrow"}, ["--detector", "backbone", "--features", "backbone"], "is no object detector"),
+        ({"model": "narrow"}, ["--detector", "backbone", "--features", "backbone"], "is not an object detector"),
         ({}, ["--regions", "table", "--output", "dog.gif"], "gif"),
     ],
 )

@@ -375,7 +375,7 @@ def test_mistakes_name_what_is_wrong(files, change, problem):
         ("model", {"feature_model": "backbone"}, "features of 12 values, but the model was trained on 16"),
         ("model", {"detector": "detector"}, "the model needs features: give feature_model"),
         ("pixels", {"feature_model": "backbone"}, "the model reads pixels: leave the feature model out"),
-        ("pixels", {"detector": "backbone"}, "is no object detector"),
+        ("pixels", {"detector": "backbone"}, "is not an object detector"),
         ("narrow", {"queries": ["a dog"]}, "give its name as detector too"),
         ("narrow", {"feature_model": "nowhere"}, "feature model .*nowhere"),
         ("narrow", {"top_k": 0}, "top_k 0: expected 1 or more"),
