@@ -43,8 +43,8 @@ for job in json.load(open(sys.argv[1])):
         cls = cls if remote else getattr(modeling, job["auto"])
         model = cls.from_pretrained(name, revision=given.get("revision"))
     assert type(model).__name__ == job["class"], type(model)
-    home = "transformers_modules." if remote else "grounded_attention.modeling."
-    assert type(model).__module__.startswith(home), type(model)
+    place = "transformers_modules." if remote else "grounded_attention.modeling."
+    assert type(model).__module__.startswith(place), type(model)
     if job["processor"] is not None:
         auto = AutoImageProcessor if job["processor"].endswith("ImageProcessor") else AutoProcessor
         processor = auto.from_pretrained(name, **given)

@@ -259,7 +259,7 @@ def test_commands_print_json_and_examples(tmp_path, capsys):
     for command in (main, report_command.main):
         with pytest.raises(SystemExit) as left:
             command(["--help"])
-        assert left.value.code == 0 and "examples:\n  grounded-attention " in capsys.readouterr().out
+        assert left.value.code == 0 and "examples:\n  grounded-attention data " in capsys.readouterr().out
         with pytest.raises(SystemExit) as left:
             command(["--no-such-option"])
         assert left.value.code == 2
