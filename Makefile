@@ -29,7 +29,7 @@ train: $(INSTALLED)  ## draw the scenes, train the four supervision methods, sho
 RUN ?= runs/scenes_vgp
 .PHONY: audit
 audit: $(INSTALLED)  ## measure where the heads of these four models look, write one page; trains nothing (minutes)
-	grounded-attention audit-run $(RUN)
+	$(BIN)/grounded-attention audit-run $(RUN)
 
 table1: $(INSTALLED)  ## the paper's Table 1 on scenes: the effect of each fine-tuning on VQA and RefCOCO+ (an hour)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/table1_scenes.yaml
