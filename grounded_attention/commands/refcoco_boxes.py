@@ -98,12 +98,10 @@ def build_parser() -> argparse.ArgumentParser:
     add("--data-dir", required=True, type=Path, metavar="DIR", help="folder of the data set, or the one it lies in")
     add("--config", choices=sorted(SPLITS_BY), default="refcoco+", help="the data set: %(default)s")
     add("--detections", type=Path, metavar="FILE", help="a detector's boxes; annotated objects when not given")
-    add("--output", required=True, type=Path, metavar="FILE", help=".json or .jsonl for --boxes of extract_regions")
+    add("--output", required=True, type=Path, metavar="FILE", help=".json or .jsonl for --boxes of `regions extract`")
     add("--image-id-format", choices=sorted(IMAGE_ID_FORMATS), default="number", help="ids of images: %(default)s")
     add("--images", type=Path, metavar="DIR", help="folder of the pictures, for --image-list")
-    add(
-        "--image-list", type=Path, metavar="FILE", help="list of the images with boxes for --images of extract_regions"
-    )
+    add("--image-list", type=Path, metavar="FILE", help="list of images with boxes, for --images of `regions extract`")
     add("--json", action="store_true", help="print counts, and all images without a box, as a line of JSON")
     return parser
 

@@ -61,8 +61,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention regions vcr-boxes", __doc__)
     add = parser.add_argument
     add("--data-dir", required=True, type=Path, metavar="DIR", help="folder of vcr1annots and vcr1images")
-    add("--output", required=True, type=Path, metavar="FILE", help=".json or .jsonl for --boxes of extract_regions")
-    add("--image-list", type=Path, metavar="FILE", help="list of the images for --images of extract_regions")
+    add("--output", required=True, type=Path, metavar="FILE", help=".json or .jsonl for --boxes of `regions extract`")
+    add("--image-list", type=Path, metavar="FILE", help="list of the images for --images of `regions extract`")
     formats = OPTIONS["image_id_format"]
     add("--image-id-format", choices=formats, default=formats[0], help="ids of images: %(default)s")
     add("--json", action="store_true", help="print the counts as a line of JSON")

@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from grounded_attention.dataset_scripts.builders import BUILDERS
+from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments.checks import check
+from grounded_attention.training.experiments.setup import builder_options
 from grounded_attention.training.recipes.places import check_places
-from grounded_attention.training.recipes.recipe import RecipeError, load_recipe, read_recipe
+from grounded_attention.training.recipes.recipe import RecipeError, check_names, load_recipe, read_recipe, read_yaml
 
 FILES = sorted(Path(__file__).parents[2].glob("recipes/*.yaml"))
 RECIPES = [path for path in FILES if "study" not in read_recipe(path)]  # studies have tests of their own
@@ -118,3 +121,18 @@ def test_a_source_that_is_still_to_be_trained_is_named(tmp_path, monkeypatch):
     recipe = load_recipe(FILES[0].parent / "scenes_nlvr2.yaml")
     with pytest.raises(RecipeError, match=r"scenes_visualbert_vgp/direct: no such folder.*run that first"):
         check(recipe)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
+def test_shipped_recipes_give_builders_options_that_they_have(path):
+    """Also the recipes within a study; a typing error would show only when the real data are there."""
+    pending, found = [read_yaml(path)], 0
+    while pending:
+        section = pending.pop()
+        pending += [value for value in section.values() if isinstance(value, dict)]
+        options = section.get("data", {}).get("options") if isinstance(section.get("data"), dict) else None
+        name = section.get("task") and (section["data"].get("builder") or TASKS[section["task"]].builder)
+        if options and name:
+            found += 1
+            check_names(options, builder_options(BUILDERS[name]), "data.options.")
+    assert found or path.name not in ("refcoco_plus.yaml", "table1.yaml"), "the scan finds no options"

@@ -158,10 +158,14 @@ def _build(task: Task, data: Data, num_proc: int) -> dict[str, datasets.Dataset]
     return _built(name, options, num_proc, data_dir=data.data_dir)
 
 
+def builder_options(builder_class: type[datasets.DatasetBuilder]) -> list[str]:
+    """The names that `data.options` of a recipe may give to a builder."""
+    return [*_fields(builder_class.BUILDER_CONFIG_CLASS), *inspect.signature(datasets.DatasetBuilder).parameters]
+
+
 def _built(name: str, options: Mapping[str, Any], num_proc: int = 1, **places: Any) -> dict[str, datasets.Dataset]:
     builder_class = BUILDERS[name]
-    known = [*_fields(builder_class.BUILDER_CONFIG_CLASS), *inspect.signature(datasets.DatasetBuilder).parameters]
-    check_names(options, known, "data.options.")
+    check_names(options, builder_options(builder_class), "data.options.")
     with blame("data.options"):
         builder = builder_class(**places, **options)
     builder.download_and_prepare(num_proc=num_proc)
