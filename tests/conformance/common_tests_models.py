@@ -4,6 +4,7 @@
 A class takes part by its line in CASES.
 """
 
+import inspect
 import unittest
 from fnmatch import fnmatch
 from typing import Any, NamedTuple
@@ -14,25 +15,30 @@ from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 from transformers_tests.test_configuration_common import ConfigTester
 from transformers_tests.test_modeling_common import ModelTesterMixin
 
+from grounded_attention.families import FAMILIES, HEADS
 from grounded_attention.modeling import (
     FastRCNNConfig,
     VisualBERTConfig,
-    VisualBERTForMultipleChoice,
     VisualBERTForPhraseGrounding,
-    VisualBERTForPreTraining,
-    VisualBERTForReferringExpression,
     VisualBERTForVGP,
-    VisualBERTForVisualQuestionAnswering,
-    VisualBERTForVisualReasoning,
-    VisualBERTModel,
     VLBertConfig,
-    VLBertForMultipleChoice,
     VLBertForPreTraining,
     VLBertForReferringExpression,
     VLBertForVGP,
     VLBertForVisualQuestionAnswering,
     VLBertModel,
 )
+
+
+def head_of(model_class: type[PreTrainedModel]) -> str:
+    """The head of a class, by the end of its name; empty for a base model."""
+    return next((head for head, end in HEADS.items() if model_class.__name__.endswith(end)), "")
+
+
+def read_by(model_class: type[PreTrainedModel], inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Those of the inputs that the class's `forward` has."""
+    known = inspect.signature(model_class.forward).parameters
+    return {name: tensor for name, tensor in inputs.items() if name in known}
 
 
 class VLBertTester:
@@ -85,50 +91,46 @@ class VLBertTester:
         return self.get_config(), inputs
 
     def make_class_inputs(self, model_class: type[PreTrainedModel], batch_size: int) -> dict[str, torch.Tensor]:
-        """What a class takes beside the inputs of the base model; the same at each call."""
-        if model_class is VLBertForPreTraining:
-            return {"masked_regions": torch.arange(self.num_regions).expand(batch_size, -1) > 2}
-        if model_class is VLBertForVisualQuestionAnswering:
-            return {"answer_positions": torch.arange(batch_size) % self.seq_length}
-        if model_class is VLBertForVGP:
-            first = torch.arange(self.seq_length) < 3
-            return {
-                "phrase_mask": torch.stack([first, ~first]).expand(batch_size, -1, -1),
+        """What a class takes beside the inputs of the base model, by its head; the same at each call."""
+        first = torch.arange(self.seq_length) < 3
+        phrases = torch.stack([first, ~first]).expand(batch_size, -1, -1)
+        inputs = {
+            "pretraining": {"masked_regions": torch.arange(self.num_regions).expand(batch_size, -1) > 2},
+            "vqa": {"answer_positions": torch.arange(batch_size) % self.seq_length},
+            "vgp": {
+                "phrase_mask": phrases,
                 "phrase_pairs": torch.tensor([[[0, 1]]]).expand(batch_size, -1, -1),
-            }
-        return {}
+            },
+            "phrase_grounding": {"phrase_mask": phrases},
+        }
+        return read_by(model_class, inputs.get(head_of(model_class), {}))
 
     def make_labels(self, model_class: type[PreTrainedModel]) -> dict[str, torch.Tensor]:
-        """What the losses of a class take; nothing for the base model."""
-        if model_class is VLBertForPreTraining:
-            labels = {
+        """What the losses of a class take, by its head; nothing for the base model."""
+        config, ones = self.get_config(), torch.ones(self.batch_size, dtype=torch.long)
+        regions = torch.ones(self.batch_size, self.num_regions, dtype=torch.long)
+        labels = {
+            "pretraining": {
                 "labels": torch.ones(self.batch_size, self.seq_length, dtype=torch.long),
-                "region_labels": torch.ones(self.batch_size, self.num_regions, dtype=torch.long),
-            }
-            if self.get_config().relationship_head:
-                labels["relationship_labels"] = torch.ones(self.batch_size, dtype=torch.long)
-            return labels
-        if model_class is VLBertForReferringExpression:
-            return {"region_targets": torch.eye(self.batch_size, self.num_regions)}
-        if model_class is VLBertForVisualQuestionAnswering:
-            return {"labels": torch.eye(self.batch_size, len(self.get_config().answers))}
-        if model_class is VLBertForMultipleChoice:
-            return {
-                "labels": torch.ones(self.batch_size, dtype=torch.long),
-                "region_class_labels": torch.ones(self.batch_size, self.num_regions, dtype=torch.long),
-            }
-        if model_class is VLBertForVGP:
-            return {
-                "identification_labels": torch.ones(self.batch_size, dtype=torch.long),
-                "vgp_labels": torch.ones(self.batch_size, 1, dtype=torch.long),
-            }
-        return {}
+                "region_labels": regions,
+                **({"relationship_labels": ones} if getattr(config, "relationship_head", True) else {}),
+            },
+            "vgp": {"identification_labels": ones, "vgp_labels": ones[:, None]},
+            "referring_expressions": {"region_targets": torch.eye(self.batch_size, self.num_regions)},
+            "vqa": {"labels": torch.eye(self.batch_size, len(config.answers))},
+            "multiple_choice": {"labels": ones, "region_class_labels": regions},
+            "visual_reasoning": {"labels": ones},
+            "phrase_grounding": {
+                "phrase_regions": torch.eye(2, self.num_regions).bool().expand(self.batch_size, -1, -1)
+            },
+        }
+        return read_by(model_class, labels.get(head_of(model_class), {}))
 
     def shape_inputs(
         self, model_class: type[PreTrainedModel], inputs: dict[str, torch.Tensor]
     ) -> dict[str, torch.Tensor]:
         """The inputs of the base model as a class takes them: multiple choice has several texts an image."""
-        if model_class not in (VLBertForMultipleChoice, VisualBERTForMultipleChoice):
+        if head_of(model_class) != "multiple_choice":
             return inputs
         text = ("input_ids", "attention_mask", "token_type_ids", "inputs_embeds")
         texts = {
@@ -176,33 +178,9 @@ class VisualBERTTester(VLBertTester):
         }
         return VisualBERTConfig(**{**fields, **self.config_overrides})
 
-    def make_class_inputs(self, model_class: type[PreTrainedModel], batch_size: int) -> dict[str, torch.Tensor]:
-        """What a class takes beside the inputs of the base model; the same at each call."""
-        first = torch.arange(self.seq_length) < 3
-        phrases = torch.stack([first, ~first]).expand(batch_size, -1, -1)
-        if model_class is VisualBERTForVGP:
-            return {"phrase_mask": phrases, "phrase_pairs": torch.tensor([[[0, 1]]]).expand(batch_size, -1, -1)}
-        return {"phrase_mask": phrases} if model_class is VisualBERTForPhraseGrounding else {}
 
-    def make_labels(self, model_class: type[PreTrainedModel]) -> dict[str, torch.Tensor]:
-        """What the losses of a class take; nothing for the base model."""
-        ones = torch.ones(self.batch_size, dtype=torch.long)
-        return {
-            VisualBERTForPreTraining: {
-                "labels": torch.ones(self.batch_size, self.seq_length, dtype=torch.long),
-                "relationship_labels": ones,
-            },
-            VisualBERTForVGP: {"identification_labels": ones, "vgp_labels": ones[:, None]},
-            VisualBERTForReferringExpression: {"region_targets": torch.eye(self.batch_size, self.num_regions)},
-            VisualBERTForVisualQuestionAnswering: {
-                "labels": torch.eye(self.batch_size, len(self.get_config().answers))
-            },
-            VisualBERTForMultipleChoice: {"labels": ones},
-            VisualBERTForVisualReasoning: {"labels": ones},
-            VisualBERTForPhraseGrounding: {
-                "phrase_regions": torch.eye(2, self.num_regions).bool().expand(self.batch_size, -1, -1)
-            },
-        }.get(model_class, {})
+# A new family has its line here: what makes its configuration and the inputs of its base model.
+TESTERS: dict[str, type[VLBertTester]] = {"vl_bert": VLBertTester, "visualbert": VisualBERTTester}
 
 
 class Case(NamedTuple):
@@ -238,13 +216,10 @@ PIXELS = {
     ),
 }
 
-# Every class, and what makes its configuration and inputs. Variants take the branches the defaults leave.
-CASES = (
-    Case(VLBertModel, VLBertTester, skips=NO_LOSS),
+# Branches that the defaults leave.
+VARIANTS = (
     Case(VLBertModel, VLBertTester, "projected", {"visual_size": 24, "visual_norm": False}, NO_LOSS),
-    Case(VLBertForPreTraining, VLBertTester, skips=SKIPS),
     Case(VLBertForPreTraining, VLBertTester, "relationship", {"relationship_head": True}, SKIPS),
-    Case(VLBertForVGP, VLBertTester, skips=SKIPS),
     Case(
         VLBertForVGP,
         VLBertTester,
@@ -253,26 +228,23 @@ CASES = (
         NO_GROUNDING_LOSS,
     ),
     Case(VLBertForVGP, VLBertTester, "boxes", {"box_layer": 0}, NO_GROUNDING_LOSS),
-    Case(VLBertForReferringExpression, VLBertTester, skips=SKIPS),
-    Case(VLBertForVisualQuestionAnswering, VLBertTester, skips=SKIPS),
     Case(VLBertForVisualQuestionAnswering, VLBertTester, "2fc", {"answer_head": "2fc"}, SKIPS),
-    Case(VLBertForMultipleChoice, VLBertTester, skips=SKIPS),
     Case(VLBertForReferringExpression, PixelTester, "pixels", skips=PIXELS),
-    Case(VisualBERTModel, VisualBERTTester, skips=NO_LOSS),
-    Case(VisualBERTForPreTraining, VisualBERTTester, skips=SKIPS),
-    Case(VisualBERTForVGP, VisualBERTTester, skips=SKIPS),
     Case(VisualBERTForVGP, VisualBERTTester, "boxes", {"box_layer": 0}, NO_GROUNDING_LOSS),
-    Case(VisualBERTForReferringExpression, VisualBERTTester, skips=SKIPS),
-    Case(VisualBERTForVisualQuestionAnswering, VisualBERTTester, skips=SKIPS),
-    Case(VisualBERTForMultipleChoice, VisualBERTTester, skips=SKIPS),
-    Case(VisualBERTForVisualReasoning, VisualBERTTester, skips=SKIPS),
-    Case(VisualBERTForPhraseGrounding, VisualBERTTester, skips=SKIPS),
     Case(VisualBERTForPhraseGrounding, VisualBERTTester, "paper", {"phrase_scorer": "self_attention"}, SKIPS),
+)
+# Every class of every family, and the variants.
+CASES = (
+    *(
+        Case(model_class, TESTERS[name], skips=SKIPS if head_of(model_class) else NO_LOSS)
+        for name, family in FAMILIES.items()
+        for model_class in dict.fromkeys(family.classes.values())
+    ),
+    *VARIANTS,
 )
 
 # Some of the tests run on base models only and know them by this table of transformers' own.
-MODEL_MAPPING_NAMES[VLBertConfig.model_type] = VLBertModel.__name__
-MODEL_MAPPING_NAMES[VisualBERTConfig.model_type] = VisualBERTModel.__name__
+MODEL_MAPPING_NAMES.update({name: family.base_model.__name__ for name, family in FAMILIES.items()})
 
 
 class CommonTests(ModelTesterMixin):
@@ -309,8 +281,8 @@ for case in CASES:
 class ConfigurationTest(unittest.TestCase):
     """Saving, loading and common fields of every configuration class."""
 
-    def test_vl_bert(self) -> None:
-        ConfigTester(self, config_class=VLBertConfig, hidden_size=36, num_attention_heads=4).run_common_tests()
-
-    def test_visualbert(self) -> None:
-        ConfigTester(self, config_class=VisualBERTConfig, hidden_size=36, num_attention_heads=4).run_common_tests()
+    def test_every_family(self) -> None:
+        for name, family in FAMILIES.items():
+            with self.subTest(name):
+                tester = ConfigTester(self, config_class=family.config_class, hidden_size=36, num_attention_heads=4)
+                tester.run_common_tests()
