@@ -42,14 +42,15 @@ def relation_examples(
     warning says how many, and names file and line of the first.
 
     Args:
-        captions: captions with their phrases; those without boxes count for nothing.
-        parses: from `read_conllu` or `spacy_parses`.
-        asked: which end of a relation may be w2: "either", "dependent" or "head".
-        entity_words: whether w2 may itself be the head of a grounded phrase.
+        captions (`Iterable[AuditExample]`): captions with their phrases; those without boxes count for nothing.
+        parses (`Iterable[Parse]`): from `read_conllu` or `spacy_parses`.
+        asked (`str`, *optional*, defaults to `EITHER`): which end of a relation may be w2: "either", "dependent" or
+            "head".
+        entity_words (`bool`, *optional*, defaults to `False`): whether w2 may itself be the head of a grounded phrase.
 
     Returns:
-        For each caption with a query: phrases whose characters are w2's, whose boxes are those of w1's phrase and
-        whose one group is the relation.
+        `list[AuditExample]`: For each caption with a query: phrases whose characters are w2's, whose boxes are those
+        of w1's phrase and whose one group is the relation.
 
     Raises:
         ValueError: `asked` is none of these, or no caption has a parse that fits.
@@ -137,17 +138,18 @@ class RelationRow:
     """How well the best head follows a relation.
 
     Args:
-        relation: its name.
-        items: how many words were asked.
-        images: of how many images.
-        layer: the best active head's layer, counted from 0; None where no head is active.
-        head: its number in the layer, counted from 0. The paper's "10-1" does not say from where it counts.
-        accuracy: of that head, in [0, 1].
-        low: lower end of its interval.
-        high: upper end.
-        share: the attention it gives to regions.
-        baseline: accuracy of the most confident region.
-        chance: accuracy of any region.
+        relation (`str`): its name.
+        items (`int`): how many words were asked.
+        images (`int`): of how many images.
+        layer (`int | None`): the best active head's layer, counted from 0; None where no head is active.
+        head (`int | None`): its number in the layer, counted from 0. The paper's "10-1" does not say from where it
+            counts.
+        accuracy (`float`): of that head, in [0, 1].
+        low (`float`): lower end of its interval.
+        high (`float`): upper end.
+        share (`float`): the attention it gives to regions.
+        baseline (`float`): accuracy of the most confident region.
+        chance (`float`): accuracy of any region.
     """
 
     relation: str
@@ -176,14 +178,17 @@ def relation_table(
     The paper's Table 2: of the most common relations the best head among those that attend to regions at all.
 
     Args:
-        relations: counts of the words asked, for each relation.
-        top: how many relations, most common first.
-        chosen_on: counts of another split on which the heads are chosen; without it they are chosen on the counts
-            reported, as the paper does, which flatters them. A relation that it lacks has no head.
-        active: a head counts if its mean share of attention on regions is above this.
-        level: of the intervals, which resample images and say nothing about the choice of the head.
-        draws: of the intervals.
-        seed: of the draws.
+        relations (`Mapping[str, HeadCounts]`): counts of the words asked, for each relation.
+        top (`int`, *optional*, defaults to `TOP`): how many relations, most common first.
+        chosen_on (`Mapping[str, HeadCounts]`, *optional*): counts of another split on which the heads are chosen;
+            without it they are chosen on the counts reported, as the paper does, which flatters them. A relation that
+            it lacks has no head.
+        active (`float`, *optional*, defaults to `ACTIVE_SHARE`): a head counts if its mean share of attention on
+            regions is above this.
+        level (`float`, *optional*, defaults to `LEVEL`): of the intervals, which resample images and say nothing about
+            the choice of the head.
+        draws (`int`, *optional*, defaults to `DRAWS`): of the intervals.
+        seed (`int`, *optional*, defaults to `0`): of the draws.
     """
     common = sorted(relations, key=lambda name: (-relations[name].total, name))[:top]
     choices = relations if chosen_on is None else chosen_on

@@ -42,12 +42,13 @@ class Parse:
     """The tree, or trees one after the other, of a caption.
 
     Args:
-        text: the caption as the parser was given it.
-        words: of the tree, in order.
-        written: what stands in the text, in order: form, index of its first word and of the one after its last.
-        source: the file, or the parser's name.
-        image_id: of the caption, where the file names it.
-        caption_id: of the caption, where the file names it.
+        text (`str`): the caption as the parser was given it.
+        words (`tuple[ParsedWord, ...]`): of the tree, in order.
+        written (`tuple[tuple[str, int, int], ...]`): what stands in the text, in order: form, index of its first word
+            and of the one after its last.
+        source (`str`): the file, or the parser's name.
+        image_id (`str`, *optional*): of the caption, where the file names it.
+        caption_id (`str`, *optional*): of the caption, where the file names it.
     """
 
     text: str
@@ -198,8 +199,8 @@ def spacy_parses(captions: Iterable[str], model: str = SPACY_MODEL) -> list[Pars
     Parses by spaCy, of each caption once.
 
     Args:
-        captions: texts.
-        model: name of an installed pipeline with a dependency parser.
+        captions (`Iterable[str]`): texts.
+        model (`str`, *optional*, defaults to `SPACY_MODEL`): name of an installed pipeline with a dependency parser.
 
     Raises:
         ValueError: spaCy or the model is not installed, or the model does not parse; the message says what to install.
@@ -239,12 +240,13 @@ def align_words(caption: str, parse: Parse) -> list[tuple[int, int] | None]:
     and quotation marks. Punctuation that only the caption or only the parse has is passed over.
 
     Args:
-        caption: the text.
-        parse: its parse.
+        caption (`str`): the text.
+        parse (`Parse`): its parse.
 
     Returns:
-        For each word first character and the one after its last; None for punctuation that the caption lacks. The
-        words of a multiword token have their own parts of it where they spell it, else all of it.
+        `list[tuple[int, int] | None]`: For each word first character and the one after its last; None for punctuation
+        that the caption lacks. The words of a multiword token have their own parts of it where they spell it, else all
+        of it.
 
     Raises:
         ValueError: a word is not where it should be; the message names the source and line.

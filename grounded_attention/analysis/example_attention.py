@@ -32,18 +32,20 @@ class ExampleAttention:
     """The attention between the words of a caption and the regions of its image, of all layers and heads.
 
     Args:
-        image: the picture.
-        caption: the text.
-        words: W spans (start, end), characters of the caption.
-        boxes: (R, 4) float, corners (x1, y1, x2, y2) in [0, 1].
-        attention: (L, H, W, R) float, what each word gives to each region out of all its attention, mean over its
-            sub-words; over R it sums to the head's share on the regions, at most 1.
-        layers: the L names of the layers.
-        back: (L, H, R, W) float, what each region gives to each word out of all its attention, summed over sub-words;
-            None where it was not asked.
-        labels: what a detector calls each region; empty where it names nothing.
-        gold: (W, R) bool, whether the region is one of the phrase that the word belongs to; None where not known.
-        image_id: for messages and lists.
+        image (`Image.Image`): the picture.
+        caption (`str`): the text.
+        words (`tuple[tuple[int, int], ...]`): W spans (start, end), characters of the caption.
+        boxes (`np.ndarray`): (R, 4) float, corners (x1, y1, x2, y2) in [0, 1].
+        attention (`np.ndarray`): (L, H, W, R) float, what each word gives to each region out of all its attention,
+            mean over its sub-words; over R it sums to the head's share on the regions, at most 1.
+        layers (`tuple[str, ...]`): the L names of the layers.
+        back (`np.ndarray`, *optional*): (L, H, R, W) float, what each region gives to each word out of all its
+            attention, summed over sub-words; None where it was not asked.
+        labels (`tuple[str, ...]`, *optional*, defaults to `()`): what a detector calls each region; empty where it
+            names nothing.
+        gold (`np.ndarray`, *optional*): (W, R) bool, whether the region is one of the phrase that the word belongs to;
+            None where not known.
+        image_id (`str`, *optional*, defaults to `""`): for messages and lists.
 
     Raises:
         ValueError: shapes that do not fit, spans outside the caption, boxes or attention outside [0, 1].
@@ -100,7 +102,7 @@ class ExampleAttention:
 
         Args:
             word, layer: which.
-            head: which head; None is the mean of the heads' attention.
+            head (`int`, *optional*): which head; None is the mean of the heads' attention.
         """
         rows = self.attention[layer, :, word].mean(0) if head is None else self.attention[layer, head, word]
         share = float(rows.sum())
@@ -119,9 +121,10 @@ def best_heads(accuracy: np.ndarray, count: int = 6, active: np.ndarray | None =
     The paper's choice for its Figures 1 and 5.
 
     Args:
-        accuracy: (L, H).
-        count: how many layers, or as many as there are.
-        active: (L, H) bool, heads that may be chosen in layers that have one; all by default.
+        accuracy (`np.ndarray`): (L, H).
+        count (`int`, *optional*, defaults to `6`): how many layers, or as many as there are.
+        active (`np.ndarray`, *optional*): (L, H) bool, heads that may be chosen in layers that have one; all by
+            default.
     """
     values = np.asarray(accuracy, dtype=float)
     if active is not None:
@@ -153,14 +156,14 @@ def words_across_layers_figure(
     Each row says which head it is and how much of the drawn words' attention goes to the regions at all.
 
     Args:
-        example: the captioned image.
-        words: indices of its words.
-        heads: (layer, head) indices, such as `best_heads` returns.
-        path: a .png, .pdf or .svg file; its folder is created.
-        title: a line above everything.
+        example (`ExampleAttention`): the captioned image.
+        words (`Sequence[int]`): indices of its words.
+        heads (`Sequence[tuple[int, int]]`): (layer, head) indices, such as `best_heads` returns.
+        path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
+        title (`str`, *optional*): a line above everything.
 
     Returns:
-        The figure, already saved.
+        `Figure`: The figure, already saved.
 
     Raises:
         ValueError: no word or head, or one that the example does not have.
@@ -204,13 +207,13 @@ def capture_examples(
     """Runs a model over captioned images, one at a time, and keeps its attention in both directions.
 
     Args:
-        observer: of the model, see `observers.get_observer`.
-        processor: of the model.
-        examples: `AuditExample`s; their phrases tell which regions are gold.
-        regions: image id -> region record with `boxes`, `features` (unless the model reads pixels), and where known
-            `scores` and `classes`.
-        open_picture: image id -> the image.
-        label_names: what class numbers mean.
+        observer (`Any`): of the model, see `observers.get_observer`.
+        processor (`Any`): of the model.
+        examples (`Sequence[Any]`): `AuditExample`s; their phrases tell which regions are gold.
+        regions (`Mapping[str, Any]`): image id -> region record with `boxes`, `features` (unless the model reads
+            pixels), and where known `scores` and `classes`.
+        open_picture (`Callable[[str], Image.Image]`): image id -> the image.
+        label_names (`Sequence[str]`, *optional*, defaults to `()`): what class numbers mean.
     """
     return [
         _capture(observer, processor, example, regions[example.image_id], open_picture, label_names)

@@ -18,14 +18,15 @@ class HeadCounts:
     """Sums over the judged items (phrases, or words of a dependency relation) of each image.
 
     Args:
-        image_ids: the I images that have an item, each once.
-        items: (I,) int64, how many items were judged; at least 1.
-        correct: (I, L, H) int64, how many of them each head answers with a gold region.
-        share: (I, L, H) float64, sum over the items of the attention that goes to all candidates together, in [0, 1]
-            an item.
-        baseline: (I,) int64, how many the most confident region answers.
-        chance: (I,) float64, sum over the items of the gold share of the candidates.
-        reachable: (I,) int64, how many items any candidate answers, or None where that was not counted.
+        image_ids (`tuple[str, ...]`): the I images that have an item, each once.
+        items (`np.ndarray`): (I,) int64, how many items were judged; at least 1.
+        correct (`np.ndarray`): (I, L, H) int64, how many of them each head answers with a gold region.
+        share (`np.ndarray`): (I, L, H) float64, sum over the items of the attention that goes to all candidates
+            together, in [0, 1] an item.
+        baseline (`np.ndarray`): (I,) int64, how many the most confident region answers.
+        chance (`np.ndarray`): (I,) float64, sum over the items of the gold share of the candidates.
+        reachable (`np.ndarray`, *optional*): (I,) int64, how many items any candidate answers, or None where that was
+            not counted.
 
     Raises:
         ValueError: shapes that do not fit.

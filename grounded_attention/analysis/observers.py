@@ -39,9 +39,9 @@ class Observer(ABC):
     """Reads the attention of chosen words and regions out of one model.
 
     Attributes:
-        model: the model without its task's head.
-        layers: the names of the L layers, in order.
-        heads: H, in each of them.
+        model (`Any`): the model without its task's head.
+        layers (`tuple[str, ...]`): the names of the L layers, in order.
+        heads (`int`): H, in each of them.
     """
 
     model: Any
@@ -53,14 +53,15 @@ class Observer(ABC):
         """Runs the model, without gradients.
 
         Args:
-            batch: what a processor of this project returns; the observer gives the model what it reads of it.
-            queries: direction ("text_to_region", "region_to_text") -> rows (B, Q) and columns (B, K), int64 indices of
-                tokens and regions, -1 pads.
+            batch (`Batch`): what a processor of this project returns; the observer gives the model what it reads of
+                it.
+            queries (`Queries`): direction ("text_to_region", "region_to_text") -> rows (B, Q) and columns (B, K),
+                int64 indices of tokens and regions, -1 pads.
 
         Returns:
-            direction -> `log_alpha` (L, B, H, Q, K), log-probabilities over the asked columns alone, about -1e9 at
-            padded ones, and `log_share` (L, B, H, Q), log of the attention that goes to those columns together;
-            float32. Values of padded rows carry no meaning.
+            `dict[str, AttentionPair]`: direction -> `log_alpha` (L, B, H, Q, K), log-probabilities over the asked
+            columns alone, about -1e9 at padded ones, and `log_share` (L, B, H, Q), log of the attention that goes to
+            those columns together; float32. Values of padded rows carry no meaning.
         """
 
 

@@ -42,12 +42,13 @@ class PerturbationCurves:
     """Accuracy while regions are taken away.
 
     Args:
-        curves: (map, order) of the C curves: each map's "most" and "least", then ("random", "random").
-        fractions: (F,) float64, shares of the regions that were taken away, from 0 to 1.
-        image_ids: the I images.
-        items: (I,) int64, how many examples of each were scored.
-        sums: (I, C, F) float64, sums of their scores.
-        about: what was measured, for the files.
+        curves (`tuple[tuple[str, str], ...]`): (map, order) of the C curves: each map's "most" and "least", then
+            ("random", "random").
+        fractions (`np.ndarray`): (F,) float64, shares of the regions that were taken away, from 0 to 1.
+        image_ids (`tuple[str, ...]`): the I images.
+        items (`np.ndarray`): (I,) int64, how many examples of each were scored.
+        sums (`np.ndarray`): (I, C, F) float64, sums of their scores.
+        about (`dict[str, Any]`, *optional*): what was measured, for the files.
     """
 
     curves: tuple[tuple[str, str], ...]
@@ -81,8 +82,9 @@ class PerturbationCurves:
         For each map, and for the random order, the areas with bootstrap intervals over images.
 
         Returns:
-            rows with `map`, `most`, `least` (areas), `gap` (least - most; 0 for an order that means nothing, the more
-            the more faithful), each with `_low` and `_high`; the random row has `most`, equal to `least`, and gap 0.
+            `list[dict[str, Any]]`: rows with `map`, `most`, `least` (areas), `gap` (least - most; 0 for an order that
+            means nothing, the more the more faithful), each with `_low` and `_high`; the random row has `most`, equal
+            to `least`, and gap 0.
         """
         by_image = np.trapezoid(self.sums, self.fractions, axis=-1)  # (I, C)
         index = {curve: place for place, curve in enumerate(self.curves)}
@@ -149,15 +151,18 @@ def perturb(
     The curves of some maps. Maps are made once, with all regions; then each step runs the model with fewer.
 
     Args:
-        model: see `region_maps`; set to evaluation.
-        batches: (batch, image ids of its B examples); a batch holds `region_candidate_mask` (B, R).
-        inputs: batch -> what the model is called with, `region_attention_mask` among it.
-        read_out: which decision is explained.
-        scores: (outputs, batch) -> the B scores in [0, 1] of the model's answers; None for one that is not judged.
-        maps: which maps.
-        steps: in how many steps the regions go.
-        seed: of the random order.
-        about: kept in the result.
+        model (`Any`): see `region_maps`; set to evaluation.
+        batches (`Iterable[tuple[Mapping[str, Any], Sequence[str]]]`): (batch, image ids of its B examples); a batch
+            holds `region_candidate_mask` (B, R).
+        inputs (`Callable[[Mapping[str, Any]], Mapping[str, Any]]`): batch -> what the model is called with,
+            `region_attention_mask` among it.
+        read_out (`Reader`): which decision is explained.
+        scores (`Scores`): (outputs, batch) -> the B scores in [0, 1] of the model's answers; None for one that is not
+            judged.
+        maps (`Sequence[str]`, *optional*, defaults to `MAPS`): which maps.
+        steps (`int`, *optional*, defaults to `STEPS`): in how many steps the regions go.
+        seed (`int`, *optional*, defaults to `0`): of the random order.
+        about (`Mapping[str, Any]`, *optional*): kept in the result.
 
     Raises:
         ValueError: no scored example, no step, or what `region_maps` refuses.

@@ -34,8 +34,8 @@ class ReadOut:
     """A decision of each example.
 
     Args:
-        score: (B,) float, what was decided for, with its graph, such as the highest logit.
-        rows: (B,) int64, the position of the sequence whose last state the score is read from.
+        score (`Tensor`): (B,) float, what was decided for, with its graph, such as the highest logit.
+        rows (`Tensor`): (B,) int64, the position of the sequence whose last state the score is read from.
     """
 
     score: Tensor
@@ -52,15 +52,15 @@ def region_maps(
     Each map of each example, over its regions.
 
     Args:
-        model: one that gives its attention maps (`output_attentions=True`) with the eager back end, for the time of
-            the call set to it; its sequence begins with the T words and the R regions. Or one with a `region_maps`
-            of its own (`TwoStreamModel`). Dropout must be off.
-        inputs: of the model: `input_ids` (B, T), `region_attention_mask` (B, R) among them.
-        read_out: (outputs, inputs) -> what was decided, and where.
-        maps: which of `MAPS`.
+        model (`Any`): one that gives its attention maps (`output_attentions=True`) with the eager back end, for the
+            time of the call set to it; its sequence begins with the T words and the R regions. Or one with a
+            `region_maps` of its own (`TwoStreamModel`). Dropout must be off.
+        inputs (`Mapping[str, Any]`): of the model: `input_ids` (B, T), `region_attention_mask` (B, R) among them.
+        read_out (`Reader`): (outputs, inputs) -> what was decided, and where.
+        maps (`Sequence[str]`, *optional*, defaults to `MAPS`): which of `MAPS`.
 
     Returns:
-        map -> (B, R) float32, no less than 0; 0 at regions that are not attended to.
+        `dict[str, Tensor]`: map -> (B, R) float32, no less than 0; 0 at regions that are not attended to.
 
     Raises:
         ValueError: an unknown map, a model that is in training or of two streams, or weights that take no gradients.
@@ -100,11 +100,11 @@ def attention_relevancy(attentions: Sequence[Tensor], gradients: Sequence[Tensor
     R = I; for each layer R <- R + A R, where A is the mean over heads of the positive part of gradient x attention.
 
     Args:
-        attentions: (B, H, N, N) a layer, from the first on.
-        gradients: of the score with respect to each.
+        attentions (`Sequence[Tensor]`): (B, H, N, N) a layer, from the first on.
+        gradients (`Sequence[Tensor]`): of the score with respect to each.
 
     Returns:
-        (B, N, N): how much of each column's input counts for each row's output.
+        `Tensor`: (B, N, N): how much of each column's input counts for each row's output.
     """
     first = attentions[0]
     relevancy = torch.eye(first.shape[-1], device=first.device).expand(len(first), -1, -1)

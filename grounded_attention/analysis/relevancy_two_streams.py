@@ -35,7 +35,7 @@ class TwoStreamModel:
     """LXMERT as `region_maps` and `perturb` call a model: with the names of this project's processors.
 
     Args:
-        model: transformers' `LxmertModel` or one of its heads.
+        model (`Any`): transformers' `LxmertModel` or one of its heads.
 
     Raises:
         ValueError: another model.
@@ -123,11 +123,12 @@ def two_stream_relevancy(recorded: Sequence[StreamAttention], gradients: Sequenc
     How much each region counts for each word's last state.
 
     Args:
-        recorded: attention in the order of the calls; of a cross layer the words' before the regions'.
-        gradients: of the score with respect to each.
+        recorded (`Sequence[StreamAttention]`): attention in the order of the calls; of a cross layer the words' before
+            the regions'.
+        gradients (`Sequence[Tensor]`): of the score with respect to each.
 
     Returns:
-        (B, T, R).
+        `Tensor`: (B, T, R).
     """
     widths = {each.asks: each.map.shape[2] for each in recorded}
     first = recorded[0].map

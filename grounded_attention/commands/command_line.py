@@ -21,8 +21,8 @@ def make_parser(name: str, docstring: str | None) -> argparse.ArgumentParser:
     """A parser whose help is a docstring.
 
     Args:
-        name: how the command is called, for example "grounded-attention ground".
-        docstring: the introduction, then a line `examples:` and the examples.
+        name (`str`): how the command is called, for example "grounded-attention ground".
+        docstring (`str | None`): the introduction, then a line `examples:` and the examples.
 
     Raises:
         ValueError: the docstring has no examples.
@@ -58,16 +58,18 @@ def run(
     """Reads the arguments and does the work.
 
     Args:
-        parser: the command's.
-        work: takes the options; returns the text to print, or None where there is none.
-        arguments: those of the process when not given.
-        explain: makes one line of a ValueError or OSError, or None of one that is no user's to mend, which is then
-            raised.
-        intermixed: whether options may stand between the positional arguments.
-        resumable: what to tell who interrupts the command.
+        parser (`argparse.ArgumentParser`): the command's.
+        work (`Callable[[argparse.Namespace], str | None]`): takes the options; returns the text to print, or None
+            where there is none.
+        arguments (`Sequence[str]`, *optional*): those of the process when not given.
+        explain (`Callable[[BaseException], str | None]`, *optional*, defaults to `one_line`): makes one line of a
+            ValueError or OSError, or None of one that is no user's to mend, which is then raised.
+        intermixed (`bool`, *optional*, defaults to `False`): whether options may stand between the positional
+            arguments.
+        resumable (`str`, *optional*, defaults to `""`): what to tell who interrupts the command.
 
     Returns:
-        The exit status: 0; 2 after a mistake of the user, told in one line on standard error, by one process of
+        `int`: The exit status: 0; 2 after a mistake of the user, told in one line on standard error, by one process of
         however many met it; 130 when interrupted.
     """
     options = parser.parse_intermixed_args(arguments) if intermixed else parser.parse_args(arguments)

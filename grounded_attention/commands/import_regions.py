@@ -89,17 +89,21 @@ def import_regions(
     """Writes the regions of legacy feature files into a region table.
 
     Args:
-        sources: Files, or folders of formats with many files, in the order of their rows in the table.
-        format: A name in `READERS`, or "auto": recognised from the first source's content.
-        output: Folder of the table.
-        on_error: "refuse" ends at the first damaged row, "skip" leaves such rows out.
-        resume: Go on with an unfinished import of the same sources; one that is finished is left as it is.
-        feature_size: D, the number of feature values of a region.
-        detector: Name of the detector, for the provenance.
-        progress: Show a progress bar on standard error.
+        sources (`Sequence[str | os.PathLike[str]]`): Files, or folders of formats with many files, in the order of
+            their rows in the table.
+        format (`str`): A name in `READERS`, or "auto": recognised from the first source's content.
+        output (`str | os.PathLike[str]`): Folder of the table.
+        on_error (`str`, *optional*, defaults to `"refuse"`): "refuse" ends at the first damaged row, "skip" leaves
+            such rows out.
+        resume (`bool`, *optional*, defaults to `False`): Go on with an unfinished import of the same sources; one that
+            is finished is left as it is.
+        feature_size (`int`, *optional*, defaults to `FEATURE_SIZE`): D, the number of feature values of a region.
+        detector (`str`, *optional*): Name of the detector, for the provenance.
+        progress (`bool`, *optional*, defaults to `True`): Show a progress bar on standard error.
 
     Returns:
-        The manifest of the table (`RegionTable.info`); its "summary" counts and lists the rows left out.
+        `dict[str, Any]`: The manifest of the table (`RegionTable.info`); its "summary" counts and lists the rows left
+        out.
 
     Raises:
         MissingFileError: a source is not there.

@@ -28,10 +28,10 @@ def push(directory: Path, repo: HubRepo, tokenizer: str | None = None) -> str:
     """Pushes a model directory; returns the address of the commit.
 
     Args:
-        directory: with `config.json`, safetensors and the code, as `save_pretrained` writes them.
-        repo: where to.
-        tokenizer: a directory, a Hub id or a `vocab.txt`, of which the family's processor is made and saved in the
-            directory first.
+        directory (`Path`): with `config.json`, safetensors and the code, as `save_pretrained` writes them.
+        repo (`HubRepo`): where to.
+        tokenizer (`str`, *optional*): a directory, a Hub id or a `vocab.txt`, of which the family's processor is made
+            and saved in the directory first.
 
     Raises:
         ValueError: no model there, or a model that reads words without a processor.

@@ -50,15 +50,16 @@ def push_regions(
     """Pushes the region table in `folder`.
 
     Args:
-        folder: The table.
-        to: The repository, `ORG/NAME`.
-        revision: A branch of the repository, `main` by default.
-        private: Make a new repository private; one that is public already is refused.
-        permission: On what ground the features may be pushed, if the images are of others.
-        licence: Licence of the features, as the Hub names it, if the images are the user's own.
+        folder (`str | os.PathLike[str]`): The table.
+        to (`str`): The repository, `ORG/NAME`.
+        revision (`str`, *optional*): A branch of the repository, `main` by default.
+        private (`bool`, *optional*, defaults to `False`): Make a new repository private; one that is public already is
+            refused.
+        permission (`str`, *optional*): On what ground the features may be pushed, if the images are of others.
+        licence (`str`, *optional*): Licence of the features, as the Hub names it, if the images are the user's own.
 
     Returns:
-        The address of the commit.
+        `str`: The address of the commit.
 
     Raises:
         HubError: The push failed; the repository is as it was.

@@ -30,13 +30,14 @@ class Family:
     """A model family. Its classes are found in `modeling/modeling_<name>.py`, see `config.auto_map`.
 
     Args:
-        name: `model_type` of its configuration.
-        title: what users call it.
-        processor: name of the class in `processing` that makes its inputs.
-        reads: other `model_type`s whose checkpoints its classes load.
-        converter: name of the `OriginalFamily` in `conversion/<name>.py`, where original checkpoints can be
-            converted.
-        citation: BibTeX of its paper, for model cards.
+        name (`str`): `model_type` of its configuration.
+        title (`str`): what users call it.
+        processor (`str`): name of the class in `processing` that makes its inputs.
+        reads (`tuple[str, ...]`, *optional*, defaults to `()`): other `model_type`s whose checkpoints its classes
+            load.
+        converter (`str`, *optional*): name of the `OriginalFamily` in `conversion/<name>.py`, where original
+            checkpoints can be converted.
+        citation (`str`, *optional*): BibTeX of its paper, for model cards.
     """
 
     name: str

@@ -30,7 +30,8 @@ class AttentionGrounding:
     that heads spend on candidate regions (L, H), and how many tokens counted.
 
     Args:
-        rollout: whether to measure attention rollout, which needs the head-averaged map (B, N, N) of every layer.
+        rollout (`bool`, *optional*, defaults to `True`): whether to measure attention rollout, which needs the
+            head-averaged map (B, N, N) of every layer.
     """
 
     def __init__(self, rollout: bool = True) -> None:
@@ -149,15 +150,16 @@ def phrase_attention(
     """Which regions each phrase attends to in one layer.
 
     Args:
-        model: a model of this project, or one that takes `grounding_queries`.
-        inputs: what the processor returns for texts, regions and phrases; the phrases need no gold regions.
-        layer: which layer.
-        head: which head, or None for the mean over heads.
-        whole_image: whether the whole-image region takes part.
+        model (`Any`): a model of this project, or one that takes `grounding_queries`.
+        inputs (`Mapping[str, Any]`): what the processor returns for texts, regions and phrases; the phrases need no
+            gold regions.
+        layer (`int`): which layer.
+        head (`int`, *optional*): which head, or None for the mean over heads.
+        whole_image (`bool`, *optional*, defaults to `False`): whether the whole-image region takes part.
 
     Returns:
-        (B, P, R) float32: attention of each phrase (mean over its tokens), normalised over the regions that take part;
-        0 at the others and for padded phrases.
+        `Tensor`: (B, P, R) float32: attention of each phrase (mean over its tokens), normalised over the regions that
+        take part; 0 at the others and for padded phrases.
     """
     regions = inputs["region_attention_mask" if whole_image else "region_candidate_mask"].bool()
     tokens = inputs["phrase_mask"].any(1)

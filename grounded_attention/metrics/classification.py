@@ -16,10 +16,11 @@ class ClassificationAccuracy:
     """Share of labelled items whose largest logit is the label.
 
     Args:
-        name: prefix of the reported figures.
-        logits: name of the model output, (..., C).
-        labels: name of the batch entry, (...) int64, or a function of the batch that gives it; negative labels do not
-            count, and a batch without the entry (None from the function) adds nothing.
+        name (`str`): prefix of the reported figures.
+        logits (`str`): name of the model output, (..., C).
+        labels (`str | Callable[[Mapping[str, Any]], Tensor | None]`): name of the batch entry, (...) int64, or a
+            function of the batch that gives it; negative labels do not count, and a batch without the entry (None from
+            the function) adds nothing.
     """
 
     def __init__(self, name: str, logits: str, labels: str | Callable[[Mapping[str, Any]], Tensor | None]):
@@ -70,11 +71,12 @@ def accuracy_table(results: Mapping[str, Mapping[str, Any]]) -> str:
     """What was predicted how well, as a Markdown table that also reads well on a terminal.
 
     Args:
-        results: name of a model -> its figures on one split, with `{name}_accuracy` and the other figures of
-            `ClassificationAccuracy.compute` for each thing `{name}` that was predicted, or `FURTHER` ones.
+        results (`Mapping[str, Mapping[str, Any]]`): name of a model -> its figures on one split, with
+            `{name}_accuracy` and the other figures of `ClassificationAccuracy.compute` for each thing `{name}` that
+            was predicted, or `FURTHER` ones.
 
     Returns:
-        One line for each model and each thing it predicted, in the order of the figures.
+        `str`: One line for each model and each thing it predicted, in the order of the figures.
     """
     predicted = [
         (model, key.removesuffix("_accuracy"), figures)

@@ -17,9 +17,11 @@ class Scored:
     """What the B examples of a batch scored.
 
     Args:
-        scores: name -> B numbers, None for an example that does not count; the figure of that name is their mean.
-        totals: name -> a number that is added up over the split.
-        notes: name -> B values kept beside the scores, such as the predicted answers.
+        scores (`Mapping[str, Sequence[float | None]]`): name -> B numbers, None for an example that does not count;
+            the figure of that name is their mean.
+        totals (`Mapping[str, float]`, *optional*): name -> a number that is added up over the split.
+        notes (`Mapping[str, Sequence[Any]]`, *optional*): name -> B values kept beside the scores, such as the
+            predicted answers.
     """
 
     scores: Mapping[str, Sequence[float | None]]
@@ -31,8 +33,9 @@ class ItemScores:
     """A streaming metric that keeps the scores of each example.
 
     Args:
-        name: prefix of the figure `{name}_count`, the number of examples.
-        score: (model outputs, batch) -> `Scored`. The batch has the lists `example_id` and `image_id`.
+        name (`str`): prefix of the figure `{name}_count`, the number of examples.
+        score (`Callable[[Any, Mapping[str, Any]], Scored]`): (model outputs, batch) -> `Scored`. The batch has the
+            lists `example_id` and `image_id`.
 
     Example:
         >>> metric = ItemScores("sign", lambda outputs, batch: Scored({"sign_accuracy": (outputs > 0).tolist()}))
@@ -104,7 +107,8 @@ def interleave(shares: Sequence[Mapping[str, Sequence]]) -> dict[str, list]:
     A score that no example has is left out.
 
     Args:
-        shares: the items of process 0, 1, ...: example i of the data set is number `i // n` of process `i % n`.
+        shares (`Sequence[Mapping[str, Sequence]]`): the items of process 0, 1, ...: example i of the data set is
+            number `i // n` of process `i % n`.
     """
     names = dict.fromkeys(name for share in shares for name in share)
     lengths = [len(share.get(ID_COLUMNS[0], ())) for share in shares]

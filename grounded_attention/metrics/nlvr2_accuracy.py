@@ -36,7 +36,7 @@ def accuracy_and_consistency(right: Mapping[str, bool]) -> dict[str, float]:
     about every pair of images they are made about.
 
     Args:
-        right: identifier -> whether the prediction is right; at least one.
+        right (`Mapping[str, bool]`): identifier -> whether the prediction is right; at least one.
 
     Raises:
         ValueError: nothing to score, or an identifier that is none.
@@ -57,9 +57,10 @@ class StatementScores(ItemScores):
     """Scores of single examples, and the consistency of the statements they belong to, over batches and processes.
 
     Args:
-        name: prefix of the figures `{name}_count` and `{name}_consistency`.
-        score: as of `ItemScores`; `example_id` of the batch are identifiers.
-        right: the score that says whether an example is right.
+        name (`str`): prefix of the figures `{name}_count` and `{name}_consistency`.
+        score (`Callable[[Any, Mapping[str, Any]], Scored]`): as of `ItemScores`; `example_id` of the batch are
+            identifiers.
+        right (`str`): the score that says whether an example is right.
     """
 
     GROUP = "wrong"

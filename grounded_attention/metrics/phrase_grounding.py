@@ -16,12 +16,13 @@ def first_hit(ranked: Boxes, gold: Boxes, protocol: str = "any_box", plus_one: b
     The rank, from 1, of the first box that finds the phrase; None when no box does.
 
     Args:
-        ranked: (n, 4) boxes, best first.
-        gold: (m, 4) boxes of the phrase, m at least 1.
-        protocol: `"any_box"`, an overlap of one half with any gold box (MDETR); `"merged_box"`, with the smallest box
-            around all of them (most work before); `"proposal"`, as `"any_box"` for boxes that a detector proposed
-            (BAN, VisualBERT): phrases that no proposal fits stay in the denominator.
-        plus_one: see `box_iou`.
+        ranked (`Boxes`): (n, 4) boxes, best first.
+        gold (`Boxes`): (m, 4) boxes of the phrase, m at least 1.
+        protocol (`str`, *optional*, defaults to `"any_box"`): `"any_box"`, an overlap of one half with any gold box
+            (MDETR); `"merged_box"`, with the smallest box around all of them (most work before); `"proposal"`, as
+            `"any_box"` for boxes that a detector proposed (BAN, VisualBERT): phrases that no proposal fits stay in the
+            denominator.
+        plus_one (`bool`, *optional*, defaults to `False`): see `box_iou`.
 
     Raises:
         ValueError: an unknown protocol, or a phrase without gold box.
@@ -44,8 +45,8 @@ def recall_at(first_hits: Sequence[int | None], ranks: Sequence[int] = RANKS) ->
     `recall@k` for each k, and `upper_bound`, the share of phrases that any given box finds.
 
     Args:
-        first_hits: what `first_hit` said of each phrase.
-        ranks: the values of k.
+        first_hits (`Sequence[int | None]`): what `first_hit` said of each phrase.
+        ranks (`Sequence[int]`, *optional*, defaults to `RANKS`): the values of k.
     """
     found = np.array([np.inf if rank is None else rank for rank in first_hits])
     recalls = {f"recall@{k}": float((found <= k).mean()) for k in ranks}

@@ -21,7 +21,8 @@ class PhraseRecall:
     is a miss.
 
     Args:
-        protocol: see `grounded_attention.metrics.phrase_grounding.first_hit`.
+        protocol (`str`, *optional*, defaults to `"proposal"`): see
+            `grounded_attention.metrics.phrase_grounding.first_hit`.
     """
 
     def __init__(self, protocol: str = "proposal"):

@@ -12,9 +12,10 @@ class Convention:
     """When a box counts as the right one.
 
     Args:
-        plus_one: Whether boxes (in pixels) cover their last pixel, see `box_iou`.
-        strict: Whether the overlap must exceed the threshold, rather than reach it.
-        threshold: Intersection over union.
+        plus_one (`bool`): Whether boxes (in pixels) cover their last pixel, see `box_iou`.
+        strict (`bool`, *optional*, defaults to `False`): Whether the overlap must exceed the threshold, rather than
+            reach it.
+        threshold (`float`, *optional*, defaults to `0.5`): Intersection over union.
     """
 
     plus_one: bool
@@ -54,9 +55,10 @@ def is_right(predicted: Sequence[float] | None, gold: Sequence[float], conventio
     Whether a predicted box finds the object; no box at all is a miss.
 
     Args:
-        predicted: x1, y1, x2, y2 in pixels; None (or nothing) for an image without detections.
-        gold: the object's box.
-        convention: a name in `CONVENTIONS`.
+        predicted (`Sequence[float] | None`): x1, y1, x2, y2 in pixels; None (or nothing) for an image without
+            detections.
+        gold (`Sequence[float]`): the object's box.
+        convention (`str`, *optional*, defaults to `"vl_bert"`): a name in `CONVENTIONS`.
     """
     rule = get_convention(convention)
     if predicted is None or len(predicted) == 0:

@@ -22,9 +22,9 @@ class ItemScores:
     """Scores of one model, seed by seed, on the same items.
 
     Args:
-        scores: (S, n) float, S seeds, n items.
-        item_ids: names of the n items.
-        image_ids: the image of each item.
+        scores (`npt.NDArray[np.float64]`): (S, n) float, S seeds, n items.
+        item_ids (`tuple[str, ...]`): names of the n items.
+        image_ids (`tuple[str, ...]`): the image of each item.
     """
 
     scores: npt.NDArray[np.float64]
@@ -59,10 +59,10 @@ class Difference:
     """How much better a model is than another.
 
     Args:
-        mean: of the differences over seeds and items.
-        low: lower end of the interval.
-        high: upper end.
-        seeds: number of seeds.
+        mean (`float`): of the differences over seeds and items.
+        low (`float`): lower end of the interval.
+        high (`float`): upper end.
+        seeds (`int`): number of seeds.
     """
 
     mean: float
@@ -83,11 +83,11 @@ def paired_difference(
     The mean difference of two models with its bootstrap interval, paired by seed and item, clustered by image.
 
     Args:
-        model: scores of the model.
-        other: scores of what it is compared with; same seeds, same items.
-        draws: how many times images and seeds are resampled.
-        level: of the interval.
-        seed: of the draws.
+        model (`ItemScores`): scores of the model.
+        other (`ItemScores`): scores of what it is compared with; same seeds, same items.
+        draws (`int`, *optional*, defaults to `DRAWS`): how many times images and seeds are resampled.
+        level (`float`, *optional*, defaults to `LEVEL`): of the interval.
+        seed (`int`, *optional*, defaults to `0`): of the draws.
 
     Raises:
         ValueError: other items, or another number of seeds.

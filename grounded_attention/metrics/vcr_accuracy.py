@@ -14,9 +14,9 @@ def joint_accuracy(
     Q→A, QA→R and Q→AR: a question counts for the last when answer and rationale are both right.
 
     Args:
-        answers: question id -> chosen answer.
-        rationales: question id -> chosen rationale, given the right answer.
-        labels: question id -> the right answer and rationale.
+        answers (`Mapping[Any, int]`): question id -> chosen answer.
+        rationales (`Mapping[Any, int]`): question id -> chosen rationale, given the right answer.
+        labels (`Mapping[Any, tuple[int, int]]`): question id -> the right answer and rationale.
 
     Raises:
         ValueError: a question without choice; the message names it.

@@ -10,8 +10,8 @@ def precision_recall_f1(predicted: npt.ArrayLike, gold: npt.ArrayLike) -> dict[s
     `precision`, `recall` and `f1` of a yes-or-no question; 0 where nothing was predicted or nothing is right.
 
     Args:
-        predicted: (n,) bool.
-        gold: (n,) bool.
+        predicted (`npt.ArrayLike`): (n,) bool.
+        gold (`npt.ArrayLike`): (n,) bool.
     """
     predicted, gold = np.asarray(predicted, dtype=bool), np.asarray(gold, dtype=bool)
     both = int((predicted & gold).sum())
@@ -25,8 +25,8 @@ def best_threshold(scores: npt.ArrayLike, gold: npt.ArrayLike) -> float:
     The score from which to call a pair a paraphrase so that F1 is largest; tuned on validation, used on test.
 
     Args:
-        scores: (n,) higher is more likely a paraphrase.
-        gold: (n,) bool.
+        scores (`npt.ArrayLike`): (n,) higher is more likely a paraphrase.
+        gold (`npt.ArrayLike`): (n,) bool.
 
     Raises:
         ValueError: no pair, or none that is a paraphrase.

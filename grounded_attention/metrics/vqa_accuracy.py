@@ -67,8 +67,8 @@ def vqa_accuracy(prediction: str, answers: Sequence[str]) -> float:
     Accuracy of one predicted answer, in [0, 1].
 
     Args:
-        prediction: the answer.
-        answers: what humans answered, ten of them in VQA v2.
+        prediction (`str`): the answer.
+        answers (`Sequence[str]`): what humans answered, ten of them in VQA v2.
     """
     prediction, answers = _one_line(prediction), [_one_line(answer) for answer in answers]
     if len(set(answers)) > 1:
@@ -95,9 +95,9 @@ def score_questions(
     Accuracy of every question.
 
     Args:
-        predictions: question id -> answer.
-        references: question id -> human answers.
-        source: where the predictions come from, for the error.
+        predictions (`Mapping[Any, str]`): question id -> answer.
+        references (`Mapping[Any, Sequence[str]]`): question id -> human answers.
+        source (`str`, *optional*): where the predictions come from, for the error.
 
     Raises:
         ValueError: a question without prediction, or a prediction without question.

@@ -34,9 +34,9 @@ def explorer_page(checkpoints: Mapping[str, Sequence[ExampleAttention]], title: 
     """The explorer as a page of its own.
 
     Args:
-        checkpoints: name of a model -> its examples; all of the same images, captions, words and regions, in one
-            order. Of several models two stand side by side.
-        title: the heading.
+        checkpoints (`Mapping[str, Sequence[ExampleAttention]]`): name of a model -> its examples; all of the same
+            images, captions, words and regions, in one order. Of several models two stand side by side.
+        title (`str`, *optional*): the heading.
 
     Raises:
         ValueError: no model or example, or examples that are not the same.

@@ -37,11 +37,11 @@ class WordAttention:
     """Attention of one word or phrase over the regions of its image, the whole-image region left out.
 
     Args:
-        word: the text, for messages.
-        span: (start, end), its characters in the caption.
-        boxes: (R, 4) float, corners (x1, y1, x2, y2) in [0, 1].
-        weights: (R,) float, attention over these regions; sums to 1.
-        gold: (R,) bool, whether the region shows what the word names.
+        word (`str`): the text, for messages.
+        span (`tuple[int, int]`): (start, end), its characters in the caption.
+        boxes (`np.ndarray`): (R, 4) float, corners (x1, y1, x2, y2) in [0, 1].
+        weights (`np.ndarray`): (R,) float, attention over these regions; sums to 1.
+        gold (`np.ndarray`): (R,) bool, whether the region shows what the word names.
 
     Raises:
         ValueError: shapes that do not fit, no region, weights that are negative or do not sum to 1, or boxes that
@@ -89,15 +89,15 @@ def attention_figure(
     gold regions are known of any word.
 
     Args:
-        image: any mode and size; small images are enlarged with sharp edges.
-        caption: the text the words' spans refer to.
-        words: one or more.
-        path: a .png, .pdf or .svg file; its folder is created.
-        title: a line above everything.
-        notes: what to be warned of, below everything.
+        image (`Image.Image`): any mode and size; small images are enlarged with sharp edges.
+        caption (`str`): the text the words' spans refer to.
+        words (`Sequence[WordAttention]`): one or more.
+        path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
+        title (`str`, *optional*): a line above everything.
+        notes (`Sequence[str]`, *optional*, defaults to `()`): what to be warned of, below everything.
 
     Returns:
-        The figure, already saved.
+        `Figure`: The figure, already saved.
 
     Raises:
         ValueError: no words, a span outside the caption, or another file type.
@@ -117,7 +117,8 @@ def method_comparison_figure(
     """Draws the same words under several methods: one row a method, one column a word, one scale for all.
 
     Args:
-        word_by_method: method -> its words; every method has the same words in the same order.
+        word_by_method (`Mapping[str, Sequence[WordAttention]]`): method -> its words; every method has the same words
+            in the same order.
 
     The other arguments, the return value and the errors are those of `attention_figure`; methods whose words
     differ raise ValueError too.

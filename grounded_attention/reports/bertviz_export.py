@@ -24,10 +24,10 @@ class BertvizInputs:
     """The arguments of bertviz's `head_view` and `model_view`: `head_view(**vars(inputs))`.
 
     Args:
-        attention: L tensors (1, H, W + R, W + R) float32. Only attention between words and regions was captured: the
-            blocks within the words and within the regions are 0, and rows sum to less than 1.
-        tokens: the words, then the regions.
-        sentence_b_start: W, where the regions begin; "Sentence A -> Sentence B" is from words to regions.
+        attention (`list[Tensor]`): L tensors (1, H, W + R, W + R) float32. Only attention between words and regions
+            was captured: the blocks within the words and within the regions are 0, and rows sum to less than 1.
+        tokens (`list[str]`): the words, then the regions.
+        sentence_b_start (`int`): W, where the regions begin; "Sentence A -> Sentence B" is from words to regions.
     """
 
     attention: list[Tensor]
@@ -52,9 +52,9 @@ def write_bertviz(example: ExampleAttention, path: str | Path, view: str = "head
     """Writes bertviz's view as a page that can be opened outside of a notebook, with a network.
 
     Args:
-        example: captured attention.
-        path: an .html file; its folder is created.
-        view: "head" or "model".
+        example (`ExampleAttention`): captured attention.
+        path (`str | Path`): an .html file; its folder is created.
+        view (`str`, *optional*, defaults to `"head"`): "head" or "model".
 
     Raises:
         ValueError: another view.

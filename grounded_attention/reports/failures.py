@@ -17,9 +17,9 @@ class Box:
     """A box to draw.
 
     Args:
-        role: `"gold"`, `"predicted"` or `"meant"` (what the example is about).
-        corners: x1, y1, x2, y2 divided by the image's width and height.
-        label: what stands beside it.
+        role (`str`): `"gold"`, `"predicted"` or `"meant"` (what the example is about).
+        corners (`tuple[float, float, float, float]`): x1, y1, x2, y2 divided by the image's width and height.
+        label (`str`, *optional*, defaults to `""`): what stands beside it.
     """
 
     role: str
@@ -41,19 +41,22 @@ class Judged:
     """One prediction beside what is right.
 
     Args:
-        example_id: of the row.
-        image_id: of its image.
-        group: what was decided, the prefix of its figures (`identification`, `vgp`, `words`, ...).
-        score: in [0, 1]; None where what is right is not known.
-        confidence: the model's own probability of its prediction, in [0, 1].
-        gold: what is right, in words; empty where it is not known.
-        predicted: what was predicted, in words.
-        texts: what the model read: (what it is, the text).
-        kinds: for tables: what kind of thing it is -> the kind (`answer type` -> `number`).
-        chance: the score to expect of a prediction drawn at random, where that is known.
-        worth: prediction -> the score it would have had; of those that would have scored at all.
-        boxes: to draw in the image.
-        choices: the texts it chose from.
+        example_id (`str`): of the row.
+        image_id (`str`): of its image.
+        group (`str`): what was decided, the prefix of its figures (`identification`, `vgp`, `words`, ...).
+        score (`float | None`): in [0, 1]; None where what is right is not known.
+        confidence (`float`): the model's own probability of its prediction, in [0, 1].
+        gold (`str`): what is right, in words; empty where it is not known.
+        predicted (`str`): what was predicted, in words.
+        texts (`tuple[tuple[str, str], ...]`, *optional*, defaults to `()`): what the model read: (what it is, the
+            text).
+        kinds (`Mapping[str, str]`, *optional*): for tables: what kind of thing it is -> the kind (`answer type` ->
+            `number`).
+        chance (`float`, *optional*): the score to expect of a prediction drawn at random, where that is known.
+        worth (`Mapping[str, float]`, *optional*): prediction -> the score it would have had; of those that would have
+            scored at all.
+        boxes (`tuple[Box, ...]`, *optional*, defaults to `()`): to draw in the image.
+        choices (`tuple[Choice, ...]`, *optional*, defaults to `()`): the texts it chose from.
     """
 
     example_id: str
@@ -103,8 +106,8 @@ def choose(items: Sequence[Judged], seed: int, confident: int = 8, drawn: int = 
     empty selection is too.
 
     Args:
-        items: predictions of one group.
-        seed: of the draws.
+        items (`Sequence[Judged]`): predictions of one group.
+        seed (`int`): of the draws.
         confident, drawn, right: how many of each.
     """
     scored = sorted((item for item in items if item.score is not None), key=lambda item: item.example_id)

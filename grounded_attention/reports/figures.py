@@ -39,12 +39,13 @@ def heads_figure(accuracy_by_method: Mapping[str, ArrayLike], chance: float, pat
     """Draws one heat map a method, layers up and heads across, both counted from 0; one scale from 0 to 1.
 
     Args:
-        accuracy_by_method: method -> (L, H) float in [0, 1]; NaN where nothing was measured.
-        chance: accuracy of a random choice; in the title and a line in the colour bar.
-        path: a .png, .pdf or .svg file; its folder is created.
+        accuracy_by_method (`Mapping[str, ArrayLike]`): method -> (L, H) float in [0, 1]; NaN where nothing was
+            measured.
+        chance (`float`): accuracy of a random choice; in the title and a line in the colour bar.
+        path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
 
     Returns:
-        The figure, already saved. Cells carry their number where L * H <= 64.
+        `Figure`: The figure, already saved. Cells carry their number where L * H <= 64.
 
     Raises:
         ValueError: no method, or an array that is not (L, H).
@@ -90,13 +91,15 @@ def loss_curves_figure(
     """Draws training logs: one panel a component, one line a method.
 
     Args:
-        histories: method -> `trainer.state.log_history`, dicts with `step` and figures. A step logged twice, as
-            after a resume, counts as logged last.
-        path: a .png, .pdf or .svg file; its folder is created.
-        components: which figures to draw; by default `loss`, every `loss_*` and every `eval_*accuracy*`.
+        histories (`Mapping[str, Sequence[Mapping[str, Any]]]`): method -> `trainer.state.log_history`, dicts with
+            `step` and figures. A step logged twice, as after a resume, counts as logged last.
+        path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
+        components (`Sequence[str]`, *optional*): which figures to draw; by default `loss`, every `loss_*` and every
+            `eval_*accuracy*`.
 
     Returns:
-        The figure, already saved. A positive component that spans more than a factor of twenty has a log axis.
+        `Figure`: The figure, already saved. A positive component that spans more than a factor of twenty has a log
+        axis.
 
     Raises:
         ValueError: nothing to draw.

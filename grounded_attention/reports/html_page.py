@@ -43,11 +43,12 @@ def html_page(title: str, body: str, style: str = "", script: str = "", about: S
     """A whole page.
 
     Args:
-        title: plain text.
-        body: HTML below the heading, everything in it that comes from data escaped.
-        style: CSS beyond the common one.
-        script: the one script that may run; its hash stands in the policy, so that no other does.
-        about: (name, text) lines under the heading.
+        title (`str`): plain text.
+        body (`str`): HTML below the heading, everything in it that comes from data escaped.
+        style (`str`, *optional*, defaults to `""`): CSS beyond the common one.
+        script (`str`, *optional*, defaults to `""`): the one script that may run; its hash stands in the policy, so
+            that no other does.
+        about (`Sequence[tuple[str, str]]`, *optional*, defaults to `()`): (name, text) lines under the heading.
     """
     rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in about)
     return (

@@ -45,10 +45,10 @@ class Measured:
     """A split, on one track of regions.
 
     Args:
-        heading: which.
-        figures: as the metrics return them.
-        judged: its predictions.
-        remarks: lines to say before anything else.
+        heading (`str`): which.
+        figures (`Mapping[str, Any]`): as the metrics return them.
+        judged (`Sequence[Judged]`, *optional*, defaults to `()`): its predictions.
+        remarks (`Sequence[str]`, *optional*, defaults to `()`): lines to say before anything else.
     """
 
     heading: str
@@ -62,12 +62,12 @@ class Report:
     """What a page shows.
 
     Args:
-        title: its title.
-        about: what was scored, on what: (name, text).
-        parts: the measured splits.
-        pictures: image id -> the image; of others an empty frame is drawn.
-        sizes: image id -> width and height in pixels, for the frames.
-        seed: of the predictions that are drawn.
+        title (`str`): its title.
+        about (`Sequence[tuple[str, str]]`): what was scored, on what: (name, text).
+        parts (`Sequence[Measured]`): the measured splits.
+        pictures (`Mapping[str, Picture]`, *optional*): image id -> the image; of others an empty frame is drawn.
+        sizes (`Mapping[str, tuple[int, int]]`, *optional*): image id -> width and height in pixels, for the frames.
+        seed (`int`, *optional*, defaults to `0`): of the predictions that are drawn.
     """
 
     title: str

@@ -29,12 +29,12 @@ def perturbation_figure(curves: PerturbationCurves, path: str | Path, title: str
     """Draws the curves of every map beside those of the random order; a line's area stands in the legend.
 
     Args:
-        curves: from `perturb`.
-        path: a .png, .pdf or .svg file; its folder is created.
-        title: the line above.
+        curves (`PerturbationCurves`): from `perturb`.
+        path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
+        title (`str`, *optional*, defaults to `""`): the line above.
 
     Returns:
-        The figure, already saved.
+        `Figure`: The figure, already saved.
 
     Raises:
         ValueError: another file type.

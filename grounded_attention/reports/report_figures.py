@@ -34,11 +34,11 @@ class Figure:
     """One number of a report.
 
     Args:
-        name: as in metrics.json.
-        value: the number; a share in [0, 1] where it is a float.
-        meaning: what it says, empty where the report does not know.
-        baselines: `majority` and `chance`, as far as they are known.
-        count: over how many.
+        name (`str`): as in metrics.json.
+        value (`float | int`): the number; a share in [0, 1] where it is a float.
+        meaning (`str`): what it says, empty where the report does not know.
+        baselines (`Mapping[str, float]`): `majority` and `chance`, as far as they are known.
+        count (`int`, *optional*): over how many.
     """
 
     name: str
@@ -60,8 +60,9 @@ def to_figures(figures: Mapping[str, Any], baselines: Mapping[str, Mapping[str, 
     """The plain numbers; those that belong to an accuracy stand beside it.
 
     Args:
-        figures: of one split, as metrics return them.
-        baselines: group -> its baselines, for accuracies whose metric reports none.
+        figures (`Mapping[str, Any]`): of one split, as metrics return them.
+        baselines (`Mapping[str, Mapping[str, float]]`): group -> its baselines, for accuracies whose metric reports
+            none.
     """
     folded = {key for name in figures for key in _beside(name) if key in figures}
     plain = {k: v for k, v in figures.items() if isinstance(v, int | float) and k not in folded}

@@ -27,7 +27,7 @@ class Picture:
 
     Args:
         width, height: of the drawing, in its units, so that lines and letters have one size in every image.
-        source: the image as a data URI; empty for an empty frame.
+        source (`str`, *optional*, defaults to `""`): the image as a data URI; empty for an empty frame.
     """
 
     width: int
@@ -56,9 +56,9 @@ def draw(picture: Picture, boxes: Sequence[Box], title: str) -> str:
     """The picture and its boxes as one SVG element.
 
     Args:
-        picture: what the boxes lie on.
-        boxes: with corners divided by the image's sides; those drawn last lie above.
-        title: read aloud in the picture's place.
+        picture (`Picture`): what the boxes lie on.
+        boxes (`Sequence[Box]`): with corners divided by the image's sides; those drawn last lie above.
+        title (`str`): read aloud in the picture's place.
     """
     width, height = picture.width, picture.height
     below = f'<image href="{escape(picture.source)}" width="{width}" height="{height}"/>' if picture.source else ""

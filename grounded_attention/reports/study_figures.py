@@ -32,7 +32,7 @@ def study_table(results: Mapping[str, Any]) -> str:
     """The figures of every row and seed, the differences to the rows they are compared with, and what these mean.
 
     Args:
-        results: see the module.
+        results (`Mapping[str, Any]`): see the module.
     """
     sections = [_figures_table(results)]
     sections += [text for other in results["against"] if (text := _differences_table(results, other))]
@@ -181,11 +181,11 @@ def differences_figure(results: Mapping[str, Any], path: str | Path) -> Figure:
     Claimed differences have a filled square and a thick line, others a hollow circle and a thin one.
 
     Args:
-        results: see the module.
-        path: a .png, .pdf or .svg file; its folder is created.
+        results (`Mapping[str, Any]`): see the module.
+        path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
 
     Returns:
-        The figure, already saved.
+        `Figure`: The figure, already saved.
     """
     other, columns = results["against"][0], results["columns"]
     rows = [row for row in results["rows"] if row != other]

@@ -31,13 +31,14 @@ def comparison_table(results: Mapping[str, Any]) -> str:
     """Methods and baselines as a Markdown table; the best method of each column is bold.
 
     Args:
-        results: `{"methods": {name: {"identification_accuracy", "vgp_accuracy", "text_to_region_accuracy":
-            {"all_heads", "best_layer", "best_head", "rollout", "chance"}}}, "baselines": {name: {...}}}`, figures in
-            [0, 1]. The four known methods and their baselines come first whatever the order; a known row or figure
-            that is missing, None or NaN shows as a dash. Chance is taken from the methods.
+        results (`Mapping[str, Any]`): `{"methods": {name: {"identification_accuracy", "vgp_accuracy",
+            "text_to_region_accuracy": {"all_heads", "best_layer", "best_head", "rollout", "chance"}}}, "baselines":
+            {name: {...}}}`, figures in [0, 1]. The four known methods and their baselines come first whatever the
+            order; a known row or figure that is missing, None or NaN shows as a dash. Chance is taken from the
+            methods.
 
     Returns:
-        The table, an empty line and a caption that says what each column is.
+        `str`: The table, an empty line and a caption that says what each column is.
 
     Raises:
         ValueError: no "methods" in the results.
@@ -53,8 +54,8 @@ def print_table(results: Mapping[str, Any], file: TextIO | None = None) -> None:
     """Prints the same table aligned for a terminal, a star at the best method of each column.
 
     Args:
-        results: see `comparison_table`, which also tells the errors.
-        file: where to; standard output by default.
+        results (`Mapping[str, Any]`): see `comparison_table`, which also tells the errors.
+        file (`TextIO`, *optional*): where to; standard output by default.
     """
     # Figures without a star get a space in its place, so that the decimal points stay below each other.
     rows = [

@@ -17,13 +17,14 @@ def box_iou(
     Intersection over union of every box with every other.
 
     Args:
-        boxes: (n, 4) corners x1, y1, x2, y2.
-        others: (m, 4), in the same units.
-        plus_one: Whether a box covers its last pixel too, so that its width is x2 - x1 + 1 (boxes in pixels).
-        dtype: In what the numbers are computed.
+        boxes (`Boxes`): (n, 4) corners x1, y1, x2, y2.
+        others (`Boxes`): (m, 4), in the same units.
+        plus_one (`bool`, *optional*, defaults to `False`): Whether a box covers its last pixel too, so that its width
+            is x2 - x1 + 1 (boxes in pixels).
+        dtype (`type[np.floating]`, *optional*, defaults to `np.float64`): In what the numbers are computed.
 
     Returns:
-        (n, m) of this dtype in [0, 1]; 0 where a box is empty.
+        `npt.NDArray[np.floating]`: (n, m) of this dtype in [0, 1]; 0 where a box is empty.
     """
     first, second = (np.asarray(array, dtype=dtype).reshape(-1, 4) for array in (boxes, others))
     top_left = np.maximum(first[:, None, :2], second[None, :, :2])

@@ -24,8 +24,9 @@ def whole_file(path: str | os.PathLike[str], *, durable: bool = False) -> Iterat
     Each process has its own draft, so two that write the same file at the same time do not mix: the later one stays.
 
     Args:
-        path: the file; its folder must exist.
-        durable: return only when the file is on the disk, so that it also survives a loss of power.
+        path (`str | os.PathLike[str]`): the file; its folder must exist.
+        durable (`bool`, *optional*, defaults to `False`): return only when the file is on the disk, so that it also
+            survives a loss of power.
 
     Raises:
         OSError: the file cannot be written; what was there stays.

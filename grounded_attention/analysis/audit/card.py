@@ -132,8 +132,8 @@ def put_in_card(result: "AuditResult", path: str | Path) -> Path:
     """Puts the section of an audit into a model card, in the place of an earlier one; returns the card.
 
     Args:
-        result: the audit.
-        path: a card, or the folder of a checkpoint that has one (`README.md`).
+        result (`AuditResult`): the audit.
+        path (`str | Path`): a card, or the folder of a checkpoint that has one (`README.md`).
 
     Raises:
         ValueError: see `find_card`.

@@ -22,12 +22,12 @@ class Changes:
     """How the heads of two audits differ, over all phrases of each direction.
 
     Args:
-        names: of the model before and the one after.
-        before: its audit.
-        after: the other's, of the same data, regions and words.
-        correction: for the number of heads, of `CORRECTIONS`.
-        comparisons: direction -> difference (after minus before) and p of each head.
-        corrected: direction -> (L, H) p corrected for all heads.
+        names (`tuple[str, str]`): of the model before and the one after.
+        before (`AuditResult`): its audit.
+        after (`AuditResult`): the other's, of the same data, regions and words.
+        correction (`str`): for the number of heads, of `CORRECTIONS`.
+        comparisons (`dict[str, Comparison]`): direction -> difference (after minus before) and p of each head.
+        corrected (`dict[str, np.ndarray]`): direction -> (L, H) p corrected for all heads.
     """
 
     names: tuple[str, str]
@@ -107,12 +107,12 @@ def compare(
     """Which heads changed.
 
     Args:
-        before: audit of one checkpoint.
-        after: audit of the other, on the same data, regions and words.
-        names: what they are called.
-        correction: "holm" or "benjamini_hochberg".
-        draws: of the permutation test.
-        seed: of the draws.
+        before (`AuditResult`): audit of one checkpoint.
+        after (`AuditResult`): audit of the other, on the same data, regions and words.
+        names (`tuple[str, str]`, *optional*): what they are called.
+        correction (`str`, *optional*, defaults to `HOLM`): "holm" or "benjamini_hochberg".
+        draws (`int`, *optional*, defaults to `PERMUTATIONS`): of the permutation test.
+        seed (`int`, *optional*, defaults to `0`): of the draws.
 
     Raises:
         ValueError: an unknown correction, or audits of other data, options, layers or heads.

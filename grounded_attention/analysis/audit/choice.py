@@ -28,9 +28,10 @@ class Choice:
     """What was chosen, and on what.
 
     Args:
-        split: a name of the split it was chosen on, or `SAME_SPLIT`.
-        heads: direction, or "relations" -> group -> (layer, head), indices from 0.
-        layers: direction, or "relations" -> group -> layer.
+        split (`str`): a name of the split it was chosen on, or `SAME_SPLIT`.
+        heads (`Mapping[str, Mapping[str, tuple[int, int]]]`): direction, or "relations" -> group -> (layer, head),
+            indices from 0.
+        layers (`Mapping[str, Mapping[str, int]]`): direction, or "relations" -> group -> layer.
     """
 
     split: str

@@ -18,11 +18,12 @@ class AuditPhrase:
     """A span of a caption and the boxes that it should look at.
 
     Args:
-        start: first character of the span.
-        end: the character after its last.
-        boxes: (G, 4) float32 gold boxes x1, y1, x2, y2, divided by image width and height; G may be 0: such a phrase
-            is left out.
-        groups: what it is reported under besides "all": types of an entity, or the relation of a syntactic query.
+        start (`int`): first character of the span.
+        end (`int`): the character after its last.
+        boxes (`npt.NDArray[np.float32]`): (G, 4) float32 gold boxes x1, y1, x2, y2, divided by image width and height;
+            G may be 0: such a phrase is left out.
+        groups (`tuple[str, ...]`, *optional*, defaults to `()`): what it is reported under besides "all": types of an
+            entity, or the relation of a syntactic query.
     """
 
     start: int
@@ -44,8 +45,9 @@ def entity_examples(rows: Iterable[Mapping[str, Any]]) -> Iterator[AuditExample]
     """The captions of a builder's rows whose phrases name entities, such as Flickr30K Entities.
 
     Args:
-        rows: `{image_id, captions, entities}` (one row an image; a caption that does not describe its image is left
-            out), or `{image_id, caption1, caption2, phrases}` (pairs of captions, as VGP; each caption once).
+        rows (`Iterable[Mapping[str, Any]]`): `{image_id, captions, entities}` (one row an image; a caption that does
+            not describe its image is left out), or `{image_id, caption1, caption2, phrases}` (pairs of captions, as
+            VGP; each caption once).
 
     Raises:
         ValueError: the rows are neither.

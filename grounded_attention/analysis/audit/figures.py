@@ -41,16 +41,18 @@ def entity_grounding_figure(
     """Draws a point a head: its layer across, its accuracy up, with the baseline and chance (the paper's Figure 3).
 
     Args:
-        counts: what the audit counted.
-        path: a .png, .pdf or .svg file; its folder is created.
-        layers: the L names of the layers; by default 0 to L - 1.
-        intervals: (2, L, H), lower and upper end of each accuracy in [0, 1]; drawn for the active heads.
-        active: a head is active from more than this mean share of its attention on.
-        baseline: what the rule is that the grey line shows.
-        title: the line above.
+        counts (`HeadCounts`): what the audit counted.
+        path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
+        layers (`Sequence[str]`, *optional*): the L names of the layers; by default 0 to L - 1.
+        intervals (`ArrayLike`, *optional*): (2, L, H), lower and upper end of each accuracy in [0, 1]; drawn for the
+            active heads.
+        active (`float`, *optional*, defaults to `ACTIVE_SHARE`): a head is active from more than this mean share of
+            its attention on.
+        baseline (`str`, *optional*, defaults to `BASELINE`): what the rule is that the grey line shows.
+        title (`str`, *optional*): the line above.
 
     Returns:
-        The figure, already saved.
+        `Figure`: The figure, already saved.
 
     Raises:
         ValueError: shapes that do not fit, nothing counted, or another file type.
@@ -77,8 +79,8 @@ def grounding_panels_figure(
     """Draws a panel for each relation (the paper's Figure 4), phrase type or model, all on one scale.
 
     Args:
-        counts: heading of the panel -> what was counted there; all of the same L and H.
-        intervals: heading -> (2, L, H), for as many panels as there are.
+        counts (`Mapping[str, HeadCounts]`): heading of the panel -> what was counted there; all of the same L and H.
+        intervals (`Mapping[str, ArrayLike]`, *optional*): heading -> (2, L, H), for as many panels as there are.
 
     The other arguments, the return value and the errors are those of `entity_grounding_figure`.
     """
@@ -121,16 +123,17 @@ def changes_figure(
 
     Args:
         before, after: counts of the same data under two models of the same L and H.
-        path: a .png, .pdf or .svg file; its folder is created.
-        p: (L, H), p-values of a paired test, corrected for the number of heads; significant heads are marked.
-        alpha: a head is significant where its p is at most this.
-        layers: the L names of the layers; by default 0 to L - 1.
-        names: what the two models are called.
-        most: how many heads stand in the second panel.
-        baseline: what the rule is that the grey line shows.
+        path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
+        p (`ArrayLike`, *optional*): (L, H), p-values of a paired test, corrected for the number of heads; significant
+            heads are marked.
+        alpha (`float`, *optional*, defaults to `ALPHA`): a head is significant where its p is at most this.
+        layers (`Sequence[str]`, *optional*): the L names of the layers; by default 0 to L - 1.
+        names (`tuple[str, str]`, *optional*): what the two models are called.
+        most (`int`, *optional*, defaults to `12`): how many heads stand in the second panel.
+        baseline (`str`, *optional*, defaults to `BASELINE`): what the rule is that the grey line shows.
 
     Returns:
-        The figure, already saved.
+        `Figure`: The figure, already saved.
 
     Raises:
         ValueError: counts of different layers and heads or images, `p` of another shape, or another file type.

@@ -31,10 +31,12 @@ class Rules:
     """What counts as right.
 
     Args:
-        word: of `WORDS`.
-        iou_threshold: overlap from which a region answers a phrase.
-        merged: whether several gold boxes are one, the smallest around all of them, instead of any of them.
-        not_words: ids of the special tokens, which answer nothing from regions to words.
+        word (`str`, *optional*, defaults to `DEFAULT_WORD`): of `WORDS`.
+        iou_threshold (`float`, *optional*, defaults to `IOU_THRESHOLD`): overlap from which a region answers a phrase.
+        merged (`bool`, *optional*, defaults to `False`): whether several gold boxes are one, the smallest around all
+            of them, instead of any of them.
+        not_words (`Collection[int]`, *optional*, defaults to `()`): ids of the special tokens, which answer nothing
+            from regions to words.
 
     Raises:
         ValueError: an unknown word, or a threshold outside (0, 1].
@@ -62,13 +64,13 @@ class Items:
     """The M items of one direction in a batch.
 
     Args:
-        rows: (B, Q) int64, indices of the asked tokens (or regions), -1 pads.
-        columns: (B, K) int64, indices of the candidates among regions (or tokens), -1 at all others.
-        example: (M,) int64, the row of the batch of each item.
-        places: (M, W) int64, where in `rows` its tokens are, -1 pads.
-        gold: (M, K) bool, the columns that answer it; none where no candidate does.
-        baseline: (M,) bool, whether the rule's choice answers it.
-        groups: what each is reported under besides "all".
+        rows (`Tensor`): (B, Q) int64, indices of the asked tokens (or regions), -1 pads.
+        columns (`Tensor`): (B, K) int64, indices of the candidates among regions (or tokens), -1 at all others.
+        example (`np.ndarray`): (M,) int64, the row of the batch of each item.
+        places (`np.ndarray`): (M, W) int64, where in `rows` its tokens are, -1 pads.
+        gold (`np.ndarray`): (M, K) bool, the columns that answer it; none where no candidate does.
+        baseline (`np.ndarray`): (M,) bool, whether the rule's choice answers it.
+        groups (`list[tuple[str, ...]]`): what each is reported under besides "all".
     """
 
     rows: Tensor
@@ -103,9 +105,9 @@ def ground(batch: Mapping[str, Any], examples: Sequence[AuditExample], rules: Ru
     """The phrases of a batch that the model reads, with their answers; phrases cut from the text are not among them.
 
     Args:
-        batch: what the processor made of the captions, regions and phrases of `examples`.
-        examples: all of whose phrases have gold boxes.
-        rules: what counts as right.
+        batch (`Mapping[str, Any]`): what the processor made of the captions, regions and phrases of `examples`.
+        examples (`Sequence[AuditExample]`): all of whose phrases have gold boxes.
+        rules (`Rules`): what counts as right.
     """
     boxes, candidates = (batch[name].cpu().numpy() for name in ("region_boxes", "region_candidate_mask"))
     mask = batch["phrase_mask"].cpu().numpy()
@@ -125,8 +127,8 @@ def text_items(
     """From words to regions.
 
     Args:
-        scores: of each example, the detector's confidence in its candidates in their order; without it the rule's
-            choice is the first candidate.
+        scores (`Sequence[np.ndarray | None]`): of each example, the detector's confidence in its candidates in their
+            order; without it the rule's choice is the first candidate.
     """
     columns = _columns(batch["region_candidate_mask"].bool().cpu())
     chosen = [_most_confident(row, given) for row, given in zip(columns.numpy(), scores, strict=True)]

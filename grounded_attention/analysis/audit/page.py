@@ -61,7 +61,7 @@ class ExtraSection:
     Args:
         heading, text: plain text.
         head, rows: a table, plain text; none without rows.
-        figures: (file, what it shows); .svg or .png.
+        figures (`Sequence[tuple[Path, str]]`, *optional*, defaults to `()`): (file, what it shows); .svg or .png.
     """
 
     heading: str
@@ -83,13 +83,15 @@ def audit_page(
     """The page, whole; everything in it that comes from data is escaped.
 
     Args:
-        results: name of a model -> its audit; all on the same data. The first is compared with each of the others
-            that has its layers and heads.
-        title: the heading.
-        about: (name, text) lines under it.
-        examples: name of a model -> captured examples, for the explorer; see `explorer_page`.
-        extra: further parts, before the explorer.
-        correction: name and function that corrects the (L, H) p-values of a comparison for the number of heads.
+        results (`Mapping[str, AuditResult]`): name of a model -> its audit; all on the same data. The first is
+            compared with each of the others that has its layers and heads.
+        title (`str`, *optional*): the heading.
+        about (`Sequence[tuple[str, str]]`, *optional*, defaults to `()`): (name, text) lines under it.
+        examples (`Mapping[str, Sequence[ExampleAttention]]`, *optional*): name of a model -> captured examples, for
+            the explorer; see `explorer_page`.
+        extra (`Sequence[ExtraSection]`, *optional*, defaults to `()`): further parts, before the explorer.
+        correction (`tuple[str, Correction]`, *optional*): name and function that corrects the (L, H) p-values of a
+            comparison for the number of heads.
 
     Raises:
         ValueError: no result, results that cannot be compared, or examples that cannot be explored together.

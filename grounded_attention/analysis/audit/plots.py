@@ -24,7 +24,7 @@ def plot_result(result: AuditResult, folder: Path) -> list[Path]:
     """Draws each direction by layer and head, the phrase types and the relations.
 
     Returns:
-        the files: `<direction>`, `<direction>_types`, `relations`, each .png and .pdf.
+        `list[Path]`: the files: `<direction>`, `<direction>_types`, `relations`, each .png and .pdf.
     """
     files: list[Path] = []
     for direction, groups in result.entities.items():

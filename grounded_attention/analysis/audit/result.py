@@ -31,13 +31,15 @@ class AuditResult:
     """What an audit counted.
 
     Args:
-        layers: names of the L layers.
-        heads: H, in each layer.
-        entities: direction -> group -> counts; "all" is in each direction, beside the phrase types.
-        relations: dependency relation -> counts, from words to regions.
-        about: how it was measured: model, data, split, word, iou_threshold, baseline, how many phrases were judged,
-            had no box, were cut.
-        chosen: the heads and layers to report; None is the paper's way, those that are best here.
+        layers (`tuple[str, ...]`): names of the L layers.
+        heads (`int`): H, in each layer.
+        entities (`dict[str, dict[str, HeadCounts]]`): direction -> group -> counts; "all" is in each direction, beside
+            the phrase types.
+        relations (`dict[str, HeadCounts]`, *optional*): dependency relation -> counts, from words to regions.
+        about (`dict[str, Any]`, *optional*): how it was measured: model, data, split, word, iou_threshold, baseline,
+            how many phrases were judged, had no box, were cut.
+        chosen (`Choice`, *optional*): the heads and layers to report; None is the paper's way, those that are best
+            here.
     """
 
     layers: tuple[str, ...]
@@ -58,7 +60,8 @@ class AuditResult:
         """The same result, that reports the heads and layers which are best on another split.
 
         Args:
-            other: the audit of the split to choose on, or "same_split" for the paper's way: this one.
+            other (`AuditResult | str`): the audit of the split to choose on, or "same_split" for the paper's way: this
+                one.
 
         Raises:
             ValueError: an audit of a model of another size, or another name.
@@ -146,7 +149,7 @@ class AuditResult:
         """Writes `audit.json`, and beside it the counts it names; what was there before stays whole until the end.
 
         Returns:
-            the folder.
+            `Path`: the folder.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)

@@ -50,26 +50,33 @@ def audit(
     """Audits a model.
 
     Args:
-        model: of this project, on transformers' attention interface, or transformers' VisualBERT or LXMERT; with or
-            without a task's head. It is set to evaluation mode and, where it is on the interface, its attention back
-            end is exchanged for the supervised twin.
-        processor: its processor, one of this project (transformers' two models: `VisualBERTProcessor`).
-        examples: captions with phrases, see `entity_examples`; phrases without gold boxes are left out.
-        regions: image id -> regions with `boxes` (n, 4) normalised, `features` (n, D) and, where the detector gave
-            them, `scores` (n,), such as a `RegionTable`. As in training, an image with more regions than the processor
-            takes keeps the first.
-        relations: captions whose "phrases" are words tied to an entity by a dependency, the relation their group.
-        word: which of a phrase's sub-words is asked: "last" (default), "first" or "mean".
-        batch_size: captions at a time.
-        directions: of "text_to_region" and "region_to_text".
-        iou_threshold: overlap with a gold box from which a region is right.
-        merged_box: whether several gold boxes of a phrase are one, around all of them, instead of any.
-        images: image id -> picture, for a model that reads pixels.
-        about: what the result is to say of itself besides: the names of model, data and split.
-        progress: whether to show a progress bar.
+        model (`Any`): of this project, on transformers' attention interface, or transformers' VisualBERT or LXMERT;
+            with or without a task's head. It is set to evaluation mode and, where it is on the interface, its
+            attention back end is exchanged for the supervised twin.
+        processor (`Any`): its processor, one of this project (transformers' two models: `VisualBERTProcessor`).
+        examples (`Iterable[AuditExample]`): captions with phrases, see `entity_examples`; phrases without gold boxes
+            are left out.
+        regions (`Mapping[str, Any]`): image id -> regions with `boxes` (n, 4) normalised, `features` (n, D) and, where
+            the detector gave them, `scores` (n,), such as a `RegionTable`. As in training, an image with more regions
+            than the processor takes keeps the first.
+        relations (`Iterable[AuditExample]`, *optional*, defaults to `()`): captions whose "phrases" are words tied to
+            an entity by a dependency, the relation their group.
+        word (`str`, *optional*, defaults to `DEFAULT_WORD`): which of a phrase's sub-words is asked: "last" (default),
+            "first" or "mean".
+        batch_size (`int`, *optional*, defaults to `32`): captions at a time.
+        directions (`Sequence[str]`, *optional*, defaults to `DIRECTIONS`): of "text_to_region" and "region_to_text".
+        iou_threshold (`float`, *optional*, defaults to `IOU_THRESHOLD`): overlap with a gold box from which a region
+            is right.
+        merged_box (`bool`, *optional*, defaults to `False`): whether several gold boxes of a phrase are one, around
+            all of them, instead of any.
+        images (`Callable[[str], Any]`, *optional*): image id -> picture, for a model that reads pixels.
+        about (`Mapping[str, Any]`, *optional*): what the result is to say of itself besides: the names of model, data
+            and split.
+        progress (`bool`, *optional*, defaults to `True`): whether to show a progress bar.
 
     Returns:
-        what was counted; the same in every process of a distributed launch, and the same as with one process.
+        `AuditResult`: what was counted; the same in every process of a distributed launch, and the same as with one
+        process.
 
     Raises:
         ValueError: an unknown option, a model whose attention cannot be read, or examples without a phrase to judge.

@@ -27,9 +27,9 @@ class Comparison:
     """How two sets of answers to the same items differ, head by head.
 
     Args:
-        difference: (L, H) float64, accuracy of the second minus accuracy of the first, in [-1, 1].
-        p: (L, H) float64, two-sided p of the permutation test, in (0, 1]; not corrected for the number of heads, see
-            `holm` and `benjamini_hochberg`.
+        difference (`np.ndarray`): (L, H) float64, accuracy of the second minus accuracy of the first, in [-1, 1].
+        p (`np.ndarray`): (L, H) float64, two-sided p of the permutation test, in (0, 1]; not corrected for the number
+            of heads, see `holm` and `benjamini_hochberg`.
     """
 
     difference: np.ndarray
@@ -41,13 +41,13 @@ def bootstrap_intervals(counts: HeadCounts, level: float = LEVEL, draws: int = D
     The bootstrap interval of each head's accuracy: percentiles over `draws` samples of I images with replacement.
 
     Args:
-        counts: what the heads answered, image by image.
-        level: of the interval, in (0, 1).
-        draws: how many samples.
-        seed: of the draws.
+        counts (`HeadCounts`): what the heads answered, image by image.
+        level (`float`, *optional*, defaults to `LEVEL`): of the interval, in (0, 1).
+        draws (`int`, *optional*, defaults to `DRAWS`): how many samples.
+        seed (`int`, *optional*, defaults to `0`): of the draws.
 
     Returns:
-        (2, L, H) float64: lower and upper end.
+        `np.ndarray`: (2, L, H) float64: lower and upper end.
 
     Raises:
         ValueError: no images, or a level or number of draws out of range.
@@ -75,14 +75,14 @@ def ratio_intervals(
     has no interval: every sample would be that image.
 
     Args:
-        sums: (I, K), what each image adds to each of K numerators.
-        items: (I,), what it adds to the denominator.
-        level: of the interval, in (0, 1).
-        draws: how many samples.
-        seed: of the draws.
+        sums (`npt.ArrayLike`): (I, K), what each image adds to each of K numerators.
+        items (`npt.ArrayLike`): (I,), what it adds to the denominator.
+        level (`float`, *optional*, defaults to `LEVEL`): of the interval, in (0, 1).
+        draws (`int`, *optional*, defaults to `DRAWS`): how many samples.
+        seed (`int`, *optional*, defaults to `0`): of the draws.
 
     Returns:
-        (2, K) float64: lower and upper end; NaN where there is one image alone.
+        `np.ndarray`: (2, K) float64: lower and upper end; NaN where there is one image alone.
 
     Raises:
         ValueError: no images, or a level or number of draws out of range.
@@ -123,10 +123,11 @@ def permutation_test(before: HeadCounts, after: HeadCounts, draws: int = PERMUTA
     `draws` exchanges, all are tried and p is exact.
 
     Args:
-        before: answers of one checkpoint.
-        after: answers of the other; the same images, in any order, with as many items.
-        draws: how many exchanges are drawn; p is at least 1 / (draws + 1).
-        seed: of the draws.
+        before (`HeadCounts`): answers of one checkpoint.
+        after (`HeadCounts`): answers of the other; the same images, in any order, with as many items.
+        draws (`int`, *optional*, defaults to `PERMUTATIONS`): how many exchanges are drawn; p is at least 1 / (draws +
+            1).
+        seed (`int`, *optional*, defaults to `0`): of the draws.
 
     Raises:
         ValueError: other images, items, layers or heads.
@@ -196,10 +197,10 @@ def holm(p: npt.ArrayLike) -> np.ndarray:
     Holm's step-down correction (1979): the chance of even one false claim among all tests stays below the level.
 
     Args:
-        p: any shape, in [0, 1].
+        p (`npt.ArrayLike`): any shape, in [0, 1].
 
     Returns:
-        The corrected p, float64 of the same shape: claim a test where it is at most the level.
+        `np.ndarray`: The corrected p, float64 of the same shape: claim a test where it is at most the level.
 
     Raises:
         ValueError: a p outside [0, 1].

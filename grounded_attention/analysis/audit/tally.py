@@ -27,7 +27,8 @@ def read_answers(pair: AttentionPair, items: Items) -> tuple[Tensor, Tensor]:
     that spends next to nothing on the candidates would be 0 at all of them.
 
     Returns:
-        (M, L, H) int64, the column with the most attention among the candidates; (M, L, H) float32 in [0, 1].
+        `tuple[Tensor, Tensor]`: (M, L, H) int64, the column with the most attention among the candidates; (M, L, H)
+        float32 in [0, 1].
     """
     log_alpha, log_share = pair[0], cast(Tensor, pair[1])
     device = log_alpha.device
@@ -73,10 +74,10 @@ class Tally:
         """Counts the items of a batch.
 
         Args:
-            items: the questions.
-            pair: what the observer read for them.
-            images: the image of each example of the batch.
-            numbers: the number of each example among all.
+            items (`Items`): the questions.
+            pair (`AttentionPair`): what the observer read for them.
+            images (`Sequence[str]`): the image of each example of the batch.
+            numbers (`Sequence[int]`): the number of each example among all.
         """
         if not len(items):
             return

@@ -36,10 +36,10 @@ def measure_perturbation(
     """The curves of a checkpoint on the rows of a split; see `perturb`.
 
     Args:
-        recipe: of the data, with a task that has `explained`; its seed is that of the random order.
-        checkpoint: a folder, or a name on the Hub.
-        data: of the recipe.
-        split: whose rows.
+        recipe (`Recipe`): of the data, with a task that has `explained`; its seed is that of the random order.
+        checkpoint (`str`): a folder, or a name on the Hub.
+        data (`Prepared`): of the recipe.
+        split (`str`): whose rows.
         maps, steps, about: see `perturb`.
     """
     rows, explained = data.splits[split], TASKS[recipe.task].explained

@@ -136,8 +136,9 @@ def open_regions(places: str | Sequence[str] | None, empty_images: bool = False)
     """The region table of a folder, or several read as one; None for none.
 
     Args:
-        places: folders, or `hub://ORG/NAME`.
-        empty_images: whether an image that no table holds has no regions, instead of being an error.
+        places (`str | Sequence[str] | None`): folders, or `hub://ORG/NAME`.
+        empty_images (`bool`, *optional*, defaults to `False`): whether an image that no table holds has no regions,
+            instead of being an error.
     """
     if not places:
         return None
@@ -282,7 +283,7 @@ def record_features(processor: Any, regions: RegionTable | JoinedRegions | None)
     """The processor keeps what computed the features of these tables, where they say one thing.
 
     Returns:
-        one line where a checkpoint's processor says that it was trained on others, else None.
+        `str | None`: one line where a checkpoint's processor says that it was trained on others, else None.
     """
     tables = [] if regions is None else regions.tables if isinstance(regions, JoinedRegions) else [regions]
     found = [feature_source(table.provenance) for table in tables]

@@ -34,8 +34,8 @@ class HeadChoice:
     """A recipe's `supervision.heads`.
 
     Args:
-        kind: `best`, `worst`, `layers` or `list`.
-        value: how many heads, the layers, or (layer, head) pairs.
+        kind (`str`): `best`, `worst`, `layers` or `list`.
+        value (`Any`): how many heads, the layers, or (layer, head) pairs.
     """
 
     kind: str
@@ -45,7 +45,8 @@ class HeadChoice:
         """The chosen (layer, head) pairs, in order.
 
         Args:
-            accuracy: (L, H) grounding accuracy before supervision; of equal ones the first counts as better.
+            accuracy (`np.ndarray`): (L, H) grounding accuracy before supervision; of equal ones the first counts as
+                better.
         """
         layers, heads = accuracy.shape
         if self.kind == "list":

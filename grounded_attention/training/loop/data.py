@@ -38,17 +38,19 @@ class Collator:
     to epoch and are the same after a resume, with any number of processes or workers.
 
     Args:
-        task: whose `collate` builds the batch.
-        processor: the model family's processor.
-        regions: a region table, or None for text alone.
-        seed: of the draws.
-        split: the rows that are trained on, for tasks that draw others beside a row.
-        texts: rows of a text corpus, for tasks that read one.
-        images: folder of the pictures, `file_name` of a row or `<image_id>.jpg`, for models that read pixels.
-        options: the task's options, or what they are made of.
-        labels: the regions that phrases are trained with, see `supervision/controls.py`; what is
-            measured is always gold.
-        method: how attention is supervised: what it needs of a batch is made here, once, on the CPU.
+        task (`Task`): whose `collate` builds the batch.
+        processor (`Any`): the model family's processor.
+        regions (`Any | None`): a region table, or None for text alone.
+        seed (`int`, *optional*, defaults to `0`): of the draws.
+        split (`Any`, *optional*): the rows that are trained on, for tasks that draw others beside a row.
+        texts (`Any`, *optional*): rows of a text corpus, for tasks that read one.
+        images (`str | Path`, *optional*): folder of the pictures, `file_name` of a row or `<image_id>.jpg`, for models
+            that read pixels.
+        options (`Any`, *optional*): the task's options, or what they are made of.
+        labels (`str`, *optional*, defaults to `"gold"`): the regions that phrases are trained with, see
+            `supervision/controls.py`; what is measured is always gold.
+        method (`SupervisionMethod`, *optional*): how attention is supervised: what it needs of a batch is made here,
+            once, on the CPU.
 
     Raises:
         ValueError: from a call: what the processor or the task has against a row; the message names the image.
@@ -86,9 +88,10 @@ class Collator:
         """The same for a split that is measured: the same draws every time, whatever the epoch of training.
 
         Args:
-            split: its rows.
-            regions: a region table in the place of the one that is trained on.
-            metrics: what is measured; the batches hold what their `prepare_batch` makes, where they have one.
+            split (`Any`): its rows.
+            regions (`Any`, *optional*): a region table in the place of the one that is trained on.
+            metrics (`Sequence[Any]`, *optional*, defaults to `()`): what is measured; the batches hold what their
+                `prepare_batch` makes, where they have one.
         """
         other = copy(self)
         other.split, other.training = split, False
@@ -160,9 +163,10 @@ def check_regions(splits: Sequence[Any], regions: Any, empty_images: bool = Fals
     """Refuses rows whose image has no features, before training rather than in the middle of it.
 
     Args:
-        splits: the rows of each split.
-        regions: the region table.
-        empty_images: whether an image without features is one without detections; then some must have them.
+        splits (`Sequence[Any]`): the rows of each split.
+        regions (`Any`): the region table.
+        empty_images (`bool`, *optional*, defaults to `False`): whether an image without features is one without
+            detections; then some must have them.
     """
     wanted = {image_id for rows in splits for image_id in _images(rows)}
     missing = sorted(wanted - set(regions.ids))

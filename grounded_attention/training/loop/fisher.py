@@ -23,13 +23,13 @@ def estimate_fisher(
     Squares are taken example by example: the gradient of a larger batch is already a mean, and its square too small.
 
     Args:
-        model: with the task's heads; put into evaluation mode.
-        task: whose loss components, each a mean over what it counts in the example, are summed.
-        batches: of one example each; at least one.
-        names: the parameters wanted.
+        model (`nn.Module`): with the task's heads; put into evaluation mode.
+        task (`Task`): whose loss components, each a mean over what it counts in the example, are summed.
+        batches (`Iterable[Mapping[str, Any]]`): of one example each; at least one.
+        names (`set[str]`): the parameters wanted.
 
     Returns:
-        name -> float32 tensor like the parameter, non-negative.
+        `dict[str, Tensor]`: name -> float32 tensor like the parameter, non-negative.
     """
     model.eval()
     for name, parameter in model.named_parameters():

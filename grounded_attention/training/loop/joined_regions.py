@@ -13,9 +13,9 @@ class JoinedRegions:
     """What training reads of a `RegionTable`, from one or several of them.
 
     Args:
-        tables: at least one; an image's regions are concatenated in this order.
-        empty: whether an image that no table holds has no regions (a detector that found nothing), instead of being
-            an error.
+        tables (`Sequence[RegionTable]`): at least one; an image's regions are concatenated in this order.
+        empty (`bool`, *optional*, defaults to `False`): whether an image that no table holds has no regions (a
+            detector that found nothing), instead of being an error.
 
     Raises:
         ValueError: features of different widths.

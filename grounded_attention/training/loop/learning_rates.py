@@ -22,9 +22,10 @@ class GroundingTrainingArguments(TrainingArguments):
     """`TrainingArguments` and `learning_rate_mapping`, the argument of sentence-transformers.
 
     Args:
-        learning_rate_mapping: regular expression -> learning rate, from 0 on, of the weights in whose name it is found
-            (`re.search` in what the model's own `named_parameters()` says, whatever wraps it); the first one found
-            counts. All others keep `learning_rate`. The schedule is that of all. None is none.
+        learning_rate_mapping (`dict[str, float]`, *optional*): regular expression -> learning rate, from 0 on, of the
+            weights in whose name it is found (`re.search` in what the model's own `named_parameters()` says, whatever
+            wraps it); the first one found counts. All others keep `learning_rate`. The schedule is that of all. None
+            is none.
 
     Raises:
         RecipeError: see `check_mapping`.
@@ -60,8 +61,8 @@ def map_learning_rates(optimizer: Optimizer, model: nn.Module, mapping: Mapping[
     """Moves the weights a pattern names to parameter groups of their own, which differ in their learning rate alone.
 
     Args:
-        optimizer: of the model's trained parameters, before its first step.
-        mapping: see `GroundingTrainingArguments`.
+        optimizer (`Optimizer`): of the model's trained parameters, before its first step.
+        mapping (`Mapping[str, float]`): see `GroundingTrainingArguments`.
 
     Raises:
         RecipeError: a pattern that takes no weight; names the nearest one.

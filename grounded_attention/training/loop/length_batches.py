@@ -24,8 +24,9 @@ def row_lengths(rows: datasets.Dataset, regions: Any | None) -> list[int]:
     """Words and regions of each row: the length of its sequence, but for word pieces and special tokens.
 
     Args:
-        rows: with at least one of `TEXT_COLUMNS`; with `image_id`, or `image_ids` of several, where regions are given.
-        regions: a region table, or None for text alone.
+        rows (`datasets.Dataset`): with at least one of `TEXT_COLUMNS`; with `image_id`, or `image_ids` of several,
+            where regions are given.
+        regions (`Any | None`): a region table, or None for text alone.
 
     Raises:
         ValueError: rows without a text.
@@ -60,9 +61,9 @@ class LengthSampler(Sampler[int]):
     every 50 batches, and reads a column of `datasets` value by value, which takes seconds where rows are many.
 
     Args:
-        lengths: of each row.
-        batch_size: rows of one step: of all processes and micro-batches together.
-        seed: of the order.
+        lengths (`Sequence[int] | np.ndarray`): of each row.
+        batch_size (`int`): rows of one step: of all processes and micro-batches together.
+        seed (`int`): of the order.
     """
 
     def __init__(self, lengths: Sequence[int] | np.ndarray, batch_size: int, seed: int):

@@ -36,13 +36,16 @@ class Preservation:
     give the penalty once.
 
     Args:
-        section: the recipe's.
-        model: the model that is trained.
-        start: the start model, of the same class, frozen here and in evaluation mode.
-        shared: names of the parameters that the start gives; heads that begin at random are not among them.
-        model_inputs: names of the batch entries that the model takes.
-        heads: the start's model for pre-training, where `model` has no such heads and logits are distilled.
-        fisher: parameter name -> diagonal Fisher information, for `ewc`; 0 for others.
+        section (`Preserve`): the recipe's.
+        model (`PreTrainedModel`): the model that is trained.
+        start (`PreTrainedModel`): the start model, of the same class, frozen here and in evaluation mode.
+        shared (`set[str]`): names of the parameters that the start gives; heads that begin at random are not among
+            them.
+        model_inputs (`tuple[str, ...]`): names of the batch entries that the model takes.
+        heads (`PreTrainedModel`, *optional*): the start's model for pre-training, where `model` has no such heads and
+            logits are distilled.
+        fisher (`Mapping[str, Tensor]`, *optional*): parameter name -> diagonal Fisher information, for `ewc`; 0 for
+            others.
     """
 
     def __init__(

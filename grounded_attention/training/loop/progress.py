@@ -155,9 +155,9 @@ def phase(name: str, total: int, quiet: bool = False) -> Iterator[Callable[..., 
     """Something long of so many steps.
 
     Args:
-        name: of the phase, as it is shown.
-        total: number of steps.
-        quiet: say nothing.
+        name (`str`): of the phase, as it is shown.
+        total (`int`): number of steps.
+        quiet (`bool`, *optional*, defaults to `False`): say nothing.
 
     Yields:
         A function that says how many steps are done: one more, or `done`; `loss` where there is one. The time left

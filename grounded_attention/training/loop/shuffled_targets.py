@@ -20,9 +20,10 @@ class LentTargets:
     every epoch, process and batch.
 
     Args:
-        split: the rows that are trained on.
-        collate: rows -> their batch, with gold `phrase_regions` (B, P, R) and `region_candidate_mask` (B, R).
-        seed: of the draws.
+        split (`Any`): the rows that are trained on.
+        collate (`Callable[[Sequence[Mapping[str, Any]]], Mapping[str, Any]]`): rows -> their batch, with gold
+            `phrase_regions` (B, P, R) and `region_candidate_mask` (B, R).
+        seed (`int`): of the draws.
     """
 
     def __init__(self, split: Any, collate: Callable[[Sequence[Mapping[str, Any]]], Mapping[str, Any]], seed: int):

@@ -47,10 +47,10 @@ def run_side_by_side(jobs: Sequence[J], workers: int, work: Callable[[J], Any], 
     which nothing can be run has all threads. One line says how far all of them are.
 
     Args:
-        jobs: in order; the caller has left out what was finished before.
-        workers: how many run at a time.
-        work: what is done with a job; it has to be picklable.
-        quiet: whether to leave that line out.
+        jobs (`Sequence[J]`): in order; the caller has left out what was finished before.
+        workers (`int`): how many run at a time.
+        work (`Callable[[J], Any]`): what is done with a job; it has to be picklable.
+        quiet (`bool`, *optional*, defaults to `False`): whether to leave that line out.
 
     Raises:
         RecipeError: the process of a job was killed.

@@ -34,12 +34,13 @@ class GroundingTrainer(Trainer):
     several processes each loss is multiplied by their number, since gradients are averaged over processes.
 
     Args:
-        task: what is trained.
-        method: how attention is supervised, see `attention_supervision`.
-        metrics: makes the streaming metrics of one evaluation.
-        attention_weight: factor of the attention loss in the total.
-        preservation: further components that keep the model near the one it started from.
-        hub: pushes what is saved, in the place of the Trainer's own pushing, which leaves the code out.
+        task (`Task`): what is trained.
+        method (`SupervisionMethod`): how attention is supervised, see `attention_supervision`.
+        metrics (`Callable[[], list[Metric]]`): makes the streaming metrics of one evaluation.
+        attention_weight (`float`, *optional*, defaults to `1.0`): factor of the attention loss in the total.
+        preservation (`Preservation`, *optional*): further components that keep the model near the one it started from.
+        hub (`HubPush`, *optional*): pushes what is saved, in the place of the Trainer's own pushing, which leaves the
+            code out.
     """
 
     def __init__(
@@ -179,11 +180,12 @@ class GroundingTrainer(Trainer):
         """Every figure of the metrics over a data set, each example once, whatever the number of processes.
 
         Args:
-            dataset: the rows.
-            description: what the line of progress says.
-            items: return the scores of single examples too, in the order of the data set, as one column a score
-                (`grounded_attention.metrics.item_scores`); empty where no metric keeps any.
-            regions: a region table in the place of the one that is trained on.
+            dataset (`Any`): the rows.
+            description (`str`, *optional*, defaults to `"evaluate"`): what the line of progress says.
+            items (`bool`, *optional*, defaults to `False`): return the scores of single examples too, in the order of
+                the data set, as one column a score (`grounded_attention.metrics.item_scores`); empty where no metric
+                keeps any.
+            regions (`Any`, *optional*): a region table in the place of the one that is trained on.
         """
         model, metrics = cast(torch.nn.Module, self.model), self.metrics()
         rank, world = self.accelerator.process_index, self.accelerator.num_processes

@@ -53,15 +53,16 @@ class Trained:
     """What a card is about.
 
     Args:
-        recipe: what was run.
-        name: of the run: a method, `text_only` or `start`.
-        model: the trained model.
-        processor: its processor.
-        method: how its attention was supervised.
-        figures: split -> what was measured on it.
-        seconds: how long training took, since it was last begun or continued.
-        steps: optimizer steps.
-        continued_at: the step that it was continued from; 0 where it went through in one go.
+        recipe (`Recipe`): what was run.
+        name (`str`): of the run: a method, `text_only` or `start`.
+        model (`PreTrainedModel`): the trained model.
+        processor (`Any`): its processor.
+        method (`SupervisionMethod`): how its attention was supervised.
+        figures (`Mapping[str, dict[str, Any]]`): split -> what was measured on it.
+        seconds (`float`): how long training took, since it was last begun or continued.
+        steps (`int`): optimizer steps.
+        continued_at (`int`, *optional*, defaults to `0`): the step that it was continued from; 0 where it went through
+            in one go.
     """
 
     recipe: Recipe
@@ -84,9 +85,9 @@ def write_card(trained: Trained, data: Prepared, directory: Path) -> Path:
     """Writes the card (README.md), its figure, and `.eval_results/` where the rows are of the Hub; returns the card.
 
     Args:
-        trained: what was trained.
-        data: what it was trained and measured on.
-        directory: of the checkpoint.
+        trained (`Trained`): what was trained.
+        data (`Prepared`): what it was trained and measured on.
+        directory (`Path`): of the checkpoint.
     """
     heads = trained.reported.get("text_to_region_by_head")
     if heads is not None:

@@ -8,9 +8,9 @@ def forward_lines(example: str, caption: str, phrase: str) -> str:
     """The lines that use the model.
 
     Args:
-        example: of the task, see `Task.example`.
-        caption: of the snippet.
-        phrase: words of the caption.
+        example (`str`): of the task, see `Task.example`.
+        caption (`str`): of the snippet.
+        phrase (`str`): words of the caption.
     """
     return example.format(word=phrase.split()[-1], other=phrase)
 
@@ -19,9 +19,9 @@ def seen_lines(pixels: bool, feature_size: int, source: Any) -> str:
     """The lines that make the stand-ins of an image's regions.
 
     Args:
-        pixels: whether the model reads pixels.
-        feature_size: D.
-        source: what computed the features of training, see `feature_source`; None where it is not known.
+        pixels (`bool`): whether the model reads pixels.
+        feature_size (`int`): D.
+        source (`Any`): what computed the features of training, see `feature_source`; None where it is not known.
     """
     boxes = "boxes = [[0, 0, 320, 480], [320, 120, 640, 480]]  # x1 y1 x2 y2 in pixels, of a detector"
     if pixels:

@@ -49,12 +49,14 @@ class HubRepo:
     """Where one run goes: a repository, a branch of it, and how often.
 
     Args:
-        id: `NAMESPACE/NAME`, or a name in the namespace of the token's user.
-        revision: branch, made where it is missing; None is main.
-        private: whether nobody else is to see it; None as the namespace has it.
-        strategy: `end`, `every_save`, `checkpoint` (with the newest checkpoint, to resume from) or `all_checkpoints`.
-        always: push a save also while an earlier one is under way, one after the other.
-        token: None takes the one of `hf auth login` or HF_TOKEN.
+        id (`str`): `NAMESPACE/NAME`, or a name in the namespace of the token's user.
+        revision (`str`, *optional*): branch, made where it is missing; None is main.
+        private (`bool`, *optional*): whether nobody else is to see it; None as the namespace has it.
+        strategy (`HubStrategy`, *optional*, defaults to `HubStrategy.EVERY_SAVE`): `end`, `every_save`, `checkpoint`
+            (with the newest checkpoint, to resume from) or `all_checkpoints`.
+        always (`bool`, *optional*, defaults to `False`): push a save also while an earlier one is under way, one after
+            the other.
+        token (`str`, *optional*): None takes the one of `hf auth login` or HF_TOKEN.
     """
 
     id: str
@@ -156,9 +158,10 @@ class HubPush:
     Saves are pushed by a thread, from hard links, so that training goes on and may delete old checkpoints.
 
     Args:
-        repo: where to.
-        directory: of the run.
-        card: the card of a model that is still being trained, by its step; None where nothing is trained.
+        repo (`HubRepo`): where to.
+        directory (`Path`): of the run.
+        card (`Callable[[int], str]`, *optional*): the card of a model that is still being trained, by its step; None
+            where nothing is trained.
     """
 
     def __init__(self, repo: HubRepo, directory: Path, card: Callable[[int], str] | None = None):
@@ -227,10 +230,10 @@ def push_folder(repo: HubRepo, directory: Path, message: str, again: str) -> str
     """Pushes a model directory, with `WAITS` between attempts where another one may help; returns its address.
 
     Args:
-        repo: where to; its branch is there.
-        directory: with the files.
-        message: of the commit.
-        again: what to do after a failure.
+        repo (`HubRepo`): where to; its branch is there.
+        directory (`Path`): with the files.
+        message (`str`): of the commit.
+        again (`str`): what to do after a failure.
 
     Raises:
         HubError: the last failure.

@@ -71,8 +71,8 @@ def check_checkpoints(model: Model, data: Data) -> None:
     Refuses names that are no folder and not on the Hub either; the Hub is queried once, and not about what is cached.
 
     Args:
-        model: whose `source`, `bert` and `tokenizer` are looked up.
-        data: the data beside it; the scenes bring a tokenizer, which may not have been written yet.
+        model (`Model`): whose `source`, `bert` and `tokenizer` are looked up.
+        data (`Data`): the data beside it; the scenes bring a tokenizer, which may not have been written yet.
     """
     for name in CHECKPOINT_HINTS:
         wanted = getattr(model, name)

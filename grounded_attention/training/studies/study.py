@@ -39,8 +39,9 @@ def run_study(study: Study, experiment: Experiment = run) -> None:
     each seed, and of what is there when a cell fails or is interrupted.
 
     Args:
-        study: what to run; with `plan` the cells are listed and nothing is written.
-        experiment: runs the recipe of a cell, as `grounded_attention.training.experiments.experiment.run` does.
+        study (`Study`): what to run; with `plan` the cells are listed and nothing is written.
+        experiment (`Experiment`, *optional*, defaults to `run`): runs the recipe of a cell, as
+            `grounded_attention.training.experiments.experiment.run` does.
 
     Raises:
         RecipeError: a cell's recipe that can't run as written, or a folder that holds a cell of another recipe.
@@ -238,7 +239,7 @@ def write_report(study: Study, cells: Sequence[Cell], states: Mapping[str, str])
     """Writes what the finished cells say; nothing before a downstream task has finished. The main process alone does.
 
     Returns:
-        The table; empty where nothing is written.
+        `str`: The table; empty where nothing is written.
 
     Raises:
         RecipeError: a column's score is not among those that its task has written.

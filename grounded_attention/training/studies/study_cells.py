@@ -24,13 +24,15 @@ class Cell:
     """One run. Cells that do not depend on the row or the seed have none, and exist once.
 
     Args:
-        name: its folder below the study's.
-        stage: `start`, `fine_tuning`, or the name of a downstream task.
-        recipe: what is run, complete with its folder, its seed and the checkpoint it starts from.
-        parent: the cell whose checkpoint that is; None where it is trained from nothing, or from elsewhere.
-        row: name of the row.
-        seed: of the cells of one seed.
-        zero_visual_scales: set the scales of the visual normalisation to 0 once it is trained.
+        name (`str`): its folder below the study's.
+        stage (`str`): `start`, `fine_tuning`, or the name of a downstream task.
+        recipe (`Recipe`): what is run, complete with its folder, its seed and the checkpoint it starts from.
+        parent (`Cell`, *optional*): the cell whose checkpoint that is; None where it is trained from nothing, or from
+            elsewhere.
+        row (`str`, *optional*): name of the row.
+        seed (`int`, *optional*): of the cells of one seed.
+        zero_visual_scales (`bool`, *optional*, defaults to `False`): set the scales of the visual normalisation to 0
+            once it is trained.
     """
 
     name: str

@@ -48,9 +48,10 @@ class Row:
     """What is done to the original model before the downstream tasks.
 
     Args:
-        recipe: the fine-tuning; None leaves the original as it is.
-        start: trained once and taken in the place of the original.
-        zero_visual_scales: whether the scales of the start's visual normalisation are set to 0.
+        recipe (`Recipe | None`): the fine-tuning; None leaves the original as it is.
+        start (`Recipe`, *optional*): trained once and taken in the place of the original.
+        zero_visual_scales (`bool`, *optional*, defaults to `False`): whether the scales of the start's visual
+            normalisation are set to 0.
     """
 
     recipe: Recipe | None
@@ -63,21 +64,22 @@ class Study:
     """A study: `rows` (of `known_rows`), each trained with every seed and judged by every downstream task.
 
     Args:
-        name: of the files that are written, `<name>.md` and `<name>.png`.
-        source: the file it was read from.
-        output_dir: where the cells lie.
-        seeds: of the cells.
-        rows: which of the known rows are run, the first of `against` among them.
-        known_rows: all rows by name.
-        original: how the original model is trained.
-        checkpoint: a directory or Hub id of an original that is not trained here.
-        downstream: tasks by name.
-        columns: of the table.
-        against: rows that each row is compared with; the first is the table's.
-        notes: sentences printed below the table.
-        overwrite: deletes cells of another recipe instead of refusing them.
-        workers: how many cells are run side by side, each in a process of its own with its share of the threads.
-        plan: lists the cells and trains nothing.
+        name (`str`): of the files that are written, `<name>.md` and `<name>.png`.
+        source (`str`): the file it was read from.
+        output_dir (`str`): where the cells lie.
+        seeds (`list[int]`): of the cells.
+        rows (`list[str]`): which of the known rows are run, the first of `against` among them.
+        known_rows (`dict[str, Row]`): all rows by name.
+        original (`Recipe`): how the original model is trained.
+        checkpoint (`str | None`): a directory or Hub id of an original that is not trained here.
+        downstream (`dict[str, Recipe]`): tasks by name.
+        columns (`list[Column]`): of the table.
+        against (`list[str]`): rows that each row is compared with; the first is the table's.
+        notes (`list[str]`): sentences printed below the table.
+        overwrite (`bool`): deletes cells of another recipe instead of refusing them.
+        workers (`int`): how many cells are run side by side, each in a process of its own with its share of the
+            threads.
+        plan (`bool`): lists the cells and trains nothing.
     """
 
     name: str

@@ -19,9 +19,10 @@ def study_results(study: Study, cells: Iterable[Cell], states: Mapping[str, str]
     """Every figure of the cells that are there.
 
     Returns:
-        The content of `results.json`: `columns` (each with its number of items and images and its baselines), `rows`
-        in order, `figures[row][column]` with `mean`, `seeds` (seed -> figure) and `differences` (other row -> `mean`,
-        `low`, `high`, `seeds` that both have, `by_seed`, `claimed`), all of them shares in [0, 1].
+        `dict[str, Any]`: The content of `results.json`: `columns` (each with its number of items and images and its
+        baselines), `rows` in order, `figures[row][column]` with `mean`, `seeds` (seed -> figure) and `differences`
+        (other row -> `mean`, `low`, `high`, `seeds` that both have, `by_seed`, `claimed`), all of them shares in [0,
+        1].
 
     Raises:
         RecipeError: a column's score is not among those that its task has written.
