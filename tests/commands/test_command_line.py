@@ -215,7 +215,7 @@ def test_results_faults_and_interruptions(capsys):
     with pytest.raises(RuntimeError):
         doing(RuntimeError("a fault"), capsys)
     with pytest.raises(ValueError, match="a fault"):
-        doing(ValueError("a fault"), capsys, explain=lambda error: None)
+        doing(ValueError("a fault"), capsys, explain_error=lambda error: None)
 
 
 def test_a_docstring_needs_examples():
