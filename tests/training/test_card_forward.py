@@ -49,5 +49,5 @@ def test_every_task_says_something(family, task):
 
 
 def test_the_lines_name_the_features_of_training():
-    assert "those of scenes, on which it was trained" in seen_lines(False, 8, {"name": "scenes"})
+    assert "computed by scenes, as in training" in seen_lines(False, 8, {"name": "scenes"})
     assert "features" not in seen_lines(True, 8, {"name": "scenes"})

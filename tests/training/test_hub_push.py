@@ -200,7 +200,7 @@ def test_a_card_loads_from_where_it_was_pushed_to(trained):
         assert f'name, revision = "{place}", "main"' in trained.hub.read(place, "README.md").decode(), name
     card = trained.hub.read("org/branch", "README.md", "tries/first").decode()
     assert 'name, revision = "org/branch", "tries/first"' in card
-    assert "minutes for those after step 1" in trained.hub.read("org/killed", "README.md").decode()
+    assert "minutes for the steps after 1" in trained.hub.read("org/killed", "README.md").decode()
 
 
 def test_several_methods_go_to_repositories_of_their_own(trained):

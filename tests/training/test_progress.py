@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from grounded_attention.commands.user_errors import explain
+from grounded_attention.commands.user_errors import explain_error
 from grounded_attention.training.loop import progress
 from grounded_attention.training.loop.side_by_side import run_side_by_side
 from grounded_attention.training.recipes.recipe import RecipeError
@@ -145,7 +145,7 @@ def test_a_narrow_terminal():
 def test_a_job_that_is_killed_is_one_line(tmp_path):
     with pytest.raises(RecipeError, match=r"dead: a process was killed.*dead/log.txt") as caught:
         list(run_side_by_side([Job(tmp_path / "dead")], 1, die))
-    assert "fewer workers" in explain(caught.value)
+    assert "fewer workers" in explain_error(caught.value)
 
 
 @pytest.mark.parametrize("quiet", [False, True])

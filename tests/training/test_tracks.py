@@ -122,7 +122,7 @@ def test_a_nested_start_and_training_on_what_is_measured(scenes, tmp_path, monke
     recipe["data"]["train_splits"] = ["train", "validation"]
     assert run_train(monkeypatch, tmp_path, recipe) == 0
     printed = capsys.readouterr().out
-    assert "rows of validation are trained on" in printed and "answers, train: " in printed
+    assert "validation is used for training" in printed and "answers, train: " in printed
     assert json.loads((tmp_path / "run" / "none" / "config.json").read_text())["vqa_loss"] == "cross_entropy"
 
 
@@ -151,7 +151,7 @@ def test_a_table_of_other_images(scenes, tmp_path, monkeypatch, capsys):
     recipe["data"]["tracks"]["detected"] = str(tmp_path / "other")
     assert run_train(monkeypatch, tmp_path, recipe) == 2
     line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert "images of the rows has regions" in line and "COCO_1" in line and "image_id_format" in line
+    assert "images of the rows is in the region table" in line and "COCO_1" in line and "image_id_format" in line
 
 
 @pytest.mark.parametrize(
