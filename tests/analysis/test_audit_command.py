@@ -161,12 +161,12 @@ def test_rows_of_caption_pairs(call, places):
     [
         ({"model": "nowhere"}, "--model nowhere: "),
         ({"model": "tokenizer"}, "--model tokenizer: "),
-        ({"model": "visual_bert"}, "--model visual_bert: no tokenizer in visual_bert; name one with --tokenizer"),
+        ({"model": "visual_bert"}, "--model visual_bert: no tokenizer in visual_bert; give one with --tokenizer"),
         ({"model": "visual_bert", "tokenizer": "larger"}, "the tokenizer larger has"),
-        ({"data": "flickr"}, "--data flickr: unknown; known: coco_captions"),
+        ({"data": "flickr"}, "--data flickr: unknown data set, expected one of coco_captions"),
         (
             {"data": "coco_captions", "data_dir": "scenes/coco", "split": "val"},
-            "'test', expected train or validation; he",
+            "'test', expected train or validation; by default he",
         ),
         (
             {"data": "coco_captions", "data_dir": "scenes/coco", "split": "val", "choose_on": "train"},
@@ -177,9 +177,9 @@ def test_rows_of_caption_pairs(call, places):
         ({"split": "dev"}, "unknown split: found 'dev'"),
         ({"card": "before"}, "before/README.md: no model card"),
         ({"card": "scenes/vocab.txt"}, "vocab.txt: no place for the audit; put this line where it belongs: <!-- "),
-        ({"choose_on": "test"}, "--choose-on test is the split that is reported"),
+        ({"choose_on": "test"}, "--choose-on test is also the reported split"),
         ({"images": "nowhere"}, "--images nowhere: no such folder"),
-        ({"explore": "2"}, "--explore 2 shows images: name their folder with --images"),
+        ({"explore": "2"}, "--explore 2 shows images; give their folder with --images"),
         ({"limit": "0"}, "--limit 0: expected 1 or more"),
         ({"iou": "2"}, "iou_threshold=2.0: expected a number above 0 and at most 1"),
         ({"relations": "nowhere.conllu"}, "nowhere.conllu"),

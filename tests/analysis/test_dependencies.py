@@ -185,10 +185,10 @@ def test_entity_at_either_end(tmp_path):
     np.testing.assert_array_equal(found.phrases[1].boxes, np.float32(BALL))
     assert (found.image_id, found.caption) == ("7", caption)
     dependents = [("A", "det", 1), ("two", "nummod", 2), ("red", "amod", 2)]
-    assert told(relation_examples([example], parses, asked="dependent")) == dependents
-    assert told(relation_examples([example], parses, asked="head")) == [("holds", "nsubj", 1), ("holds", "obj", 2)]
+    assert told(relation_examples([example], parses, query_end="dependent")) == dependents
+    assert told(relation_examples([example], parses, query_end="head")) == [("holds", "nsubj", 1), ("holds", "obj", 2)]
     with pytest.raises(ValueError, match="'both'; expected 'either'"):
-        relation_examples([example], parses, asked="both")
+        relation_examples([example], parses, query_end="both")
 
 
 def test_phrases_without_boxes_and_ungrounded_heads_ask_nothing(tmp_path):
