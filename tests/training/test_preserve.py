@@ -305,7 +305,10 @@ def recipe_of(**preserve):
         (recipe_of(ewc=1.0, options={"word": False}), "did you mean 'preserve.options.words'"),
         (recipe_of(ewc=1.0, builder="coco_caption"), "did you mean 'preserve.builder=coco_captions'"),
         (Recipe(preserve=Preserve(l2=1.0)), "preserve needs a start model"),
-        (replace(recipe_of(ewc=1.0), start=Recipe(task="vgp")), "preserve.ewc needs a start model with pre-training heads"),
+        (
+            replace(recipe_of(ewc=1.0), start=Recipe(task="vgp")),
+            "preserve.ewc needs a start model with pre-training heads",
+        ),
         (replace(recipe_of(l2=1.0), training={"fsdp": "full_shard"}), "remove training.fsdp"),
     ],
 )

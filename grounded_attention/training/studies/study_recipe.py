@@ -158,7 +158,7 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
     for section in _recipes(content):
         if not isinstance(section.get("extends", _Extended({})), _Extended):
             raise RecipeError(
-                f"{source}: extends is not allowed on the command line, found {section['extends']!r}; put it into a file"
+                f"{source}: extends is not allowed as an override, found {section['extends']!r}; put it into a file"
             )
     sections = build(_Sections, content, source, "")
     _check_sections(sections, source)
