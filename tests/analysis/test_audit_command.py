@@ -176,7 +176,10 @@ def test_rows_of_caption_pairs(call, places):
         ({"regions": "nowhere"}, "nowhere"),
         ({"split": "dev"}, "unknown split: found 'dev'"),
         ({"card": "before"}, "before/README.md: no model card"),
-        ({"card": "scenes/vocab.txt"}, "vocab.txt: no place for the audit; put this line where it belongs: <!-- "),
+        (
+            {"card": "scenes/vocab.txt"},
+            "vocab.txt: no place for the audit; add this line where the section should be: <!-- ",
+        ),
         ({"choose_on": "test"}, "--choose-on test is also the reported split"),
         ({"images": "nowhere"}, "--images nowhere: no such folder"),
         ({"explore": "2"}, "--explore 2 shows images; give their folder with --images"),

@@ -54,7 +54,7 @@ def test_the_folder_has_the_audit_of_each_method_and_one_page(root):
     assert curves["examples"] == 4 and curves["about"]["split"] == "test"
     assert (folder / "direct" / "words_across_layers.png").stat().st_size > 5000
     page = (folder / "audit.html").read_text()
-    for part in ("What changed", "Syntactic relations", "Which map is faithful?", "Look for yourself", "not active"):
+    for part in ("What changed", "Syntactic relations", "Which map is faithful?", "Explorer", "not active"):
         assert part in page
     assert "http://" not in page.replace("http://www.w3.org", "") and "https://" not in page
 
@@ -104,8 +104,12 @@ def torn(run):
 @pytest.mark.parametrize(
     ("damage", "options", "message"),
     [
-        (shutil.rmtree, [], "run: no run of train.py (recipe.json is missing): `make train`"),
-        (missing, [], "run/direct: this model is not finished: `make train`"),
+        (
+            shutil.rmtree,
+            [],
+            "run: recipe.json is missing, so this is not a run of train.py; make it with `make train`",
+        ),
+        (missing, [], "run/direct: results.json is missing, so this model is not finished; make it with `make train`"),
         (torn, [], "run/none: the checkpoint is incomplete or was changed"),
         (None, ["--data-dir", "nowhere"], "nowhere"),
         (None, ["--limit", "0"], "--limit 0: expected 1 or more"),

@@ -97,7 +97,7 @@ def test_a_folder_of_files(tmp_path):
         (tmp_path / name).write_text(conllu(HOLDS, image_id=name))
     assert [parse.image_id for parse in read_conllu(tmp_path)] == ["a.conllu", "b.conllu"]
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"empty: no file in this folder ends in \.conllu"):
+    with pytest.raises(ValueError, match=r"empty: no file in this folder ends with \.conllu"):
         read_conllu(tmp_path / "empty")
 
 
@@ -116,7 +116,7 @@ ROW = "1\tA\t_\tX\t_\t_\t0\troot\t_\t_\n"
         (ROW.replace("\t0\t", "\t1\t"), 1, "'A' as its own head"),
         (ROW.replace("root", "_"), 1, "DEPREL '_'"),
         ("1-3" + ROW[1:] + ROW, 1, "multiword token 1-3"),
-        (conllu([("a", 2, "x"), ("b", 1, "x"), ("c", 0, "root")]), 1, "'a' in a circle of heads"),
+        (conllu([("a", 2, "x"), ("b", 1, "x"), ("c", 0, "root")]), 1, "'a' in a cycle of heads"),
     ],
 )
 def test_what_is_no_conllu_is_told_with_its_line(tmp_path, text, line, problem):
@@ -240,7 +240,7 @@ def test_captions_without_a_parse_are_counted_and_named(tmp_path, caplog):
     lost, cut = example_of("A dog .", ("A dog", BALL)), example_of("A hat", ("A hat", BALL))
     with caplog.at_level(logging.WARNING):
         assert len(relation_examples([lost, good, cut], parses)) == 1
-    assert "1 of 3 captions" in caplog.text and "no parse of the caption 'A dog .' of image 7" in caplog.text
+    assert "1 of 3 captions" in caplog.text and "no parse for the caption 'A dog .' of image 7" in caplog.text
     with pytest.raises(
         ValueError, match=r"1 of 1 captions have no parse that fits.*parse the captions of this data set"
     ):
@@ -283,7 +283,7 @@ def test_spacy_tokens_without_white_space(monkeypatch):
 
 def test_spacy_that_is_missing_or_does_not_parse(monkeypatch):
     installed(monkeypatch, Document([token(0, "ball", 0, "")]))
-    with pytest.raises(ValueError, match="en_core_web_sm does not parse"):
+    with pytest.raises(ValueError, match="en_core_web_sm has no dependency parser"):
         spacy_parses(["ball"])
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match="python -m spacy download en_core_web_sm, or give parses in CoNLL-U"):

@@ -140,7 +140,7 @@ def example(**fields) -> ExampleAttention:
     ("fields", "said"),
     [
         ({"boxes": np.zeros((2, 4))}, "attention has the shape"),
-        ({"boxes": np.full((3, 4), 40.0)}, "boxes lies in"),
+        ({"boxes": np.full((3, 4), 40.0)}, "boxes has values in"),
         ({"words": ((0, 1), (2, 9))}, "outside the caption"),
         ({"labels": ("x",)}, "1 labels for 3 regions"),
         ({"back": np.zeros((2, 2, 2, 3))}, "back has the shape"),
