@@ -16,7 +16,7 @@ help:  ## list the targets
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python >= 3.11 is needed, $(PYTHON) is " + sys.version.split()[0] + "; try: make PYTHON=python3.12")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt ".[dev]"
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable ".[dev]"
 	rm -rf build *.egg-info
 	touch $@
 

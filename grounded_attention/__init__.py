@@ -4,11 +4,25 @@
     from grounded_attention import VLBertForVGP, get_method, audit, supervise
 
 `__init__.pyi` lists the names. Each is imported when it is first used: `import grounded_attention` loads neither torch
-nor transformers. The first model, configuration or processor also registers all families with transformers' Auto
-classes.
+nor transformers. The first model, configuration or processor also registers all models and processors with
+transformers' Auto classes.
 """
+
+import sys
+from importlib import import_module
+from typing import Any
 
 import lazy_loader
 
 __version__ = "0.1.0"
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_get, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> Any:
+    value = _get(name)
+    # Each room registers its own classes, and a user of one Auto class expects the others to work.
+    rooms = ("modeling", "processing")
+    if any(f"{__name__}.{room}" in sys.modules for room in rooms):
+        for room in rooms:
+            import_module(f".{room}", __name__)
+    return value

@@ -13,10 +13,77 @@
 # limitations under the License.
 """What the model families take from a BERT checkpoint to start from, and which fields a caller may still choose."""
 
-from transformers import AutoConfig, PreTrainedConfig
+from typing import Any
+
+import torch
+from transformers import AutoConfig, BertForPreTraining, PreTrainedConfig
 
 # The fields that the shapes of BERT's tensors fix.
 _BERT_SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "max_position_embeddings")
+
+
+class BertStart:
+    """
+    Starts a model from a BERT checkpoint. A family's `PreTrainedModel` takes this class before
+    [`PretrainingHandover`], which reads weights from BERT too, and says in `_rename_bert_weight` where they go.
+    """
+
+    config_class: Any
+    config: Any
+    base_model_prefix: str
+    state_dict: Any
+    tie_weights: Any
+    _is_base_class: Any
+
+    @classmethod
+    def from_bert(cls, pretrained_model_name_or_path: str, **config_overrides: Any) -> Any:
+        """
+        Initialises a model from a BERT checkpoint: words, positions, token types, encoder, pooler, and the heads that
+        BERT has too. The rest is random.
+
+        Args:
+            pretrained_model_name_or_path (`str`): directory or Hub id of a BERT checkpoint.
+            config_overrides: fields of the configuration other than those that BERT decides.
+
+        Raises:
+            ValueError: when the checkpoint is not of the BERT family, or an override is no field or BERT's to decide.
+        """
+        name = pretrained_model_name_or_path
+        fields = read_bert_config(name)
+        check_overrides(cls.config_class, config_overrides, fields, name)
+        model = cls(cls.config_class(**{**fields, **config_overrides}))  # type: ignore[call-arg]
+        model._copy_bert_weights(name)
+        return model
+
+    @torch.no_grad()
+    def _copy_bert_weights(self, name: str, only: set[str] | None = None) -> set[str]:
+        """Copies weights of a BERT checkpoint, of `only` these names here; returns the names that it reached."""
+        check_sizes(self.config, read_bert_config(name), name)
+        loaded: Any = BertForPreTraining.from_pretrained(name, output_loading_info=True)
+        bert, info = loaded
+        weights, copied = self.state_dict(), set()
+        wanted = set(weights) if only is None else only
+        prefix = "" if self._is_base_class() else f"{self.base_model_prefix}."
+        for key, value in bert.state_dict().items():
+            target = self._rename_bert_weight(key, prefix)
+            if key in info["missing_keys"] or target not in wanted:
+                continue
+            # BERT's class 0 is "belongs"; that of the families, as in VL-BERT's targets, is 1.
+            value = value.flip(0) if "seq_relationship" in key else value
+            # A family may have more token types than BERT.
+            weights[target][: value.shape[0]].copy_(value)
+            copied.add(target)
+        copied |= self._derive_from_bert(weights, prefix, wanted)
+        self.tie_weights()
+        return copied
+
+    def _rename_bert_weight(self, name: str, prefix: str) -> str:
+        """The name here of a weight of `BertForPreTraining`; `prefix` is where the base model sits."""
+        return prefix + name.removeprefix("bert.") if name.startswith("bert.") else name
+
+    def _derive_from_bert(self, weights: dict[str, torch.Tensor], prefix: str, wanted: set[str]) -> set[str]:
+        """Sets those of the `wanted` weights that start as copies of weights from BERT; returns their names."""
+        return set()
 
 
 def read_bert_config(name: str) -> dict:
@@ -66,4 +133,4 @@ def check_sizes(config: PreTrainedConfig, bert_fields: dict, name: str) -> None:
             )
 
 
-__all__ = ["check_overrides", "check_sizes", "read_bert_config"]
+__all__ = ["BertStart", "check_overrides", "check_sizes", "read_bert_config"]

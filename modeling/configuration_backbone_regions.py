@@ -56,7 +56,7 @@ class BackboneRegionsConfig(PreTrainedConfig):
     ```python
     >>> from transformers import ResNetConfig
 
-    >>> from modeling import BackboneRegionFeatures, BackboneRegionsConfig
+    >>> from grounded_attention import BackboneRegionFeatures, BackboneRegionsConfig
 
     >>> config = BackboneRegionsConfig(backbone_config=ResNetConfig(), feature_size=2048, feature_stride=32)
     >>> model = BackboneRegionFeatures(config)

@@ -61,7 +61,7 @@ class FastRCNNConfig(PreTrainedConfig):
     Example:
 
     ```python
-    >>> from modeling import FastRCNNConfig, FastRCNNFeatures
+    >>> from grounded_attention import FastRCNNConfig, FastRCNNFeatures
 
     >>> resnet50 = FastRCNNConfig(depths=[3, 4, 6, 3])
     >>> model = FastRCNNFeatures(resnet50)

@@ -19,12 +19,12 @@ import os
 from typing import TYPE_CHECKING, Any, Literal
 
 from huggingface_hub.dataclasses import strict
-from transformers import PreTrainedConfig
 from transformers.utils import auto_docstring
 
-from .attention_calls import AttentionCall, one_stream_calls
+from .attention_calls import AttentionCall
 from .auto_classes import make_auto_map
 from .pipeline_entry import PipelineEntry
+from .task_config import OneStreamConfig
 
 if TYPE_CHECKING:
     # The pipeline and what it imports. Transformers copies what a file names, so these travel with every checkpoint;
@@ -66,7 +66,7 @@ AUTO_MAP = make_auto_map(
     """
 )
 @strict
-class VisualBERTConfig(PipelineEntry, PreTrainedConfig):
+class VisualBERTConfig(PipelineEntry, OneStreamConfig):
     r"""
     visual_embedding_dim (`int`, *optional*, defaults to 2048):
         Width of the region features; `region_feature_size` is another name for it.
@@ -75,27 +75,6 @@ class VisualBERTConfig(PipelineEntry, PreTrainedConfig):
     bypass_transformer (`bool`, *optional*, defaults to `False`):
         Whether regions join the text only in one further layer behind the encoder (the public code's "without early
         fusion").
-    identification_pooling (`str`, *optional*, defaults to `"pooled"`):
-        What [`VisualBERTForVGP`] identifies captions from: `"pooled"`, the pooler's output, or `"cls"`, the state of
-        `[CLS]` (VGP paper, equation 1).
-    classifier_dropout (`float`, *optional*, defaults to 0.1):
-        Dropout before the last layer of every task head.
-    identification_hidden_size (`int`, *optional*):
-        Hidden size of the identification head; a single linear layer when not given. The next two are alike.
-    vgp_hidden_size (`int`, *optional*):
-        Hidden size of the phrase-pair head.
-    grounding_hidden_size (`int`, *optional*):
-        Hidden size of the grounding head.
-    num_identification_labels (`int`, *optional*, defaults to 3):
-        Classes of image description identification: both captions match, the first, the second.
-    num_vgp_labels (`int`, *optional*, defaults to 5):
-        Classes of phrase pairs: 5 for the typology, 2 for paraphrase or not.
-    grounding_head (`bool`, *optional*, defaults to `False`):
-        Whether [`VisualBERTForVGP`] scores every phrase against every region (indirect supervision).
-    box_layer (`int`, *optional*):
-        The layer, from 0 on, whose output tells [`VisualBERTForVGP`] the box of what each word names (`box_weight` of
-        attention supervision). Without one the model has no box head. A head trained on one layer also loads into
-        another. With a box head `unpad` does not act on the layers.
     vqa_loss (`str`, *optional*, defaults to `"kl_divergence"`):
         Loss of [`VisualBERTForVisualQuestionAnswering`]: `"kl_divergence"` from the answers' scores as they are,
         summed over the answers (public code), `"binary_cross_entropy"`, one decision an answer, or `"cross_entropy"`,
@@ -103,15 +82,10 @@ class VisualBERTConfig(PipelineEntry, PreTrainedConfig):
     choice_loss (`str`, *optional*, defaults to `"softmax"`):
         Loss of [`VisualBERTForMultipleChoice`]: `"softmax"`, one choice among all (public code), or `"sigmoid"`, one
         decision a choice.
-    referring_dropout (`float`, *optional*, defaults to 0.0):
-        Dropout in the head of [`VisualBERTForReferringExpression`].
     phrase_scorer (`str`, *optional*, defaults to `"single_head"`):
         How [`VisualBERTForPhraseGrounding`] scores regions: `"single_head"`, one attention head as wide as those of
         the encoder, on phrases and regions alone (public code), or `"self_attention"`, the mean over the heads of a
         further self-attention over the whole sequence (paper, appendix B.4).
-    unpad (`bool`, *optional*, defaults to `False`):
-        Whether to leave padding out of every layer but the attention itself, on any back end: results at the other
-        columns are the same, and states at padded columns are zeros.
 
     Raises:
         StrictDataclassFieldValidationError: when a field has the wrong type or an unknown choice.
@@ -120,7 +94,7 @@ class VisualBERTConfig(PipelineEntry, PreTrainedConfig):
     Example:
 
     ```python
-    >>> from modeling import VisualBERTConfig, VisualBERTModel
+    >>> from grounded_attention import VisualBERTConfig, VisualBERTModel
 
     >>> configuration = VisualBERTConfig(num_hidden_layers=2)
     >>> model = VisualBERTModel(configuration)
@@ -128,50 +102,14 @@ class VisualBERTConfig(PipelineEntry, PreTrainedConfig):
 
     model_type = "visualbert"
     attribute_map = {"region_feature_size": "visual_embedding_dim"}
-    # Read by the BERT layers; a VisualBERT is always a plain encoder.
-    is_decoder = False
-    add_cross_attention = False
+    code_places = AUTO_MAP
 
-    vocab_size: int = 30522
-    hidden_size: int = 768
     visual_embedding_dim: int = 2048
-    num_hidden_layers: int = 12
-    num_attention_heads: int = 12
-    intermediate_size: int = 3072
-    hidden_act: str = "gelu"
-    hidden_dropout_prob: float | int = 0.1
-    attention_probs_dropout_prob: float | int = 0.1
-    max_position_embeddings: int = 512
-    type_vocab_size: int = 2
-    initializer_range: float = 0.02
-    layer_norm_eps: float = 1e-12
     bypass_transformer: bool = False
     special_visual_initialize: bool = True
-    pad_token_id: int | None = 0
-    tie_word_embeddings: bool = True
-
-    identification_pooling: Literal["pooled", "cls"] = "pooled"
-    classifier_dropout: float | int = 0.1
-    identification_hidden_size: int | None = None
-    vgp_hidden_size: int | None = None
-    grounding_hidden_size: int | None = None
-    num_identification_labels: int = 3
-    num_vgp_labels: int = 5
-    grounding_head: bool = False
-    box_layer: int | None = None
     vqa_loss: Literal["kl_divergence", "binary_cross_entropy", "cross_entropy"] = "kl_divergence"
     choice_loss: Literal["softmax", "sigmoid"] = "softmax"
-    referring_dropout: float | int = 0.0
     phrase_scorer: Literal["single_head", "self_attention"] = "single_head"
-    unpad: bool = False
-
-    def __post_init__(self, **kwargs):
-        answers = kwargs.pop("answers", None)
-        if answers is not None:
-            self.answers = answers
-        # Bare file names, whatever repository a loaded config came from: a saved directory then reads its own code.
-        kwargs["auto_map"] = {**(kwargs.get("auto_map") or {}), **AUTO_MAP}
-        super().__post_init__(**kwargs)
 
     @classmethod
     def get_config_dict(
@@ -187,40 +125,13 @@ class VisualBERTConfig(PipelineEntry, PreTrainedConfig):
         return super().from_dict(_adapt_fields(config_dict), **kwargs)
 
     @property
-    def answers(self) -> list[str]:
-        """The answers of [`VisualBERTForVisualQuestionAnswering`] in the order of its scores: those of `id2label`."""
-        labels: dict = self.id2label or {}
-        return [labels[index] for index in range(len(labels))]
-
-    @answers.setter
-    def answers(self, answers: list[str]):
-        if not answers or len(set(answers)) < len(answers):
-            raise ValueError(f"answers are {len(answers)} with {len(set(answers))} distinct; expected each only once.")
-        self.id2label = dict(enumerate(answers))
-        self.label2id = {answer: index for index, answer in enumerate(answers)}
-
-    @property
-    def max_text_length(self) -> int:
-        """Text positions; regions have none of these."""
-        return self.max_position_embeddings
-
-    @property
     def grounding_calls(self) -> tuple[AttentionCall, ...]:
         """The attention calls in which words and regions meet, in order; none with `bypass_transformer`."""
-        if self.bypass_transformer:
-            return ()
-        return one_stream_calls(self.num_hidden_layers, self.num_attention_heads)
+        return () if self.bypass_transformer else super().grounding_calls
 
     def validate_architecture(self):
         """Part of `@strict`-powered validation. Validates that the fields fit together."""
         super().validate_architecture()
-        if self.box_layer is not None and not 0 <= self.box_layer < self.num_hidden_layers:
-            raise ValueError(f"box_layer ({self.box_layer}) must be from 0 to {self.num_hidden_layers - 1}.")
-        if self.hidden_size % self.num_attention_heads != 0:
-            raise ValueError(
-                f"hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads "
-                f"({self.num_attention_heads})."
-            )
         if self.visual_embedding_dim < 1:
             raise ValueError(f"visual_embedding_dim must be positive, found {self.visual_embedding_dim}.")
 

@@ -18,18 +18,18 @@ from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
 from typing import TYPE_CHECKING, Literal
 
 from huggingface_hub.dataclasses import strict
-from transformers import PreTrainedConfig
 from transformers.utils import auto_docstring
 
-from .attention_calls import AttentionCall, one_stream_calls
 from .auto_classes import make_auto_map
 from .configuration_fast_rcnn import FastRCNNConfig
 from .pipeline_entry import PipelineEntry
+from .task_config import OneStreamConfig
 
 if TYPE_CHECKING:
     # The pipeline and what it imports. Transformers copies what a file names, so these travel with every checkpoint;
     # transformers 5.4 copies only what is named here, beside this file, out of it.
     from .asked_rows import ASKED_ROWS as ASKED_ROWS
+    from .attention_calls import AttentionCall as AttentionCall
     from .caption_phrases import find_phrases as find_phrases
     from .configuration_backbone_regions import BackboneRegionsConfig as BackboneRegionsConfig
     from .grounding_items import GroundingItem as GroundingItem
@@ -62,7 +62,7 @@ _REGION_TOKEN_TYPE = 2
     """
 )
 @strict
-class VLBertConfig(PipelineEntry, PreTrainedConfig):
+class VLBertConfig(PipelineEntry, OneStreamConfig):
     r"""
     position_offset (`int`, *optional*, defaults to 0):
         Added to every position id. 0 for BERT; 2 for weights that come from RoBERTa (`padding_idx + 1`).
@@ -99,50 +99,17 @@ class VLBertConfig(PipelineEntry, PreTrainedConfig):
         [`VLBertForReferringExpression`] do not.
     relationship_head (`bool`, *optional*, defaults to `False`):
         Whether [`VLBertForPreTraining`] predicts if the caption belongs to the image (off in the public checkpoints).
-    identification_pooling (`str`, *optional*, defaults to `"pooled"`):
-        What image description identification reads: `"pooled"`, the pooler output (public code), or `"cls"`, the first
-        token's last state (equation 1 of the VGP paper).
-    classifier_dropout (`float`, *optional*, defaults to 0.1):
-        Dropout in the heads of [`VLBertForVGP`], [`VLBertForVisualQuestionAnswering`] and
-        [`VLBertForMultipleChoice`].
-    identification_hidden_size (`int`, *optional*):
-        Hidden size of the identification head; a single linear layer when not given. The next two are alike.
-    vgp_hidden_size (`int`, *optional*):
-        Hidden size of the phrase-pair head.
-    grounding_hidden_size (`int`, *optional*):
-        Hidden size of the grounding head.
-    num_identification_labels (`int`, *optional*, defaults to 3):
-        Classes of image description identification: both captions match, the first, the second.
-    num_vgp_labels (`int`, *optional*, defaults to 5):
-        Classes of phrase pairs: 5 for the typology, 2 for paraphrase or not.
-    grounding_head (`bool`, *optional*, defaults to `False`):
-        Whether [`VLBertForVGP`] scores every phrase against every region (indirect supervision).
-    box_layer (`int`, *optional*):
-        The layer, from 0 on, whose output tells [`VLBertForVGP`] the box of what each word names (`box_weight` of
-        attention supervision). Without one the model has no box head. A head trained on one layer also loads into
-        another. With a box head `unpad` does not act on the layers.
     answer_head (`str`, *optional*, defaults to `"mlm"`):
         What [`VLBertForVisualQuestionAnswering`] scores answers with: `"mlm"`, the transform of the masked-word head
         and a linear layer (public configuration), `"1fc"`, a linear layer, or `"2fc"`, two. The answers are the values
         of `id2label`; `answers=[...]` sets them.
     answer_hidden_size (`int`, *optional*):
         Hidden size of a `"2fc"` answer head; `hidden_size` when not given.
-    vqa_loss (`str`, *optional*, defaults to `"binary_cross_entropy"`):
-        Loss of the answers: `"binary_cross_entropy"`, one decision an answer (public code), or `"cross_entropy"`, one
-        choice among all (paper, section 4.2.2).
-    referring_dropout (`float`, *optional*, defaults to 0.0):
-        Dropout in the head of [`VLBertForReferringExpression`].
-    choice_loss (`str`, *optional*, defaults to `"sigmoid"`):
-        Loss of [`VLBertForMultipleChoice`]: `"sigmoid"`, one decision a choice (public code), or `"softmax"`, one
-        choice among all (paper, section 4.2.1).
     choice_hidden_size (`int`, *optional*):
         Hidden size of the head of [`VLBertForMultipleChoice`]; a single linear layer when not given.
     choice_region_classes (`int`, *optional*, defaults to 81):
         Object classes that [`VLBertForMultipleChoice`] predicts for every region, 0 the whole image and 1 to 80 those
         of COCO (public code). `None` leaves that head out.
-    unpad (`bool`, *optional*, defaults to `False`):
-        Whether to leave padding out of every layer but the attention itself, on any back end: results at the other
-        columns are the same, and states at padded columns are zeros.
 
     Raises:
         StrictDataclassFieldValidationError: when a field has the wrong type or an unknown choice.
@@ -151,7 +118,7 @@ class VLBertConfig(PipelineEntry, PreTrainedConfig):
     Example:
 
     ```python
-    >>> from modeling import VLBertConfig, VLBertModel
+    >>> from grounded_attention import VLBertConfig, VLBertModel
 
     >>> configuration = VLBertConfig(num_hidden_layers=2)
     >>> model = VLBertModel(configuration)
@@ -160,24 +127,9 @@ class VLBertConfig(PipelineEntry, PreTrainedConfig):
 
     model_type = "vl_bert"
     sub_configs = {"vision_config": FastRCNNConfig}
-    # Read by the BERT layers; a VL-BERT is always a plain encoder.
-    is_decoder = False
-    add_cross_attention = False
+    code_places = AUTO_MAP
 
-    vocab_size: int = 30522
-    hidden_size: int = 768
-    num_hidden_layers: int = 12
-    num_attention_heads: int = 12
-    intermediate_size: int = 3072
-    hidden_act: str = "gelu"
-    hidden_dropout_prob: float | int = 0.1
-    attention_probs_dropout_prob: float | int = 0.1
-    max_position_embeddings: int = 512
     type_vocab_size: int = 3
-    initializer_range: float = 0.02
-    layer_norm_eps: float = 1e-12
-    pad_token_id: int | None = 0
-    tie_word_embeddings: bool = True
     position_offset: int = 0
 
     region_feature_size: int = 2048
@@ -194,34 +146,16 @@ class VLBertConfig(PipelineEntry, PreTrainedConfig):
 
     use_pooler: bool = True
     relationship_head: bool = False
-    identification_pooling: Literal["pooled", "cls"] = "pooled"
-    classifier_dropout: float | int = 0.1
-    identification_hidden_size: int | None = None
-    vgp_hidden_size: int | None = None
-    grounding_hidden_size: int | None = None
-    num_identification_labels: int = 3
-    num_vgp_labels: int = 5
-    grounding_head: bool = False
-    box_layer: int | None = None
     answer_head: Literal["mlm", "1fc", "2fc"] = "mlm"
     answer_hidden_size: int | None = None
-    vqa_loss: Literal["binary_cross_entropy", "cross_entropy"] = "binary_cross_entropy"
-    referring_dropout: float | int = 0.0
-    choice_loss: Literal["sigmoid", "softmax"] = "sigmoid"
     choice_hidden_size: int | None = None
     choice_region_classes: int | None = 81
-    unpad: bool = False
 
     def __post_init__(self, **kwargs):
         if self.visual_size is None:
             self.visual_size = self.hidden_size
         if isinstance(self.vision_config, dict):
             self.vision_config = FastRCNNConfig(**self.vision_config)
-        answers = kwargs.pop("answers", None)
-        if answers is not None:
-            self.answers = answers
-        # Bare file names, whatever repository a loaded config came from: a saved directory then reads its own code.
-        kwargs["auto_map"] = {**(kwargs.get("auto_map") or {}), **AUTO_MAP}
         super().__post_init__(**kwargs)
 
     @classmethod
@@ -234,19 +168,6 @@ class VLBertConfig(PipelineEntry, PreTrainedConfig):
             "intermediate_size": 4096,
         }
         return cls(**{**sizes, **overrides})
-
-    @property
-    def answers(self) -> list[str]:
-        """The answers of [`VLBertForVisualQuestionAnswering`] in the order of its scores: the values of `id2label`."""
-        labels: dict = self.id2label or {}
-        return [labels[index] for index in range(len(labels))]
-
-    @answers.setter
-    def answers(self, answers: list[str]):
-        if not answers or len(set(answers)) < len(answers):
-            raise ValueError(f"answers are {len(answers)} with {len(set(answers))} distinct; expected each only once.")
-        self.id2label = dict(enumerate(answers))
-        self.label2id = {answer: index for index, answer in enumerate(answers)}
 
     @property
     def answer_width(self) -> int | None:
@@ -263,21 +184,9 @@ class VLBertConfig(PipelineEntry, PreTrainedConfig):
         """Text positions left after those of the regions (one, shared) and of END."""
         return self.max_position_embeddings - self.position_offset - 2
 
-    @property
-    def grounding_calls(self) -> tuple[AttentionCall, ...]:
-        """The attention calls in which words and regions meet, in order."""
-        return one_stream_calls(self.num_hidden_layers, self.num_attention_heads)
-
     def validate_architecture(self):
         """Part of `@strict`-powered validation. Validates that the fields fit together."""
         super().validate_architecture()
-        if self.box_layer is not None and not 0 <= self.box_layer < self.num_hidden_layers:
-            raise ValueError(f"box_layer ({self.box_layer}) must be from 0 to {self.num_hidden_layers - 1}.")
-        if self.hidden_size % self.num_attention_heads != 0:
-            raise ValueError(
-                f"hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads "
-                f"({self.num_attention_heads})."
-            )
         if self.type_vocab_size <= _REGION_TOKEN_TYPE:
             raise ValueError(
                 f"type_vocab_size ({self.type_vocab_size}) must be at least {_REGION_TOKEN_TYPE + 1}: "

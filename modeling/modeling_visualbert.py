@@ -20,12 +20,10 @@ weights have the same names; the encoder is BERT's, on every attention back end.
 
 from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
-from transformers import BertForPreTraining
 from transformers import initialization as init
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_utils import PreTrainedModel
@@ -37,32 +35,37 @@ from transformers.models.visual_bert.modeling_visual_bert import (
     VisualBertRegionToPhraseAttention,
 )
 from transformers.processing_utils import Unpack
-from transformers.utils import ModelOutput, TransformersKwargs, auto_docstring
+from transformers.utils import TransformersKwargs, auto_docstring
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from .auto_classes import set_auto_classes
-from .bert_start import check_overrides, check_sizes, read_bert_config
+from .bert_start import BertStart
 from .configuration_visualbert import AUTO_MAP, VisualBERTConfig
 from .pretraining_handover import PretrainingHandover
 from .sequence_inputs import (
-    UNREAD_INPUTS,
+    Choices,
+    check_region_shapes,
     check_shape,
-    flatten_choices,
-    flatten_queries,
+    check_text,
+    drop_unread,
+    embed_words,
     get_first_state,
     locate_queries,
-    repeat_for_choices,
+)
+from .task_arguments import PHRASE_GROUNDING_ARGS, PRETRAINING_ARGS, REFERRING_ARGS, VGP_ARGS
+from .task_forward import (
+    choose_region,
+    ground_phrases,
+    predict_hidden,
+    score_answers,
+    score_choices,
+    score_classes,
 )
 from .task_heads import NO_CANDIDATE, ReferringHead, VGPHeads
-from .task_losses import (
-    mean_answer_loss,
-    mean_choice_loss,
-    mean_cross_entropy,
-    mean_region_loss,
-    sum_grounding_divergence,
-)
-from .unpadding import UnpaddedEncoder, apply_packed, find_packing
+from .task_losses import mean_of as mean_of  # transformers 5.4 copies only what stands here
+from .task_outputs import GroundedModelOutput, MultipleChoiceOutput, PreTrainingOutput, TaskOutput, VGPOutput
+from .unpadding import UnpaddedEncoder, find_packing
 
 _REGION_ARGS = """
         region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_embedding_dim)`, *optional*):
@@ -82,108 +85,6 @@ _REGION_ARGS = """
             columns; int64, -1 pads. They reach the attention function as `attention_queries`, a tuple of (rows,
             columns) in sequence positions in that order.
         """
-
-
-@auto_docstring(
-    custom_intro="""
-    Output of [`VisualBERTModel`]. States at padded columns carry no meaning.
-    """
-)
-@dataclass
-class VisualBERTModelOutput(ModelOutput):
-    r"""
-    last_hidden_state (`torch.FloatTensor` of shape `(batch_size, sequence_length, hidden_size)`):
-        Last-layer states of the whole sequence, columns `[text][regions]`.
-    pooler_output (`torch.FloatTensor` of shape `(batch_size, hidden_size)`):
-        Dense layer and tanh on the first attended token's last state; `None` without pooler.
-    text_hidden_state (`torch.FloatTensor` of shape `(batch_size, text_length, hidden_size)`):
-        The text columns of `last_hidden_state`.
-    region_hidden_state (`torch.FloatTensor` of shape `(batch_size, num_regions, hidden_size)`):
-        The region columns of `last_hidden_state`.
-    """
-
-    last_hidden_state: torch.Tensor | None = None
-    pooler_output: torch.Tensor | None = None
-    text_hidden_state: torch.Tensor | None = None
-    region_hidden_state: torch.Tensor | None = None
-    hidden_states: tuple[torch.Tensor, ...] | None = None
-    attentions: tuple[torch.Tensor, ...] | None = None
-
-
-@auto_docstring(
-    custom_intro="""
-    Output of [`VisualBERTForPreTraining`]. Logits at padded columns carry no meaning.
-    """
-)
-@dataclass
-class VisualBERTForPreTrainingOutput(ModelOutput):
-    r"""
-    loss (`torch.FloatTensor` of shape `()`, *optional*, returned when any target is given):
-        Sum of the losses whose targets were given.
-    mlm_logits (`torch.FloatTensor` of shape `(batch_size, text_length, vocab_size)`):
-        Scores of the vocabulary for every text token.
-    relationship_logits (`torch.FloatTensor` of shape `(batch_size, 2)`):
-        Scores of "the second caption is of another image" and "of this image".
-    """
-
-    loss: torch.Tensor | None = None
-    mlm_logits: torch.Tensor | None = None
-    relationship_logits: torch.Tensor | None = None
-    hidden_states: tuple[torch.Tensor, ...] | None = None
-    attentions: tuple[torch.Tensor, ...] | None = None
-
-
-@auto_docstring(
-    custom_intro="""
-    Output of [`VisualBERTForVGP`].
-    """
-)
-@dataclass
-class VisualBERTForVGPOutput(ModelOutput):
-    r"""
-    loss (`torch.FloatTensor` of shape `()`, *optional*, returned when labels are given):
-        Identification loss plus phrase-pair loss, each a plain mean over its labelled items.
-    identification_logits (`torch.FloatTensor` of shape `(batch_size, num_identification_labels)`):
-        Scores of which caption belongs to the image.
-    vgp_logits (`torch.FloatTensor` of shape `(batch_size, num_pairs, num_vgp_labels)`):
-        Scores of the semantic classes of every phrase pair, 0 for padded pairs; `None` without phrase pairs.
-    grounding_logits (`torch.FloatTensor` of shape `(batch_size, num_phrases, num_regions)`):
-        Score of every phrase with every region, before a sigmoid; meaningless for padded phrases and regions. `None`
-        without grounding head or phrases.
-    pred_boxes (`torch.FloatTensor` of shape `(batch_size, text_length, 4)`):
-        Box of what each word names, (center_x, center_y, width, height) divided by the image size, in [0, 1];
-        meaningless for words that name nothing. `None` without box head.
-    """
-
-    loss: torch.Tensor | None = None
-    identification_logits: torch.Tensor | None = None
-    vgp_logits: torch.Tensor | None = None
-    grounding_logits: torch.Tensor | None = None
-    pred_boxes: torch.Tensor | None = None
-    hidden_states: tuple[torch.Tensor, ...] | None = None
-    attentions: tuple[torch.Tensor, ...] | None = None
-
-
-@auto_docstring(
-    custom_intro="""
-    Output of the VisualBERT models with one head.
-    """
-)
-@dataclass
-class VisualBERTTaskOutput(ModelOutput):
-    r"""
-    loss (`torch.FloatTensor` of shape `()`, *optional*, returned when the targets are given):
-        The loss of the head.
-    logits (`torch.FloatTensor`):
-        The scores of the head: `(batch_size, num_labels)` of answers or classes, `(batch_size, num_choices)`,
-        `(batch_size, num_regions)` of a referring expression, or `(batch_size, num_phrases, num_regions)` of phrases.
-        -10000 for padded regions.
-    """
-
-    loss: torch.Tensor | None = None
-    logits: torch.Tensor | None = None
-    hidden_states: tuple[torch.Tensor, ...] | None = None
-    attentions: tuple[torch.Tensor, ...] | None = None
 
 
 class VisualBERTEmbeddings(VisualBertEmbeddings):
@@ -250,8 +151,23 @@ class VisualBERTPhraseScorer(nn.Module):
         return scores.exp().mean(dim=1).clamp(min=torch.finfo(torch.float32).tiny).log()
 
 
+class VisualBERTClassifier:
+    """The head of answers, choices and statements: dropout and one linear layer, `cls` in public checkpoints."""
+
+    config: Any
+
+    def make_classifier(self, num_labels: int) -> None:
+        """Adds the head."""
+        self.dropout = nn.Dropout(self.config.classifier_dropout)
+        self.cls = nn.Linear(self.config.hidden_size, num_labels)
+
+    def classify(self, states: torch.Tensor) -> torch.Tensor:
+        """Scores (B, num_labels) of states (B, D)."""
+        return self.cls(self.dropout(states))
+
+
 @auto_docstring
-class VisualBERTPreTrainedModel(PretrainingHandover, PreTrainedModel):
+class VisualBERTPreTrainedModel(BertStart, PretrainingHandover, PreTrainedModel):
     config: VisualBERTConfig
     base_model_prefix = "visual_bert"
     input_modalities = ["image", "text"]
@@ -278,50 +194,15 @@ class VisualBERTPreTrainedModel(PretrainingHandover, PreTrainedModel):
                 init.copy_(module.visual_token_type_embeddings.weight, module.token_type_embeddings.weight)
                 init.copy_(module.visual_position_embeddings.weight, module.position_embeddings.weight)
 
-    @classmethod
-    def from_bert(cls, pretrained_model_name_or_path: str, **config_overrides) -> "VisualBERTPreTrainedModel":
-        """
-        Initialises a model from a BERT checkpoint: words, positions, token types (those of the regions as copies,
-        unless `special_visual_initialize=False`), encoder, pooler and the heads of pre-training. The rest is random.
-
-        Args:
-            pretrained_model_name_or_path (`str`): directory or Hub id of a BERT checkpoint.
-            config_overrides: fields of [`VisualBERTConfig`] other than those that BERT decides.
-
-        Raises:
-            ValueError: when the checkpoint is not of the BERT family, or an override is no field or BERT's to decide.
-        """
-        name = pretrained_model_name_or_path
-        fields = read_bert_config(name)
-        check_overrides(VisualBERTConfig, config_overrides, fields, name)
-        model = cls(VisualBERTConfig(**{**fields, **config_overrides}))
-        model._copy_bert_weights(name)
-        return model
-
-    @torch.no_grad()
-    def _copy_bert_weights(self, name: str, only: set[str] | None = None) -> set[str]:
-        """Copies weights of a BERT checkpoint, of `only` these names here; returns the names that it reached."""
-        check_sizes(self.config, read_bert_config(name), name)
-        loaded: Any = BertForPreTraining.from_pretrained(name, output_loading_info=True)
-        bert, info = loaded
-        weights, copied = self.state_dict(), set()
-        wanted = set(weights) if only is None else only
-        prefix = "" if self._is_base_class() else f"{self.base_model_prefix}."
-        for key, value in bert.state_dict().items():
-            target = prefix + key.removeprefix("bert.") if key.startswith("bert.") else key
-            if key in info["missing_keys"] or target not in wanted:
-                continue
-            # BERT's class 0 is "belongs"; VisualBERT's is 1.
-            value = value.flip(0) if "seq_relationship" in key else value
-            weights[target][: value.shape[0]].copy_(value)
-            copied.add(target)
+    def _derive_from_bert(self, weights: dict[str, torch.Tensor], prefix: str, wanted: set[str]) -> set[str]:
+        """Token types and positions of the regions start as copies of those of the text."""
+        copied = set()
         # CODEPATH: True in all public checkpoints, which started from BERT this way.
         for part in ("token_type", "position") if self.config.special_visual_initialize else ():
             target = f"{prefix}embeddings.visual_{part}_embeddings.weight"
             if target in wanted:
                 weights[target].copy_(weights[f"{prefix}embeddings.{part}_embeddings.weight"])
                 copied.add(target)
-        self.tie_weights()
         return copied
 
 
@@ -375,20 +256,18 @@ class VisualBERTModel(VisualBERTPreTrainedModel):
         image_text_alignment: torch.Tensor | None = None,
         grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | VisualBERTModelOutput:
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("Give exactly one of input_ids and inputs_embeds.")
-        if inputs_embeds is None:
-            inputs_embeds = self.embeddings.word_embeddings(input_ids)
+    ) -> tuple | GroundedModelOutput:
+        inputs_embeds = embed_words(self.embeddings.word_embeddings, input_ids, inputs_embeds)
+        longest = self.config.max_text_length
+        check_text(inputs_embeds, attention_mask, token_type_ids, longest, "max_position_embeddings")
         batch_size, text_length = inputs_embeds.shape[:2]
-        self._check_text(batch_size, text_length, attention_mask, token_type_ids)
         self._check_regions(batch_size, region_features, region_boxes, region_attention_mask, kwargs)
         if grounding_queries is not None and self.additional_layer is not None:
             raise ValueError(
                 "grounding_queries are given, but with config.bypass_transformer the layers see text alone: there is "
                 "no attention to regions in them."
             )
-        attention_kwargs: dict[str, Any] = {k: v for k, v in kwargs.items() if k not in UNREAD_INPUTS}
+        attention_kwargs = drop_unread(kwargs)
 
         if region_features is None:
             region_features = inputs_embeds.new_zeros(batch_size, 0, self.config.visual_embedding_dim)
@@ -427,7 +306,7 @@ class VisualBERTModel(VisualBERTPreTrainedModel):
         if self.pooler is not None:
             pooled_output = self.pooler(get_first_state(text_output, text_mask)[:, None])
 
-        return VisualBERTModelOutput(
+        return GroundedModelOutput(
             last_hidden_state=sequence_output,
             pooler_output=pooled_output,
             text_hidden_state=text_output,
@@ -442,15 +321,6 @@ class VisualBERTModel(VisualBERTPreTrainedModel):
         packing = find_packing(columns, self.config.unpad and not recorded)
         return self.encoder(embeddings, attention_mask=mask, packing=packing, **kwargs).last_hidden_state
 
-    def _check_text(self, batch_size: int, text_length: int, attention_mask, token_type_ids) -> None:
-        if text_length > self.config.max_text_length:
-            raise ValueError(
-                f"The text is {text_length} tokens long, the longest this model takes is "
-                f"{self.config.max_text_length} (max_position_embeddings). Truncate it in the processor or tokenizer."
-            )
-        check_shape("attention_mask", attention_mask, (batch_size, text_length))
-        check_shape("token_type_ids", token_type_ids, (batch_size, text_length))
-
     def _check_regions(
         self, batch_size: int, region_features, region_boxes, region_attention_mask, kwargs: Any
     ) -> None:
@@ -460,12 +330,8 @@ class VisualBERTModel(VisualBERTPreTrainedModel):
             for name, value in {"region_boxes": region_boxes, "region_attention_mask": region_attention_mask}.items():
                 if value is not None and value.numel() > 0:
                     raise ValueError(f"{name} are given without region_features.")
-            return
-        width = self.config.visual_embedding_dim
-        note = f"; this model's visual_embedding_dim is {width}"
-        check_shape("region_features", region_features, (batch_size, "num_regions", width), note)
-        check_shape("region_boxes", region_boxes, (batch_size, region_features.shape[1], 4))
-        check_shape("region_attention_mask", region_attention_mask, (batch_size, region_features.shape[1]))
+        regions = (region_features, region_boxes, region_attention_mask)
+        check_region_shapes(*regions, batch_size, "visual_embedding_dim", self.config.visual_embedding_dim)
 
 
 def _check_alignment(image_text_alignment: torch.Tensor, shape: tuple[int, int], text_length: int) -> None:
@@ -510,15 +376,7 @@ class VisualBERTForPreTraining(VisualBERTPreTrainedModel):
         return {"words": self.cls.predictions}
 
     @can_return_tuple
-    @auto_docstring(
-        custom_args=_REGION_ARGS
-        + r"""
-        labels (`torch.LongTensor` of shape `(batch_size, text_length)`, *optional*):
-            Vocabulary indices of the masked words, -100 elsewhere.
-        relationship_labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
-            1 when the second caption belongs to the image, 0 when it is of another, -100 to leave a row out.
-        """
-    )
+    @auto_docstring(custom_args=_REGION_ARGS + PRETRAINING_ARGS)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -534,7 +392,7 @@ class VisualBERTForPreTraining(VisualBERTPreTrainedModel):
         labels: torch.Tensor | None = None,
         relationship_labels: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | VisualBERTForPreTrainingOutput:
+    ) -> tuple | PreTrainingOutput:
         outputs = self.visual_bert(
             input_ids,
             attention_mask=attention_mask,
@@ -549,24 +407,14 @@ class VisualBERTForPreTraining(VisualBERTPreTrainedModel):
             return_dict=True,
             **kwargs,
         )
-        packed_text = find_packing(attention_mask, self.config.unpad)
-        mlm_logits = apply_packed(self.cls.predictions, packed_text, outputs.text_hidden_state)
-        relationship_logits = self.cls.seq_relationship(outputs.pooler_output)
-
-        check_shape("labels", labels, mlm_logits.shape[:2])
-        check_shape("relationship_labels", relationship_labels, mlm_logits.shape[:1])
-        losses = []
-        if labels is not None:
-            losses.append(mean_cross_entropy(mlm_logits, labels))
-        if relationship_labels is not None:
-            losses.append(mean_cross_entropy(relationship_logits, relationship_labels))
-
-        return VisualBERTForPreTrainingOutput(
-            loss=torch.stack(losses).sum() if losses else None,
-            mlm_logits=mlm_logits,
-            relationship_logits=relationship_logits,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
+        return predict_hidden(
+            outputs,
+            word_head=self.cls.predictions,
+            relationship_head=self.cls.seq_relationship,
+            attention_mask=attention_mask,
+            labels=labels,
+            relationship_labels=relationship_labels,
+            unpad=self.config.unpad,
         )
 
 
@@ -587,21 +435,7 @@ class VisualBERTForVGP(VGPHeads, VisualBERTPreTrainedModel):
         self.post_init()
 
     @can_return_tuple
-    @auto_docstring(
-        custom_args=_REGION_ARGS
-        + r"""
-        phrase_mask (`torch.BoolTensor` of shape `(batch_size, num_phrases, text_length)`, *optional*):
-            The tokens of each phrase; no token for padding.
-        phrase_pairs (`torch.LongTensor` of shape `(batch_size, num_pairs, 2)`, *optional*):
-            Pairs of phrase indices, the first caption's phrase first; -1 pads.
-        phrase_regions (`torch.BoolTensor` of shape `(batch_size, num_phrases, num_regions)`, *optional*):
-            The regions of each phrase. A target of attention supervision, not read here.
-        identification_labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
-            0 both captions match, 1 the first, 2 the second, -100 to leave a row out (VGP paper, equation 1).
-        vgp_labels (`torch.LongTensor` of shape `(batch_size, num_pairs)`, *optional*):
-            Semantic classes of the phrase pairs, -100 to leave one out (VGP paper, equation 4).
-        """
-    )
+    @auto_docstring(custom_args=_REGION_ARGS + VGP_ARGS)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -620,7 +454,7 @@ class VisualBERTForVGP(VGPHeads, VisualBERTPreTrainedModel):
         identification_labels: torch.Tensor | None = None,
         vgp_labels: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | VisualBERTForVGPOutput:
+    ) -> tuple | VGPOutput:
         outputs, pred_boxes = self.encode_for_vgp(
             self.visual_bert,
             input_ids,
@@ -635,10 +469,9 @@ class VisualBERTForVGP(VGPHeads, VisualBERTPreTrainedModel):
             grounding_queries=grounding_queries,
             **kwargs,
         )
-        heads = self.score_vgp(
+        return self.score_vgp(
             outputs, pred_boxes, attention_mask, phrase_mask, phrase_pairs, identification_labels, vgp_labels
         )
-        return VisualBERTForVGPOutput(**heads)
 
 
 @auto_docstring(
@@ -655,14 +488,7 @@ class VisualBERTForReferringExpression(VisualBERTPreTrainedModel):
         self.post_init()
 
     @can_return_tuple
-    @auto_docstring(
-        custom_args=_REGION_ARGS
-        + r"""
-        region_targets (`torch.FloatTensor` of shape `(batch_size, num_regions)`, *optional*):
-            How right each region is, in [0, 1]: 1 where it overlaps the named one by more than half. Negative values,
-            and padded regions, are left out.
-        """
-    )
+    @auto_docstring(custom_args=_REGION_ARGS + REFERRING_ARGS)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -677,7 +503,7 @@ class VisualBERTForReferringExpression(VisualBERTPreTrainedModel):
         grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
         region_targets: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | VisualBERTTaskOutput:
+    ) -> tuple | TaskOutput:
         outputs = self.visual_bert(
             input_ids,
             attention_mask=attention_mask,
@@ -692,22 +518,8 @@ class VisualBERTForReferringExpression(VisualBERTPreTrainedModel):
             return_dict=True,
             **kwargs,
         )
-        packed_regions = find_packing(region_attention_mask, self.config.unpad)
-        logits = apply_packed(self.referring_head, packed_regions, outputs.region_hidden_state).squeeze(-1)
-        padded = None if region_attention_mask is None else ~region_attention_mask.bool()
-        loss = None
-        if region_targets is not None:
-            check_shape("region_targets", region_targets, logits.shape)
-            targets = region_targets.float()
-            loss = mean_region_loss(logits, targets if padded is None else targets.masked_fill(padded, -100.0))
-        if padded is not None:
-            logits = logits.masked_fill(padded, NO_CANDIDATE)
-
-        return VisualBERTTaskOutput(
-            loss=loss,
-            logits=logits,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
+        return choose_region(
+            self.referring_head, outputs, region_attention_mask, region_targets, unpad=self.config.unpad
         )
 
 
@@ -717,14 +529,13 @@ class VisualBERTForReferringExpression(VisualBERTPreTrainedModel):
     that stands for the answer.
     """
 )
-class VisualBERTForVisualQuestionAnswering(VisualBERTPreTrainedModel):
+class VisualBERTForVisualQuestionAnswering(VisualBERTClassifier, VisualBERTPreTrainedModel):
     _other_names = ("VisualBertForQuestionAnswering",)
 
     def __init__(self, config: VisualBERTConfig):
         super().__init__(config)
         self.visual_bert = VisualBERTModel(config)
-        self.dropout = nn.Dropout(config.classifier_dropout)
-        self.cls = nn.Linear(config.hidden_size, len(config.answers))
+        self.make_classifier(len(config.answers))
         _leave_untrained(self.visual_bert.pooler)
         self.post_init()
 
@@ -754,7 +565,7 @@ class VisualBERTForVisualQuestionAnswering(VisualBERTPreTrainedModel):
         answer_positions: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | VisualBERTTaskOutput:
+    ) -> tuple | TaskOutput:
         outputs = self.visual_bert(
             input_ids,
             attention_mask=attention_mask,
@@ -769,23 +580,9 @@ class VisualBERTForVisualQuestionAnswering(VisualBERTPreTrainedModel):
             return_dict=True,
             **kwargs,
         )
-        text_states = outputs.text_hidden_state
         if answer_positions is None:
-            answer_positions = _find_last_but_one(text_states, attention_mask)
-        check_shape("answer_positions", answer_positions, text_states.shape[:1])
-        index = answer_positions[:, None, None].expand(-1, 1, text_states.shape[-1])
-        logits = self.cls(self.dropout(text_states.gather(1, index)[:, 0]))
-        loss = None
-        if labels is not None:
-            check_shape("labels", labels, logits.shape)
-            loss = mean_answer_loss(logits, labels, self.config.vqa_loss)
-
-        return VisualBERTTaskOutput(
-            loss=loss,
-            logits=logits,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
+            answer_positions = _find_last_but_one(outputs.text_hidden_state, attention_mask)
+        return score_answers(self.classify, outputs, answer_positions, labels, self.config.vqa_loss)
 
 
 def _find_last_but_one(text_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
@@ -804,14 +601,13 @@ def _find_last_but_one(text_states: torch.Tensor, attention_mask: torch.Tensor |
     question and choice.
     """
 )
-class VisualBERTForMultipleChoice(VisualBERTPreTrainedModel):
+class VisualBERTForMultipleChoice(VisualBERTClassifier, VisualBERTPreTrainedModel):
     _other_names = ("VisualBertForMultipleChoice",)
 
     def __init__(self, config: VisualBERTConfig):
         super().__init__(config)
         self.visual_bert = VisualBERTModel(config)
-        self.dropout = nn.Dropout(config.classifier_dropout)
-        self.cls = nn.Linear(config.hidden_size, 1)
+        self.make_classifier(1)
         self.post_init()
 
     @can_return_tuple
@@ -830,7 +626,7 @@ class VisualBERTForMultipleChoice(VisualBERTPreTrainedModel):
         grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
         labels: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | VisualBERTTaskOutput:
+    ) -> tuple | MultipleChoiceOutput:
         r"""
         input_ids (`torch.LongTensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
             Tokens of question and choice.
@@ -858,38 +654,22 @@ class VisualBERTForMultipleChoice(VisualBERTPreTrainedModel):
         labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
             Index of the right choice, -100 to leave an item out.
         """
-        check_shape("input_ids", input_ids, ("batch_size", "num_choices", "text_length"))
-        check_shape("inputs_embeds", inputs_embeds, ("batch_size", "num_choices", "text_length", "hidden_size"))
-        given = input_ids if inputs_embeds is None else inputs_embeds
-        if given is None:
-            raise ValueError("Give exactly one of input_ids and inputs_embeds.")
-        batch_size, num_choices = given.shape[:2]
+        choices = Choices.find(input_ids, inputs_embeds)
         outputs = self.visual_bert(
-            flatten_choices("input_ids", input_ids, given),
-            attention_mask=flatten_choices("attention_mask", attention_mask, given),
-            token_type_ids=flatten_choices("token_type_ids", token_type_ids, given),
-            region_features=repeat_for_choices(region_features, 3, num_choices),
-            region_boxes=repeat_for_choices(region_boxes, 3, num_choices),
-            region_attention_mask=repeat_for_choices(region_attention_mask, 2, num_choices),
-            inputs_embeds=flatten_choices("inputs_embeds", inputs_embeds, given),
-            region_token_type_ids=repeat_for_choices(region_token_type_ids, 2, num_choices),
-            image_text_alignment=repeat_for_choices(image_text_alignment, 3, num_choices),
-            grounding_queries=flatten_queries(grounding_queries),
+            choices.flatten("input_ids", input_ids),
+            attention_mask=choices.flatten("attention_mask", attention_mask),
+            token_type_ids=choices.flatten("token_type_ids", token_type_ids),
+            region_features=choices.repeat(region_features, 3),
+            region_boxes=choices.repeat(region_boxes, 3),
+            region_attention_mask=choices.repeat(region_attention_mask, 2),
+            inputs_embeds=choices.flatten("inputs_embeds", inputs_embeds),
+            region_token_type_ids=choices.repeat(region_token_type_ids, 2),
+            image_text_alignment=choices.repeat(image_text_alignment, 3),
+            grounding_queries=choices.flatten_queries(grounding_queries),
             return_dict=True,
             **kwargs,
         )
-        logits = self.cls(self.dropout(outputs.pooler_output)).view(batch_size, num_choices)
-        loss = None
-        if labels is not None:
-            check_shape("labels", labels, (batch_size,))
-            loss = mean_choice_loss(logits, labels, self.config.choice_loss)
-
-        return VisualBERTTaskOutput(
-            loss=loss,
-            logits=logits,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
+        return score_choices(self.classify, outputs, choices, labels, self.config.choice_loss)
 
 
 @auto_docstring(
@@ -898,14 +678,13 @@ class VisualBERTForMultipleChoice(VisualBERTPreTrainedModel):
     follow those of the first, with token type 1.
     """
 )
-class VisualBERTForVisualReasoning(VisualBERTPreTrainedModel):
+class VisualBERTForVisualReasoning(VisualBERTClassifier, VisualBERTPreTrainedModel):
     _other_names = ("VisualBertForVisualReasoning",)
 
     def __init__(self, config: VisualBERTConfig):
         super().__init__(config)
         self.visual_bert = VisualBERTModel(config)
-        self.dropout = nn.Dropout(config.classifier_dropout)
-        self.cls = nn.Linear(config.hidden_size, len(config.answers))
+        self.make_classifier(len(config.answers))
         self.post_init()
 
     @can_return_tuple
@@ -930,7 +709,7 @@ class VisualBERTForVisualReasoning(VisualBERTPreTrainedModel):
         grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
         labels: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | VisualBERTTaskOutput:
+    ) -> tuple | TaskOutput:
         outputs = self.visual_bert(
             input_ids,
             attention_mask=attention_mask,
@@ -945,18 +724,7 @@ class VisualBERTForVisualReasoning(VisualBERTPreTrainedModel):
             return_dict=True,
             **kwargs,
         )
-        logits = self.cls(self.dropout(outputs.pooler_output))
-        loss = None
-        if labels is not None:
-            check_shape("labels", labels, logits.shape[:1])
-            loss = mean_cross_entropy(logits, labels)
-
-        return VisualBERTTaskOutput(
-            loss=loss,
-            logits=logits,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
+        return score_classes(self.classify, outputs, labels)
 
 
 @auto_docstring(
@@ -995,16 +763,7 @@ class VisualBERTForPhraseGrounding(VisualBERTPreTrainedModel):
         self.cls.predictions.bias = new_embeddings.bias
 
     @can_return_tuple
-    @auto_docstring(
-        custom_args=_REGION_ARGS
-        + r"""
-        phrase_mask (`torch.BoolTensor` of shape `(batch_size, num_phrases, text_length)`):
-            The tokens of each phrase; no token for padding.
-        phrase_regions (`torch.BoolTensor` of shape `(batch_size, num_phrases, num_regions)`, *optional*):
-            The right regions of each phrase; phrases without any are left out of the loss, which is the divergence
-            from a uniform choice among them, summed over the phrases and averaged over the rows (public code).
-        """
-    )
+    @auto_docstring(custom_args=_REGION_ARGS + PHRASE_GROUNDING_ARGS)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -1020,7 +779,7 @@ class VisualBERTForPhraseGrounding(VisualBERTPreTrainedModel):
         phrase_mask: torch.Tensor | None = None,
         phrase_regions: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | VisualBERTTaskOutput:
+    ) -> tuple | TaskOutput:
         outputs = self.visual_bert(
             input_ids,
             attention_mask=attention_mask,
@@ -1035,40 +794,24 @@ class VisualBERTForPhraseGrounding(VisualBERTPreTrainedModel):
             return_dict=True,
             **kwargs,
         )
-        text_states = outputs.text_hidden_state
-        if phrase_mask is None:
-            raise ValueError("phrase_mask is missing: the tokens of each phrase, as a processor gives.")
-        check_shape("phrase_mask", phrase_mask, (text_states.shape[0], "num_phrases", text_states.shape[1]))
-        logits = self._score_regions(outputs, phrase_mask.bool(), attention_mask, region_attention_mask)
-        loss = None
-        if phrase_regions is not None:
-            check_shape("phrase_regions", phrase_regions, logits.shape)
-            loss = sum_grounding_divergence(logits, phrase_regions) / len(logits)
-
-        return VisualBERTTaskOutput(
-            loss=loss,
-            logits=logits,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
+        return ground_phrases(
+            self._score_regions,
+            outputs,
+            phrase_mask=phrase_mask,
+            attention_mask=attention_mask,
+            region_attention_mask=region_attention_mask,
+            phrase_regions=phrase_regions,
         )
 
-    def _score_regions(self, outputs: Any, phrase_mask: torch.Tensor, attention_mask, region_mask) -> torch.Tensor:
-        """Scores (B, P, R) of the regions for the phrases of `phrase_mask` (B, P, T)."""
-        text_states, region_states = outputs.text_hidden_state, outputs.region_hidden_state
-        columns = torch.arange(phrase_mask.shape[2], device=phrase_mask.device)
-        last = torch.where(phrase_mask, columns, 0).amax(dim=2)  # (B, P)
-        phrase_states = text_states.gather(1, last[..., None].expand(-1, -1, text_states.shape[-1]))
-        text_mask, region_mask = (
-            torch.ones_like(states[..., 0], dtype=torch.bool) if mask is None else mask.bool()
-            for states, mask in ((text_states, attention_mask), (region_states, region_mask))
-        )
+    def _score_regions(
+        self, phrase_states: torch.Tensor, outputs: Any, text_mask: torch.Tensor, region_mask: torch.Tensor
+    ) -> torch.Tensor:
+        """Scores (B, P, R) of the regions for phrases (B, P, D)."""
         # CODEPATH: as above.
         if self.config.phrase_scorer == "single_head":
-            logits = self.attention(phrase_states, region_states, region_mask)
-        else:
-            mask = torch.cat([text_mask, region_mask], dim=1)
-            logits = self.attention(phrase_states, outputs.last_hidden_state, mask)[..., text_mask.shape[1] :]
-        return logits.masked_fill(~region_mask[:, None], NO_CANDIDATE)
+            return self.attention(phrase_states, outputs.region_hidden_state, region_mask)
+        mask = torch.cat([text_mask, region_mask], dim=1)
+        return self.attention(phrase_states, outputs.last_hidden_state, mask)[..., text_mask.shape[1] :]
 
 
 set_auto_classes(AUTO_MAP, globals())

@@ -30,7 +30,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import BertForPreTraining
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.masking_utils import create_bidirectional_mask
@@ -47,28 +46,26 @@ from transformers.utils.generic import can_return_tuple, merge_with_config_defau
 from transformers.utils.output_capturing import capture_outputs
 
 from .auto_classes import set_auto_classes
-from .bert_start import check_overrides, check_sizes, read_bert_config
+from .bert_start import BertStart
 from .configuration_vl_bert import _REGION_TOKEN_TYPE, AUTO_MAP, VLBertConfig
 from .modeling_fast_rcnn import FastRCNNFeatures
 from .pretraining_handover import PretrainingHandover
 from .roi_align import roi_align as roi_align  # transformers 5.4 copies only what stands here
 from .sequence_inputs import (
-    UNREAD_INPUTS,
+    Choices,
+    check_region_shapes,
     check_shape,
-    flatten_choices,
-    flatten_queries,
+    check_text,
+    drop_unread,
+    embed_words,
     get_first_state,
     locate_queries,
-    repeat_for_choices,
 )
-from .task_heads import NO_CANDIDATE, ClassificationHead, ReferringHead, VGPHeads
-from .task_losses import (
-    mean_answer_loss,
-    mean_choice_loss,
-    mean_cross_entropy,
-    mean_region_loss,
-    mean_soft_cross_entropy,
-)
+from .task_arguments import ANSWER_ARGS, PRETRAINING_ARGS, REFERRING_ARGS, VGP_ARGS
+from .task_forward import choose_region, predict_hidden, score_answers, score_choices
+from .task_heads import ClassificationHead, ReferringHead, VGPHeads
+from .task_losses import mean_of as mean_of  # transformers 5.4 copies only what stands here
+from .task_outputs import MultipleChoiceOutput, PreTrainingOutput, TaskOutput, VGPOutput
 from .unpadding import UnpaddedEncoder, apply_packed, find_packing
 
 # Boxes arrive divided by the image size, so an edge on a pixel comes back a little off; this decides whose it is.
@@ -104,126 +101,29 @@ class VLBertModelOutput(ModelOutput):
     attentions: tuple[torch.Tensor, ...] | None = None
 
 
-@auto_docstring(
-    custom_intro="""
-    Output of [`VLBertForPreTraining`]. Logits at padded columns carry no meaning.
-    """
-)
-@dataclass
-class VLBertForPreTrainingOutput(ModelOutput):
-    r"""
-    loss (`torch.FloatTensor` of shape `()`, *optional*, returned when any target is given):
-        Sum of the losses whose targets were given.
-    mlm_logits (`torch.FloatTensor` of shape `(batch_size, text_length, vocab_size)`):
-        Scores of the vocabulary for every text token.
-    region_logits (`torch.FloatTensor` of shape `(batch_size, num_regions, region_classes)`):
-        Scores of the detector classes for every region.
-    relationship_logits (`torch.FloatTensor` of shape `(batch_size, 2)`):
-        Scores of "caption of another image" and "caption of this image"; `None` without that head.
-    """
-
-    loss: torch.Tensor | None = None
-    mlm_logits: torch.Tensor | None = None
-    region_logits: torch.Tensor | None = None
-    relationship_logits: torch.Tensor | None = None
-    hidden_states: tuple[torch.Tensor, ...] | None = None
-    attentions: tuple[torch.Tensor, ...] | None = None
-
-
-@auto_docstring(
-    custom_intro="""
-    Output of [`VLBertForVGP`].
-    """
-)
-@dataclass
-class VLBertForVGPOutput(ModelOutput):
-    r"""
-    loss (`torch.FloatTensor` of shape `()`, *optional*, returned when labels are given):
-        Identification loss plus phrase-pair loss, each a plain mean over its labelled items.
-    identification_logits (`torch.FloatTensor` of shape `(batch_size, num_identification_labels)`):
-        Scores of which caption belongs to the image.
-    vgp_logits (`torch.FloatTensor` of shape `(batch_size, num_pairs, num_vgp_labels)`):
-        Scores of the semantic classes of every phrase pair, 0 for padded pairs; `None` without phrase pairs.
-    grounding_logits (`torch.FloatTensor` of shape `(batch_size, num_phrases, num_regions)`):
-        Score of every phrase with every region, before a sigmoid; meaningless for padded phrases and regions. `None`
-        without grounding head or phrases.
-    pred_boxes (`torch.FloatTensor` of shape `(batch_size, text_length, 4)`):
-        Box of what each word names, (center_x, center_y, width, height) divided by the image size, in [0, 1];
-        meaningless for words that name nothing. `None` without box head.
-    """
-
-    loss: torch.Tensor | None = None
-    identification_logits: torch.Tensor | None = None
-    vgp_logits: torch.Tensor | None = None
-    grounding_logits: torch.Tensor | None = None
-    pred_boxes: torch.Tensor | None = None
-    hidden_states: tuple[torch.Tensor, ...] | None = None
-    attentions: tuple[torch.Tensor, ...] | None = None
-
-
-@auto_docstring(
-    custom_intro="""
-    Output of [`VLBertForReferringExpression`].
-    """
-)
-@dataclass
-class VLBertForReferringExpressionOutput(ModelOutput):
-    r"""
-    loss (`torch.FloatTensor` of shape `()`, *optional*, returned when `region_targets` are given):
-        Binary cross-entropy, a mean over the valid regions of the batch.
-    logits (`torch.FloatTensor` of shape `(batch_size, num_regions)`):
-        Score of every region as the one that the expression names, before a sigmoid; -10000 for padded regions.
-    """
-
-    loss: torch.Tensor | None = None
-    logits: torch.Tensor | None = None
-    hidden_states: tuple[torch.Tensor, ...] | None = None
-    attentions: tuple[torch.Tensor, ...] | None = None
-
-
-@auto_docstring(
-    custom_intro="""
-    Output of [`VLBertForVisualQuestionAnswering`].
-    """
-)
-@dataclass
-class VLBertForVisualQuestionAnsweringOutput(ModelOutput):
-    r"""
-    loss (`torch.FloatTensor` of shape `()`, *optional*, returned when `labels` are given):
-        The loss of the answers, see `config.vqa_loss`.
-    logits (`torch.FloatTensor` of shape `(batch_size, num_labels)`):
-        Score of every answer of `config.answers`.
-    """
-
-    loss: torch.Tensor | None = None
-    logits: torch.Tensor | None = None
-    hidden_states: tuple[torch.Tensor, ...] | None = None
-    attentions: tuple[torch.Tensor, ...] | None = None
-
-
-@auto_docstring(
-    custom_intro="""
-    Output of [`VLBertForMultipleChoice`]. Hidden states and attention maps have one row a choice, the choices of an
-    item one after the other.
-    """
-)
-@dataclass
-class VLBertForMultipleChoiceOutput(ModelOutput):
-    r"""
-    loss (`torch.FloatTensor` of shape `()`, *optional*, returned when any target is given):
-        Loss of the choices plus that of the region classes, where their targets are given.
-    logits (`torch.FloatTensor` of shape `(batch_size, num_choices)`):
-        Score of every choice.
-    region_class_logits (`torch.FloatTensor` of shape `(batch_size, num_choices, num_regions, choice_region_classes)`):
-        Scores of the object classes for every region beside every choice, meaningless for padded regions; `None`
-        without that head.
-    """
-
-    loss: torch.Tensor | None = None
-    logits: torch.Tensor | None = None
-    region_class_logits: torch.Tensor | None = None
-    hidden_states: tuple[torch.Tensor, ...] | None = None
-    attentions: tuple[torch.Tensor, ...] | None = None
+_REGION_ARGS = """
+        region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, region_feature_size)`, *optional*):
+            Features of the image regions, the whole image first. Without them the input is text alone.
+        region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
+            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1].
+        region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
+            1 for regions, 0 for padding. Rows without any region are text alone.
+        pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, *optional*):
+            Images to compute the region features from, in the top left corner of a padded canvas, instead of
+            `region_features`. For models with `config.vision_config`. Rows of text alone are not looked at.
+        image_sizes (`torch.LongTensor` of shape `(batch_size, 2)`, *optional*):
+            Width and height in pixels of each image within the canvas; needed beside `pixel_values`.
+        grounding_queries (`dict`, *optional*):
+            Index pairs whose attention the attention function is to report: under `"text_to_region"` token rows
+            `(batch_size, Q)` and region columns `(batch_size, K)`, under `"region_to_text"` region rows and token
+            columns; int64, -1 pads. They reach the attention function as `attention_queries`, a tuple of (rows,
+            columns) in sequence positions in that order.
+        """
+_TOKEN_REGIONS_ARG = """
+        token_regions (`torch.LongTensor` of shape `(batch_size, text_length)`, *optional*):
+            The region that each text token sees as its visual part, -1 for the whole image; all see the whole image
+            when not given.
+        """
 
 
 def embed_coordinates(boxes: torch.Tensor, dim: int, form: str) -> torch.Tensor:
@@ -279,24 +179,6 @@ def mask_region_pixels(
     in_columns = (columns >= left) & (columns <= right)  # (B, R, width)
     boxes_over_pixel = in_rows.float().transpose(1, 2) @ in_columns.float()  # (B, height, width)
     return pixel_values.masked_fill(boxes_over_pixel[:, None] > 0, 0.0)
-
-
-def mean_cross_entropy_of_streams(logits: torch.Tensor, labels: torch.Tensor, text_only: torch.Tensor) -> torch.Tensor:
-    """
-    Mean cross-entropy of the words beside images plus that of text alone (VL-BERT public code, its two streams).
-
-    Args:
-        logits (`torch.Tensor` of shape `(batch_size, text_length, vocab_size)`): scores.
-        labels (`torch.LongTensor` of shape `(batch_size, text_length)`): vocabulary indices, -100 to leave out.
-        text_only (`torch.BoolTensor` of shape `(batch_size,)`): rows of text alone.
-    """
-    losses = nn.functional.cross_entropy(
-        logits.float().flatten(0, -2), labels.flatten(), ignore_index=-100, reduction="none"
-    ).view_as(labels)
-    predicted, text_only = labels != -100, text_only.bool()[:, None]
-    streams = torch.stack([predicted & ~text_only, predicted & text_only])  # (2, B, T)
-    # A stream without a masked word adds 0.
-    return ((losses * streams).sum(dim=(1, 2)) / streams.sum(dim=(1, 2)).clamp(min=1)).sum()
 
 
 class VLBertRegionEncoder(nn.Module):
@@ -469,7 +351,7 @@ class VLBertRegionMask(nn.Embedding):
 
 
 @auto_docstring
-class VLBertPreTrainedModel(PretrainingHandover, PreTrainedModel):
+class VLBertPreTrainedModel(BertStart, PretrainingHandover, PreTrainedModel):
     config: VLBertConfig
     base_model_prefix = "vl_bert"
     input_modalities = ["image", "text"]
@@ -480,6 +362,8 @@ class VLBertPreTrainedModel(PretrainingHandover, PreTrainedModel):
     _supports_attention_backend = True
     _no_split_modules = ["VLBertEmbeddings", "VLBertRegionEncoder", "BertLayer"]
     _can_record_outputs = {"hidden_states": BertLayer, "attentions": BertSelfAttention}
+    # The losses are plain means over the batch at hand.
+    accepts_loss_kwargs = False
 
     @torch.no_grad()
     def _init_weights(self, module):
@@ -490,55 +374,16 @@ class VLBertPreTrainedModel(PretrainingHandover, PreTrainedModel):
         elif isinstance(module, VLBertRegionMask):
             init.zeros_(module.weight)
 
-    @classmethod
-    def from_bert(cls, pretrained_model_name_or_path: str, **config_overrides) -> "VLBertPreTrainedModel":
+    def _rename_bert_weight(self, name: str, prefix: str) -> str:
         """
-        Initialises a model from a BERT checkpoint: words, positions, the first two token types, encoder, pooler and
-        masked-word head, whose transform also starts an answer head of type `"mlm"`. The rest is random, with the
-        visual embeddings scaled as the configuration says (0 by default, so that the model starts as BERT).
-
-        Args:
-            pretrained_model_name_or_path (`str`): directory or Hub id of a BERT checkpoint.
-            config_overrides: fields of [`VLBertConfig`] other than those that BERT decides.
-
-        Raises:
-            ValueError: when the checkpoint is not of the BERT family, or an override is no field or BERT's to decide.
+        The name here of a weight of `BertForPreTraining`. BERT has two token types of three: that of regions has no
+        counterpart. The transform of its masked-word head also starts an answer head of type `"mlm"`.
         """
-        fields = read_bert_config(pretrained_model_name_or_path)
-        check_overrides(VLBertConfig, config_overrides, fields, pretrained_model_name_or_path)
-        model = cls(VLBertConfig(**{**fields, **config_overrides}))
-        model._copy_bert_weights(pretrained_model_name_or_path)
-        return model
-
-    @torch.no_grad()
-    def _copy_bert_weights(self, name: str, only: set[str] | None = None) -> set[str]:
-        """Copies weights of a BERT checkpoint, of `only` these names here; returns the names that it reached."""
-        check_sizes(self.config, read_bert_config(name), name)
-        loaded: Any = BertForPreTraining.from_pretrained(name, output_loading_info=True)
-        bert, info = loaded
-        weights, copied = self.state_dict(), set()
-        prefix = "" if self._is_base_class() else f"{self.base_model_prefix}."
-        for key, value in bert.state_dict().items():
-            target = self._rename_head(_rename_bert_weight(key, prefix))
-            if key in info["missing_keys"] or target not in (weights if only is None else only):
-                continue
-            if target.startswith("relationship_head."):
-                # BERT's class 0 is "belongs"; ours, as in VL-BERT's targets, is 1.
-                value = value.flip(0)
-            # Two token types of three; the third, of regions, has no counterpart in BERT.
-            weights[target][: value.shape[0]].copy_(value)
-            copied.add(target)
-        self.tie_weights()
-        return copied
-
-
-def _rename_bert_weight(name: str, prefix: str) -> str:
-    """The name in a VL-BERT, whose base model sits under `prefix`, of a weight of `BertForPreTraining`."""
-    if name.startswith("bert."):
-        return prefix + name.removeprefix("bert.")
-    if name == "cls.predictions.bias":
-        return "mlm_head.decoder.bias"
-    return name.replace("cls.predictions.", "mlm_head.").replace("cls.seq_relationship.", "relationship_head.")
+        name = super()._rename_bert_weight(name, prefix)
+        if name == "cls.predictions.bias":
+            name = "mlm_head.decoder.bias"
+        name = name.replace("cls.predictions.", "mlm_head.").replace("cls.seq_relationship.", "relationship_head.")
+        return self._rename_head(name)
 
 
 @auto_docstring(
@@ -572,7 +417,14 @@ class VLBertModel(VLBertPreTrainedModel):
 
     @merge_with_config_defaults
     @capture_outputs
-    @auto_docstring
+    @auto_docstring(
+        custom_args=_REGION_ARGS
+        + _TOKEN_REGIONS_ARG
+        + r"""
+        region_linguistic_embeds (`torch.FloatTensor` of shape `(batch_size, num_regions, hidden_size)`, *optional*):
+            The word embeddings in the places of the regions, instead of the model's one for all.
+        """
+    )
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -589,39 +441,16 @@ class VLBertModel(VLBertPreTrainedModel):
         grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | VLBertModelOutput:
-        r"""
-        region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, region_feature_size)`, *optional*):
-            Features of the image regions, the whole image first. Without them the input is text alone.
-        region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
-            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1].
-        region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
-            1 for regions, 0 for padding. Rows without any region are text alone.
-        pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, *optional*):
-            Images to compute the region features from, in the top left corner of a padded canvas, instead of
-            `region_features`. For models with `config.vision_config`. Rows of text alone are not looked at.
-        image_sizes (`torch.LongTensor` of shape `(batch_size, 2)`, *optional*):
-            Width and height in pixels of each image within the canvas; needed beside `pixel_values`.
-        token_regions (`torch.LongTensor` of shape `(batch_size, text_length)`, *optional*):
-            The region that each text token sees as its visual part, -1 for the whole image; all see the whole image
-            when not given.
-        region_linguistic_embeds (`torch.FloatTensor` of shape `(batch_size, num_regions, hidden_size)`, *optional*):
-            The word embeddings in the places of the regions, instead of the model's one for all.
-        grounding_queries (`dict`, *optional*):
-            Index pairs whose attention the attention function is to report: under `"text_to_region"` token rows
-            `(batch_size, Q)` and region columns `(batch_size, K)`, under `"region_to_text"` region rows and token
-            columns; int64, -1 pads. They reach the attention function as `attention_queries`, a tuple of (rows,
-            columns) in sequence positions in that order.
-        """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("Give exactly one of input_ids and inputs_embeds.")
-        if inputs_embeds is None:
-            inputs_embeds = self.embeddings.word_embeddings(input_ids)
+        inputs_embeds = embed_words(self.embeddings.word_embeddings, input_ids, inputs_embeds)
+        reason = "max_position_embeddings less those of the regions and END"
+        check_text(inputs_embeds, attention_mask, token_type_ids, self.config.max_text_length, reason)
         batch_size, text_length = inputs_embeds.shape[:2]
-        self._check_text(batch_size, text_length, attention_mask, token_type_ids)
         self.check_regions(region_features, region_boxes, region_attention_mask, pixel_values, image_sizes, batch_size)
-        if pixel_values is not None and image_sizes is not None and region_boxes is not None:
-            region_features = self.get_region_features(pixel_values, image_sizes, region_boxes, region_attention_mask)
-        attention_kwargs: dict[str, Any] = {k: v for k, v in kwargs.items() if k not in UNREAD_INPUTS}
+        if pixel_values is not None:
+            region_features = self._compute_region_features(
+                pixel_values, image_sizes, region_boxes, region_attention_mask
+            )
+        attention_kwargs = drop_unread(kwargs)
 
         device = inputs_embeds.device
         if region_features is None:
@@ -705,6 +534,12 @@ class VLBertModel(VLBertPreTrainedModel):
             ValueError: when the model has no pixel network, an image is larger than the canvas, or shapes disagree.
         """
         self.check_regions(None, region_boxes, region_attention_mask, pixel_values, image_sizes, len(region_boxes))
+        return self._compute_region_features(pixel_values, image_sizes, region_boxes, region_attention_mask)
+
+    def _compute_region_features(
+        self, pixel_values: Any, image_sizes: Any, region_boxes: Any, region_attention_mask: torch.Tensor | None
+    ) -> torch.Tensor:
+        """[`get_region_features`] of inputs that `check_regions` has seen."""
         if region_attention_mask is None:
             region_attention_mask = torch.ones(region_boxes.shape[:2], device=region_boxes.device, dtype=torch.bool)
         # Rows of text alone have no image.
@@ -720,22 +555,11 @@ class VLBertModel(VLBertPreTrainedModel):
         features = self.vision_model(pixel_values, boxes, region_attention_mask[rows]).region_features
         return features.new_zeros(*region_boxes.shape[:2], features.shape[-1]).index_copy(0, rows, features)
 
-    def _check_text(self, batch_size: int, text_length: int, attention_mask, token_type_ids) -> None:
-        if text_length > self.config.max_text_length:
-            raise ValueError(
-                f"The text is {text_length} tokens long, the longest this model takes is "
-                f"{self.config.max_text_length} (max_position_embeddings less those of the regions and END). "
-                "Truncate it in the processor or tokenizer."
-            )
-        check_shape("attention_mask", attention_mask, (batch_size, text_length))
-        check_shape("token_type_ids", token_type_ids, (batch_size, text_length))
-
     def check_regions(
         self, region_features, region_boxes, region_attention_mask, pixel_values, image_sizes, batch_size: int
     ) -> None:
         """Raises a `ValueError` naming what of the region inputs (see `forward`) is missing, too much or misshapen."""
         _check_combination(region_features, region_boxes, region_attention_mask, pixel_values, image_sizes)
-        num_regions: int | str = "num_regions"
         if pixel_values is not None:
             if self.vision_model is None:
                 raise ValueError(
@@ -744,14 +568,8 @@ class VLBertModel(VLBertPreTrainedModel):
                 )
             check_shape("pixel_values", pixel_values, (batch_size, 3, "height", "width"))
             check_shape("image_sizes", image_sizes, (batch_size, 2))
-        if region_features is not None:
-            width = self.config.region_feature_size
-            note = f"; this model's region_feature_size is {width}"
-            check_shape("region_features", region_features, (batch_size, num_regions, width), note)
-            num_regions = region_features.shape[1]
-        check_shape("region_boxes", region_boxes, (batch_size, num_regions, 4))
-        if region_boxes is not None:
-            check_shape("region_attention_mask", region_attention_mask, tuple(region_boxes.shape[:2]))
+        regions = (region_features, region_boxes, region_attention_mask)
+        check_region_shapes(*regions, batch_size, "region_feature_size", self.config.region_feature_size)
 
 
 def _check_combination(region_features, region_boxes, region_attention_mask, pixel_values, image_sizes) -> None:
@@ -800,8 +618,6 @@ def _see_regions(
 )
 class VLBertForPreTraining(VLBertPreTrainedModel):
     _tied_weights_keys = {"mlm_head.decoder.weight": "vl_bert.embeddings.word_embeddings.weight"}
-    # The losses are plain means over the batch at hand.
-    accepts_loss_kwargs = False
 
     def __init__(self, config: VLBertConfig):
         super().__init__(config)
@@ -830,7 +646,23 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
         return {"words": self.mlm_head, "regions": self.region_head}
 
     @can_return_tuple
-    @auto_docstring
+    @auto_docstring(
+        custom_args=_REGION_ARGS
+        + PRETRAINING_ARGS
+        + r"""
+        masked_regions (`torch.BoolTensor` of shape `(batch_size, num_regions)`, *optional*):
+            Regions to hide: their words are replaced by a learned embedding, their boxes stay, and their features are
+            replaced by another or their pixels blanked, as `config.region_masking` says.
+        text_only (`torch.BoolTensor` of shape `(batch_size,)`, *optional*):
+            Rows of a text-only corpus. When given, the loss of the masked words is the mean over those of the other
+            rows plus the mean over those of these (VL-BERT public code); without it, one mean over all.
+        region_labels (`torch.LongTensor` of shape `(batch_size, num_regions)`, *optional*):
+            Classes of the regions to predict, -100 elsewhere.
+        region_label_probs (`torch.FloatTensor` of shape `(batch_size, num_regions, region_classes)`, *optional*):
+            Class distributions of the regions to predict, zeros elsewhere (VL-BERT public code), instead of
+            `region_labels`.
+        """
+    )
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -850,37 +682,7 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
         region_label_probs: torch.Tensor | None = None,
         relationship_labels: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | VLBertForPreTrainingOutput:
-        r"""
-        region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, region_feature_size)`, *optional*):
-            Features of the image regions, the whole image first. Without them the input is text alone.
-        region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
-            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1].
-        region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
-            1 for regions, 0 for padding. Rows without any region are text alone.
-        pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, *optional*):
-            Images to compute the region features from, in the top left corner of a padded canvas, instead of
-            `region_features`. For models with `config.vision_config`. Rows of text alone are not looked at.
-        image_sizes (`torch.LongTensor` of shape `(batch_size, 2)`, *optional*):
-            Width and height in pixels of each image within the canvas; needed beside `pixel_values`.
-        grounding_queries (`dict`, *optional*):
-            Index pairs whose attention is to be reported, see [`VLBertModel`].
-        masked_regions (`torch.BoolTensor` of shape `(batch_size, num_regions)`, *optional*):
-            Regions to hide: their words are replaced by a learned embedding, their boxes stay, and their features are
-            replaced by another or their pixels blanked, as `config.region_masking` says.
-        text_only (`torch.BoolTensor` of shape `(batch_size,)`, *optional*):
-            Rows of a text-only corpus. When given, the loss of the masked words is the mean over those of the other
-            rows plus the mean over those of these (VL-BERT public code); without it, one mean over all.
-        labels (`torch.LongTensor` of shape `(batch_size, text_length)`, *optional*):
-            Vocabulary indices of the masked words, -100 elsewhere.
-        region_labels (`torch.LongTensor` of shape `(batch_size, num_regions)`, *optional*):
-            Classes of the regions to predict, -100 elsewhere.
-        region_label_probs (`torch.FloatTensor` of shape `(batch_size, num_regions, region_classes)`, *optional*):
-            Class distributions of the regions to predict, zeros elsewhere (VL-BERT public code), instead of
-            `region_labels`.
-        relationship_labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
-            1 when the caption belongs to the image, 0 when not, -100 to leave a row out.
-        """
+    ) -> tuple | PreTrainingOutput:
         regions: dict[str, Any] = {
             "region_features": region_features,
             "region_boxes": region_boxes,
@@ -902,42 +704,19 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
             **regions,
             **kwargs,
         )
-        packed_text = find_packing(attention_mask, self.config.unpad)
-        mlm_logits = apply_packed(self.mlm_head, packed_text, outputs.text_hidden_state)
-        packed_regions = find_packing(region_attention_mask, self.config.unpad)
-        region_logits = apply_packed(self.region_head, packed_regions, outputs.region_hidden_state)
-        relationship_logits = None
-        if self.relationship_head is not None:
-            relationship_logits = self.relationship_head(outputs.pooler_output)
-
-        check_shape("labels", labels, mlm_logits.shape[:2])
-        check_shape("text_only", text_only, mlm_logits.shape[:1])
-        check_shape("region_labels", region_labels, region_logits.shape[:2])
-        check_shape("region_label_probs", region_label_probs, region_logits.shape)
-        check_shape("relationship_labels", relationship_labels, mlm_logits.shape[:1])
-        losses = []
-        if labels is not None and text_only is not None:
-            losses.append(mean_cross_entropy_of_streams(mlm_logits, labels, text_only))
-        elif labels is not None:
-            losses.append(mean_cross_entropy(mlm_logits, labels))
-        if region_labels is not None and region_label_probs is not None:
-            raise ValueError("Give region_labels or region_label_probs, not both.")
-        if region_labels is not None:
-            losses.append(mean_cross_entropy(region_logits, region_labels))
-        if region_label_probs is not None:
-            losses.append(mean_soft_cross_entropy(region_logits, region_label_probs))
-        if relationship_labels is not None:
-            if relationship_logits is None:
-                raise ValueError("relationship_labels are given, but config.relationship_head is False.")
-            losses.append(mean_cross_entropy(relationship_logits, relationship_labels))
-
-        return VLBertForPreTrainingOutput(
-            loss=torch.stack(losses).sum() if losses else None,
-            mlm_logits=mlm_logits,
-            region_logits=region_logits,
-            relationship_logits=relationship_logits,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
+        return predict_hidden(
+            outputs,
+            word_head=self.mlm_head,
+            region_head=self.region_head,
+            relationship_head=self.relationship_head,
+            attention_mask=attention_mask,
+            region_attention_mask=region_attention_mask,
+            labels=labels,
+            text_only=text_only,
+            region_labels=region_labels,
+            region_label_probs=region_label_probs,
+            relationship_labels=relationship_labels,
+            unpad=self.config.unpad,
         )
 
     def _mask_regions(
@@ -968,7 +747,7 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
             pixel_values = mask_region_pixels(pixel_values, scale_boxes(region_boxes, image_sizes), masked)
         else:
             if pixel_values is not None:
-                region_features = self.vl_bert.get_region_features(
+                region_features = self.vl_bert._compute_region_features(
                     pixel_values, image_sizes, region_boxes, region_attention_mask
                 )
                 pixel_values, image_sizes = None, None
@@ -991,9 +770,6 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
     """
 )
 class VLBertForVGP(VGPHeads, VLBertPreTrainedModel):
-    # The losses are plain means over the batch at hand.
-    accepts_loss_kwargs = False
-
     def __init__(self, config: VLBertConfig):
         super().__init__(config)
         pooled = config.identification_pooling == "pooled"
@@ -1005,7 +781,7 @@ class VLBertForVGP(VGPHeads, VLBertPreTrainedModel):
         self.post_init()
 
     @can_return_tuple
-    @auto_docstring
+    @auto_docstring(custom_args=_REGION_ARGS + VGP_ARGS)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -1024,32 +800,7 @@ class VLBertForVGP(VGPHeads, VLBertPreTrainedModel):
         identification_labels: torch.Tensor | None = None,
         vgp_labels: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | VLBertForVGPOutput:
-        r"""
-        region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, region_feature_size)`, *optional*):
-            Features of the image regions, the whole image first. Without them the input is text alone.
-        region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
-            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1].
-        region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
-            1 for regions, 0 for padding. Rows without any region are text alone.
-        pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, *optional*):
-            Images to compute the region features from, in the top left corner of a padded canvas, instead of
-            `region_features`. For models with `config.vision_config`. Rows of text alone are not looked at.
-        image_sizes (`torch.LongTensor` of shape `(batch_size, 2)`, *optional*):
-            Width and height in pixels of each image within the canvas; needed beside `pixel_values`.
-        grounding_queries (`dict`, *optional*):
-            Index pairs whose attention is to be reported, see [`VLBertModel`].
-        phrase_mask (`torch.BoolTensor` of shape `(batch_size, num_phrases, text_length)`, *optional*):
-            The tokens of each phrase; no token for padding.
-        phrase_pairs (`torch.LongTensor` of shape `(batch_size, num_pairs, 2)`, *optional*):
-            Pairs of phrase indices, the first caption's phrase first; -1 pads.
-        phrase_regions (`torch.BoolTensor` of shape `(batch_size, num_phrases, num_regions)`, *optional*):
-            The regions of each phrase. A target of attention supervision, not read here.
-        identification_labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
-            0 both captions match, 1 the first, 2 the second, -100 to leave a row out (VGP paper, equation 1).
-        vgp_labels (`torch.LongTensor` of shape `(batch_size, num_pairs)`, *optional*):
-            Semantic classes of the phrase pairs, -100 to leave one out (VGP paper, equation 4).
-        """
+    ) -> tuple | VGPOutput:
         outputs, pred_boxes = self.encode_for_vgp(
             self.vl_bert,
             input_ids,
@@ -1064,10 +815,9 @@ class VLBertForVGP(VGPHeads, VLBertPreTrainedModel):
             grounding_queries=grounding_queries,
             **kwargs,
         )
-        heads = self.score_vgp(
+        return self.score_vgp(
             outputs, pred_boxes, attention_mask, phrase_mask, phrase_pairs, identification_labels, vgp_labels
         )
-        return VLBertForVGPOutput(**heads)
 
 
 @auto_docstring(
@@ -1076,8 +826,6 @@ class VLBertForVGP(VGPHeads, VLBertPreTrainedModel):
     """
 )
 class VLBertForReferringExpression(VLBertPreTrainedModel):
-    # The loss is a plain mean over the batch at hand.
-    accepts_loss_kwargs = False
     _heads_from_pretraining = {"region_head.dense.": "referring_head.dense."}
 
     def __init__(self, config: VLBertConfig):
@@ -1089,7 +837,7 @@ class VLBertForReferringExpression(VLBertPreTrainedModel):
         self.post_init()
 
     @can_return_tuple
-    @auto_docstring
+    @auto_docstring(custom_args=_REGION_ARGS + _TOKEN_REGIONS_ARG + REFERRING_ARGS)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -1105,28 +853,7 @@ class VLBertForReferringExpression(VLBertPreTrainedModel):
         grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
         region_targets: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | VLBertForReferringExpressionOutput:
-        r"""
-        region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, region_feature_size)`, *optional*):
-            Features of the image regions, the whole image first. Without them the input is text alone.
-        region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
-            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1].
-        region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
-            1 for regions, 0 for padding. Rows without any region are text alone.
-        pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, *optional*):
-            Images to compute the region features from, in the top left corner of a padded canvas, instead of
-            `region_features`. For models with `config.vision_config`. Rows of text alone are not looked at.
-        image_sizes (`torch.LongTensor` of shape `(batch_size, 2)`, *optional*):
-            Width and height in pixels of each image within the canvas; needed beside `pixel_values`.
-        token_regions (`torch.LongTensor` of shape `(batch_size, text_length)`, *optional*):
-            The region that each text token sees as its visual part, -1 for the whole image; all see the whole image
-            when not given.
-        grounding_queries (`dict`, *optional*):
-            Index pairs whose attention is to be reported, see [`VLBertModel`].
-        region_targets (`torch.FloatTensor` of shape `(batch_size, num_regions)`, *optional*):
-            How right each region is, in [0, 1]: 1 where it overlaps the named one by more than half (VL-BERT public
-            code). Negative values, and padded regions, are left out.
-        """
+    ) -> tuple | TaskOutput:
         outputs = self.vl_bert(
             input_ids,
             attention_mask=attention_mask,
@@ -1142,22 +869,8 @@ class VLBertForReferringExpression(VLBertPreTrainedModel):
             return_dict=True,
             **kwargs,
         )
-        packed_regions = find_packing(region_attention_mask, self.config.unpad)
-        logits = apply_packed(self.referring_head, packed_regions, outputs.region_hidden_state).squeeze(-1)
-        loss = None
-        if region_targets is not None:
-            check_shape("region_targets", region_targets, logits.shape)
-            if region_attention_mask is not None:
-                region_targets = region_targets.float().masked_fill(~region_attention_mask.bool(), -100.0)
-            loss = mean_region_loss(logits, region_targets)
-        if region_attention_mask is not None:
-            logits = logits.masked_fill(~region_attention_mask.bool(), NO_CANDIDATE)
-
-        return VLBertForReferringExpressionOutput(
-            loss=loss,
-            logits=logits,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
+        return choose_region(
+            self.referring_head, outputs, region_attention_mask, region_targets, unpad=self.config.unpad
         )
 
 
@@ -1168,8 +881,6 @@ class VLBertForReferringExpression(VLBertPreTrainedModel):
     """
 )
 class VLBertForVisualQuestionAnswering(VLBertPreTrainedModel):
-    # The loss is a plain mean over the batch at hand.
-    accepts_loss_kwargs = False
     _heads_from_pretraining = {"mlm_head.transform.": "answer_head.transform."}
 
     def __init__(self, config: VLBertConfig):
@@ -1217,7 +928,7 @@ class VLBertForVisualQuestionAnswering(VLBertPreTrainedModel):
         classifier.bias.zero_()
 
     @can_return_tuple
-    @auto_docstring
+    @auto_docstring(custom_args=_REGION_ARGS + _TOKEN_REGIONS_ARG + ANSWER_ARGS)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -1234,29 +945,7 @@ class VLBertForVisualQuestionAnswering(VLBertPreTrainedModel):
         answer_positions: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | VLBertForVisualQuestionAnsweringOutput:
-        r"""
-        region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, region_feature_size)`, *optional*):
-            Features of the image regions, the whole image first. Without them the input is text alone.
-        region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
-            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1].
-        region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
-            1 for regions, 0 for padding. Rows without any region are text alone.
-        pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, *optional*):
-            Images to compute the region features from, in the top left corner of a padded canvas, instead of
-            `region_features`. For models with `config.vision_config`. Rows of text alone are not looked at.
-        image_sizes (`torch.LongTensor` of shape `(batch_size, 2)`, *optional*):
-            Width and height in pixels of each image within the canvas; needed beside `pixel_values`.
-        token_regions (`torch.LongTensor` of shape `(batch_size, text_length)`, *optional*):
-            The region that each text token sees as its visual part, -1 for the whole image; all see the whole image
-            when not given.
-        grounding_queries (`dict`, *optional*):
-            Index pairs whose attention is to be reported, see [`VLBertModel`].
-        answer_positions (`torch.LongTensor` of shape `(batch_size,)`):
-            The text column of each row's `[MASK]`, in the place of the answer.
-        labels (`torch.FloatTensor` of shape `(batch_size, num_labels)`, *optional*):
-            How right each answer is, in [0, 1].
-        """
+    ) -> tuple | TaskOutput:
         outputs = self.vl_bert(
             input_ids,
             attention_mask=attention_mask,
@@ -1272,25 +961,7 @@ class VLBertForVisualQuestionAnswering(VLBertPreTrainedModel):
             return_dict=True,
             **kwargs,
         )
-        text_states = outputs.text_hidden_state
-        if answer_positions is None:
-            raise ValueError(
-                "answer_positions are missing: the text column of each row's [MASK], as a processor gives."
-            )
-        check_shape("answer_positions", answer_positions, text_states.shape[:1])
-        index = answer_positions[:, None, None].expand(-1, 1, text_states.shape[-1])
-        logits = self.answer_head(text_states.gather(1, index)[:, 0])
-        loss = None
-        if labels is not None:
-            check_shape("labels", labels, logits.shape)
-            loss = mean_answer_loss(logits, labels, self.config.vqa_loss)
-
-        return VLBertForVisualQuestionAnsweringOutput(
-            loss=loss,
-            logits=logits,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
+        return score_answers(self.answer_head, outputs, answer_positions, labels, self.config.vqa_loss)
 
 
 @auto_docstring(
@@ -1300,8 +971,6 @@ class VLBertForVisualQuestionAnswering(VLBertPreTrainedModel):
     """
 )
 class VLBertForMultipleChoice(VLBertPreTrainedModel):
-    # The losses are plain means over the batch at hand.
-    accepts_loss_kwargs = False
     _heads_from_pretraining = {"region_head.dense.": "region_class_head.dense."}
     _heads_to_adapt = ("relationship_head.",)
 
@@ -1351,7 +1020,7 @@ class VLBertForMultipleChoice(VLBertPreTrainedModel):
         labels: torch.Tensor | None = None,
         region_class_labels: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | VLBertForMultipleChoiceOutput:
+    ) -> tuple | MultipleChoiceOutput:
         r"""
         input_ids (`torch.LongTensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
             Tokens of question and choice.
@@ -1386,70 +1055,39 @@ class VLBertForMultipleChoice(VLBertPreTrainedModel):
             Object class of each region, -100 to leave one out; with a dimension `num_choices` after the first where
             the regions have one.
         """
-        check_shape("input_ids", input_ids, ("batch_size", "num_choices", "text_length"))
-        check_shape("inputs_embeds", inputs_embeds, ("batch_size", "num_choices", "text_length", "hidden_size"))
-        given = input_ids if inputs_embeds is None else inputs_embeds
-        if given is None:
-            raise ValueError("Give exactly one of input_ids and inputs_embeds.")
-        batch_size, num_choices = given.shape[:2]
+        choices = Choices.find(input_ids, inputs_embeds)
         if pixel_values is not None or image_sizes is not None:
-            region_features = self._get_region_features(
-                batch_size, region_features, region_boxes, region_attention_mask, pixel_values, image_sizes
+            # Once for all choices.
+            regions = (region_features, region_boxes, region_attention_mask, pixel_values, image_sizes)
+            self.vl_bert.check_regions(*regions, choices.batch_size)
+            region_features = self.vl_bert._compute_region_features(
+                pixel_values, image_sizes, region_boxes, region_attention_mask
             )
-        flat_mask = repeat_for_choices(region_attention_mask, 2, num_choices)
+        flat_mask = choices.repeat(region_attention_mask, 2)
         outputs = self.vl_bert(
-            flatten_choices("input_ids", input_ids, given),
-            attention_mask=flatten_choices("attention_mask", attention_mask, given),
-            token_type_ids=flatten_choices("token_type_ids", token_type_ids, given),
-            region_features=repeat_for_choices(region_features, 3, num_choices),
-            region_boxes=repeat_for_choices(region_boxes, 3, num_choices),
+            choices.flatten("input_ids", input_ids),
+            attention_mask=choices.flatten("attention_mask", attention_mask),
+            token_type_ids=choices.flatten("token_type_ids", token_type_ids),
+            region_features=choices.repeat(region_features, 3),
+            region_boxes=choices.repeat(region_boxes, 3),
             region_attention_mask=flat_mask,
-            inputs_embeds=flatten_choices("inputs_embeds", inputs_embeds, given),
-            token_regions=flatten_choices("token_regions", token_regions, given),
-            grounding_queries=flatten_queries(grounding_queries),
+            inputs_embeds=choices.flatten("inputs_embeds", inputs_embeds),
+            token_regions=choices.flatten("token_regions", token_regions),
+            grounding_queries=choices.flatten_queries(grounding_queries),
             return_dict=True,
             **kwargs,
         )
-        logits = self.choice_head(outputs.pooler_output).view(batch_size, num_choices)
-        region_class_logits = None
-        if self.region_class_head is not None:
-            packed_regions = find_packing(flat_mask, self.config.unpad)
-            region_class_logits = apply_packed(self.region_class_head, packed_regions, outputs.region_hidden_state)
-            region_class_logits = region_class_logits.unflatten(0, (batch_size, num_choices))
-
-        losses = []
-        if labels is not None:
-            check_shape("labels", labels, (batch_size,))
-            losses.append(mean_choice_loss(logits, labels, self.config.choice_loss))
-        if region_class_labels is not None:
-            if region_class_logits is None:
-                raise ValueError("region_class_labels are given, but config.choice_region_classes is None.")
-            if region_class_labels.ndim == 2:
-                region_class_labels = region_class_labels[:, None].expand(-1, num_choices, -1)
-            check_shape("region_class_labels", region_class_labels, region_class_logits.shape[:3])
-            losses.append(mean_cross_entropy(region_class_logits, region_class_labels))
-
-        return VLBertForMultipleChoiceOutput(
-            loss=torch.stack(losses).sum() if losses else None,
-            logits=logits,
-            region_class_logits=region_class_logits,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
+        return score_choices(
+            self.choice_head,
+            outputs,
+            choices,
+            labels,
+            self.config.choice_loss,
+            region_head=self.region_class_head,
+            region_attention_mask=flat_mask,
+            region_class_labels=region_class_labels,
+            unpad=self.config.unpad,
         )
-
-    def _get_region_features(
-        self,
-        batch_size: int,
-        region_features: Any,
-        region_boxes: Any,
-        region_attention_mask: Any,
-        pixel_values: Any,
-        image_sizes: Any,
-    ) -> torch.Tensor:
-        """Features of pixels, once for all choices."""
-        regions = (region_features, region_boxes, region_attention_mask, pixel_values, image_sizes)
-        self.vl_bert.check_regions(*regions, batch_size)
-        return self.vl_bert.get_region_features(pixel_values, image_sizes, region_boxes, region_attention_mask)
 
 
 set_auto_classes(AUTO_MAP, globals())

@@ -16,10 +16,93 @@
 Shape letters: B batch, C choices, T text, R regions, D hidden.
 """
 
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
 import torch
+from torch import nn
 
 # What a processor returns and a model may not need; dropped so that `model(**processor(...))` works.
 UNREAD_INPUTS = ("region_candidate_mask", "phrase_mask", "phrase_regions", "phrase_pairs", "answer_positions")
+
+
+def drop_unread(kwargs: Mapping[str, Any], *others: str) -> dict[str, Any]:
+    """The keyword arguments without [`UNREAD_INPUTS`], and without `others`, that a family does not read either."""
+    return {name: value for name, value in kwargs.items() if name not in UNREAD_INPUTS and name not in others}
+
+
+def embed_words(
+    word_embeddings: nn.Module, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None
+) -> torch.Tensor:
+    """
+    Word embeddings `(B, T, D)`: those of `input_ids`, or `inputs_embeds` as they are.
+
+    Raises:
+        ValueError: both or none are given.
+    """
+    if (input_ids is None) == (inputs_embeds is None):
+        raise ValueError("Give exactly one of input_ids and inputs_embeds.")
+    return word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
+
+
+def check_text(
+    inputs_embeds: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    token_type_ids: torch.Tensor | None,
+    longest: int,
+    reason: str,
+) -> None:
+    """
+    Compares the shapes of the text inputs, and the length of the text with the longest that a model takes.
+
+    Args:
+        inputs_embeds (`torch.Tensor` of shape `(B, T, D)`): word embeddings.
+        attention_mask, token_type_ids (`torch.Tensor` of shape `(B, T)`, *optional*): see the model's `forward`.
+        longest (`int`): `config.max_text_length`.
+        reason (`str`): which field of the configuration sets it.
+
+    Raises:
+        ValueError: the text is longer, or a shape is another.
+    """
+    batch_size, text_length = inputs_embeds.shape[:2]
+    if text_length > longest:
+        raise ValueError(
+            f"The text is {text_length} tokens long, the longest this model takes is {longest} ({reason}). "
+            "Truncate it in the processor or tokenizer."
+        )
+    check_shape("attention_mask", attention_mask, (batch_size, text_length))
+    check_shape("token_type_ids", token_type_ids, (batch_size, text_length))
+
+
+def check_region_shapes(
+    region_features: torch.Tensor | None,
+    region_boxes: torch.Tensor | None,
+    region_attention_mask: torch.Tensor | None,
+    batch_size: int,
+    field: str,
+    width: int,
+) -> None:
+    """
+    Compares the shapes of the region inputs, where given.
+
+    Args:
+        region_features, region_boxes, region_attention_mask (`torch.Tensor`, *optional*): see the model's `forward`.
+        batch_size (`int`): rows of the text.
+        field (`str`): which field of the configuration sets the width of the features.
+        width (`int`): its value.
+
+    Raises:
+        ValueError: a shape is another.
+    """
+    num_regions: int | str = "num_regions"
+    note = f"; this model's {field} is {width}"
+    check_shape("region_features", region_features, (batch_size, num_regions, width), note)
+    if region_features is not None:
+        num_regions = region_features.shape[1]
+    check_shape("region_boxes", region_boxes, (batch_size, num_regions, 4))
+    if region_boxes is not None:
+        num_regions = region_boxes.shape[1]
+    check_shape("region_attention_mask", region_attention_mask, (batch_size, num_regions))
 
 
 def check_shape(name: str, tensor: torch.Tensor | None, expected: tuple[int | str, ...], note: str = "") -> None:
@@ -64,40 +147,66 @@ def shift_indices(indices: torch.Tensor, start: int) -> torch.Tensor:
     return torch.where(indices < 0, indices, indices + start)
 
 
-def flatten_choices(name: str, tensor: torch.Tensor | None, given: torch.Tensor) -> torch.Tensor | None:
-    """(B, C, T, ...) to (B * C, T, ...); `given` is the text."""
-    if tensor is None:
-        return None
-    check_shape(name, tensor, (*given.shape[:3], *tensor.shape[3:]))
-    return tensor.flatten(0, 1)
+class Choices(NamedTuple):
+    """
+    How many texts a multiple-choice batch has; puts inputs into the form of the base model, one row a choice.
 
+    Args:
+        batch_size (`int`): B.
+        num_choices (`int`): C.
+        text_length (`int`): T.
+    """
 
-def repeat_for_choices(tensor: torch.Tensor | None, dimensions: int, num_choices: int) -> torch.Tensor | None:
-    """(B, R, ...), of so many dimensions, or (B, C, R, ...) to (B * C, R, ...)."""
-    if tensor is None:
-        return None
-    return tensor.repeat_interleave(num_choices, dim=0) if tensor.ndim == dimensions else tensor.flatten(0, 1)
+    batch_size: int
+    num_choices: int
+    text_length: int
 
+    @classmethod
+    def find(cls, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> "Choices":
+        """The sizes of `input_ids` (B, C, T), or else of `inputs_embeds` (B, C, T, D); ValueError without both."""
+        check_shape("input_ids", input_ids, ("batch_size", "num_choices", "text_length"))
+        check_shape("inputs_embeds", inputs_embeds, ("batch_size", "num_choices", "text_length", "hidden_size"))
+        given = input_ids if inputs_embeds is None else inputs_embeds
+        if given is None:
+            raise ValueError("Give exactly one of input_ids and inputs_embeds.")
+        return cls(*given.shape[:3])
 
-def flatten_queries(
-    queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None,
-) -> dict[str, tuple[torch.Tensor, torch.Tensor]] | None:
-    """Queries (B * C, ...) or (B, C, ...) to (B * C, ...)."""
-    if queries is None:
-        return None
-    flat = {}
-    for name, (rows, columns) in queries.items():
-        flat[name] = (rows, columns) if rows.ndim == 2 else (rows.flatten(0, 1), columns.flatten(0, 1))
-    return flat
+    def flatten(self, name: str, tensor: torch.Tensor | None) -> torch.Tensor | None:
+        """A text input (B, C, T, ...) to (B * C, T, ...)."""
+        if tensor is None:
+            return None
+        check_shape(name, tensor, (*self, *tensor.shape[3:]))
+        return tensor.flatten(0, 1)
+
+    def repeat(self, tensor: torch.Tensor | None, dimensions: int) -> torch.Tensor | None:
+        """A region input (B, R, ...), of so many dimensions, or (B, C, R, ...) to (B * C, R, ...)."""
+        if tensor is None:
+            return None
+        if tensor.ndim == dimensions:
+            return tensor.repeat_interleave(self.num_choices, dim=0)
+        return tensor.flatten(0, 1)
+
+    def flatten_queries(
+        self, queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None
+    ) -> dict[str, tuple[torch.Tensor, torch.Tensor]] | None:
+        """Grounding queries (B * C, ...) or (B, C, ...) to (B * C, ...)."""
+        if queries is None:
+            return None
+        flat = {}
+        for name, (rows, columns) in queries.items():
+            flat[name] = (rows, columns) if rows.ndim == 2 else (rows.flatten(0, 1), columns.flatten(0, 1))
+        return flat
 
 
 __all__ = [
     "UNREAD_INPUTS",
+    "Choices",
+    "check_region_shapes",
     "check_shape",
-    "flatten_choices",
-    "flatten_queries",
+    "check_text",
+    "drop_unread",
+    "embed_words",
     "get_first_state",
     "locate_queries",
-    "repeat_for_choices",
     "shift_indices",
 ]

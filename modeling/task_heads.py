@@ -11,9 +11,9 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Heads that the model families share.
+"""Heads that the model families share, over the contract of a base model's output (`task_outputs.py`).
 
-Shape letters: B batch, T text, R regions, P phrases, K phrase pairs, D hidden.
+Shape letters: B batch, T text, R regions, P phrases, K phrase pairs, D hidden, E width of the regions.
 """
 
 from typing import Any
@@ -23,7 +23,8 @@ from torch import nn
 from transformers.activations import ACT2FN
 
 from .sequence_inputs import get_first_state
-from .task_losses import mean_cross_entropy
+from .task_losses import cross_entropy_sum, mean_of
+from .task_outputs import VGPOutput
 
 # Score of what is no candidate (VL-BERT and VisualBERT public code); float16 holds it.
 NO_CANDIDATE = -10000.0
@@ -67,15 +68,16 @@ class GroundingHead(nn.Module):
 
     def __init__(self, config: Any):
         super().__init__()
-        input_size, hidden_size = 2 * config.hidden_size, config.grounding_hidden_size
+        self.widths = [config.text_hidden_size, config.region_hidden_size]
+        input_size, hidden_size = sum(self.widths), config.grounding_hidden_size
         self.dropout = nn.Dropout(config.classifier_dropout)
         self.dense = nn.Linear(input_size, hidden_size) if hidden_size is not None else None
         self.classifier = nn.Linear(hidden_size or input_size, 1)
 
     def forward(self, phrase_states: torch.Tensor, region_states: torch.Tensor) -> torch.Tensor:
-        # A linear layer on [e, x] is one on e plus one on x, so (B, P, R, 2D) is never built.
+        # A linear layer on [e, x] is one on e plus one on x, so (B, P, R, D + E) is never built.
         first = self.classifier if self.dense is None else self.dense
-        phrase_weight, region_weight = first.weight.chunk(2, dim=1)
+        phrase_weight, region_weight = first.weight.split(self.widths, dim=1)
         phrases = nn.functional.linear(self.dropout(phrase_states), phrase_weight, first.bias)
         regions = nn.functional.linear(self.dropout(region_states), region_weight)
         scores = phrases[:, :, None] + regions[:, None]  # (B, P, R, 1 or hidden)
@@ -88,21 +90,21 @@ class BoxHead(nn.Linear):
     """Boxes of what words name, (center_x, center_y, width, height) in [0, 1]: (B, T, D) -> (B, T, 4)."""
 
     def __init__(self, config: Any):
-        super().__init__(config.hidden_size, 4)
+        super().__init__(config.text_hidden_size, 4)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         return super().forward(hidden_states).sigmoid()
 
 
 class ReferringHead(nn.Module):
-    """Scores regions as the one that the text names: (B, R, D) -> (B, R, 1)."""
+    """Scores regions as the one that the text names: (B, R, E) -> (B, R, 1)."""
 
     def __init__(self, config: Any):
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dense = nn.Linear(config.region_hidden_size, config.region_hidden_size)
         self.activation = ACT2FN[config.hidden_act]
         self.dropout = nn.Dropout(config.referring_dropout)
-        self.classifier = nn.Linear(config.hidden_size, 1)
+        self.classifier = nn.Linear(config.region_hidden_size, 1)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         return self.classifier(self.dropout(self.activation(self.dense(hidden_states))))
@@ -119,11 +121,15 @@ class VGPHeads:
     def make_vgp_heads(self) -> None:
         """Adds the heads that the configuration names."""
         config = self.config
-        size, dropout = config.hidden_size, config.classifier_dropout
+        text_size, dropout = config.text_hidden_size, config.classifier_dropout
+        pooled = config.identification_pooling == "pooled"
         self.identification_head = ClassificationHead(
-            size, config.identification_hidden_size, config.num_identification_labels, dropout
+            config.pooled_hidden_size if pooled else text_size,
+            config.identification_hidden_size,
+            config.num_identification_labels,
+            dropout,
         )
-        self.vgp_head = ClassificationHead(4 * size, config.vgp_hidden_size, config.num_vgp_labels, dropout)
+        self.vgp_head = ClassificationHead(4 * text_size, config.vgp_hidden_size, config.num_vgp_labels, dropout)
         # CODEPATH: VGP checkpoints of indirect supervision have it, the others do not.
         self.grounding_head = GroundingHead(config) if config.grounding_head else None
         # CODEPATH: checkpoints of supervision with `box_weight` have it, the others do not.
@@ -165,12 +171,12 @@ class VGPHeads:
         phrase_pairs: torch.Tensor | None,
         identification_labels: torch.Tensor | None,
         vgp_labels: torch.Tensor | None,
-    ) -> dict[str, Any]:
+    ) -> VGPOutput:
         """
-        Loss, logits, hidden states and attention maps for the output of a model with these heads.
+        The output of a model with these heads: loss, logits, hidden states and attention maps.
 
         Args:
-            outputs: the encoder's output, with `text_hidden_state`, `region_hidden_state` and `pooler_output`.
+            outputs: the base model's output, see `task_outputs.py`.
             pred_boxes (`torch.Tensor` of shape `(batch_size, text_length, 4)`, *optional*): as `encode_for_vgp` gives
                 them.
             attention_mask (`torch.Tensor` of shape `(batch_size, text_length)`, *optional*): 1 for text.
@@ -189,20 +195,20 @@ class VGPHeads:
 
         losses = []
         if identification_labels is not None:
-            losses.append(mean_cross_entropy(identification_logits, identification_labels))
+            losses.append(cross_entropy_sum(identification_logits, identification_labels))
         if vgp_labels is not None:
             if vgp_logits is None:
                 raise ValueError("vgp_labels are given without phrase_mask and phrase_pairs.")
-            losses.append(mean_cross_entropy(vgp_logits, vgp_labels))
-        return {
-            "loss": torch.stack(losses).sum() if losses else None,
-            "identification_logits": identification_logits,
-            "vgp_logits": vgp_logits,
-            "grounding_logits": grounding_logits,
-            "pred_boxes": pred_boxes,
-            "hidden_states": outputs.hidden_states,
-            "attentions": outputs.attentions,
-        }
+            losses.append(cross_entropy_sum(vgp_logits, vgp_labels))
+        return VGPOutput(
+            loss=mean_of(*losses),
+            identification_logits=identification_logits,
+            vgp_logits=vgp_logits,
+            grounding_logits=grounding_logits,
+            pred_boxes=pred_boxes,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
 
     def _get_caption_state(
         self, text_states: torch.Tensor, pooled_output: torch.Tensor, attention_mask: torch.Tensor | None

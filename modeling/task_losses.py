@@ -11,117 +11,154 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Losses that the model families share: plain means over the batch at hand."""
+"""Every loss of a task as (sum, count), () each: the sum over what is counted, with a graph, and how many that are.
+
+A Trainer divides by the count of all micro-batches and processes of a step; `mean_of` divides by that of the batch at
+hand, for a model's own `loss`. Losses are computed in float32.
+"""
 
 import torch
-from torch import nn
+from torch.nn import functional as F
 
+Loss = tuple[torch.Tensor, torch.Tensor]
+
+# Class index of what has no label.
+UNLABELLED = -100
 # Targets count as distributions when they sum to 1 within this (VL-BERT public code); all-zero rows are not predicted.
 _PROBABILITY_TOLERANCE = 0.1
 
 
-def mean_cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+def mean_of(*losses: Loss) -> torch.Tensor | None:
+    """The sum of the means of losses; a loss that counts nothing adds 0, with a graph. `None` without any loss."""
+    if not losses:
+        return None
+    return torch.stack([total / count.clamp(min=1) for total, count in losses]).sum()
+
+
+def count_labels(labels: torch.Tensor) -> torch.Tensor:
+    """How many labels are class indices, ()."""
+    return (labels != UNLABELLED).sum()
+
+
+def is_distribution(targets: torch.Tensor) -> torch.Tensor:
     """
-    Cross-entropy averaged over the labels that are not -100; 0 with a graph when there is none.
+    Which rows are predicted: those whose probabilities sum to 1 within 0.1 (VL-BERT public code).
 
     Args:
-        logits (`torch.Tensor` of shape `(..., num_classes)`): scores; the loss is computed in float32.
+        targets (`torch.Tensor` of shape `(..., num_classes)`): probabilities, or zeros.
+
+    Returns:
+        `torch.BoolTensor` of shape `(...)`.
+    """
+    return (targets.sum(-1) - 1.0).abs() < _PROBABILITY_TOLERANCE
+
+
+def cross_entropy_sum(logits: torch.Tensor, labels: torch.Tensor) -> Loss:
+    """
+    Cross-entropy, summed and counted over the labels that are not -100.
+
+    Args:
+        logits (`torch.Tensor` of shape `(..., num_classes)`): scores.
         labels (`torch.LongTensor` of shape `(...)`): class indices, -100 for items to leave out.
     """
-    total = nn.functional.cross_entropy(
-        logits.float().flatten(0, -2), labels.flatten(), ignore_index=-100, reduction="sum"
-    )
-    return total / (labels != -100).sum().clamp(min=1)
+    total = F.cross_entropy(logits.float().flatten(0, -2), labels.flatten(), ignore_index=UNLABELLED, reduction="sum")
+    return total, count_labels(labels)
 
 
-def mean_soft_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+def soft_cross_entropy_sum(logits: torch.Tensor, targets: torch.Tensor) -> Loss:
     """
-    Cross-entropy with target distributions, averaged over the rows that hold one (VL-BERT public code).
+    Cross-entropy with target distributions, summed and counted over the rows that hold one (VL-BERT public code).
 
     Args:
-        logits (`torch.Tensor` of shape `(..., num_classes)`): scores; the loss is computed in float32.
+        logits (`torch.Tensor` of shape `(..., num_classes)`): scores.
         targets (`torch.Tensor` of shape `(..., num_classes)`): probabilities; a row that does not sum to 1 within 0.1,
             such as zeros, is left out.
     """
     targets = targets.float()
-    valid = (targets.sum(-1) - 1.0).abs() < _PROBABILITY_TOLERANCE
-    rows = -(targets * logits.float().log_softmax(-1)).sum(-1)
-    return (rows * valid).sum() / valid.sum().clamp(min=1)
+    valid = is_distribution(targets)
+    return -(targets * logits.float().log_softmax(-1) * valid[..., None]).sum(), valid.sum()
 
 
-def mean_region_loss(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+def region_sum(logits: torch.Tensor, targets: torch.Tensor) -> Loss:
     """
-    Binary cross-entropy averaged over the regions that have a target; 0 with a graph when none has (VL-BERT public
-    code).
+    Binary cross-entropy, summed and counted over the regions that have a target (VL-BERT public code).
 
     Args:
-        logits (`torch.Tensor` of shape `(batch_size, num_regions)`): scores; the loss is computed in float32.
+        logits (`torch.Tensor` of shape `(batch_size, num_regions)`): scores.
         targets (`torch.Tensor` of shape `(batch_size, num_regions)`): values in [0, 1]; negative ones are left out.
     """
     targets = targets.float()
     valid = targets >= 0
-    losses = nn.functional.binary_cross_entropy_with_logits(logits.float(), targets.clamp(min=0), reduction="none")
-    return losses.masked_fill(~valid, 0.0).sum() / valid.sum().clamp(min=1)
+    losses = F.binary_cross_entropy_with_logits(logits.float(), targets.clamp(min=0), reduction="none")
+    return losses.masked_fill(~valid, 0.0).sum(), valid.sum()
 
 
-def mean_answer_loss(logits: torch.Tensor, targets: torch.Tensor, form: str) -> torch.Tensor:
+def answer_sum(logits: torch.Tensor, targets: torch.Tensor, form: str) -> Loss:
     """
-    Loss of soft answer targets, averaged over the rows.
+    Loss of soft answer targets, summed over the answers and over the rows, which are counted.
 
     Args:
-        logits (`torch.Tensor` of shape `(batch_size, num_answers)`): scores; the loss is computed in float32.
+        logits (`torch.Tensor` of shape `(batch_size, num_answers)`): scores.
         targets (`torch.Tensor` of shape `(batch_size, num_answers)`): how right each answer is, in [0, 1].
-        form (`str`): `"binary_cross_entropy"`, summed over the answers (VL-BERT public code), `"cross_entropy"` with
-            the targets divided by their sum, rows of zeros left out (VL-BERT paper, section 4.2.2, which does not say
-            what becomes of soft targets), or `"kl_divergence"` from the targets as they are, also where they do not
-            sum to 1 (VisualBERT public code).
+        form (`str`): `"binary_cross_entropy"` (VL-BERT public code), `"cross_entropy"` with the targets divided by
+            their sum, rows of zeros left out (VL-BERT paper, section 4.2.2, which does not say what becomes of soft
+            targets), or `"kl_divergence"` from the targets as they are, also where they do not sum to 1 (VisualBERT
+            public code).
     """
     logits, targets = logits.float(), targets.float()
+    if form == "cross_entropy":
+        totals = targets.sum(dim=-1, keepdim=True)
+        return soft_cross_entropy_sum(logits, targets / totals.masked_fill(totals == 0, 1.0))
+    rows = torch.tensor(len(targets))
     if form == "kl_divergence":
-        return nn.functional.kl_div(logits.log_softmax(dim=-1), targets, reduction="batchmean")
-    if form == "binary_cross_entropy":
-        return nn.functional.binary_cross_entropy_with_logits(logits, targets) * targets.shape[-1]
-    totals = targets.sum(dim=-1, keepdim=True)
-    return mean_soft_cross_entropy(logits, targets / totals.masked_fill(totals == 0, 1.0))
+        return F.kl_div(logits.log_softmax(dim=-1), targets, reduction="sum"), rows
+    return F.binary_cross_entropy_with_logits(logits, targets, reduction="sum"), rows
 
 
-def mean_choice_loss(logits: torch.Tensor, labels: torch.Tensor, form: str) -> torch.Tensor:
+def choice_sum(logits: torch.Tensor, labels: torch.Tensor, form: str) -> Loss:
     """
-    Loss of the right choice among several; 0 with a graph when no row is labelled.
+    Loss of the right choice among several, summed and counted over the labelled rows.
 
     Args:
-        logits (`torch.Tensor` of shape `(batch_size, num_choices)`): scores; the loss is computed in float32.
+        logits (`torch.Tensor` of shape `(batch_size, num_choices)`): scores.
         labels (`torch.LongTensor` of shape `(batch_size,)`): index of the right choice, -100 to leave a row out.
         form (`str`): `"sigmoid"`, binary cross-entropy averaged over the choices (VL-BERT public code), or
             `"softmax"`, cross-entropy (paper, section 4.2.1).
     """
     if form == "softmax":
-        return mean_cross_entropy(logits, labels)
+        return cross_entropy_sum(logits, labels)
     choices = torch.arange(logits.shape[1], device=labels.device)
     targets = (labels[:, None] == choices).float()
-    return mean_region_loss(logits, targets.masked_fill((labels == -100)[:, None], -100.0))
+    total, _ = region_sum(logits, targets.masked_fill((labels == UNLABELLED)[:, None], -1.0))
+    return total / logits.shape[1], count_labels(labels)
 
 
-def sum_grounding_divergence(logits: torch.Tensor, phrase_regions: torch.Tensor) -> torch.Tensor:
+def grounding_divergence_sum(logits: torch.Tensor, phrase_regions: torch.Tensor) -> Loss:
     """
-    Divergence of each phrase's choice of a region from a uniform one among the right regions, summed over the phrases
-    of the batch (VisualBERT public code); phrases without a right region add 0.
+    Divergence of each phrase's choice of a region from a uniform one among the right regions, summed over the phrases;
+    the rows are counted (VisualBERT public code). Phrases without a right region add 0.
 
     Args:
-        logits (`torch.Tensor` of shape `(batch_size, num_phrases, num_regions)`): scores; the loss is computed in
-            float32.
+        logits (`torch.Tensor` of shape `(batch_size, num_phrases, num_regions)`): scores, low but not infinite for
+            padding.
         phrase_regions (`torch.BoolTensor` of shape `(batch_size, num_phrases, num_regions)`): the right regions.
     """
     right = phrase_regions.bool().float()
     targets = right / right.sum(dim=-1, keepdim=True).clamp(min=1)
-    return nn.functional.kl_div(logits.float().log_softmax(dim=-1), targets, reduction="sum")
+    total = F.kl_div(logits.float().log_softmax(dim=-1), targets, reduction="sum")
+    return total, torch.tensor(len(logits))
 
 
 __all__ = [
-    "mean_answer_loss",
-    "mean_choice_loss",
-    "mean_cross_entropy",
-    "mean_region_loss",
-    "mean_soft_cross_entropy",
-    "sum_grounding_divergence",
+    "UNLABELLED",
+    "Loss",
+    "answer_sum",
+    "choice_sum",
+    "count_labels",
+    "cross_entropy_sum",
+    "grounding_divergence_sum",
+    "is_distribution",
+    "mean_of",
+    "region_sum",
+    "soft_cross_entropy_sum",
 ]

@@ -258,7 +258,7 @@ class GroundedProcessor(ProcessorMixin):
         ```python
         >>> import numpy as np
         >>> from transformers import BertTokenizer
-        >>> from processing import VLBertProcessor
+        >>> from grounded_attention import VLBertProcessor
 
         >>> words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "runs", "##s"]
         >>> tokenizer = BertTokenizer(vocab={word: index for index, word in enumerate(words)})

@@ -1,81 +1,96 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Imports run one way, and what travels to the Hub is flat."""
+"""Imports run one way, no file reaches itself, and what travels to the Hub is flat."""
 
 import ast
 from collections import Counter
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-ROOMS = (
-    "training",
-    "tasks",
-    "families",
-    "modeling",
-    "processing",
-    "dataset_scripts",
-    "attention_supervision",
-    "evaluation",
+from tests.helpers.project_files import FILES, LINKS, PACKAGE, ROOT, imports, room
+
+# A room imports from itself and from rooms on lower floors; rooms of one floor may import each other.
+FLOORS = (
+    {"utils"},
+    {"processing"},
+    {"modeling"},
+    {"supervision", "conversion"},
+    {"families"},
+    {"analysis", "reports", "metrics", "dataset_scripts"},
+    {"tasks"},
+    {"training"},
+    {"commands"},
 )
-ALLOWED = {
-    "training": {
-        "tasks",
-        "families",
-        "modeling",
-        "processing",
-        "dataset_scripts",
-        "attention_supervision",
-        "evaluation",
-    },
-    "families": {"modeling", "processing"},
-    "tasks": {"modeling", "processing", "dataset_scripts", "attention_supervision", "evaluation"},
-    "evaluation": {"attention_supervision", "modeling"},
-    "modeling": set(),
-    "processing": set(),
-    "dataset_scripts": set(),
-    "attention_supervision": {"modeling"},
-}
+FLOOR = {name: number for number, floor in enumerate(FLOORS) for name in floor}
+# What travels to the Hub imports nothing of the package but itself.
 SHIPPED = ("modeling", "processing")
+# Rooms that know less than their floor allows: a data set knows no model.
+NARROW = {
+    "dataset_scripts": {"utils"},
+    "supervision": {"modeling", "utils"},
+    "metrics": {"supervision", "modeling", "utils"},
+}
 
 
-def files(room):
-    return sorted((ROOT / room).rglob("*.py"))
+def test_every_room_has_a_floor():
+    assert {room(module) for module in FILES} - {""} == set(FLOOR)
 
 
-def imports(path):
-    """(module, is it relative, names) of every import statement, also those inside functions."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, 0, []) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield node.module or "", node.level, [alias.name for alias in node.names]
-
-
-def is_command(path):
-    return "__main__" in path.read_text()
-
-
-def package(path):
-    """The dotted name of the package a file lies in."""
-    return ".".join(path.parent.relative_to(ROOT).parts)
-
-
-@pytest.mark.parametrize("room", ROOMS)
-def test_rooms_import_only_what_lies_below(room):
-    for path in files(room):
-        if is_command(path):
+@pytest.mark.parametrize("module", FILES)
+def test_imports_run_downwards(module):
+    here = room(module)
+    for found in imports(module):
+        there = room(found.module)
+        if not there or there == here or module == PACKAGE:
             continue
-        for module, level, _ in imports(path):
-            other = module.partition(".")[0]
-            if level == 0 and other in {*ROOMS, "train", "command_line", "tests", "benchmarks"}:
-                assert other == room or other in ALLOWED[room], f"{path.relative_to(ROOT)} imports {module}"
+        message = f"{FILES[module].relative_to(ROOT)}:{found.line} imports {found.module}"
+        assert FLOOR[there] <= FLOOR[here], message
+        assert here not in SHIPPED, message
+        assert there in NARROW.get(here, FLOOR), message
 
 
-@pytest.mark.parametrize("name", ["boxes.py", "command_line.py", "whole_files.py"])
-def test_what_all_share_imports_no_room(name):
-    shared = {*ROOMS, "train", "boxes", "command_line", "whole_files"}
-    assert not {module.partition(".")[0] for module, _, _ in imports(ROOT / name)} & shared
+def test_no_file_imports_itself_around_a_corner():
+    """Late imports count: they may save time, not untie a knot. Imports for types alone do not."""
+    graph = {
+        module: {found.module for found in imports(module) if not found.types_only} - {module, PACKAGE}
+        for module in FILES
+    }
+    assert sum(map(len, graph.values())) > 500, "the scan finds hardly any import"
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+def test_no_module_is_imported_by_the_name_of_its_folder():
+    """It would exist twice: `modeling.x` and `grounded_attention.modeling.x` are two modules with two registries."""
+    folders = {*(path.name for path in (ROOT / PACKAGE).iterdir() if path.is_dir()), *LINKS}
+    python = [path for top in (PACKAGE, *LINKS, "tests", "benchmarks") for path in (ROOT / top).rglob("*.py")]
+    for path in [*python, ROOT / "train.py"]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module or ""]
+            for name in names:
+                # `commands`, `utils` and `training` of the standard library or of others do not exist.
+                assert name.partition(".")[0] not in folders, f"{path.relative_to(ROOT)}:{node.lineno} imports {name}"
+
+
+def test_the_links_of_the_package_are_links():
+    for name in (*LINKS, "recipes", "model_cards"):
+        link = ROOT / PACKAGE / name
+        assert link.is_symlink() and link.resolve() == ROOT / name
+
+
+def test_commands_are_imported_by_the_program_alone():
+    commands = {module for module in FILES if room(module) == "commands"}
+    programs = {module for module in commands if "__main__" in FILES[module].read_text(encoding="utf-8")}
+    for module in FILES:
+        for found in imports(module):
+            message = f"{FILES[module].relative_to(ROOT)}:{found.line} imports {found.module}"
+            assert found.module not in commands or module in commands, message
+            assert found.module not in programs or module == f"{PACKAGE}.commands.completion", message
 
 
 # The scenes' files stand under a marker that says that they are unfinished; a converted model is moved as a folder.
@@ -84,48 +99,34 @@ WRITES_ITSELF = {"dataset_scripts/scenes/dataset.py", "grounded_attention/conver
 
 def test_files_are_written_whole():
     found = set()
-    for path in (path for room in ROOMS for path in files(room)):
+    for path in FILES.values():
         calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
         names = {function.attr for function in calls if isinstance(function, ast.Attribute)}
         if names & {"write_text", "write_bytes"} or '.partial"' in path.read_text():
             found.add(str(path.relative_to(ROOT)))
-    assert found == WRITES_ITSELF, "use whole_files.py"
-
-
-def test_nothing_imports_a_command():
-    commands = {f"{package(path)}.{path.stem}": path for room in ROOMS for path in files(room) if is_command(path)}
-    assert commands, "the scan finds no command at all"
-    for room in ROOMS:
-        for path in files(room):
-            for module, level, names in imports(path):
-                around = package(path).split(".")
-                source = ".".join([*around[: len(around) - level + 1], module]).rstrip(".") if level else module
-                for target in (source, *(f"{source}.{name}" for name in names)):
-                    assert target not in commands or commands[target] == path, f"{path} imports the command {target}"
+    found.discard("grounded_attention/utils/whole_files.py")
+    assert found == WRITES_ITSELF, "use utils/whole_files.py"
 
 
 def test_shipped_files_are_flat_and_import_only_beside_themselves():
-    names = Counter(path.name for room in SHIPPED for path in files(room) if path.name != "__init__.py")
+    shipped = [path for name in SHIPPED for path in (ROOT / name).rglob("*.py")]
+    names = Counter(path.name for path in shipped if path.name != "__init__.py")
     assert [name for name, count in names.items() if count > 1] == []
-    for room in SHIPPED:
-        for path in files(room):
-            assert path.parent == ROOT / room, f"{path} lies in a subfolder"
-            if is_command(path):
-                continue
-            for module, level, _ in imports(path):
-                assert level == 0 or (level == 1 and module and "." not in module), (
-                    f"{path}: from {'.' * level}{module}"
-                )
+    for path in shipped:
+        assert path.parent.name in SHIPPED, f"{path} lies in a subfolder"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                assert node.level == 1 and node.module and "." not in node.module, f"{path}:{node.lineno}"
 
 
-def inner_imports(room, name):
+def inner_imports(folder, name):
     """The files that a shipped file imports, and all that those import."""
-    direct = {module for module, level, _ in imports(ROOT / room / f"{name}.py") if level == 1}
-    return direct, direct.union(*(inner_imports(room, module)[1] for module in direct))
+    found = {each.module.rpartition(".")[2] for each in imports(f"{PACKAGE}.{folder}.{name}")}
+    return found, found.union(*(inner_imports(folder, module)[1] for module in found))
 
 
 @pytest.mark.parametrize(
-    ("room", "name", "beside"),
+    ("folder", "name", "beside"),
     [
         ("modeling", "modeling_vl_bert", "configuration_vl_bert"),
         ("modeling", "modeling_visualbert", "configuration_visualbert"),
@@ -137,18 +138,25 @@ def inner_imports(room, name):
         ("processing", "image_processing_fast_rcnn", None),
     ],
 )
-def test_what_an_auto_class_loads_names_every_file_it_needs(room, name, beside):
+def test_what_an_auto_class_loads_names_every_file_it_needs(folder, name, beside):
     """transformers 5.4 copies the files that are imported directly, and those of the configuration beside it."""
-    direct, every = inner_imports(room, name)
-    configured = inner_imports(room, beside)[1] if beside else set()
+    direct, every = inner_imports(folder, name)
+    configured = inner_imports(folder, beside)[1] if beside else set()
     assert every - direct - configured == set()
 
 
 def test_test_modules_import_no_test_module():
-    """What two of them need is a helper's: a file whose name does not begin with test_."""
-    tests = {path.stem for path in (ROOT / "tests").glob("test_*.py")}
+    """What two of them need is a helper's, in tests/helpers."""
+    tests = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
     assert Path(__file__).stem in tests
     for path in (ROOT / "tests").rglob("*.py"):
-        for module, _, names in imports(path):
-            found = tests & {module.rpartition(".")[2], *(names if module == "tests" else ())}
-            assert not found, f"{path.relative_to(ROOT)} imports {', '.join(found)}"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests"):
+                found = tests & {node.module.rpartition(".")[2], *(alias.name for alias in node.names)}
+                assert not found, f"{path.relative_to(ROOT)} imports {', '.join(found)}"
+
+
+def test_tests_mirror_the_rooms():
+    folders = {path.parent.name for path in (ROOT / "tests").rglob("test_*.py")} - {"tests"}
+    assert folders - {"benchmarks", "conformance"} <= set(FLOOR)
+    assert set(FLOOR) <= folders

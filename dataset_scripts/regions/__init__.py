@@ -1,2 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Region tables: boxes, features and detections of each image, the files they are read from, and the Hub."""
+
+from . import hub  # registers hub://
+
+__all__ = ["hub"]

@@ -17,7 +17,7 @@ from grounded_attention.dataset_scripts.files.errors import DataError, MissingFi
 from grounded_attention.dataset_scripts.hub.hub_errors import hub_errors
 
 from .files import INDEX, MANIFEST, SHARDS
-from .table import RegionTable
+from .table import OPENERS, RegionTable
 
 PREFIX = "hub://"
 _AGAIN = "run it again; what is downloaded already is kept"
@@ -125,3 +125,11 @@ class RemoteRegionTable(RegionTable):
 
     def __repr__(self) -> str:
         return f"RemoteRegionTable({self.place!r}: {len(self)} images, {self.feature_size} feature values)"
+
+
+def open_on_hub(place: str, download: bool) -> RegionTable:
+    """Opens a table on the Hub, see `RegionTable.open`."""
+    return RegionTable(local_folder(place)) if download else RemoteRegionTable(place)
+
+
+OPENERS["hub"] = open_on_hub

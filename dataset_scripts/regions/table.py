@@ -14,7 +14,7 @@ on the order of the rows nor on the Arrow version; `RegionTable.verify` computes
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,10 @@ class MissingRegionsError(DataError, KeyError):
 
     # KeyError would show the message in quotes.
     __str__ = Exception.__str__
+
+
+# Scheme of a path, such as "hub" -> what opens it: `(path, download) -> RegionTable`.
+OPENERS: dict[str, Callable[[str, bool], "RegionTable"]] = {}
 
 
 class RegionTable:
@@ -74,11 +78,8 @@ class RegionTable:
             DataError: the table is unfinished or damaged, a file has a wrong size, the manifest is not one, or the Hub
                 does not give it.
         """
-        if not str(path).startswith("hub://"):
-            return cls(path)
-        from .hub import RemoteRegionTable, local_folder  # they build on this class
-
-        return cls(local_folder(path)) if download else RemoteRegionTable(str(path))
+        opener = OPENERS.get(str(path).partition("://")[0])
+        return cls(path) if opener is None else opener(str(path), download)
 
     def _open_shards(self) -> list[pa.Buffer]:
         return [map_file(self.path / shard["file"], shard["bytes"]) for shard in self.info["shards"]]

@@ -36,7 +36,7 @@ def whole_parser() -> argparse.ArgumentParser:
         own = import_module(f"{__package__}.{command.module}").build_parser()
         for action in own._actions:
             if action.type is Path or action.dest in FILES:
-                action.complete = shtab.FILE  # type: ignore[attr-defined]
+                action.complete = shtab.FILE
         (groups[group] if group else below).add_parser(
             word, parents=[own], add_help=False, help=command.summary, conflict_handler="resolve"
         )

@@ -51,7 +51,8 @@ def capture(options: argparse.Namespace) -> ExampleAttention:
     logging.disable_progress_bar()
     image, known = open_input(options), read_regions(options)
     pipe = load_pipeline(options)
-    item = pipe.find_regions(image, options.caption, **known)
+    # The caption as one phrase: every word is exported, so none has to be found.
+    item = pipe.find_regions(image, options.caption, phrases=[options.caption], **known)
     name = Path(options.image).stem
     labels = [label or "" for label in item.labels]
     names = sorted(set(labels))

@@ -42,7 +42,7 @@ class DirectSupervision(AttentionMethod):
     Example:
         >>> import torch
         >>> from transformers import BertConfig, BertModel
-        >>> from attention_supervision import get_method
+        >>> from grounded_attention import get_method
         >>> model = BertModel(BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, vocab_size=99))
         >>> method = get_method("direct")
         >>> method.prepare(model)

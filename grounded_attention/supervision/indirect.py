@@ -37,7 +37,7 @@ class IndirectSupervision(SupervisionMethod):
     Example:
         >>> import torch
         >>> from types import SimpleNamespace
-        >>> from attention_supervision import get_method
+        >>> from grounded_attention import get_method
         >>> method = get_method("indirect")
         >>> batch = {  # four tokens, three regions; the phrase of tokens 1 and 2 names region 1
         ...     "phrase_mask": torch.tensor([[[0, 1, 1, 0]]]), "phrase_regions": torch.tensor([[[0, 1, 0]]]),

@@ -23,7 +23,7 @@ from .alignment import (
     sequence_pairs,
 )
 from .attention_function import AttentionPair, SupervisedAttention
-from .box_loss import box_loss, word_boxes
+from .box_loss import BoxLoss
 from .losses import (
     VisibleTargets,
     any_rows,
@@ -37,10 +37,7 @@ from .supervise import supervise
 
 Batch = Mapping[str, Any]
 
-BOXES = "boxes"  # the loss component
-# What `prepare_batch` adds to a batch.
-TARGETS = "attention_targets"
-WORD_BOXES = "word_boxes"
+TARGETS = "attention_targets"  # what `prepare_batch` adds to a batch
 
 VGP_CITATION = """@inproceedings{samaran-etal-2021-attending,
     title = "Attending Self-Attention: A Case Study of Visually Grounded Supervision
@@ -147,14 +144,8 @@ class AttentionMethod(SupervisionMethod):
             check_choice("direction", direction, DIRECTIONS)
         if variant == "released" and target != "uniform":
             raise ValueError("target='any' exists in the paper variant only: the released code has one region a token")
-        if type(box_weight) not in (int, float) or not 0 <= box_weight < float("inf"):
-            raise ValueError(f"box_weight={box_weight!r}: expected a number from 0 on")
-        if type(box_layer) is not int or box_layer < 0:
-            raise ValueError(f"box_layer={box_layer!r}: expected the index of a layer, from 0 on")
-        if box_layer and not box_weight:
-            raise ValueError(f"box_layer={box_layer} changes nothing while box_weight is 0: give both, or neither")
         self.variant, self.target, self.normalization = variant, target, normalization
-        self.box_weight, self.box_layer = float(box_weight), box_layer
+        self.boxes = BoxLoss(box_weight, box_layer)
         self.pairs = _check_pairs(heads, layers) if _are_pairs(heads) else None
         if self.pairs is not None and "heads" not in self.choosable:
             raise ValueError(
@@ -170,7 +161,7 @@ class AttentionMethod(SupervisionMethod):
 
     @property
     def model_config(self) -> dict[str, Any]:
-        return {"box_layer": self.box_layer if self.box_weight else None}
+        return self.boxes.model_config
 
     def prepare(self, model: Any) -> None:
         """Sets the supervised attention function on the model, see `supervise`.
@@ -180,8 +171,7 @@ class AttentionMethod(SupervisionMethod):
                 `AttentionInterface`, it has fewer layers or heads than are to be supervised, or no box head where it
                 needs one.
         """
-        if self.box_weight:
-            self._check_box_head(model)
+        self.boxes.check_model(model)
         self._check_calls(supervise(model).calls, type(model).__name__)
 
     def _check_calls(self, calls: Sequence[AttentionCall], model_name: str) -> None:
@@ -202,17 +192,6 @@ class AttentionMethod(SupervisionMethod):
             if not any(direction in call.directions for call in calls):
                 raise ValueError(f"{model_name} has no attention for the direction {direction!r}: give directions")
 
-    def _check_box_head(self, model: Any) -> None:
-        if not hasattr(model.config, "box_layer"):
-            return  # not one of ours: its outputs tell
-        found = "none" if getattr(model, "box_head", None) is None else f"one in layer {model.config.box_layer}"
-        if found != f"one in layer {self.box_layer}":
-            raise ValueError(
-                f"box_weight={self.box_weight:g} needs a box head in layer {self.box_layer}, and this "
-                f"{type(model).__name__} has {found}: make a model for VGP with config.box_layer={self.box_layer}, or "
-                "give box_weight=0"
-            )
-
     def _indices(self, option: str) -> Sequence[int]:
         if option == "heads" and self.pairs is not None:
             return sorted({head for _, head in self.pairs})
@@ -221,12 +200,8 @@ class AttentionMethod(SupervisionMethod):
     def prepare_batch(self, batch: Batch) -> dict[str, Any]:
         aligned = self._align(batch)
         targets = {name: grounding_targets(aligned, batch, name) for name in self.directions}
-        made: dict[str, Any] = {TARGETS: {name: vars(target) for name, target in targets.items()}}
-        if self.box_weight:
-            if batch.get("region_boxes") is None:
-                raise ValueError("the batch holds no region_boxes (B, R, 4), corners in [0, 1]: box_weight needs them")
-            made[WORD_BOXES] = dict(zip(("boxes", "named"), word_boxes(aligned, batch["region_boxes"]), strict=True))
-        return made
+        made = {TARGETS: {name: vars(target) for name, target in targets.items()}}
+        return {**made, **self.boxes.prepare_batch(aligned, batch)}
 
     def targets(self, batch: Batch) -> dict[str, GroundingTargets]:
         """Direction -> the rows, columns and gold columns that the batch's grounding gives."""
@@ -239,19 +214,11 @@ class AttentionMethod(SupervisionMethod):
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         prepared = self._prepared(batch)
         counts = {name: (target["rows"] >= 0).sum() for name, target in prepared[TARGETS].items()}
-        return {**counts, BOXES: prepared[WORD_BOXES]["named"].sum()} if self.box_weight else counts
+        return {**counts, **self.boxes.counts(prepared)}
 
     def losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         prepared = {**batch, **self._prepared(batch)}
-        losses = self.attention_losses(outputs, prepared)
-        if not self.box_weight:
-            return losses
-        boxes, named = prepared[WORD_BOXES]["boxes"], prepared[WORD_BOXES]["named"]
-        pred_boxes = getattr(outputs, "pred_boxes", None)
-        if pred_boxes is None or pred_boxes.shape != boxes.shape:
-            found = "no pred_boxes" if pred_boxes is None else f"pred_boxes of the shape {tuple(pred_boxes.shape)}"
-            raise ValueError(f"the outputs hold {found}: box_weight needs a box for every word, {tuple(boxes.shape)}")
-        return {**losses, BOXES: (self.box_weight * box_loss(pred_boxes, boxes, named), named.sum())}
+        return {**self.attention_losses(outputs, prepared), **self.boxes.losses(outputs, prepared)}
 
     @abstractmethod
     def attention_losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
@@ -267,8 +234,8 @@ class AttentionMethod(SupervisionMethod):
             "weights": dict(self.weights),
             "target": self.target,
             "normalization": self.normalization,
-            "box_weight": self.box_weight,
-            "box_layer": self.box_layer,
+            "box_weight": self.boxes.weight,
+            "box_layer": self.boxes.layer,
         }
 
     def _heads_config(self) -> list[Any] | None:

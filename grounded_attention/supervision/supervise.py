@@ -62,7 +62,7 @@ def supervise(model: nn.Module) -> Supervision:
     Example:
         >>> import torch
         >>> from transformers import BertConfig, BertModel
-        >>> from attention_supervision import supervise
+        >>> from grounded_attention import supervise
         >>> sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
         >>> model = BertModel(BertConfig(vocab_size=99, **sizes))
         >>> rows, columns = torch.tensor([[1, 2]]), torch.tensor([[3, 4, 5]])

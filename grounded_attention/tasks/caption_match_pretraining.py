@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from grounded_attention.metrics.classification import ClassificationAccuracy
+from grounded_attention.modeling.task_losses import UNLABELLED
 
 from . import caption_rows
 from .judges import judge_pretraining
@@ -32,7 +33,6 @@ from .task import (
 )
 from .vcr import tag_records
 
-UNLABELLED = -100
 # Column of a text in the rows of a task's builder -> what is kept of them.
 TASK_TEXTS = ("question", "sentence")
 

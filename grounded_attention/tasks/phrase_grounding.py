@@ -12,6 +12,7 @@ from torch import Tensor
 
 from grounded_attention.metrics.phrase_grounding import PROTOCOLS
 from grounded_attention.metrics.phrase_recall import PhraseRecall
+from grounded_attention.modeling.task_losses import grounding_divergence_sum
 
 from .judges import judge_phrases
 from .task import (
@@ -113,10 +114,7 @@ def grounding_loss(outputs: Any, batch: Batch) -> Tensor:
 
     A phrase without a region that fits adds nothing.
     """
-    right = batch["phrase_regions"].float()
-    shares = right / right.sum(-1, keepdim=True).clamp(min=1)
-    # The logits of padded regions are low, not infinite, so that 0 times their logarithm is 0.
-    return (torch.xlogy(shares, shares) - shares * outputs.logits.float().log_softmax(-1)).sum()
+    return grounding_divergence_sum(outputs.logits, batch["phrase_regions"])[0]
 
 
 def configure(task: Task, options: PhraseGroundingOptions, config: Any) -> Task:

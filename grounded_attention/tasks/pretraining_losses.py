@@ -4,7 +4,13 @@
 from typing import Any
 
 from torch import Tensor
-from torch.nn import functional as F
+
+from grounded_attention.modeling.task_losses import (
+    count_labels,
+    cross_entropy_sum,
+    is_distribution,
+    soft_cross_entropy_sum,
+)
 
 from .task import Batch
 
@@ -24,17 +30,12 @@ def text_word_labels(batch: Batch) -> Tensor | None:
 def region_labels(batch: Batch) -> Tensor | None:
     """(B, R) the most likely class of the regions to predict; None without the objective."""
     probs = batch.get("region_label_probs")
-    return batch.get("region_labels") if probs is None else probs.argmax(-1).masked_fill(~_has_target(probs), -100)
+    return batch.get("region_labels") if probs is None else probs.argmax(-1).masked_fill(~is_distribution(probs), -100)
 
 
 def relationship_labels(batch: Batch) -> Tensor | None:
     """(B,) whether the caption belongs to the image; None without the objective."""
     return batch.get("relationship_labels")
-
-
-def _has_target(probs: Tensor) -> Tensor:
-    """(B, R) bool, where there is a distribution (VL-BERT public code: probabilities that sum to 1 within 0.1)."""
-    return (probs.sum(-1) - 1).abs() < 0.1
 
 
 def region_loss(outputs: Any, batch: Batch) -> Tensor:
@@ -54,36 +55,37 @@ def region_loss(outputs: Any, batch: Batch) -> Tensor:
             "give the number of the detector's classes (with background, where it has one)"
         )
     if probs is None:
-        return summed_cross_entropy(logits, labels)
-    valid = labels >= 0
-    return -(probs[valid].to(logits.dtype) * logits[valid].log_softmax(-1)).sum()
+        return _labelled_sum(logits, labels)
+    predicted = labels >= 0
+    return soft_cross_entropy_sum(logits[predicted], probs[predicted])[0]
 
 
-def summed_cross_entropy(logits: Tensor, labels: Tensor | None) -> Tensor:
-    """Summed over the labelled items; 0 with a graph where there is none."""
+def _labelled_sum(logits: Tensor, labels: Tensor | None) -> Tensor:
+    """Cross-entropy, summed over the labelled items; 0 with a graph without labels.
+
+    Few words and regions are predicted, of many classes: the others are left out first.
+    """
     if labels is None:
         return logits.sum() * 0
-    labelled = labels >= 0
-    return F.cross_entropy(logits[labelled], labels[labelled], reduction="sum")
+    predicted = labels >= 0
+    return cross_entropy_sum(logits[predicted], labels[predicted])[0]
 
 
 def count(labels: Tensor | None) -> Tensor | None:
-    return None if labels is None else (labels >= 0).sum()
+    return None if labels is None else count_labels(labels)
 
 
 def relationship_loss(outputs: Any, batch: Batch) -> Tensor:
     """Cross-entropy of whether the caption belongs to the image, summed (the paper's sigmoid, as two classes)."""
     labels = relationship_labels(batch)
-    return (
-        outputs.mlm_logits.sum() * 0 if labels is None else summed_cross_entropy(outputs.relationship_logits, labels)
-    )
+    return outputs.mlm_logits.sum() * 0 if labels is None else _labelled_sum(outputs.relationship_logits, labels)
 
 
 def word_loss(outputs: Any, batch: Batch) -> Tensor:
     """Cross-entropy of the masked words beside images, summed."""
-    return summed_cross_entropy(outputs.mlm_logits, word_labels(batch))
+    return _labelled_sum(outputs.mlm_logits, word_labels(batch))
 
 
 def text_word_loss(outputs: Any, batch: Batch) -> Tensor:
     """Cross-entropy of the masked words of texts without image, summed."""
-    return summed_cross_entropy(outputs.mlm_logits, text_word_labels(batch))
+    return _labelled_sum(outputs.mlm_logits, text_word_labels(batch))

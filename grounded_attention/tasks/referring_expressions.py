@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from grounded_attention.analysis.perturbation_curves import Explained, Scores
 from grounded_attention.analysis.relevancy import ReadOut
 from grounded_attention.metrics.item_scores import ItemScores, Scored
 from grounded_attention.metrics.referring_expression_accuracy import get_convention, is_right
+from grounded_attention.modeling.task_losses import region_sum
 from grounded_attention.utils.boxes import box_iou
 
 from .flipping import flip_some
@@ -119,9 +119,8 @@ def _right(boxes: np.ndarray, gold: Any, convention: str) -> list[bool]:
 
 def region_loss(outputs: Any, batch: Batch) -> Tensor:
     """Binary cross-entropy of the candidate regions, summed (VL-BERT public code)."""
-    valid = batch["region_targets"] >= 0
-    logits, targets = outputs.logits[valid].float(), batch["region_targets"][valid]
-    return F.binary_cross_entropy_with_logits(logits, targets, reduction="sum")
+    candidates = batch["region_targets"] >= 0
+    return region_sum(outputs.logits[candidates], batch["region_targets"][candidates])[0]
 
 
 def candidate_boxes(batch: Batch, row: int) -> np.ndarray:

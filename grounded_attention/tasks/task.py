@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from grounded_attention.analysis.perturbation_curves import Explained
+from grounded_attention.modeling.task_losses import count_labels, cross_entropy_sum
 
 from .judges import JudgeTask
 
@@ -50,6 +51,21 @@ class LossComponent:
     total: Callable[[Any, Batch], Tensor]
     count: Callable[[Batch], Tensor | None]
     weight: float = 1.0
+
+
+def classification(name: str, logits: str, labels: str) -> LossComponent:
+    """The cross-entropy of one of several classes, over the items with a label.
+
+    Args:
+        name: what the term is called in logs.
+        logits: name of the output with the scores, (..., classes).
+        labels: name of the batch entry with the classes, (...) int64, -100 to leave an item out.
+    """
+    return LossComponent(
+        name,
+        lambda outputs, batch: cross_entropy_sum(getattr(outputs, logits), batch[labels])[0],
+        lambda batch: count_labels(batch[labels]),
+    )
 
 
 class Metric(Protocol):

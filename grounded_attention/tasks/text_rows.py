@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from grounded_attention.modeling.task_losses import UNLABELLED
+
 TEXT_KEYS = {"input_ids", "attention_mask", "token_type_ids", "labels"}
-UNLABELLED = -100
 
 
 def draw_texts(

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from grounded_attention.metrics.item_scores import ItemScores, Scored
 from grounded_attention.metrics.vcr_accuracy import joint_accuracy
+from grounded_attention.modeling.task_losses import UNLABELLED, choice_sum, count_labels, cross_entropy_sum
 
 from .coco_categories import CLASSES
 from .judges import judge_vcr
@@ -21,11 +21,11 @@ from .task import (
     Examples,
     LossComponent,
     Task,
+    classification,
     identify,
     seen_arguments,
 )
 
-UNLABELLED = -100
 SPECIALS = 3  # [CLS] question [SEP] choice [SEP]
 
 
@@ -137,17 +137,10 @@ def _class_labels(candidates: Tensor, rows: Sequence[Mapping[str, Any]]) -> Tens
     return labels
 
 
-def softmax_loss(outputs: Any, batch: Batch) -> Tensor:
-    """Cross-entropy of the right choice, summed over the questions (paper)."""
-    return F.cross_entropy(outputs.logits.float(), batch["labels"], ignore_index=UNLABELLED, reduction="sum")
-
-
 def sigmoid_loss(outputs: Any, batch: Batch) -> Tensor:
     """Binary cross-entropy of every choice, averaged over the choices, summed over the questions (public code)."""
     labelled = batch["labels"] >= 0
-    logits, labels = outputs.logits[labelled].float(), batch["labels"][labelled]
-    targets = F.one_hot(labels, logits.shape[1]).to(logits.dtype)
-    return F.binary_cross_entropy_with_logits(logits, targets, reduction="sum") / logits.shape[1]
+    return choice_sum(outputs.logits[labelled], batch["labels"][labelled], "sigmoid")[0]
 
 
 def region_class_loss(outputs: Any, batch: Batch) -> Tensor:
@@ -164,21 +157,16 @@ def region_class_loss(outputs: Any, batch: Batch) -> Tensor:
             f"the regions have {found} classes with that of the whole image, model.config.choice_region_classes is "
             f"{known or None}: give the number of classes, or options.region_classes=false"
         )
-    each = labels[:, None].expand(logits.shape[:3])
-    return F.cross_entropy(logits.float().flatten(0, 2), each.flatten(), ignore_index=UNLABELLED, reduction="sum")
-
-
-def _count_choices(batch: Batch) -> Tensor:
-    return (batch["labels"] >= 0).sum()
+    return cross_entropy_sum(logits, labels[:, None].expand(logits.shape[:3]))[0]
 
 
 def _count_regions(batch: Batch) -> Tensor | None:
     labels = batch.get("region_class_labels")
-    return None if labels is None else (labels >= 0).sum() * batch["input_ids"].shape[1]
+    return None if labels is None else count_labels(labels) * batch["input_ids"].shape[1]
 
 
-SIGMOID = LossComponent("choices", sigmoid_loss, _count_choices)
-SOFTMAX = LossComponent("choices", softmax_loss, _count_choices)
+SOFTMAX = classification("choices", "logits", "labels")  # the paper's
+SIGMOID = replace(SOFTMAX, total=sigmoid_loss)
 REGIONS = LossComponent("region_classes", region_class_loss, _count_regions)
 
 

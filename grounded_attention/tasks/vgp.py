@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn import functional as F
 
 from grounded_attention.analysis.perturbation_curves import Explained, Scores
 from grounded_attention.analysis.relevancy import ReadOut
@@ -18,9 +16,9 @@ from .task import (
     TEXT_AND_REGIONS,
     Batch,
     Examples,
-    LossComponent,
     NoOptions,
     Task,
+    classification,
     pad_labels,
     pixel_arguments,
     region_arguments,
@@ -52,16 +50,6 @@ def _phrase(phrase: Mapping[str, Any], grounded: bool) -> dict[str, Any]:
     return {"text": phrase["caption"], "start": phrase["start"], "end": phrase["end"], "boxes": boxes}
 
 
-def identification_loss(outputs: Any, batch: Batch) -> Tensor:
-    """Equation 1: cross-entropy of "both", "first", "second", summed over the examples."""
-    return F.cross_entropy(outputs.identification_logits, batch["identification_labels"], reduction="sum")
-
-
-def vgp_loss(outputs: Any, batch: Batch) -> Tensor:
-    """Equation 4: cross-entropy of a phrase pair's relation, summed over the labelled pairs."""
-    return F.cross_entropy(outputs.vgp_logits.flatten(0, 1), batch["vgp_labels"].flatten(), reduction="sum")
-
-
 def read_identification(outputs: Any, inputs: Batch) -> ReadOut:
     """The caption that was chosen; it is read from the first word, [CLS]."""
     return ReadOut(outputs.identification_logits.max(-1).values, inputs["attention_mask"].argmax(1))
@@ -88,11 +76,10 @@ TASK = Task(
     columns=("image_id", "caption1", "caption2", "phrases", "phrase_pairs", "identification_label"),
     head="vgp",
     model_inputs=(*TEXT_AND_REGIONS, "phrase_mask", "phrase_pairs"),
+    # Equations 1 and 4.
     losses=(
-        LossComponent(
-            "identification", identification_loss, lambda batch: (batch["identification_labels"] >= 0).sum()
-        ),
-        LossComponent("vgp", vgp_loss, lambda batch: (batch["vgp_labels"] >= 0).sum()),
+        classification("identification", "identification_logits", "identification_labels"),
+        classification("vgp", "vgp_logits", "vgp_labels"),
     ),
     metrics=lambda: [
         ClassificationAccuracy("identification", "identification_logits", "identification_labels"),

@@ -6,26 +6,24 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn import functional as F
 
 from grounded_attention.dataset_scripts.builders.nlvr2 import write_predictions
 from grounded_attention.metrics.item_scores import Scored
 from grounded_attention.metrics.nlvr2_accuracy import StatementScores
+from grounded_attention.modeling.task_losses import UNLABELLED
 
 from .judges import judge_statements
 from .task import (
     TEXT_AND_REGIONS,
     Batch,
     Examples,
-    LossComponent,
     NoOptions,
     Task,
+    classification,
     identify,
     joined_arguments,
 )
 
-UNLABELLED = -100
 GROUP = "nlvr2"
 
 
@@ -40,11 +38,6 @@ def collate(examples: Examples, processor: Any, options: NoOptions) -> dict[str,
     )
     labels = [row["label"] if row["label"] >= 0 else UNLABELLED for row in rows]
     return {**inputs, **identify(rows), "labels": torch.tensor(labels)}
-
-
-def truth_loss(outputs: Any, batch: Batch) -> Tensor:
-    """Cross-entropy of true and false, summed over the labelled statements."""
-    return F.cross_entropy(outputs.logits.float(), batch["labels"], ignore_index=UNLABELLED, reduction="sum")
 
 
 def score(outputs: Any, batch: Batch) -> Scored:
@@ -73,7 +66,7 @@ TASK = Task(
     columns=("example_id", "image_id", "image_ids", "sentence", "label"),
     head="visual_reasoning",
     model_inputs=TEXT_AND_REGIONS,
-    losses=(LossComponent("truth", truth_loss, lambda batch: (batch["labels"] >= 0).sum()),),
+    losses=(classification("truth", "logits", "labels"),),
     metrics=lambda: [StatementScores(GROUP, score, f"{GROUP}_accuracy")],
     collate=collate,
     export=export,

@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from grounded_attention.analysis.perturbation_curves import Explained, Scores
 from grounded_attention.analysis.relevancy import ReadOut
 from grounded_attention.dataset_scripts.builders.vqa_v2 import write_predictions
 from grounded_attention.metrics.item_scores import ItemScores, Scored
 from grounded_attention.metrics.vqa_accuracy import soft_targets, vqa_accuracy
+from grounded_attention.modeling.task_losses import answer_sum
 
 from .answer_lists import FEWEST, check_answers, outside, read_answers
 from .judges import judge_vqa
@@ -125,27 +125,13 @@ def answer_targets(given: Iterable[list[str]], index: Mapping[str, int]) -> Tens
     return targets
 
 
-def binary_loss(outputs: Any, batch: Batch) -> Tensor:
-    """Binary cross-entropy of every answer, summed over answers and examples (VL-BERT public code)."""
-    return F.binary_cross_entropy_with_logits(outputs.logits.float(), batch["labels"].float(), reduction="sum")
+def _answer_loss(form: str) -> LossComponent:
+    """The loss that `config.vqa_loss` names, over the questions; for "cross_entropy" over those with a target."""
 
+    def count(batch: Batch) -> Tensor:
+        return (batch["labels"].sum(-1) > 0).sum() if form == "cross_entropy" else torch.tensor(len(batch["labels"]))
 
-def cross_entropy_loss(outputs: Any, batch: Batch) -> Tensor:
-    """Cross-entropy with the targets divided by their sum (paper), summed over the examples that have any."""
-    targets = batch["labels"].float()
-    shares = targets / targets.sum(-1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
-    return -(shares * outputs.logits.float().log_softmax(-1)).sum()
-
-
-def divergence_loss(outputs: Any, batch: Batch) -> Tensor:
-    """KL divergence from the answers' accuracies as they are, summed over answers and examples (VisualBERT's code)."""
-    return F.kl_div(outputs.logits.float().log_softmax(-1), batch["labels"].float(), reduction="sum")
-
-
-BINARY = LossComponent("answers", binary_loss, lambda batch: torch.tensor(len(batch["labels"])))
-DIVERGENCE = replace(BINARY, total=divergence_loss)
-CROSS_ENTROPY = LossComponent("answers", cross_entropy_loss, lambda batch: (batch["labels"].sum(-1) > 0).sum())
-LOSSES = {"binary_cross_entropy": BINARY, "cross_entropy": CROSS_ENTROPY, "kl_divergence": DIVERGENCE}
+    return LossComponent("answers", lambda outputs, batch: answer_sum(outputs.logits, batch["labels"], form)[0], count)
 
 
 def score(outputs: Any, batch: Batch, options: VQAOptions) -> Scored:
@@ -186,7 +172,7 @@ def configure(task: Task, options: VQAOptions, config: Any) -> Task:
     """The task with the loss that the model configuration's `vqa_loss` names, and metrics that know the answers."""
     return replace(
         task,
-        losses=(LOSSES[config.vqa_loss],),
+        losses=(_answer_loss(config.vqa_loss),),
         metrics=lambda: [ItemScores("vqa", lambda outputs, batch: score(outputs, batch, options))],
     )
 
@@ -238,7 +224,7 @@ TASK = Task(
     columns=("example_id", "image_id", "question", "answers"),
     head="vqa",
     model_inputs=(*TEXT_AND_REGIONS, "answer_positions"),
-    losses=(BINARY,),
+    losses=(_answer_loss("binary_cross_entropy"),),
     metrics=lambda: [],
     collate=collate,
     options=VQAOptions,

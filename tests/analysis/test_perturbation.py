@@ -353,7 +353,9 @@ def answered(outputs, inputs):
 
 
 def test_lxmert_needs_its_wrapper():
-    with pytest.raises(ValueError, match=r"LXMERT wrapped in evaluation\.relevancy_two_streams\.TwoStreamModel"):
+    with pytest.raises(
+        ValueError, match=r"LXMERT wrapped in grounded_attention\.analysis\.relevancy_two_streams\.TwoStreamModel"
+    ):
         _one_stream(lxmert(), SimpleNamespace(attentions=None), tiny_inputs())
     with pytest.raises(ValueError, match="VLBertForVGP is not transformers' LXMERT"):
         TwoStreamModel(tiny_model())

@@ -16,7 +16,7 @@ from tests.conformance.oldest import OWN_CONSTRAINTS, shared_constraints
 from tests.conformance.report import Outcome, count_table, simplify_reason, skip_table
 from tests.conformance.upstream import MISSING_MODULES, PACKAGE, UpstreamError, fetch_source, unpack_tests
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def make_archive(path: Path, files: dict[str, str], link: str = "") -> Path:

@@ -172,10 +172,11 @@ def test_a_missing_tail_is_refused_where_something_tells_the_depth(refused, conv
     optimizer = {"state": {}, "param_groups": [{"params": [0, 1]}, {"params": list(range(2, len(whole)))}]}
     error = refused("vl_bert", {"state_dict": short, "optimizer": optimizer})
     assert (
-        f"optimizer holds {len(whole)} parameters, its state_dict only {len(short)}: 16 tensors are missing" in error
+        f"optimizer in the file has {len(whole)} parameters, its state_dict only {len(short)}: 16 tensors are missing"
+        in error
     )
     code, printed, _, _ = convert("vl_bert", {"state_dict": whole, "optimizer": optimizer})
-    assert code == 0 and "num_hidden_layers 3: counted in the keys; the file's optimizer holds as many" in printed
+    assert code == 0 and "num_hidden_layers 3: counted in the keys; the optimizer in the file has as many" in printed
 
 
 def test_the_two_names_of_the_last_stage_tell_its_depth(refused):
@@ -319,7 +320,7 @@ def test_tensors_of_other_dimensions_are_refused(name):
 def test_whole_numbers_are_no_weights(refused):
     key = "module.vlbert.end_embedding.weight"
     error = refused("vl_bert", {**vgp_checkpoint()[1], key: torch.ones(1, 48, dtype=torch.int64)})
-    assert f"{key} holds torch.int64" in error
+    assert f"{key} has dtype torch.int64" in error
 
 
 # -- --config

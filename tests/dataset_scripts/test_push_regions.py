@@ -58,7 +58,7 @@ print(RegionTable.open("hub://" + sys.argv[1], download=False)[sys.argv[2]].feat
 """
 OPEN = """
 import sys
-from command_line import one_line
+from grounded_attention.commands.command_line import one_line
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 try:
     table = RegionTable.open(sys.argv[1], download=len(sys.argv) < 3)
@@ -181,7 +181,7 @@ def test_a_recipe_reads_rows_and_regions_from_the_hub(loopback_hub, tmp_path):
     code = """
 import dataclasses
 from pathlib import Path
-from dataset_scripts import build, push_regions
+from grounded_attention.commands import build_data as build, push_regions
 from grounded_attention.dataset_scripts.files.errors import DataError
 from tests.helpers.tiny_scenes import tiny_scenes
 from grounded_attention.training.recipes.recipe import Data, Recipe

@@ -140,7 +140,7 @@ def test_checksum_depends_on_content_and_not_on_order(tmp_path: Path) -> None:
 
 
 def test_absent_unfinished_cut_and_foreign_tables_are_told_apart(tmp_path: Path) -> None:
-    with pytest.raises(MissingFileError, match=r"no region table here.*import_regions"):
+    with pytest.raises(MissingFileError, match=r"no region table here.*regions import"):
         RegionTable.open(tmp_path / "nothing")
     writer = RegionTableWriter(tmp_path / "half", PROVENANCE)
     writer.write(sample("a"))

@@ -237,7 +237,7 @@ def test_command_line(tmp_path, capsys):
     command = [
         sys.executable,
         "-m",
-        "grounded_attention.dataset_scripts.scenes",
+        "grounded_attention.commands.draw_scenes",
         "--output",
         str(tmp_path),
         "--images",
@@ -259,7 +259,7 @@ def test_commands_print_json_and_examples(tmp_path, capsys):
     for command in (main, report_command.main):
         with pytest.raises(SystemExit) as left:
             command(["--help"])
-        assert left.value.code == 0 and "examples:\n  python -m dataset_scripts." in capsys.readouterr().out
+        assert left.value.code == 0 and "examples:\n  grounded-attention data " in capsys.readouterr().out
         with pytest.raises(SystemExit) as left:
             command(["--no-such-option"])
         assert left.value.code == 2

@@ -17,17 +17,7 @@ from tests.helpers.tiny_scenes import tiny_recipe, tiny_scenes
 
 ROOT = Path(__file__).resolve().parents[2]
 TOY = ROOT / "tests" / "toy_family"
-COPIED = (
-    "attention_supervision",
-    "dataset_scripts",
-    "evaluation",
-    "families",
-    "model_cards",
-    "modeling",
-    "processing",
-    "tasks",
-    "training",
-)
+COPIED = ("grounded_attention", "dataset_scripts", "model_cards", "modeling", "processing", "recipes")
 FAMILY_LINE = '    Family("toy", "Toy", processor="VisualBERTProcessor"),\n'
 TASK_LINE = '    "which_caption",\n'
 
@@ -47,11 +37,11 @@ for arguments in json.load(open(sys.argv[1])):
     assert code == 0, (command, code)
 """
 LOAD = """
-import importlib.util, json, sys
+import json, sys
 import torch
 from transformers import AutoConfig, AutoModel, AutoProcessor
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
-assert importlib.util.find_spec("modeling") is None, "the project is importable"
+sys.modules["grounded_attention"] = None  # as where it is not installed
 name, trust = "org/toy", {"trust_remote_code": True}
 base, processor = AutoModel.from_pretrained(name, **trust), AutoProcessor.from_pretrained(name, **trust)
 auto_map = AutoConfig.from_pretrained(name, **trust).auto_map
@@ -83,14 +73,13 @@ def project(tmp_path_factory):
     """A copy of the project with the toy family and the toy task."""
     copy = tmp_path_factory.mktemp("project")
     for room in COPIED:
-        shutil.copytree(ROOT / room, copy / room, ignore=shutil.ignore_patterns("__pycache__"))
-    for file in ROOT.glob("*.py"):
-        shutil.copy(file, copy)
+        shutil.copytree(ROOT / room, copy / room, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "train.py", copy)
     shutil.copy(TOY / "configuration_toy.py", copy / "modeling")
     shutil.copy(TOY / "modeling_toy.py", copy / "modeling")
-    add_line(copy / "families" / "__init__.py", "_FAMILIES = (\n", FAMILY_LINE)
-    shutil.copy(TOY / "which_caption.py", copy / "tasks")
-    add_line(copy / "tasks" / "__init__.py", "_FILES = (\n", TASK_LINE)
+    add_line(copy / "grounded_attention" / "families" / "__init__.py", "_FAMILIES = (\n", FAMILY_LINE)
+    shutil.copy(TOY / "which_caption.py", copy / "grounded_attention" / "tasks")
+    add_line(copy / "grounded_attention" / "tasks" / "__init__.py", "_FILES = (\n", TASK_LINE)
     return copy
 
 

@@ -1,17 +1,22 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""A script in a process and a folder of its own."""
+"""Scripts in a process and a folder of their own."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+# An editable installation is found from every folder: this makes its import fail.
+WITHOUT_PROJECT = "import sys\nsys.modules['grounded_attention'] = None\n"
 
-def run_elsewhere(script: str, tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess:
-    """Runs a script where neither the checkout nor an installation of it is on the path."""
+
+def run_elsewhere(
+    script: str, tmp_path: Path, *arguments: str, with_project: bool = False
+) -> subprocess.CompletedProcess:
+    """Runs a script in another folder; the project cannot be imported there unless `with_project`."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir(exist_ok=True)
-    (elsewhere / "script.py").write_text(script)
+    (elsewhere / "script.py").write_text(script if with_project else WITHOUT_PROJECT + script)
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": str(tmp_path / "modules")}
     root = Path(__file__).resolve().parents[2]
     paths = [

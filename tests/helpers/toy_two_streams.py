@@ -1,26 +1,38 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The smallest model of two streams: words and regions attend to themselves, then to each other, layer by layer.
 
-One module serves both directions of a co-attention, as LXMERT's does. It has what supervision asks of a family:
-`config.grounding_calls`, `grounding_queries`, and a report of its own for every call.
+One module serves both directions of a co-attention, as LXMERT's does. It has what supervision and the shared heads ask
+of a family: `config.grounding_calls`, `grounding_queries`, a report of its own for every call, states of text and
+regions, and their widths, which differ here.
 """
 
-from types import SimpleNamespace
 from typing import Any
 
 import torch
+from huggingface_hub.dataclasses import strict
 from torch import nn
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.bert.modeling_bert import eager_attention_forward as eager_attention_forward
 
 from grounded_attention.modeling.attention_calls import DIRECTION_STREAMS, REGIONS, TEXT, AttentionCall
+from grounded_attention.modeling.task_config import TaskConfig
+from grounded_attention.modeling.task_forward import choose_region, score_answers
+from grounded_attention.modeling.task_heads import ClassificationHead, ReferringHead, VGPHeads
+from grounded_attention.modeling.task_outputs import GroundedModelOutput, TaskOutput, VGPOutput
 
 WIDTH, HEADS, LAYERS = 16, 2, 2
 
 
-class ToyConfig(PreTrainedConfig):
+@strict
+class ToyConfig(TaskConfig):
     model_type = "toy_two_streams"
+
+    hidden_act: str = "gelu"
+    # Of the text, of the regions behind the last layer, and of both together.
+    text_hidden_size: int = WIDTH
+    region_hidden_size: int = 24
+    pooled_hidden_size: int = 20
 
     @property
     def grounding_calls(self) -> tuple[AttentionCall, ...]:
@@ -48,12 +60,15 @@ class ToyAttention(nn.Module):
         return states + output.flatten(2), weights
 
 
-class ToyModel(PreTrainedModel):
+class ToyPreTrainedModel(PreTrainedModel):
     config: ToyConfig
     config_class = ToyConfig
+    base_model_prefix = "toy"
     _supports_sdpa = True
     _supports_attention_backend = True
 
+
+class ToyModel(ToyPreTrainedModel):
     def __init__(self, config: ToyConfig):
         super().__init__(config)
         self.own = nn.ModuleList(
@@ -61,6 +76,8 @@ class ToyModel(PreTrainedModel):
             for layer in range(LAYERS)
         )
         self.cross = nn.ModuleList(ToyAttention(config, layer) for layer in range(LAYERS))
+        self.region_output = nn.Linear(WIDTH, config.region_hidden_size)
+        self.pooler = nn.Linear(WIDTH + config.region_hidden_size, config.pooled_hidden_size)
         self.post_init()
 
     def forward(
@@ -72,12 +89,14 @@ class ToyModel(PreTrainedModel):
         grounding_queries: dict[str, Any] | None = None,
         attention_mean: Any = False,
         attention_layers: tuple[int, ...] | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
         **kwargs: Any,
-    ) -> SimpleNamespace:
+    ) -> GroundedModelOutput:
         masks = {TEXT: attention_mask.bool()[:, None, None], REGIONS: region_attention_mask.bool()[:, None, None]}
         if self.config._attn_implementation.endswith("eager"):
             masks = {name: (~mask).float() * torch.finfo(torch.float32).min for name, mask in masks.items()}
-        states, reports = {TEXT: text, REGIONS: regions}, []
+        states, reports, layers = {TEXT: text, REGIONS: regions}, [], [text]
 
         def attend(module: Any, call: AttentionCall) -> torch.Tensor:
             asked: dict[str, Any] = {"attention_call": call, "attention_mean": attention_mean}
@@ -98,15 +117,68 @@ class ToyModel(PreTrainedModel):
             states = own
             calls = self.config.grounding_calls[2 * layer : 2 * layer + 2]
             states = {call.query_stream: attend(self.cross[layer], call) for call in calls}
-        return SimpleNamespace(
+            layers.append(states[TEXT])
+        found = self.region_output(states[REGIONS])
+        return GroundedModelOutput(
             last_hidden_state=torch.cat(list(states.values()), 1),
+            pooler_output=self.pooler(torch.cat([states[TEXT][:, 0], found.mean(1)], dim=-1)).tanh(),
+            text_hidden_state=states[TEXT],
+            region_hidden_state=found,
+            hidden_states=tuple(layers) if output_hidden_states else None,
             attentions=tuple(each for each in reports if each is not None),
         )
 
 
-def toy_model(back_end: str = "sdpa") -> ToyModel:
+class ToyForVGP(VGPHeads, ToyPreTrainedModel):
+    def __init__(self, config: ToyConfig):
+        super().__init__(config)
+        self.toy = ToyModel(config)
+        self.make_vgp_heads()
+        self.post_init()
+
+    def forward(
+        self,
+        attention_mask: torch.Tensor,
+        phrase_mask: torch.Tensor | None = None,
+        phrase_pairs: torch.Tensor | None = None,
+        identification_labels: torch.Tensor | None = None,
+        vgp_labels: torch.Tensor | None = None,
+        **inputs: Any,
+    ) -> VGPOutput:
+        outputs, boxes = self.encode_for_vgp(self.toy, attention_mask=attention_mask, **inputs)
+        labels = (identification_labels, vgp_labels)
+        return self.score_vgp(outputs, boxes, attention_mask, phrase_mask, phrase_pairs, *labels)
+
+
+class ToyForReferringExpression(ToyPreTrainedModel):
+    def __init__(self, config: ToyConfig):
+        super().__init__(config)
+        self.toy = ToyModel(config)
+        self.referring_head = ReferringHead(config)
+        self.post_init()
+
+    def forward(
+        self, region_attention_mask: torch.Tensor, region_targets: torch.Tensor | None = None, **inputs: Any
+    ) -> TaskOutput:
+        outputs = self.toy(region_attention_mask=region_attention_mask, **inputs)
+        return choose_region(self.referring_head, outputs, region_attention_mask, region_targets)
+
+
+class ToyForVisualQuestionAnswering(ToyPreTrainedModel):
+    def __init__(self, config: ToyConfig):
+        super().__init__(config)
+        self.toy = ToyModel(config)
+        self.answer_head = ClassificationHead(config.text_hidden_size, None, len(config.answers), 0.0)
+        self.post_init()
+
+    def forward(self, answer_positions: torch.Tensor, labels: torch.Tensor | None = None, **inputs: Any) -> TaskOutput:
+        outputs = self.toy(**inputs)
+        return score_answers(self.answer_head, outputs, answer_positions, labels, self.config.vqa_loss)
+
+
+def toy_model(back_end: str = "sdpa", cls: type[ToyPreTrainedModel] = ToyModel, **fields: Any) -> Any:
     torch.manual_seed(0)
-    model = ToyModel._from_config(ToyConfig(), attn_implementation=back_end)
+    model = cls._from_config(ToyConfig(**fields), attn_implementation=back_end)
     for parameter in model.parameters():
         parameter.data.normal_(std=0.15)
     return model.eval()

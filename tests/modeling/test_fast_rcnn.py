@@ -198,7 +198,7 @@ LOAD = """
 import sys, torch
 from transformers import AutoModel
 try:
-    import modeling
+    import grounded_attention
 except ImportError:
     pass
 else:

@@ -43,7 +43,7 @@ from transformers import AutoConfig, AutoModel
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 folder = sys.argv[1]
 try:
-    import modeling
+    import grounded_attention
 except ImportError:
     pass
 else:

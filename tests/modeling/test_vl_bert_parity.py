@@ -9,7 +9,8 @@ from torch import nn
 
 from grounded_attention.conversion.vl_bert import VL_BERT
 from grounded_attention.modeling import VLBertForPreTraining, VLBertForVGP, VLBertModel
-from grounded_attention.modeling.modeling_vl_bert import embed_coordinates, mean_soft_cross_entropy
+from grounded_attention.modeling.modeling_vl_bert import embed_coordinates
+from grounded_attention.modeling.task_losses import mean_of, soft_cross_entropy_sum
 from tests.helpers.vl_bert_parity import CLOSE, GivenVisual, check_vgp, core_inputs, image_weight, run_core, vgp_inputs
 from tests.helpers.vl_bert_reference import as_checkpoint, list_shapes, load_fixture, load_weights, make_config
 
@@ -141,7 +142,7 @@ def test_helpers_equal_reference():
     mine = embed_coordinates(boxes[:, :4] / size, dim=256, form="center")
     torch.testing.assert_close(mine.view_as(out), out, **CLOSE)
     soft = reference["soft_cross_entropy"]
-    torch.testing.assert_close(mean_soft_cross_entropy(soft["logits"], soft["target"]), soft["mean"], **CLOSE)
+    torch.testing.assert_close(mean_of(soft_cross_entropy_sum(soft["logits"], soft["target"])), soft["mean"], **CLOSE)
 
 
 def test_vgp_heads_equal_reference():

@@ -211,3 +211,14 @@ def test_pixel_masking_needs_pixels():
 def test_config_refuses_what_does_not_fit(fields, message):
     with pytest.raises(Exception, match=message):
         tiny_config(**fields)
+
+
+def test_region_inputs_are_checked_once(monkeypatch):
+    model, inputs, calls = make_pixel_model(), make_inputs(), []
+    check = VLBertModel.check_regions
+    monkeypatch.setattr(VLBertModel, "check_regions", lambda *given: calls.append(1) or check(*given))
+    model(**inputs)
+    assert len(calls) == 1
+    names = ("pixel_values", "image_sizes", "region_boxes", "region_attention_mask")
+    model.get_region_features(*(inputs[name] for name in names))
+    assert len(calls) == 2

@@ -52,7 +52,7 @@ from transformers.dynamic_module_utils import get_class_from_dynamic_module
 folder = sys.argv[1]
 assert "modeling" not in sys.modules
 try:
-    import modeling
+    import grounded_attention
 except ImportError:
     pass
 else:
@@ -177,7 +177,7 @@ import transformers
 transformers.__version__ = "4.57.0"
 sys.path.insert(0, sys.argv[1])
 try:
-    import modeling
+    import grounded_attention.modeling
 except ImportError as error:
     print(error)
 """
@@ -185,7 +185,7 @@ except ImportError as error:
 
 def test_an_old_transformers_gets_one_clear_error(tmp_path):
     root = Path(__file__).resolve().parents[2]
-    done = run_elsewhere(OLD, tmp_path, str(root))
+    done = run_elsewhere(OLD, tmp_path, str(root), with_project=True)
     assert done.returncode == 0, done.stderr
     assert f"needs transformers >= {OLDEST_TRANSFORMERS}, but 4.57.0 is installed" in done.stdout
     assert done.stdout.count("\n") == 1

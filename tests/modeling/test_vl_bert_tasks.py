@@ -16,7 +16,7 @@ from grounded_attention.modeling import (
     VLBertForVisualQuestionAnswering,
     VLBertModel,
 )
-from grounded_attention.modeling.modeling_vl_bert import mean_answer_loss, mean_choice_loss, mean_region_loss
+from grounded_attention.modeling.task_losses import answer_sum, choice_sum, mean_of, region_sum
 from tests.helpers.tiny_vl_bert import CLOSE, B, D, F, R, T, make_bert, make_inputs, make_model
 from tests.helpers.tiny_vl_bert_pixels import as_features, make_pixel_model
 from tests.helpers.tiny_vl_bert_pixels import make_inputs as make_pixel_inputs
@@ -120,10 +120,10 @@ def test_referring_dropout_is_in_the_head_only():
 def test_nothing_to_score_gives_zero_with_a_graph():
     logits = torch.randn(2, 3, requires_grad=True)
     for loss in (
-        mean_region_loss(logits, torch.full((2, 3), -100.0)),
-        mean_choice_loss(logits, torch.full((2,), -100), "sigmoid"),
-        mean_choice_loss(logits, torch.full((2,), -100), "softmax"),
-        mean_answer_loss(logits, torch.zeros(2, 3), "cross_entropy"),
+        mean_of(region_sum(logits, torch.full((2, 3), -100.0))),
+        mean_of(choice_sum(logits, torch.full((2,), -100), "sigmoid")),
+        mean_of(choice_sum(logits, torch.full((2,), -100), "softmax")),
+        mean_of(answer_sum(logits, torch.zeros(2, 3), "cross_entropy")),
     ):
         assert loss.item() == 0.0
         loss.backward()

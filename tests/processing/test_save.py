@@ -21,7 +21,7 @@ IMAGE_SIZE = {"shortest_edge": 24, "longest_edge": 40}
 
 FRESH_PROCESS = f"""
 import importlib.util, sys
-assert importlib.util.find_spec("processing") is None, "the project must not be importable here"
+sys.modules["grounded_attention"] = None  # as where it is not installed
 import numpy as np
 from transformers import AutoProcessor
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
@@ -121,7 +121,7 @@ sys.modules["transformers"].__version__ = "4.57.0"
 sys.path.insert(0, sys.argv[1])
 try:
     if len(sys.argv) == 2:
-        import processing
+        import grounded_attention.processing
     else:
         AutoProcessor.from_pretrained(sys.argv[2], trust_remote_code=True)
 except ImportError as error:

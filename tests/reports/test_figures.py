@@ -363,7 +363,7 @@ def test_methods_look_different(tmp_path):
 
 def test_charts_are_deterministic_and_leave_pyplot_alone(tmp_path):
     code = (
-        "import sys, numpy; from evaluation import figures as f; a = {'direct': numpy.eye(3)};"
+        "import sys, numpy; from grounded_attention.reports import figures as f; a = {'direct': numpy.eye(3)};"
         "f.heads_figure(a, .1, sys.argv[1] + '/h.png'); f.layer_curve_figure(a, .1, sys.argv[1] + '/l.png');"
         "f.loss_curves_figure({'direct': [{'step': 1, 'loss': 2}]}, sys.argv[1] + '/c.png');"
         "assert 'matplotlib.pyplot' not in sys.modules"

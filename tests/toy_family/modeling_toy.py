@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """A toy family's model: [text][regions] through BERT's encoder; see `configuration_toy.py`."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,36 +8,15 @@ from torch import nn
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_utils import PreTrainedModel
 from transformers.models.bert.modeling_bert import BertEmbeddings, BertEncoder, BertLayer, BertSelfAttention
-from transformers.utils import ModelOutput
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from tests.toy_family.configuration_toy import AUTO_MAP, ToyConfig
 
 from .auto_classes import set_auto_classes
-from .sequence_inputs import locate_queries
+from .sequence_inputs import drop_unread, locate_queries
 from .task_heads import VGPHeads
-
-
-@dataclass
-class ToyOutput(ModelOutput):
-    last_hidden_state: torch.Tensor | None = None
-    pooler_output: torch.Tensor | None = None
-    text_hidden_state: torch.Tensor | None = None
-    region_hidden_state: torch.Tensor | None = None
-    hidden_states: tuple[torch.Tensor, ...] | None = None
-    attentions: tuple[torch.Tensor, ...] | None = None
-
-
-@dataclass
-class ToyForVGPOutput(ModelOutput):
-    loss: torch.Tensor | None = None
-    identification_logits: torch.Tensor | None = None
-    vgp_logits: torch.Tensor | None = None
-    grounding_logits: torch.Tensor | None = None
-    pred_boxes: torch.Tensor | None = None
-    hidden_states: tuple[torch.Tensor, ...] | None = None
-    attentions: tuple[torch.Tensor, ...] | None = None
+from .task_outputs import GroundedModelOutput, VGPOutput
 
 
 class ToyPreTrainedModel(PreTrainedModel):
@@ -71,8 +49,8 @@ class ToyModel(ToyPreTrainedModel):
         region_attention_mask: torch.Tensor | None = None,
         grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
         **kwargs: Any,
-    ) -> ToyOutput:
-        kwargs = {k: v for k, v in kwargs.items() if k not in ("region_token_type_ids", "region_candidate_mask")}
+    ) -> GroundedModelOutput:
+        kwargs = drop_unread(kwargs, "region_token_type_ids")
         places = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
         text = self.embeddings(input_ids=input_ids, token_type_ids=token_type_ids, position_ids=places)
         regions = self.project(torch.cat([region_features, region_boxes], dim=-1))
@@ -82,7 +60,7 @@ class ToyModel(ToyPreTrainedModel):
         mask = create_bidirectional_mask(config=self.config, inputs_embeds=states, attention_mask=columns)
         states = self.encoder(states, attention_mask=mask, **kwargs).last_hidden_state
         words, seen = states.split([text.shape[1], regions.shape[1]], dim=1)
-        return ToyOutput(states, words[:, 0], words, seen)
+        return GroundedModelOutput(states, words[:, 0], words, seen)
 
 
 class ToyForVGP(VGPHeads, ToyPreTrainedModel):
@@ -102,11 +80,10 @@ class ToyForVGP(VGPHeads, ToyPreTrainedModel):
         identification_labels: torch.Tensor | None = None,
         vgp_labels: torch.Tensor | None = None,
         **kwargs: Any,
-    ) -> ToyForVGPOutput:
-        inputs = {k: v for k, v in kwargs.items() if k != "phrase_regions"}
-        outputs, boxes = self.encode_for_vgp(self.toy, input_ids, attention_mask=attention_mask, **inputs)
+    ) -> VGPOutput:
+        outputs, boxes = self.encode_for_vgp(self.toy, input_ids, attention_mask=attention_mask, **kwargs)
         labels = (identification_labels, vgp_labels)
-        return ToyForVGPOutput(**self.score_vgp(outputs, boxes, attention_mask, phrase_mask, phrase_pairs, *labels))
+        return self.score_vgp(outputs, boxes, attention_mask, phrase_mask, phrase_pairs, *labels)
 
 
 set_auto_classes(AUTO_MAP, globals())

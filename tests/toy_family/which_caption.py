@@ -4,12 +4,11 @@
 from typing import Any
 
 import torch
-from torch.nn import functional as F
 
 from grounded_attention.metrics.classification import ClassificationAccuracy
 from grounded_attention.reports.failures import Judged
 
-from .task import TEXT_AND_REGIONS, Examples, LossComponent, NoOptions, Task, seen_arguments
+from .task import TEXT_AND_REGIONS, Examples, NoOptions, Task, classification, seen_arguments
 
 NAMES = ("both", "the first", "the second")
 
@@ -29,10 +28,6 @@ def collate(examples: Examples, processor: Any, options: NoOptions) -> dict[str,
     return {**inputs, "identification_labels": torch.tensor([row["identification_label"] for row in rows])}
 
 
-def choice_loss(outputs: Any, batch: Any) -> torch.Tensor:
-    return F.cross_entropy(outputs.identification_logits, batch["identification_labels"], reduction="sum")
-
-
 def judge(outputs: Any, batch: Any, rows: Any, context: Any) -> Any:
     for row, logits in zip(rows, outputs.identification_logits.softmax(-1), strict=True):
         best, gold = int(logits.argmax()), row["identification_label"]
@@ -47,7 +42,7 @@ TASK = Task(
     columns=("image_id", "caption1", "caption2", "phrases", "identification_label"),
     head="vgp",
     model_inputs=(*TEXT_AND_REGIONS, "phrase_mask"),
-    losses=(LossComponent("choice", choice_loss, lambda batch: torch.tensor(len(batch["input_ids"]))),),
+    losses=(classification("choice", "identification_logits", "identification_labels"),),
     metrics=lambda: [ClassificationAccuracy("choice", "identification_logits", "identification_labels")],
     collate=collate,
     judge=judge,

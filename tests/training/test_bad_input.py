@@ -145,7 +145,7 @@ def test_what_is_missing_is_told_data_first(refused, scenes, tmp_path):
     line = refused(data=absent, model=model)
     assert "data.data_dir" in line and "docs/real_data.md" in line and "checkpoints" not in line
     line = refused(model=model)
-    assert "model.source checkpoints/absent: no such folder" in line and "grounded_attention.commands.convert" in line
+    assert "model.source checkpoints/absent: no such folder" in line and "grounded-attention convert" in line
 
 
 @pytest.mark.parametrize("online", [False, True])
@@ -180,10 +180,7 @@ def test_the_hub_is_asked_once_for_a_checkpoint(tmp_path, monkeypatch, online):
         if online:
             server.shutdown()
     last = done.stderr.splitlines()[-1]
-    assert (
-        "model.source checkpoints/vl-bert-base: no such folder" in last
-        and "grounded_attention.commands.convert" in last
-    )
+    assert "model.source checkpoints/vl-bert-base: no such folder" in last and "grounded-attention convert" in last
     assert ("the Hub has no such model" if online else "the Hub cannot be reached") in last
     assert len([path for path in asked if "vl-bert-base" in path]) == online and "Retrying" not in done.stderr
 

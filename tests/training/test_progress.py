@@ -22,7 +22,7 @@ SCRIPT = """
 import sys, time
 from pathlib import Path
 from tests.training.test_progress import Job, count_to_four
-from training import progress
+from grounded_attention.training.loop import progress
 from grounded_attention.training.loop.side_by_side import run_side_by_side
 
 if __name__ == "__main__":

@@ -3,13 +3,15 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grounded_attention.analysis.head_counts import HeadCounts
 
 from .figures import changes_figure, entity_grounding_figure, grounding_panels_figure
-from .result import AuditResult
 from .statistics import bootstrap_intervals
+
+if TYPE_CHECKING:
+    from .result import AuditResult
 
 TYPES = (".png", ".pdf")
 # The paper reports the ten most common relations.
@@ -20,7 +22,7 @@ _TITLES = {
 }
 
 
-def plot_result(result: AuditResult, folder: Path) -> list[Path]:
+def plot_result(result: "AuditResult", folder: Path) -> list[Path]:
     """Draws each direction by layer and head, the phrase types and the relations.
 
     Args:

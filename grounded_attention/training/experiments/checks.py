@@ -108,7 +108,7 @@ def _check_method(name: str, recipe: Recipe) -> None:
             f"method {name!r} supervises attention on regions, but data.regions is null: "
             "give a region table, or use method 'none'"
         )
-    if isinstance(method, AttentionMethod) and method.box_weight:
+    if isinstance(method, AttentionMethod) and method.boxes.weight:
         _check_boxes(method, recipe)
 
 
@@ -117,13 +117,13 @@ def _check_boxes(method: AttentionMethod, recipe: Recipe) -> None:
     key = f"supervision.options.{method.name}"
     if TASKS[recipe.task].head != "vgp":
         raise RecipeError(
-            f"{key}.box_weight is {method.box_weight:g}, but models for the task {recipe.task!r} have no box head: "
+            f"{key}.box_weight is {method.boxes.weight:g}, but models for the task {recipe.task!r} have no box head: "
             "remove it"
         )
     layers, _ = model_sizes(recipe.model)
-    if method.box_layer >= layers:
+    if method.boxes.layer >= layers:
         raise RecipeError(
-            f"{key}.box_layer is {method.box_layer}, but the model has layers 0 to {layers - 1}: give one of them"
+            f"{key}.box_layer is {method.boxes.layer}, but the model has layers 0 to {layers - 1}: give one of them"
         )
 
 

@@ -1,0 +1,176 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What the configuration of every family has: the fields that the shared heads read, and the widths of its states."""
+
+import inspect
+import re
+from typing import Any, ClassVar, Literal
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
+
+from .attention_calls import AttentionCall, one_stream_calls
+
+
+@strict
+class TaskConfig(PreTrainedConfig):
+    r"""
+    The base class of a family's configuration. `task_heads.py` and `task_forward.py` read these fields, and the widths
+    `text_hidden_size`, `region_hidden_size` and `pooled_hidden_size`, which a family defines. What stands here on a
+    field becomes part of a family's documentation, unless that has its own words for it.
+
+    identification_pooling (`str`, *optional*, defaults to `"pooled"`):
+        What image description identification reads: `"pooled"`, the pooler output (public code), or `"cls"`, the
+        first token's last state (VGP paper, equation 1).
+    classifier_dropout (`float`, *optional*, defaults to 0.1):
+        Dropout in the heads of tasks.
+    identification_hidden_size (`int`, *optional*):
+        Hidden size of the identification head; a single linear layer when not given. The next two are alike.
+    vgp_hidden_size (`int`, *optional*):
+        Hidden size of the phrase-pair head.
+    grounding_hidden_size (`int`, *optional*):
+        Hidden size of the grounding head.
+    num_identification_labels (`int`, *optional*, defaults to 3):
+        Classes of image description identification: both captions match, the first, the second.
+    num_vgp_labels (`int`, *optional*, defaults to 5):
+        Classes of phrase pairs: 5 for the typology, 2 for paraphrase or not.
+    grounding_head (`bool`, *optional*, defaults to `False`):
+        Whether a model for VGP scores every phrase against every region (indirect supervision).
+    box_layer (`int`, *optional*):
+        The layer, from 0 on, whose output tells a model for VGP the box of what each word names (`box_weight` of
+        attention supervision). Without one the model has no box head. A head trained on one layer also loads into
+        another. With a box head `unpad` does not act on the layers.
+    vqa_loss (`str`, *optional*, defaults to `"binary_cross_entropy"`):
+        Loss of the answers: `"binary_cross_entropy"`, one decision an answer (VL-BERT public code),
+        `"cross_entropy"`, one choice among all (VL-BERT paper, section 4.2.2), or `"kl_divergence"` from the
+        answers' scores as they are, summed over the answers (VisualBERT public code).
+    choice_loss (`str`, *optional*, defaults to `"sigmoid"`):
+        Loss of multiple choice: `"sigmoid"`, one decision a choice (VL-BERT public code), or `"softmax"`, one
+        choice among all (VisualBERT public code; VL-BERT paper, section 4.2.1).
+    referring_dropout (`float`, *optional*, defaults to 0.0):
+        Dropout in the head of referring expressions.
+    unpad (`bool`, *optional*, defaults to `False`):
+        Whether to leave padding out of every layer but the attention itself, on any back end: results at the other
+        columns are the same, and states at padded columns are zeros.
+    """
+
+    # Where transformers finds the classes that travel with a checkpoint, see `make_auto_map`.
+    code_places: ClassVar[dict[str, str]] = {}
+
+    identification_pooling: Literal["pooled", "cls"] = "pooled"
+    classifier_dropout: float | int = 0.1
+    identification_hidden_size: int | None = None
+    vgp_hidden_size: int | None = None
+    grounding_hidden_size: int | None = None
+    num_identification_labels: int = 3
+    num_vgp_labels: int = 5
+    grounding_head: bool = False
+    box_layer: int | None = None
+    vqa_loss: Literal["binary_cross_entropy", "cross_entropy", "kl_divergence"] = "binary_cross_entropy"
+    choice_loss: Literal["sigmoid", "softmax"] = "sigmoid"
+    referring_dropout: float | int = 0.0
+    unpad: bool = False
+
+    def __init_subclass__(cls, *args: Any, **kwargs: Any) -> None:
+        own = "\n" + inspect.cleandoc(cls.__doc__ or "")
+        fields = re.split(r"\n(?=\w+ \(`)", inspect.cleandoc(TaskConfig.__doc__ or ""))[1:]
+        cls.__doc__ = "\n".join(field for field in fields if f"\n{field.partition(' (')[0]} (" not in own) + own
+        super().__init_subclass__(*args, **kwargs)
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        answers = kwargs.pop("answers", None)
+        if answers is not None:
+            self.answers = answers
+        # Bare file names, whatever repository a loaded config came from: a saved directory then reads its own code.
+        kwargs["auto_map"] = {**(kwargs.get("auto_map") or {}), **self.code_places}
+        super().__post_init__(**kwargs)
+
+    @property
+    def answers(self) -> list[str]:
+        """The answers of visual question answering in the order of its scores: the values of `id2label`."""
+        labels: dict = self.id2label or {}
+        return [labels[index] for index in range(len(labels))]
+
+    @answers.setter
+    def answers(self, answers: list[str]) -> None:
+        if not answers or len(set(answers)) < len(answers):
+            raise ValueError(f"answers are {len(answers)} with {len(set(answers))} distinct; expected each only once.")
+        self.id2label = dict(enumerate(answers))
+        self.label2id = {answer: index for index, answer in enumerate(answers)}
+
+
+@strict
+class OneStreamConfig(TaskConfig):
+    """
+    The base class for a family with one sequence of text and regions through BERT's layers: BERT's fields, and one
+    width for all states.
+    """
+
+    # Read by the BERT layers; the families here are plain encoders.
+    is_decoder = False
+    add_cross_attention = False
+
+    vocab_size: int = 30522
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float | int = 0.1
+    attention_probs_dropout_prob: float | int = 0.1
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    initializer_range: float = 0.02
+    layer_norm_eps: float = 1e-12
+    pad_token_id: int | None = 0
+    tie_word_embeddings: bool = True
+
+    @property
+    def max_text_length(self) -> int:
+        """Positions for text: all of them, where regions need none."""
+        return self.max_position_embeddings
+
+    @property
+    def text_hidden_size(self) -> int:
+        """Width of the text's states."""
+        return self.hidden_size
+
+    @property
+    def region_hidden_size(self) -> int:
+        """Width of the regions' states."""
+        return self.hidden_size
+
+    @property
+    def pooled_hidden_size(self) -> int:
+        """Width of the pooled state."""
+        return self.hidden_size
+
+    @property
+    def grounding_calls(self) -> tuple[AttentionCall, ...]:
+        """The attention calls in which words and regions meet, in order."""
+        return one_stream_calls(self.num_hidden_layers, self.num_attention_heads)
+
+    def validate_architecture(self) -> None:
+        """Part of `@strict`-powered validation. Validates that the fields fit together."""
+        super().validate_architecture()
+        if self.box_layer is not None and not 0 <= self.box_layer < self.num_hidden_layers:
+            raise ValueError(f"box_layer ({self.box_layer}) must be from 0 to {self.num_hidden_layers - 1}.")
+        if self.hidden_size % self.num_attention_heads != 0:
+            raise ValueError(
+                f"hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads "
+                f"({self.num_attention_heads})."
+            )
+
+
+__all__ = ["OneStreamConfig", "TaskConfig"]

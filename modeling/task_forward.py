@@ -1,0 +1,302 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""From a base model's output to a task's: scores, loss and output class, once for all families.
+
+Each function takes the head as a callable, so that a family keeps its own modules and their names in checkpoints.
+`outputs` is a base model's output, see `task_outputs.py`; `unpad` leaves padding out of heads that score every column.
+
+Shape letters: B batch, C choices, T text, R regions, P phrases, D hidden.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .sequence_inputs import Choices, check_shape
+from .task_heads import NO_CANDIDATE
+from .task_losses import (
+    UNLABELLED,
+    Loss,
+    answer_sum,
+    choice_sum,
+    cross_entropy_sum,
+    grounding_divergence_sum,
+    mean_of,
+    region_sum,
+    soft_cross_entropy_sum,
+)
+from .task_outputs import MultipleChoiceOutput, PreTrainingOutput, TaskOutput
+from .unpadding import apply_packed, find_packing
+
+Head = Callable[[torch.Tensor], torch.Tensor]
+
+
+def predict_hidden(
+    outputs: Any,
+    *,
+    word_head: Head,
+    region_head: Head | None = None,
+    relationship_head: Head | None = None,
+    attention_mask: torch.Tensor | None = None,
+    region_attention_mask: torch.Tensor | None = None,
+    labels: torch.Tensor | None = None,
+    text_only: torch.Tensor | None = None,
+    region_labels: torch.Tensor | None = None,
+    region_label_probs: torch.Tensor | None = None,
+    relationship_labels: torch.Tensor | None = None,
+    unpad: bool = False,
+) -> PreTrainingOutput:
+    """
+    Pre-training: masked words and, with their heads, masked regions and whether caption and image belong together.
+
+    Args:
+        outputs: a base model's output.
+        word_head: states `(B, T, D)` to scores of the vocabulary.
+        region_head (*optional*): states `(B, R, D)` to scores of the detector classes.
+        relationship_head (*optional*): pooled states `(B, D)` to two scores.
+        attention_mask (`torch.Tensor` of shape `(B, T)`, *optional*): 1 for text.
+        region_attention_mask (`torch.Tensor` of shape `(B, R)`, *optional*): 1 for regions.
+        labels, text_only, region_labels, region_label_probs, relationship_labels: see the model's `forward`.
+        unpad (`bool`): see the top of this file.
+
+    Raises:
+        ValueError: misshapen targets, both forms of region targets, or targets without their head.
+    """
+    packed_text = find_packing(attention_mask, unpad)
+    mlm_logits = apply_packed(word_head, packed_text, outputs.text_hidden_state)
+    region_logits, relationship_logits = None, None
+    if region_head is not None:
+        packed_regions = find_packing(region_attention_mask, unpad)
+        region_logits = apply_packed(region_head, packed_regions, outputs.region_hidden_state)
+    if relationship_head is not None:
+        relationship_logits = relationship_head(outputs.pooler_output)
+
+    losses = []
+    check_shape("labels", labels, mlm_logits.shape[:2])
+    check_shape("text_only", text_only, mlm_logits.shape[:1])
+    check_shape("relationship_labels", relationship_labels, mlm_logits.shape[:1])
+    if labels is not None and text_only is not None:
+        # Words beside images and words of text alone have a mean each (VL-BERT public code, its two streams).
+        alone = text_only.bool()[:, None]
+        losses += [cross_entropy_sum(mlm_logits, labels.masked_fill(rows, UNLABELLED)) for rows in (alone, ~alone)]
+    elif labels is not None:
+        losses.append(cross_entropy_sum(mlm_logits, labels))
+    if region_labels is not None or region_label_probs is not None:
+        losses.append(_region_class_loss(region_logits, region_labels, region_label_probs))
+    if relationship_labels is not None:
+        if relationship_logits is None:
+            raise ValueError("relationship_labels are given, but config.relationship_head is False.")
+        losses.append(cross_entropy_sum(relationship_logits, relationship_labels))
+    return PreTrainingOutput(
+        loss=mean_of(*losses),
+        mlm_logits=mlm_logits,
+        region_logits=region_logits,
+        relationship_logits=relationship_logits,
+        hidden_states=outputs.hidden_states,
+        attentions=outputs.attentions,
+    )
+
+
+def _region_class_loss(logits: Any, labels: torch.Tensor | None, probs: Any) -> Loss:
+    if labels is not None and probs is not None:
+        raise ValueError("Give region_labels or region_label_probs, not both.")
+    if logits is None:
+        raise ValueError("Targets of regions are given, but this model has no head for them.")
+    check_shape("region_labels", labels, logits.shape[:2])
+    check_shape("region_label_probs", probs, logits.shape)
+    if labels is not None:
+        return cross_entropy_sum(logits, labels)
+    return soft_cross_entropy_sum(logits, probs)
+
+
+def choose_region(
+    head: Head,
+    outputs: Any,
+    region_attention_mask: torch.Tensor | None,
+    region_targets: torch.Tensor | None,
+    unpad: bool = False,
+) -> TaskOutput:
+    """
+    Referring expressions: a score for every region, [`NO_CANDIDATE`] for padding.
+
+    Args:
+        head: states `(B, R, D)` to scores `(B, R, 1)`.
+        outputs: a base model's output.
+        region_attention_mask (`torch.Tensor` of shape `(B, R)`, *optional*): 1 for regions.
+        region_targets (`torch.Tensor` of shape `(B, R)`, *optional*): see `REFERRING_ARGS`.
+        unpad (`bool`): see the top of this file.
+    """
+    packed_regions = find_packing(region_attention_mask, unpad)
+    logits = apply_packed(head, packed_regions, outputs.region_hidden_state).squeeze(-1)
+    padded = None if region_attention_mask is None else ~region_attention_mask.bool()
+    loss = None
+    if region_targets is not None:
+        check_shape("region_targets", region_targets, logits.shape)
+        targets = region_targets.float()
+        loss = mean_of(region_sum(logits, targets if padded is None else targets.masked_fill(padded, -1.0)))
+    if padded is not None:
+        logits = logits.masked_fill(padded, NO_CANDIDATE)
+    return TaskOutput(loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions)
+
+
+def score_answers(
+    head: Head, outputs: Any, answer_positions: torch.Tensor | None, labels: torch.Tensor | None, form: str
+) -> TaskOutput:
+    """
+    Visual question answering: a score for every answer, from the state at the answer's place in the text.
+
+    Args:
+        head: states `(B, D)` to scores `(B, num_labels)`.
+        outputs: a base model's output.
+        answer_positions (`torch.LongTensor` of shape `(B,)`): the text column of each row's `[MASK]`.
+        labels (`torch.Tensor` of shape `(B, num_labels)`, *optional*): see `ANSWER_ARGS`.
+        form (`str`): `config.vqa_loss`.
+
+    Raises:
+        ValueError: without `answer_positions`.
+    """
+    text_states = outputs.text_hidden_state
+    if answer_positions is None:
+        raise ValueError("answer_positions are missing: the text column of each row's [MASK], as a processor gives.")
+    check_shape("answer_positions", answer_positions, text_states.shape[:1])
+    index = answer_positions[:, None, None].expand(-1, 1, text_states.shape[-1])
+    logits = head(text_states.gather(1, index)[:, 0])
+    loss = None
+    if labels is not None:
+        check_shape("labels", labels, logits.shape)
+        loss = mean_of(answer_sum(logits, labels, form))
+    return TaskOutput(loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions)
+
+
+def score_classes(head: Head, outputs: Any, labels: torch.Tensor | None) -> TaskOutput:
+    """
+    Classes of text and image together, from the pooled state.
+
+    Args:
+        head: pooled states `(B, D)` to scores `(B, num_labels)`.
+        outputs: a base model's output.
+        labels (`torch.LongTensor` of shape `(B,)`, *optional*): class indices, -100 to leave a row out.
+    """
+    logits = head(outputs.pooler_output)
+    loss = None
+    if labels is not None:
+        check_shape("labels", labels, logits.shape[:1])
+        loss = mean_of(cross_entropy_sum(logits, labels))
+    return TaskOutput(loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions)
+
+
+def score_choices(
+    head: Head,
+    outputs: Any,
+    choices: Choices,
+    labels: torch.Tensor | None,
+    form: str,
+    *,
+    region_head: Head | None = None,
+    region_attention_mask: torch.Tensor | None = None,
+    region_class_labels: torch.Tensor | None = None,
+    unpad: bool = False,
+) -> MultipleChoiceOutput:
+    """
+    Multiple choice: a score for every choice from its pooled state and, with their head, classes of the regions.
+
+    Args:
+        head: pooled states `(B * C, D)` to scores `(B * C, 1)`.
+        outputs: a base model's output, one row a choice.
+        choices ([`Choices`]): how many there are.
+        labels (`torch.LongTensor` of shape `(B,)`, *optional*): index of the right choice, -100 to leave an item out.
+        form (`str`): `config.choice_loss`.
+        region_head (*optional*): states `(B * C, R, D)` to scores of the object classes.
+        region_attention_mask (`torch.Tensor` of shape `(B * C, R)`, *optional*): 1 for regions, one row a choice.
+        region_class_labels (`torch.LongTensor` of shape `(B, R)` or `(B, C, R)`, *optional*): object class of each
+            region, -100 to leave one out.
+        unpad (`bool`): see the top of this file.
+    """
+    logits = head(outputs.pooler_output).view(choices.batch_size, choices.num_choices)
+    region_class_logits = None
+    if region_head is not None:
+        packed_regions = find_packing(region_attention_mask, unpad)
+        region_class_logits = apply_packed(region_head, packed_regions, outputs.region_hidden_state)
+        region_class_logits = region_class_logits.unflatten(0, (choices.batch_size, choices.num_choices))
+    losses = []
+    if labels is not None:
+        check_shape("labels", labels, (choices.batch_size,))
+        losses.append(choice_sum(logits, labels, form))
+    if region_class_labels is not None:
+        if region_class_logits is None:
+            raise ValueError("region_class_labels are given, but config.choice_region_classes is None.")
+        if region_class_labels.ndim == 2:
+            region_class_labels = region_class_labels[:, None].expand(-1, choices.num_choices, -1)
+        check_shape("region_class_labels", region_class_labels, region_class_logits.shape[:3])
+        losses.append(cross_entropy_sum(region_class_logits, region_class_labels))
+    return MultipleChoiceOutput(
+        loss=mean_of(*losses),
+        logits=logits,
+        region_class_logits=region_class_logits,
+        hidden_states=outputs.hidden_states,
+        attentions=outputs.attentions,
+    )
+
+
+def ground_phrases(
+    scorer: Callable[..., torch.Tensor],
+    outputs: Any,
+    *,
+    phrase_mask: torch.Tensor | None,
+    attention_mask: torch.Tensor | None,
+    region_attention_mask: torch.Tensor | None,
+    phrase_regions: torch.Tensor | None,
+) -> TaskOutput:
+    """
+    Phrase grounding: a score for every region and phrase, from the state of the phrase's last token.
+
+    Args:
+        scorer: `(phrase_states (B, P, D), outputs, text_mask (B, T), region_mask (B, R))` to scores `(B, P, R)`; the
+            masks are bool.
+        outputs: a base model's output.
+        phrase_mask, phrase_regions: see `PHRASE_GROUNDING_ARGS`.
+        attention_mask (`torch.Tensor` of shape `(B, T)`, *optional*): 1 for text.
+        region_attention_mask (`torch.Tensor` of shape `(B, R)`, *optional*): 1 for regions.
+
+    Raises:
+        ValueError: without `phrase_mask`.
+    """
+    text_states, region_states = outputs.text_hidden_state, outputs.region_hidden_state
+    if phrase_mask is None:
+        raise ValueError("phrase_mask is missing: the tokens of each phrase, as a processor gives.")
+    check_shape("phrase_mask", phrase_mask, (text_states.shape[0], "num_phrases", text_states.shape[1]))
+    columns = torch.arange(phrase_mask.shape[2], device=phrase_mask.device)
+    last = torch.where(phrase_mask.bool(), columns, 0).amax(dim=2)  # (B, P)
+    phrase_states = text_states.gather(1, last[..., None].expand(-1, -1, text_states.shape[-1]))
+    text_mask, region_mask = (
+        torch.ones_like(states[..., 0], dtype=torch.bool) if mask is None else mask.bool()
+        for states, mask in ((text_states, attention_mask), (region_states, region_attention_mask))
+    )
+    logits = scorer(phrase_states, outputs, text_mask, region_mask).masked_fill(~region_mask[:, None], NO_CANDIDATE)
+    loss = None
+    if phrase_regions is not None:
+        check_shape("phrase_regions", phrase_regions, logits.shape)
+        loss = mean_of(grounding_divergence_sum(logits, phrase_regions))
+    return TaskOutput(loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions)
+
+
+__all__ = [
+    "choose_region",
+    "ground_phrases",
+    "predict_hidden",
+    "score_answers",
+    "score_choices",
+    "score_classes",
+]

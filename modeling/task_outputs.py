@@ -1,0 +1,157 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What models return, the same in every family; `task_heads.py` and `task_forward.py` read and make these outputs.
+
+The contract of a base model's output: `text_hidden_state`, `region_hidden_state`, `pooler_output`, `hidden_states` and
+`attentions`. Its configuration gives the three widths: `text_hidden_size`, `region_hidden_size`, `pooled_hidden_size`.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from transformers.utils import ModelOutput, auto_docstring
+
+
+@auto_docstring(
+    custom_intro="""
+    Output of a base model. States at padded columns carry no meaning.
+    """
+)
+@dataclass
+class GroundedModelOutput(ModelOutput):
+    r"""
+    last_hidden_state (`torch.FloatTensor` of shape `(batch_size, sequence_length, hidden_size)`):
+        Last-layer states of the whole sequence, columns `[text][regions]`.
+    pooler_output (`torch.FloatTensor` of shape `(batch_size, pooled_hidden_size)`):
+        One state for text and image together; `None` without pooler.
+    text_hidden_state (`torch.FloatTensor` of shape `(batch_size, text_length, text_hidden_size)`):
+        Last-layer states of the text.
+    region_hidden_state (`torch.FloatTensor` of shape `(batch_size, num_regions, region_hidden_size)`):
+        Last-layer states of the regions.
+    hidden_states (`tuple(torch.FloatTensor)`, *optional*, returned when `output_hidden_states=True`):
+        States of the embeddings and after each layer. The text has the first columns.
+    """
+
+    last_hidden_state: torch.Tensor | None = None
+    pooler_output: torch.Tensor | None = None
+    text_hidden_state: torch.Tensor | None = None
+    region_hidden_state: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
+
+
+@auto_docstring(
+    custom_intro="""
+    Output of a model with the heads of pre-training. Logits at padded columns carry no meaning.
+    """
+)
+@dataclass
+class PreTrainingOutput(ModelOutput):
+    r"""
+    loss (`torch.FloatTensor` of shape `()`, *optional*, returned when any target is given):
+        Sum of the losses whose targets were given.
+    mlm_logits (`torch.FloatTensor` of shape `(batch_size, text_length, vocab_size)`):
+        Scores of the vocabulary for every text token.
+    region_logits (`torch.FloatTensor` of shape `(batch_size, num_regions, region_classes)`):
+        Scores of the detector classes for every region; `None` without that head.
+    relationship_logits (`torch.FloatTensor` of shape `(batch_size, 2)`):
+        Scores of "caption of another image" and "caption of this image"; `None` without that head.
+    """
+
+    loss: torch.Tensor | None = None
+    mlm_logits: torch.Tensor | None = None
+    region_logits: torch.Tensor | None = None
+    relationship_logits: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
+
+
+@auto_docstring(
+    custom_intro="""
+    Output of a model for visually grounded paraphrases.
+    """
+)
+@dataclass
+class VGPOutput(ModelOutput):
+    r"""
+    loss (`torch.FloatTensor` of shape `()`, *optional*, returned when labels are given):
+        Identification loss plus phrase-pair loss, each a plain mean over its labelled items.
+    identification_logits (`torch.FloatTensor` of shape `(batch_size, num_identification_labels)`):
+        Scores of which caption belongs to the image.
+    vgp_logits (`torch.FloatTensor` of shape `(batch_size, num_pairs, num_vgp_labels)`):
+        Scores of the semantic classes of every phrase pair, 0 for padded pairs; `None` without phrase pairs.
+    grounding_logits (`torch.FloatTensor` of shape `(batch_size, num_phrases, num_regions)`):
+        Score of every phrase with every region, before a sigmoid; meaningless for padded phrases and regions. `None`
+        without grounding head or phrases.
+    pred_boxes (`torch.FloatTensor` of shape `(batch_size, text_length, 4)`):
+        Box of what each word names, (center_x, center_y, width, height) divided by the image size, in [0, 1];
+        meaningless for words that name nothing. `None` without box head.
+    """
+
+    loss: torch.Tensor | None = None
+    identification_logits: torch.Tensor | None = None
+    vgp_logits: torch.Tensor | None = None
+    grounding_logits: torch.Tensor | None = None
+    pred_boxes: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
+
+
+@auto_docstring(
+    custom_intro="""
+    Output of a model with one head.
+    """
+)
+@dataclass
+class TaskOutput(ModelOutput):
+    r"""
+    loss (`torch.FloatTensor` of shape `()`, *optional*, returned when the targets are given):
+        The loss of the head.
+    logits (`torch.FloatTensor`):
+        The scores of the head: `(batch_size, num_labels)` of answers or classes, `(batch_size, num_regions)` of a
+        referring expression, or `(batch_size, num_phrases, num_regions)` of phrases. -10000 for padded regions.
+    """
+
+    loss: torch.Tensor | None = None
+    logits: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
+
+
+@auto_docstring(
+    custom_intro="""
+    Output of a model for multiple choice. Hidden states and attention maps have one row a choice, the choices of an
+    item one after the other.
+    """
+)
+@dataclass
+class MultipleChoiceOutput(ModelOutput):
+    r"""
+    loss (`torch.FloatTensor` of shape `()`, *optional*, returned when any target is given):
+        Loss of the choices plus that of the region classes, where their targets are given.
+    logits (`torch.FloatTensor` of shape `(batch_size, num_choices)`):
+        Score of every choice.
+    region_class_logits (`torch.FloatTensor` of shape `(batch_size, num_choices, num_regions, choice_region_classes)`):
+        Scores of the object classes for every region beside every choice, meaningless for padded regions; `None`
+        without that head.
+    """
+
+    loss: torch.Tensor | None = None
+    logits: torch.Tensor | None = None
+    region_class_logits: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
+
+
+__all__ = ["GroundedModelOutput", "MultipleChoiceOutput", "PreTrainingOutput", "TaskOutput", "VGPOutput"]

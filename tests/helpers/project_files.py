@@ -1,0 +1,69 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The package's files and what they import, read from their syntax trees."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = "grounded_attention"
+LINKS = ("modeling", "processing", "dataset_scripts")
+
+
+class Import(NamedTuple):
+    """One imported module of the package; `late`: inside a function or for types alone."""
+
+    module: str
+    line: int
+    late: bool
+    types_only: bool
+
+
+def module_name(path: Path) -> str:
+    """The dotted name under which a file is imported."""
+    parts = list(path.relative_to(ROOT).with_suffix("").parts)
+    if parts[0] in LINKS:
+        parts.insert(0, PACKAGE)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = {module_name(path): path for folder in (PACKAGE, *LINKS) for path in sorted((ROOT / folder).rglob("*.py"))}
+
+
+def room(module: str) -> str:
+    """The folder right below the package; empty for the package itself."""
+    return module.partition(".")[2].partition(".")[0]
+
+
+def imports(module: str) -> Iterator[Import]:
+    """Every import of a module of the package, wherever it stands in the file."""
+    path = FILES[module]
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    late, types = _below(tree, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)), _below_type_checks(tree)
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(tree):
+        for name in _names(node, package):
+            if name in FILES:
+                yield Import(name, node.lineno, id(node) in late, id(node) in types)
+
+
+def _names(node: ast.AST, package: str) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    if isinstance(node, ast.ImportFrom):
+        above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+        base = ".".join([*above, *filter(None, [node.module])])
+        inside = [f"{base}.{alias.name}" for alias in node.names]
+        yield from (name if name in FILES else base for name in inside)
+
+
+def _below(tree: ast.AST, kinds: tuple[type[ast.AST], ...]) -> set[int]:
+    return {id(child) for node in ast.walk(tree) if isinstance(node, kinds) for child in ast.walk(node)}
+
+
+def _below_type_checks(tree: ast.AST) -> set[int]:
+    checks = [
+        node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+    ]
+    return {id(child) for node in checks for child in ast.walk(node)}

@@ -1,0 +1,93 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The built wheel, installed and used where no file of the project is: train, audit, ground, export, push, load."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.helpers.loopback_hub import LoopbackHub
+from tests.helpers.tiny_scenes import tiny_recipe, tiny_scenes
+
+ROOT = Path(__file__).resolve().parents[1]
+LOAD = """
+import json, sys
+import grounded_attention
+assert "torch" not in sys.modules
+from grounded_attention import VLBertForVGP, audit, get_method, supervise
+from transformers import AutoModel, AutoProcessor
+base, processor = AutoModel.from_pretrained("org/wheel"), AutoProcessor.from_pretrained("org/wheel")
+model = VLBertForVGP.from_pretrained("org/wheel")
+modules = [type(base).__module__, type(processor).__module__]
+print(json.dumps([grounded_attention.__file__, *modules, type(model).__name__]))
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A folder with what the wheel holds, and no other way to the project."""
+    folder = tmp_path_factory.mktemp("installed")
+    source = tmp_path_factory.mktemp("source") / "project"
+    # The build writes beside the sources; links stay links, as git keeps them.
+    copy = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = [
+        name for name in subprocess.run(copy, capture_output=True, check=True, text=True).stdout.split("\0") if name
+    ]
+    for name in names:
+        if name.split("/")[0] in ("tests", "docs", "benchmarks") or not (ROOT / name).exists():
+            continue
+        target = source / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).is_symlink():
+            target.symlink_to(os.readlink(ROOT / name))
+        else:
+            target.write_bytes((ROOT / name).read_bytes())
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"]
+    pip += ["--no-build-isolation", "--target", str(folder), str(source)]
+    subprocess.run(pip, check=True, capture_output=True, text=True)
+    return folder
+
+
+def call(installed, environment, cwd, *arguments, code=None):
+    """`grounded-attention ARGUMENTS`, or a script, with the installed package alone."""
+    command = [sys.executable, "-c", code] if code else [sys.executable, str(installed / "bin" / "grounded-attention")]
+    environment = {**environment, "PYTHONPATH": str(installed), "HF_DATASETS_CACHE": str(cwd / "cache")}
+    done = subprocess.run([*command, *arguments], env=environment, cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_the_wheel_trains_audits_grounds_pushes_and_loads(installed, tmp_path):
+    scenes = tiny_scenes(tmp_path / "scenes")
+    recipe = tiny_recipe(scenes, tmp_path / "run")
+    recipe["training"]["max_steps"] = 10
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    model, table = str(tmp_path / "run" / "direct"), str(scenes / "regions")
+    image = str(sorted((scenes / "flickr30k-images").glob("*.jpg"))[0])
+    with LoopbackHub(tmp_path / "state") as hub:
+        environment = hub.environment(tmp_path / "home")
+        call(installed, environment, tmp_path, "train", "recipe.yaml")
+        data = ["--data", "flickr30k_entities", "--data-dir", str(scenes), "--regions", table, "--split", "test"]
+        rest = ["--limit", "4", "--choose-on", "same_split", "--cpu", "--output", "audit"]
+        call(installed, environment, tmp_path, "audit", "--model", model, *data, *rest)
+        seen = ["the ball", "--model", model, "--regions", table]
+        found = call(installed, environment, tmp_path, "ground", image, *seen, "--phrases", "the ball", "--json")
+        call(installed, environment, tmp_path, "export", image, *seen, "--output", "page.html")
+        call(installed, environment, tmp_path, "push", model, "org/wheel")
+        file, base, processor, head = json.loads(call(installed, environment, tmp_path, code=LOAD))
+    assert (tmp_path / "audit" / "audit.json").is_file() and (tmp_path / "page.html").is_file()
+    assert [one["text"] for one in json.loads(found)["grounding"]] == ["the ball"]
+    assert Path(file).is_relative_to(installed) and head == "VLBertForVGP"
+    assert base == "grounded_attention.modeling.modeling_vl_bert"
+    assert processor == "grounded_attention.processing.processing_vl_bert"
+
+
+def test_shipped_recipes_are_found_by_name(installed, tmp_path):
+    """A table of cells is printed for a recipe that is no file here; nothing is trained."""
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    printed = call(installed, environment, tmp_path, "train", "table1_scenes", "plan=true")
+    assert "refcoco+" in printed and not (tmp_path / "runs").exists()
