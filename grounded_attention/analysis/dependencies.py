@@ -120,6 +120,11 @@ def phrase_head(phrase: AuditPhrase, parse: Parse, places: Sequence[tuple[int, i
     """
     The index of the head word of a phrase: among the words of the phrase whose head is outside, the one nearest to the
     root; the last of several. `None` if the phrase contains no word of the parse.
+
+    Args:
+        phrase (`AuditPhrase`): the phrase.
+        parse (`Parse`): parse of its caption.
+        places (`Sequence[tuple[int, int] | None]`): span of each word of the parse in the caption, see `align_words`.
     """
     inside = {i for i, place in enumerate(places) if place and phrase.start <= place[0] and place[1] <= phrase.end}
     outer = [index for index in sorted(inside) if parse.words[index].head not in inside]

@@ -165,6 +165,14 @@ def load_rows(options: argparse.Namespace, splits: Sequence[str], regions: Regio
     """
     Loads the rows of each split and checks that every image has regions.
 
+    Args:
+        options (`argparse.Namespace`): options of the command.
+        splits (`Sequence[str]`): splits to load.
+        regions (`RegionTable`): the region table.
+
+    Returns:
+        `dict[str, Any]`: split -> rows.
+
     Raises:
         ValueError: if the builder or a split is unknown. Errors of the builder and of the table are passed on.
     """

@@ -134,6 +134,11 @@ def find_picture(folder: str | None, image_id: str, file_name: str | None) -> Pi
     """
     Finds the image of a row by its file name, by its id, or by COCO's pattern of file names.
 
+    Args:
+        folder (`str | None`): folder of the images; None for no images.
+        image_id (`str`): id of the image.
+        file_name (`str | None`): file name in the row, if any.
+
     Returns:
         `Picture | None`: the image, or `None` if no file is found.
 

@@ -49,7 +49,7 @@ _STEM = {"conv1.": "embedder.embedder.convolution.", "bn1.": "embedder.embedder.
 _PARTS = {"conv": "layer.{}.convolution", "bn": "layer.{}.normalization"}
 _SHORTCUT = {"0": "shortcut.convolution", "1": "shortcut.normalization"}
 
-# What the public code sets in every configuration, written out: the weights do not tell.
+# Values of every public configuration; the weights do not determine them.
 _PUBLIC_SETTINGS = {"stride_in_1x1": True, "dilated_c5": True, "roi_size": 14, "sampling_ratio": 1, "frozen_stages": 2}
 # ResNet-101, ResNet-50 and ResNet-152.
 _PUBLIC = tuple(

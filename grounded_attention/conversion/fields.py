@@ -22,7 +22,7 @@ from transformers import PreTrainedConfig
 
 from .errors import CheckpointError, OverrideError
 
-# Fields of a configuration that it keeps under another name, id2label.
+# Properties of a configuration that it stores in id2label.
 _PROPERTIES = ("answers", "num_labels")
 
 COUNTED = "counted in the keys; the file does not show whether its last layers are missing"

@@ -30,15 +30,15 @@ from safetensors import SafetensorError, safe_open
 from .errors import CheckpointError, OverrideError, name_some
 from .signatures import recognise
 
-# What torch.save itself writes into a pickle.
+# Names that torch.save itself writes into a pickle.
 _HARMLESS = re.compile(
     r"torch\.(_utils\._rebuild\w+|_tensor\._rebuild\w+|\w*Storage|Size|device|[a-z]+\d+)|collections\.OrderedDict"
 )
 _NAME = re.compile(r"[\w.]+")
-# Python 2's and the platforms' names of modules.
+# Module names of Python 2 and of platforms -> common names.
 _MODULES = {"posix": "os", "nt": "os", "__builtin__": "builtins", "commands": "subprocess"}
 _WEIGHTS_SUFFIX = ".safetensors"
-# Tensors that are no parameters.
+# Tensors that are not parameters.
 _BUFFERS = (".running_mean", ".running_var", ".num_batches_tracked", "position_ids")
 
 

@@ -92,7 +92,7 @@ class Conversion:
     Args:
         class_name (`str`): our class for the checkpoint.
         rules (`Sequence[Rules]`): rules between its keys and our names.
-        wrappers (`Sequence[Wrapper]`): what stands in front of its keys.
+        wrappers (`Sequence[Wrapper]`): wrappers of its keys.
         weights (`dict[str, torch.Tensor]`): float32 tensors with our names.
         converted (`dict[str, str]`): original key -> our name.
         left_out (`dict[str, str]`): original key -> reason why it is not converted.

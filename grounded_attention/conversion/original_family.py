@@ -198,6 +198,11 @@ def check_same(conversion: Conversion, first: str, second: str) -> None:
     """
     Checks that two tensors that the public code ties are equal.
 
+    Args:
+        conversion (`Conversion`): the conversion.
+        first (`str`): our name of the first tensor.
+        second (`str`): our name of the second tensor.
+
     Raises:
         CheckpointError: if they differ.
     """

@@ -57,6 +57,11 @@ def write_model(model: PreTrainedModel, record: Mapping[str, Any], output: Path)
     """
     Writes a Hub directory with `record` as conversion.json, atomically.
 
+    Args:
+        model (`PreTrainedModel`): the converted model.
+        record (`Mapping[str, Any]`): content of conversion.json.
+        output (`Path`): directory to write; an existing one is replaced.
+
     Raises:
         CheckpointError: if the weights cannot be written; an existing directory is kept.
         OSError: if a file cannot be written; an existing directory is kept.
@@ -80,7 +85,14 @@ def write_model(model: PreTrainedModel, record: Mapping[str, Any], output: Path)
 
 
 def make_record(conversion: Conversion, checkpoint: Path, others: list[str]) -> dict[str, Any]:
-    """The record of a conversion, for conversion.json."""
+    """
+    The record of a conversion, for conversion.json.
+
+    Args:
+        conversion (`Conversion`): the conversion.
+        checkpoint (`Path`): the original file.
+        others (`list[str]`): names of other entries of the file.
+    """
     with checkpoint.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return {
@@ -96,7 +108,14 @@ def make_record(conversion: Conversion, checkpoint: Path, others: list[str]) -> 
 
 
 def format_summary(conversion: Conversion, others: list[str], output: Path) -> str:
-    """A table of the config fields with their sources, and of the converted, skipped and initialised tensors."""
+    """
+    A table of the config fields with their sources, and of the converted, skipped and initialised tensors.
+
+    Args:
+        conversion (`Conversion`): the conversion.
+        others (`list[str]`): names of other entries of the file.
+        output (`Path`): the written directory.
+    """
     rows = [("class", conversion.class_name), *_list_fields(conversion.fields.account())]
     rows.append(("converted", f"{len(conversion.converted)} tensors"))
     for reason, keys in _group_by_reason(conversion.left_out).items():

@@ -43,7 +43,7 @@ class Signature:
         return f"{article} {name} checkpoint" + (f" of {origin}" if origin else "")
 
 
-# The first whose mark is found decides, so special ones stand before BERT, which all of them contain.
+# The first match applies, so special families come before BERT, which all of them contain.
 SIGNATURES = (
     Signature("VL-BERT", r"^vlbert\.", "use `convert vl_bert`"),
     Signature("VL-BERT of this library", r"^vl_bert\.", "it is converted already: load its directory"),

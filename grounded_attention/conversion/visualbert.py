@@ -33,7 +33,7 @@ from .keys import DATA_PARALLEL, Conversion, PrefixRules, Rules, Wrapper
 from .original_family import OriginalFamily, check_same
 
 _TRUNK, _EMBEDDINGS = "visual_bert.", "visual_bert.embeddings."
-# Prefix of an original key, its wrappers taken off -> prefix here; the first that fits.
+# Prefix of an original key without wrappers -> our prefix; the first match applies.
 _RULES = PrefixRules(
     (
         ("bert.embeddings.token_type_embeddings_visual.", _EMBEDDINGS + "visual_token_type_embeddings."),
@@ -46,7 +46,7 @@ _RULES = PrefixRules(
 )
 _PRETRAINING_HEADS = PrefixRules((("cls.", "cls."),))
 _CLASSIFIER = PrefixRules((("classifier.", "cls."),))
-# Rows of a classifier -> its class; any other number is of answers.
+# Rows of a classifier -> its class; any other number is a number of answers.
 _CLASSIFIERS = {1: "VisualBERTForMultipleChoice", 2: "VisualBERTForVisualReasoning"}
 
 

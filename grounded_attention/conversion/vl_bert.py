@@ -39,7 +39,7 @@ from .keys import DATA_PARALLEL, Conversion, PrefixRules, Rules, Wrapper
 from .original_family import OriginalFamily, check_same
 from .vl_bert_config import PUBLIC, VISION, read_vl_bert_fields
 
-# Original prefix -> ours, for every class. The first that matches decides; what follows the prefix stays.
+# Original prefix -> our prefix, for every class. The first match applies; the rest of the key is unchanged.
 _TRUNK = (
     ("image_feature_extractor.obj_downsample.1.", "vl_bert.region_encoder.projection."),
     ("object_linguistic_embeddings.", "vl_bert.embeddings.region_embedding."),
@@ -55,7 +55,7 @@ _TRUNK = (
     ("vlbert.pooler.", "vl_bert.pooler."),
 )
 
-# Visual embeddings pass a LayerNorm or are scaled; a file has the one or the other.
+# Visual embeddings are normalised or scaled; a file has one of the two.
 _NORMS = (
     ("vlbert.visual_ln_text.", "vl_bert.embeddings.text_visual.norm."),
     ("vlbert.visual_ln_object.", "vl_bert.embeddings.region_visual.norm."),
@@ -65,7 +65,7 @@ _SCALES = (
     ("vlbert.visual_scale_object", "vl_bert.embeddings.region_visual.norm.weight"),
 )
 
-# Heads by class.
+# Class -> rules of its heads.
 _HEADS = {
     "VLBertForPreTraining": (
         ("object_mask_visual_embedding.", "region_mask_embedding."),
@@ -102,21 +102,21 @@ _HEADS = {
     ),
 }
 
-# The answer head that is built as that of masked words.
+# The answer head with the layers of the masked word head.
 _MLM_ANSWER_HEAD = (
     ("final_mlp.0.", "answer_head.transform."),
     ("final_mlp.2.", "answer_head.classifier."),
 )
 
-# Keys whose presence changes what the other tensors mean, so that leaving them out would be wrong: prefix -> option.
+# Prefix -> option, for keys that change the meaning of other tensors and therefore must not be skipped.
 _REFUSED = {
     "vlbert.special_word_embeddings.": "word_embedding_frozen",
     "image_feature_extractor.object_embed.": "IMAGE_SEMANTIC",
 }
 
-# How VCR's code wraps the core.
+# The wrapper of the base model in VCR's code.
 _VCR = "vlbert._module."
-# The first that some key starts with decides.
+# Prefix -> class; the first prefix of any key applies.
 _CLASS_BY_KEY = {
     "sentence_cls.": "VLBertForVGP",
     "phrasal_cls.": "VLBertForVGP",
@@ -128,7 +128,7 @@ _CLASS_BY_KEY = {
     "final_mlp.0.": "VLBertForReferringExpression",
     "final_mlp.1.": "VLBertForVisualQuestionAnswering",
 }
-# Heads of one or two layers by class: ours -> original.
+# Class -> (our head -> original head), for heads of one or two layers.
 _SIZED_HEADS = {
     "VLBertForMultipleChoice": {"choice_head": "final_mlp"},
     "VLBertForVGP": {

@@ -24,14 +24,14 @@ from .fast_rcnn import read_image_fields
 from .fields import ConfigFields, make_config, settle_fields
 from .keys import Conversion
 
-# Where the pixel network lies in a VL-BERT.
+# Prefix of the pixel network in a VL-BERT.
 VISION = "vl_bert.vision_model."
 
 PUBLIC = (
     {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12},
     {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16},
 )
-# What leaves no trace in the weights, as the public code sets it. The wavelengths decide the width of coordinates.
+# Values of the public code that the weights do not determine. The wavelengths determine the width of coordinates.
 _ASSUMED = {
     "coordinate_dim": 256,
     "coordinate_embedding": "center",
@@ -108,7 +108,7 @@ def _read_trunk(conversion: Conversion) -> dict[str, Any]:
 def _read_heads(conversion: Conversion) -> dict[str, Any]:
     weights, fields = conversion.weights, dict[str, Any]()
     if conversion.class_name == "VLBertForPreTraining":
-        # In pre-training only the relationship head reads the pooler.
+        # In pre-training only the relationship head uses the pooler.
         fields["relationship_head"] = fields["use_pooler"] = "relationship_head.weight" in weights
         fields["region_classes"] = conversion.shape("region_head.classifier.weight")[0]
     if conversion.class_name == "VLBertForVGP":

@@ -48,7 +48,14 @@ def embed(image: Image.Image, longest: int = LONGEST) -> Picture:
 
 
 def empty_frame(width: int, height: int, longest: int = LONGEST) -> Picture:
-    """An empty frame with the proportions of a missing image."""
+    """
+    An empty frame with the proportions of a missing image.
+
+    Args:
+        width (`int`): width of the image in pixels.
+        height (`int`): height of the image in pixels.
+        longest (`int`, *optional*, defaults to `LONGEST`): longer side of the frame.
+    """
     factor = longest / max(width, height, 1)
     return Picture(max(1, round(width * factor)), max(1, round(height * factor)))
 

@@ -109,7 +109,15 @@ def _best(counts: HeadCounts) -> tuple[int, int]:
 
 
 def report_heads(counted: Counted, choice: Choice, level: float = LEVEL, draws: int = DRAWS) -> list[BestHead]:
-    """The scores of the chosen heads; skips a group that the split of the choice did not have."""
+    """
+    The scores of the chosen heads; skips a group that the split of the choice did not have.
+
+    Args:
+        counted (`Counted`): direction -> group -> counts of the reported split.
+        choice (`Choice`): the chosen heads and layers.
+        level (`float`, *optional*, defaults to `LEVEL`): level of the intervals, in (0, 1).
+        draws (`int`, *optional*, defaults to `DRAWS`): number of samples for the intervals.
+    """
     found = []
     for kind, groups in counted.items():
         for group, counts in groups.items():
@@ -150,7 +158,15 @@ def _only(counts: HeadCounts, pair: tuple[int, int]) -> HeadCounts:
 
 
 def report_layers(counted: Counted, choice: Choice, level: float = LEVEL, draws: int = DRAWS) -> list[BestLayer]:
-    """The scores of the chosen layers; skips a group that the split of the choice did not have."""
+    """
+    The scores of the chosen layers; skips a group that the split of the choice did not have.
+
+    Args:
+        counted (`Counted`): direction -> group -> counts of the reported split.
+        choice (`Choice`): the chosen heads and layers.
+        level (`float`, *optional*, defaults to `LEVEL`): level of the intervals, in (0, 1).
+        draws (`int`, *optional*, defaults to `DRAWS`): number of samples for the intervals.
+    """
     found = []
     for kind, groups in counted.items():
         for group, counts in groups.items():

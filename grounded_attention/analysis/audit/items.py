@@ -153,7 +153,14 @@ def _most_confident(columns: np.ndarray, scores: np.ndarray | None) -> int:
 
 
 def region_items(grounded: Sequence[_Grounded], batch: Mapping[str, Any], rules: Rules) -> Items:
-    """Makes the items from regions to words; the baseline rule chooses the first word of the caption."""
+    """
+    Makes the items from regions to words; the baseline rule chooses the first word of the caption.
+
+    Args:
+        grounded (`Sequence[_Grounded]`): the phrases of the batch.
+        batch (`Mapping[str, Any]`): output of the processor.
+        rules (`Rules`): the rules for a right answer.
+    """
     ids = batch["input_ids"].cpu()
     words = batch["attention_mask"].bool().cpu() & ~torch.isin(ids, torch.tensor(sorted(rules.not_words)).to(ids))
     columns = _columns(words)

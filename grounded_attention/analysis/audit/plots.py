@@ -50,7 +50,17 @@ def plot_result(result: "AuditResult", folder: Path) -> list[Path]:
 def plot_changes(
     before: HeadCounts, after: HeadCounts, path: Path, p: Any, layers: tuple[str, ...], names: tuple[str, str]
 ) -> list[Path]:
-    """Draws the changes of the heads as .png and .pdf; returns the files."""
+    """
+    Draws the changes of the heads as .png and .pdf; returns the files.
+
+    Args:
+        before (`HeadCounts`): counts of the model before.
+        after (`HeadCounts`): counts of the model after.
+        path (`Path`): file without suffix.
+        p (`Any`): (L, H) corrected p-values.
+        layers (`tuple[str, ...]`): names of the L layers.
+        names (`tuple[str, str]`): names of the two models.
+    """
     files = [path.with_suffix(kind) for kind in TYPES]
     for file in files:
         changes_figure(before, after, file, p=p, layers=layers, names=names)

@@ -62,6 +62,12 @@ def baseline_interval(
 ) -> tuple[float, float]:
     """
     The interval of the baseline rule, in [0, 1]; the same seed gives the same samples of images as for the heads.
+
+    Args:
+        counts (`HeadCounts`): counts of an audit.
+        level (`float`, *optional*, defaults to `LEVEL`): level of the interval, in (0, 1).
+        draws (`int`, *optional*, defaults to `DRAWS`): number of samples.
+        seed (`int`, *optional*, defaults to `0`): seed of the draws.
     """
     low, high = ratio_intervals(counts.baseline[:, None], counts.items, level, draws, seed)[:, 0]
     return float(low), float(high)
@@ -138,7 +144,14 @@ def permutation_test(before: HeadCounts, after: HeadCounts, draws: int = PERMUTA
 
 
 def baseline_test(counts: HeadCounts, draws: int = PERMUTATIONS, seed: int = 0) -> Comparison:
-    """Like `permutation_test`, but compares each head with the baseline rule: accuracy of the head minus the rule."""
+    """
+    Like `permutation_test`, but compares each head with the baseline rule: accuracy of the head minus the rule.
+
+    Args:
+        counts (`HeadCounts`): counts of an audit.
+        draws (`int`, *optional*, defaults to `PERMUTATIONS`): number of draws.
+        seed (`int`, *optional*, defaults to `0`): seed of the draws.
+    """
     return _exchanged(counts.correct - counts.baseline[:, None, None], counts.total, draws, seed)
 
 

@@ -100,10 +100,16 @@ def run(recipe: Recipe) -> Outcome:
 
 
 def rehearse(recipe: Recipe, data: PreparedData, processor: Any) -> None:
-    """Makes the Trainer of every unfinished training, one after another, without training.
+    """
+    Makes the Trainer of every unfinished training, one after another, without training.
 
     Errors in a model, a checkpoint, the region width, the options of a method or task, or the training arguments
     appear here, before any file is written. Checks that need the trained start model are skipped.
+
+    Args:
+        recipe (`Recipe`): the recipe.
+        data (`PreparedData`): its data.
+        processor (`Any`): processor of the model family.
 
     Raises:
         RecipeError: the error that the run would raise later.

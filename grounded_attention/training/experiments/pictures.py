@@ -28,6 +28,12 @@ def draw_pictures(results: Mapping[str, Any], recipe: Recipe, data: PreparedData
     The images are the first of the test split whose caption has several grounded phrases and whose file
     `<data_dir>/flickr30k-images/<id>.jpg` exists.
 
+    Args:
+        results (`Mapping[str, Any]`): content of `results.json`.
+        recipe (`Recipe`): the recipe of the run.
+        data (`PreparedData`): data of the run.
+        directory (`Path`): folder of the pictures.
+
     Returns:
         `list[Path]`: the files.
     """
@@ -62,7 +68,16 @@ def _rows_to_show(data: PreparedData, images: Path, wanted: int) -> list[tuple[d
 def word_attention(
     model: Any, processor: Any, row: Mapping[str, Any], regions: Any, layer: int
 ) -> list[WordAttention]:
-    """The attention of each grounded phrase of the row's first caption in `layer`, mean over heads and tokens."""
+    """
+    The attention of each grounded phrase of the row's first caption in `layer`, mean over heads and tokens.
+
+    Args:
+        model (`Any`): a trained model in evaluation mode.
+        processor (`Any`): its processor.
+        row (`Mapping[str, Any]`): a row of the data set with `caption1`, `caption2` and `phrases`.
+        regions (`Any`): region record of the image.
+        layer (`int`): index of the layer, from 0.
+    """
     phrases = [{"text": 0, "start": p["start"], "end": p["end"], "boxes": p["boxes"]} for p in row["phrases"]]
     inputs = processor(
         text=[row["caption1"]],

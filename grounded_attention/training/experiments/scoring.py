@@ -96,6 +96,12 @@ def make_scorer(recipe: Recipe, checkpoint: str, data: PreparedData, directory: 
     """
     Makes a Trainer that only measures.
 
+    Args:
+        recipe (`Recipe`): recipe of the data, the task and the batch size.
+        checkpoint (`str`): folder or Hub name.
+        data (`PreparedData`): the data.
+        directory (`str`): output folder that the Trainer needs.
+
     Raises:
         ValueError: if weights are missing, or the region features or pixels do not fit the model.
     """
@@ -131,7 +137,14 @@ def tables(data: PreparedData) -> dict[str, Any]:
 
 
 def score_splits(checkpoint: str, recipe: Recipe, data: PreparedData) -> Iterator[Scored]:
-    """Scores every split on every track."""
+    """
+    Scores every split on every track.
+
+    Args:
+        checkpoint (`str`): folder or Hub name.
+        recipe (`Recipe`): recipe of the data, the task and the batch size.
+        data (`PreparedData`): the data.
+    """
     with tempfile.TemporaryDirectory() as directory:
         trainer = make_scorer(recipe, checkpoint, data, directory)
         for split, rows in data.splits.items():
@@ -171,6 +184,11 @@ def _class_labels(features: Any) -> Iterator[tuple[str, datasets.ClassLabel]]:
 def score_file(path: Path, split: str, rows: Any) -> Scored:
     """
     Scores an official file of answers.
+
+    Args:
+        path (`Path`): the file.
+        split (`str`): name of the split.
+        rows (`Any`): rows of the split.
 
     Raises:
         ValueError: if the file omits a question of the split, answers one twice, or answers an unknown one.

@@ -99,6 +99,12 @@ def make_preservation(recipe: Recipe, model: PreTrainedModel, processor: Any, de
     """
     Makes the losses of the `preserve` section. The start must be trained (`model.source` is set).
 
+    Args:
+        recipe (`Recipe`): the recipe of the run.
+        model (`PreTrainedModel`): the model to train.
+        processor (`Any`): its processor.
+        device (`Any`): device of the estimate of the Fisher information.
+
     Returns:
         `Preservation | None`: the losses; `None` if all weights are 0.
 

@@ -26,7 +26,14 @@ EVALUATION = 2**31 - 1
 
 
 def count_components(task: Task, method: SupervisionMethod, batch: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Loss component -> number of terms in its sum, () int64; without components that the batch does not have."""
+    """
+    Loss component -> number of terms in its sum, () int64; without components that the batch does not have.
+
+    Args:
+        task (`Task`): the task.
+        method (`SupervisionMethod`): the supervision method.
+        batch (`Mapping[str, Any]`): a batch.
+    """
     counted = {component.name: component.count(batch) for component in task.losses}
     return {name: count for name, count in counted.items() if count is not None} | method.counts(batch)
 
@@ -191,7 +198,14 @@ def _images(rows: Any) -> set[str]:
 
 
 def limit_rows(rows: Any, limit: int | None, seed: int) -> Any:
-    """At most `limit` rows, chosen by a seeded shuffle and kept in their original order."""
+    """
+    At most `limit` rows, chosen by a seeded shuffle and kept in their original order.
+
+    Args:
+        rows (`Any`): rows of a data set.
+        limit (`int | None`): largest number of rows; None keeps all.
+        seed (`int`): seed of the shuffle.
+    """
     if limit is None or limit >= len(rows):
         return rows
     chosen = np.random.default_rng(seed).permutation(len(rows))[:limit]

@@ -56,7 +56,15 @@ def _loss(model: nn.Module, task: Task, batch: Mapping[str, Any]) -> Tensor:
 
 
 def single_batches(rows: Any, collate: Callable[[list], Mapping[str, Any]], device: Any, quiet: bool) -> Iterable:
-    """Yields batches of one row each, on a device, and shows progress."""
+    """
+    Yields batches of one row each, on a device, and shows progress.
+
+    Args:
+        rows (`Any`): rows of the data set.
+        collate (`Callable[[list], Mapping[str, Any]]`): function that makes a batch of rows.
+        device (`Any`): device of the batches.
+        quiet (`bool`): whether to hide the progress line.
+    """
     with phase("Fisher information", len(rows), quiet) as advance:
         for row in rows:
             yield {k: v.to(device) if isinstance(v, Tensor) else v for k, v in collate([row]).items()}

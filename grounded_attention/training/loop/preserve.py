@@ -157,12 +157,32 @@ class _HalfSquares(torch.autograd.Function):
 
 
 def state_distance(states: Tensor, start: Tensor, mask: Tensor) -> Tensor:
-    """Squared difference of states (B, T + R, D), mean over D, summed where the mask (B, T + R) is True: ()."""
+    """
+    Squared difference of states (B, T + R, D), mean over D, summed where the mask (B, T + R) is True.
+
+    Args:
+        states (`Tensor`): (B, T + R, D) states of the model.
+        start (`Tensor`): (B, T + R, D) states of the start model.
+        mask (`Tensor`): (B, T + R) bool, True without padding.
+
+    Returns:
+        `Tensor`: () float32.
+    """
     return F.mse_loss(states[mask].float(), start[mask].float(), reduction="none").mean(-1).sum()
 
 
 def divergence(logits: Tensor, start: Tensor, temperature: float) -> Tensor:
-    """KL(start || model) of softmax(logits / temperature), times temperature², summed over M; logits (M, V): ()."""
+    """
+    KL(start || model) of softmax(logits / temperature), times temperature², summed over M.
+
+    Args:
+        logits (`Tensor`): (M, V) logits of the model.
+        start (`Tensor`): (M, V) logits of the start model.
+        temperature (`float`): temperature of both distributions, above 0.
+
+    Returns:
+        `Tensor`: () float32.
+    """
     student, teacher = ((x.float() / temperature).log_softmax(-1) for x in (logits, start))
     return F.kl_div(student, teacher, reduction="sum", log_target=True) * temperature**2
 

@@ -109,7 +109,18 @@ def write_card(trained: Trained, data: PreparedData, directory: Path) -> Path:
 
 
 def progress_card(recipe: Recipe, name: str, data: PreparedData, step: int) -> str:
-    """The card of a model during training: `name` is the name of its run, `step` its current step."""
+    """
+    The card of a model during training: `name` is the name of its run, `step` its current step.
+
+    Args:
+        recipe (`Recipe`): the recipe of the run.
+        name (`str`): name of the run: a method or `start`.
+        data (`PreparedData`): data of the run.
+        step (`int`): number of the current step.
+
+    Returns:
+        `str`: the card as Markdown.
+    """
     metadata = _metadata(recipe, name, data)
     model_class = head_class(TASKS[recipe.task].head, recipe.model).__name__
     content = {

@@ -96,7 +96,15 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def eval_results(figures: Figures, task: Task, dataset: str, dataset_name: str) -> list[EvalResult] | None:
-    """The figures for `model-index`; `None` if there are none."""
+    """
+    The figures for `model-index`; `None` if there are none.
+
+    Args:
+        figures (`Figures`): split -> its figures.
+        task (`Task`): the task.
+        dataset (`str`): Hub name of the data set, or the name of the builder.
+        dataset_name (`str`): display name of the data set.
+    """
     found = [
         EvalResult(
             task.hub_task, dataset, dataset_name, name, round(value, 4), task_name=task.name, dataset_split=split
@@ -107,7 +115,14 @@ def eval_results(figures: Figures, task: Task, dataset: str, dataset_name: str) 
 
 
 def eval_entries(figures: Figures, dataset_id: str | None, commit: str | None = None) -> list[dict[str, Any]]:
-    """The figures for `.eval_results`, which needs a Hub data set; empty without one."""
+    """
+    The figures for `.eval_results`, which needs a Hub data set; empty without one.
+
+    Args:
+        figures (`Figures`): split -> its figures.
+        dataset_id (`str | None`): Hub name of the data set.
+        commit (`str`, *optional*): commit of the data set.
+    """
     if dataset_id is None:
         return []
     entries = [

@@ -269,8 +269,18 @@ def push_folder(repo: HubRepo, directory: Path, message: str, again: str) -> str
 
 
 def push_files(repo: HubRepo, files: Mapping[str, Path | bytes], message: str) -> str:
-    """Makes one commit with these files or contents, which also deletes old weights and checkpoints; returns its
-    address."""
+    """
+    Makes one commit with these files or contents, which also deletes old weights and checkpoints; returns its
+    address.
+
+    Args:
+        repo (`HubRepo`): the repository.
+        files (`Mapping[str, Path | bytes]`): path in the repository -> local file or content.
+        message (`str`): message of the commit.
+
+    Returns:
+        `str`: the address of the commit.
+    """
     api = HfApi(token=repo.token)
     stale = [*STALE, *([f"{LAST_CHECKPOINT}/*"] if any(name.startswith(LAST_CHECKPOINT) for name in files) else [])]
     operations: list[Any] = [

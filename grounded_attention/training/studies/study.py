@@ -147,7 +147,14 @@ def _checkable(cell: Cell) -> Recipe:
 
 
 def cell_list(study: Study, cells: Sequence[Cell], states: Mapping[str, str]) -> str:
-    """One line per cell with its state, and the number of finished cells."""
+    """
+    One line per cell with its state, and the number of finished cells.
+
+    Args:
+        study (`Study`): the study.
+        cells (`Sequence[Cell]`): its cells.
+        states (`Mapping[str, str]`): cell name -> its state.
+    """
     width = max(len(cell.name) for cell in cells)
     lines = [f"  {cell.name.ljust(width)}  {states[cell.name]}{_seconds_text(cell)}" for cell in cells]
     done = sum(state == FINISHED for state in states.values())
@@ -160,7 +167,14 @@ def _seconds_text(cell: Cell) -> str:
 
 
 def time_left(cells: Sequence[Cell], states: Mapping[str, str], workers: int = 1) -> str:
-    """The number of remaining cells and their estimated time in minutes, from finished cells of the same stage."""
+    """
+    The number of remaining cells and their estimated time in minutes, from finished cells of the same stage.
+
+    Args:
+        cells (`Sequence[Cell]`): cells of a study.
+        states (`Mapping[str, str]`): cell name -> its state.
+        workers (`int`, *optional*, defaults to `1`): number of cells that run in parallel.
+    """
     durations: dict[str, list[float]] = {}
     for cell in cells:
         seconds = (cell.record or {}).get("seconds") if states[cell.name] == FINISHED else None
@@ -242,7 +256,13 @@ def _ends_a_seed(cell: Cell, cells: Sequence[Cell], states: Mapping[str, str]) -
 
 
 def write_report(study: Study, cells: Sequence[Cell], states: Mapping[str, str]) -> str:
-    """Writes the report of the finished cells, from the main process only, once a downstream task has finished.
+    """
+    Writes the report of the finished cells, from the main process only, once a downstream task has finished.
+
+    Args:
+        study (`Study`): the study.
+        cells (`Sequence[Cell]`): its cells.
+        states (`Mapping[str, str]`): cell name -> its state.
 
     Returns:
         `str`: the table; empty if nothing is written.

@@ -16,7 +16,13 @@ Items = Mapping[str, list]
 
 
 def study_results(study: Study, cells: Iterable[Cell], states: Mapping[str, str]) -> dict[str, Any]:
-    """All figures of the finished cells.
+    """
+    All figures of the finished cells.
+
+    Args:
+        study (`Study`): the study.
+        cells (`Iterable[Cell]`): its cells.
+        states (`Mapping[str, str]`): cell name -> its state.
 
     Returns:
         `dict[str, Any]`: The content of `results.json`: `columns` (each with its number of items and images and its
