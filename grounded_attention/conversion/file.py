@@ -147,7 +147,7 @@ def _explain_load_error(path: Path) -> str:
     names = sorted(set(_list_globals(path)))
     if names:
         return (
-            f"reading it would execute code ({name_some(f'`{name}`' for name in names)}); no code was executed. "
+            f"reading it would run code ({name_some(f'`{name}`' for name in names)}); no code was run. "
             "Expected only tensors and plain values. If you trust the file, save only its state dict with torch.save."
         )
     return "not a file of torch.save, or damaged. Expected the file of the original code (.model, .th)."

@@ -278,7 +278,7 @@ def test_models_that_cannot_be_read_are_refused():
         get_observer(vilt)
     with pytest.raises(ValueError, match="is not a model of transformers"):
         get_observer(torch.nn.Linear(1, 1))
-    with pytest.raises(ValueError, match="lacks text_positions, region_positions"):
+    with pytest.raises(ValueError, match="has no text_positions, region_positions"):
         get_observer(BertModel(BertConfig(**SIZES, num_hidden_layers=1))).observe(
             {"input_ids": torch.ones(1, 2, dtype=torch.long)},
             {"text_to_region": (torch.zeros(1, 1).long(), torch.zeros(1, 1).long())},

@@ -242,7 +242,7 @@ def test_captions_without_a_parse_are_counted_and_named(tmp_path, caplog):
         assert len(relation_examples([lost, good, cut], parses)) == 1
     assert "1 of 3 captions" in caplog.text and "no parse for the caption 'A dog .' of image 7" in caplog.text
     with pytest.raises(
-        ValueError, match=r"1 of 1 captions have no parse that fits.*parse the captions of this data set"
+        ValueError, match=r"1 of 1 captions have no fitting parse.*parses of the captions of this data set"
     ):
         relation_examples([lost], parses)
 

@@ -325,7 +325,7 @@ def test_the_pixel_network_can_be_left_out(convert, tmp_path):
     code, printed, _, directory = convert(pixel_checkpoint(), "--config", str(tmp_path / "fields.json"))
     assert code == 0
     assert "tensors: pixel network, which --config removes (module.image_feature_extractor.backbone." in printed
-    assert "region_mask_embedding.weight (seed 0): end-to-end pre-training blanks pixels" in printed
+    assert "region_mask_embedding.weight (seed 0): end-to-end pre-training masks pixels" in printed
     assert VLBertForPreTraining.from_pretrained(directory).vl_bert.vision_model is None
 
 
@@ -390,7 +390,7 @@ def wrong_files():
         "empty": (b"", "not a file of torch.save"),
         "code": (
             {"state_dict": vgp, "x": RunsCode()},
-            "reading it would execute code (`builtins.print`); no code was executed",
+            "reading it would run code (`builtins.print`); no code was run",
         ),
         "list": ([1, 2], "contains a list without weights"),
         "numbers": ({"state_dict": {"a": 1}}, "entry 'a' is a int"),

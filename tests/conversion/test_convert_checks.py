@@ -458,7 +458,7 @@ def test_a_pickle_that_runs_code_is_called_so(tmp_path, capfd, kind):
         torch.save(content, path, _use_new_zipfile_serialization=kind == "zip")
     assert main(["vl_bert", "--checkpoint", str(path), "--output", str(tmp_path / "out")]) == 2
     error = capfd.readouterr().err
-    assert f"{path}: reading it would execute code (`os.system`); no code was executed" in error
+    assert f"{path}: reading it would run code (`os.system`); no code was run" in error
     assert error.count("\n") == 1 and not trace.exists()
 
 
@@ -502,5 +502,5 @@ def test_inputs_inside_the_output_are_not_deleted(convert, tmp_path, capsys):
     torch.save(vgp_checkpoint()[1], inside)
     paths = ["--checkpoint", str(inside), "--output", str(directory), "--config", str(tmp_path / "fields.json")]
     assert main(["vl_bert", *paths, "--force"]) == 2
-    assert f"holds {inside}, which --force would delete" in capsys.readouterr().err
+    assert f"contains {inside}, which --force would delete" in capsys.readouterr().err
     assert inside.is_file() and VLBertForVGP.from_pretrained(directory)

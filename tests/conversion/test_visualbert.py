@@ -101,7 +101,7 @@ PROBLEMS = {
     "untied": "decoder.weight differs from",
     "another shape": "layer.1.output.dense.bias has the shape (25,), but the configuration expects (24,)",
     "two names": "are the same key",
-    "code": "reading it would execute code (`builtins.print`)",
+    "code": "reading it would run code (`builtins.print`)",
 }
 
 

@@ -91,5 +91,5 @@ def test_what_cannot_be_paired_is_refused():
     with pytest.raises(ValueError, match="5 and 3 seeds"):
         paired_difference(first, scores(noise(3)))
     run = {"example_id": ["a"], "image_id": ["1"], "accuracy": [1.0]}
-    with pytest.raises(ValueError, match="seed 1 was judged on other items"):
+    with pytest.raises(ValueError, match="seed 1 and seed 0 have different items"):
         ItemScores.collect([run, {**run, "example_id": ["b"]}], "accuracy")
