@@ -2,8 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-# Spelled out so that accelerate neither asks nor warns; it would give a process one thread otherwise. Quiet: an error
-# ends in our line and not in the launcher's traceback.
+# All options are given, so that accelerate prints no questions and no warnings; otherwise it would give a process one
+# thread. Quiet: an error ends in our line and not in the launcher's traceback.
 ONE_PROCESS = --quiet --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no \
   --num_cpu_threads_per_process $(shell $(PYTHON) -c 'import os; print(os.cpu_count())')
 
@@ -20,47 +20,47 @@ $(INSTALLED): pyproject.toml constraints.txt
 	rm -rf build *.egg-info
 	touch $@
 
-train: $(INSTALLED)  ## generate the scenes data, train the four supervision methods, show the comparison (minutes)
+train: $(INSTALLED)  ## draw the scenes, train the four supervision methods, show the comparison (minutes)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/scenes_vgp.yaml
 	@echo "next: look at runs/scenes_vgp/table.md, heads.png and pictures/; then"
-	@echo "  make audit                 where every head looks, before and after, as one page"
-	@echo "  . .venv/bin/activate && grounded-attention ground --help    what a model looks at in an image"
+	@echo "  make audit                 measures where every head looks, before and after, as one page"
+	@echo "  . .venv/bin/activate && grounded-attention ground --help    shows what a model looks at in an image"
 
 RUN ?= runs/scenes_vgp
 .PHONY: audit
-audit: $(INSTALLED)  ## where the heads of those four models look, before and after, as one page; trains nothing (minutes)
+audit: $(INSTALLED)  ## measure where the heads of these four models look, write one page; trains nothing (minutes)
 	grounded-attention audit-run $(RUN)
 
-table1: $(INSTALLED)  ## the paper's Table 1 on scenes: what each fine-tuning does to VQA and RefCOCO+ (an hour)
+table1: $(INSTALLED)  ## the paper's Table 1 on scenes: the effect of each fine-tuning on VQA and RefCOCO+ (an hour)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/table1_scenes.yaml
 
-table1-quick: $(INSTALLED)  ## the same, small: three rows, one seed (six minutes)
+table1-quick: $(INSTALLED)  ## a small Table 1: three rows, one seed (six minutes)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/table1_quick.yaml
 
 test: $(INSTALLED)  ## run the tests, in two processes
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 .PHONY: browser
-browser:  ## install Chromium for the tests of pages, where it is missing (Debian, Ubuntu)
+browser:  ## install Chromium for the tests of pages, if it is missing (Debian, Ubuntu)
 	@command -v chromium || command -v chromium-browser || command -v google-chrome || \
 	  { command -v apt-get >/dev/null || { echo "no Chromium and no apt-get: install Chromium by hand"; exit 0; }; \
 	    SUDO=$$([ "$$(id -u)" = 0 ] || echo sudo); \
 	    $$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq --no-install-recommends chromium >/dev/null; }
 
-quality: $(INSTALLED)  ## format check, lint, types, Hugging Face model conventions
+quality: $(INSTALLED)  ## check format, lint, types, Hugging Face model conventions
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy grounded_attention train.py
 	$(BIN)/mlinter modeling processing
 
-conformance: $(INSTALLED)  ## run transformers' own common model tests on every class here
+conformance: $(INSTALLED)  ## run transformers' own common model tests on every model class
 	$(BIN)/python -m tests.conformance.run
 
 .PHONY: oldest
 oldest: $(INSTALLED)  ## save/load and parity tests on the oldest supported transformers
 	$(BIN)/python -m tests.conformance.oldest
 
-bench: $(INSTALLED)  ## side-by-side speed and memory ratios
+bench: $(INSTALLED)  ## measure speed and memory side by side, print the ratios
 	$(BIN)/python -m benchmarks.attention_supervision
 	$(BIN)/python -m benchmarks.audit
 	$(BIN)/python -m benchmarks.pretraining_step

@@ -214,7 +214,7 @@ CASES = [f"{name}:{split}" for name in SECTIONS for split in ("4:1", "2:2")]
 def two_processes(tmp_path_factory, start):
     output = tmp_path_factory.mktemp("two")
     launch = ["-m", "torch.distributed.run", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
-    script = ROOT / "tests" / "preserve_steps.py"
+    script = ROOT / "tests" / "helpers" / "preserve_steps.py"
     launch += ["--nproc_per_node", "2", str(script), str(output), str(start), *CASES]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, *launch], env=environment, capture_output=True, text=True, timeout=600)

@@ -30,7 +30,7 @@ def two_processes(tmp_path_factory):
     cases += [GROUPED.format(case.format("direct")) for case in (SPLIT, ACCUMULATED)] + list(EVALUATIONS)
     cases += [MAPPED.format(SPLIT.format("direct"))]
     launch = ["-m", "torch.distributed.run", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
-    launch += ["--nproc_per_node", "2", str(ROOT / "tests" / "train_steps.py"), str(output), *cases]
+    launch += ["--nproc_per_node", "2", str(ROOT / "tests" / "helpers" / "train_steps.py"), str(output), *cases]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, *launch], env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-4000:]
