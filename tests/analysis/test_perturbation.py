@@ -359,7 +359,7 @@ def test_lxmert_needs_its_wrapper():
         _one_stream(lxmert(), SimpleNamespace(attentions=None), tiny_inputs())
     with pytest.raises(ValueError, match="VLBertForVGP is not supported, expected transformers' LXMERT"):
         TwoStreamModel(tiny_model())
-    with pytest.raises(ValueError, match="maps rollout: not for two streams; known: raw_last, raw_mean, relevancy"):
+    with pytest.raises(ValueError, match="maps rollout do not exist for two streams; expected raw_last, raw_mean, relevancy"):
         region_maps(TwoStreamModel(lxmert()), tiny_inputs(), answered, ("rollout",))
 
 

@@ -11,9 +11,8 @@ from transformers.models.bert.modeling_bert import BertEmbeddings, BertEncoder, 
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from tests.toy_family.configuration_toy import AUTO_MAP, ToyConfig
-
 from .auto_classes import set_auto_classes
+from .configuration_toy import AUTO_MAP, ToyConfig
 from .sequence_inputs import drop_unread, locate_queries
 from .task_heads import VGPHeads
 from .task_outputs import GroundedModelOutput, VGPOutput
