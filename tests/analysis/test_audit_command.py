@@ -189,7 +189,7 @@ def test_rows_of_caption_pairs(call, places):
         ({"against": "lxmert"}, "the models have the layers cross 0, cross 1 of 2 heads and 0, 1 of 2"),
     ],
 )
-def test_mistakes_are_told_in_one_line(call, options, message):
+def test_user_errors_are_one_line(call, options, message):
     status, _, err = call(output="mistake", limit=options.pop("limit", 2), **options)
     lines = [line for line in err.splitlines() if line.startswith("error: ")]
     assert status == 2 and len(lines) == 1 and message in lines[0], err

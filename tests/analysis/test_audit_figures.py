@@ -139,7 +139,7 @@ def test_nothing_leaves_the_page(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (lambda path: entity_grounding_figure(counts(), path, layers=["0"]), "found 1 layer names, expected 3"),
         (
@@ -153,6 +153,6 @@ def test_nothing_leaves_the_page(tmp_path):
         (lambda path: changes_figure(counts(), counts(), path, p=np.zeros(3)), "p has the shape"),
     ],
 )
-def test_what_does_not_fit_is_refused(tmp_path, call, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_does_not_fit_is_refused(tmp_path, call, message):
+    with pytest.raises(ValueError, match=message):
         call(tmp_path / "a.png")

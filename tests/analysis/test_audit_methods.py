@@ -68,7 +68,7 @@ def test_cards_have_the_section_and_training_finds_its_models_finished(root, mon
     assert run_train(monkeypatch, root, recipe(root, root / "scenes")) == 0
 
 
-def test_without_parses_and_cards_it_says_so_and_goes_on(root, tmp_path, capsys):
+def test_missing_parses_and_cards_are_reported_and_skipped(root, tmp_path, capsys):
     shutil.copytree(root / "scenes", tmp_path / "old", ignore=shutil.ignore_patterns("parses"))
     shutil.copytree(root / "run", tmp_path / "run")
     (tmp_path / "run" / "none" / "README.md").unlink()
@@ -116,7 +116,7 @@ def torn(run):
         (None, ["--rows", "-1"], "--rows -1: expected 0 or more"),
     ],
 )
-def test_mistakes_are_told_in_one_line(root, tmp_path, capsys, damage, options, message):
+def test_user_errors_are_one_line(root, tmp_path, capsys, damage, options, message):
     shutil.copytree(root / "run", tmp_path / "run", ignore=shutil.ignore_patterns("audit"))
     if damage is not None:
         damage(tmp_path / "run")

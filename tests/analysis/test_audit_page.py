@@ -97,7 +97,7 @@ def test_the_ten_most_common_relations_are_shown(written):
     assert shown == [f"relation: rel{n}" for n in range(10)], "the two rarest are left out"
 
 
-def test_what_changed_is_what_the_corrected_test_says(written):
+def test_changes_are_those_of_the_corrected_test(written):
     before, after = (found.entities["text_to_region"]["all"] for found in RESULTS.values())
     comparison = permutation_test(before, after)
     up = int(((holm(comparison.p) < 0.05) & (comparison.difference > 0)).sum())
@@ -137,7 +137,7 @@ def test_one_model_has_no_changes_and_no_script_without_examples():
         audit_page({})
 
 
-def test_models_of_other_sizes_stand_side_by_side_uncompared():
+def test_models_of_other_sizes_are_shown_but_not_compared():
     wide = AuditResult(("0", "1", "2"), HEADS, {"text_to_region": {"all": _wider()}})
     text = "".join(Reader(audit_page({"start": RESULTS["start"], "wide": wide})).text)
     assert "wide is not compared, because it has other layers or heads than start" in text

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""What is said, kept and compared of an audit's counts: choice of heads, files, tables, card, before and after."""
+"""The result of an audit: choice of heads, files, tables, card section, and comparison of two results."""
 
 import json
 
@@ -110,7 +110,7 @@ def test_an_interrupted_save_leaves_the_old_result(tmp_path, monkeypatch):
     assert_same(AuditResult.load(tmp_path), first)
 
 
-def test_damaged_and_missing_results_say_so(tmp_path):
+def test_damaged_and_missing_results_are_errors(tmp_path):
     with pytest.raises(ValueError, match=r"audit\.json: cannot read the audit"):
         AuditResult.load(tmp_path)
     result(FIRST).save(tmp_path)

@@ -47,8 +47,8 @@ class OneRegionModel(nn.Module):
         rows = scores.masked_fill(~kept[:, None], -1e9).softmax(-1)
         maps = torch.eye(T + R).expand(len(input_ids), 2, -1, -1).clone()
         maps[:, :, 0] = rows
-        said = nn.functional.pad(region_features[..., 2], (T, 0))
-        context = (maps[:, 0, 0] * said).sum(-1)  # the second head's is not read
+        values = nn.functional.pad(region_features[..., 2], (T, 0))
+        context = (maps[:, 0, 0] * values).sum(-1)  # the second head's is not read
         return SimpleNamespace(logits=context[:, None] * SIGN, attentions=(maps,) if output_attentions else None)
 
 
@@ -359,7 +359,9 @@ def test_lxmert_needs_its_wrapper():
         _one_stream(lxmert(), SimpleNamespace(attentions=None), tiny_inputs())
     with pytest.raises(ValueError, match="VLBertForVGP is not supported, expected transformers' LXMERT"):
         TwoStreamModel(tiny_model())
-    with pytest.raises(ValueError, match="maps rollout do not exist for two streams; expected raw_last, raw_mean, relevancy"):
+    with pytest.raises(
+        ValueError, match="maps rollout do not exist for two streams; expected raw_last, raw_mean, relevancy"
+    ):
         region_maps(TwoStreamModel(lxmert()), tiny_inputs(), answered, ("rollout",))
 
 

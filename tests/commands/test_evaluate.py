@@ -205,7 +205,7 @@ TABLE = ["--regions", "scenes/regions"]
         ("vqa", "vqa", ["--regions", "few"], "no regions for this image"),
     ],
 )
-def test_mistakes_end_in_one_line_and_status_2(
+def test_user_errors_are_one_line_and_status_2(
     files, tmp_path, monkeypatch, capsys, checkpoint, task, arguments, problem
 ):
     monkeypatch.chdir(files)
@@ -244,6 +244,8 @@ def test_settings_and_tracks():
 def test_images_are_found_by_file_name_id_or_as_coco_names_them(tmp_path):
     for name, side in (("a.png", 1), ("7.jpg", 2), ("COCO_val2014_000000000009.jpg", 3)):
         Image.new("RGB", (side * 10, 10)).save(tmp_path / name)
-    found = [find_picture(tmp_path, *asked) for asked in (("x", "a.png"), ("7", None), ("9", None), ("8", None))]
+    found = [
+        find_picture(tmp_path, *arguments) for arguments in (("x", "a.png"), ("7", None), ("9", None), ("8", None))
+    ]
     assert [None if one is None else one.height for one in found] == [420, 210, 140, None]
     assert find_picture(None, "7", None) is None

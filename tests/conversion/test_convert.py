@@ -465,7 +465,7 @@ def test_a_wrong_config_is_refused(convert, tmp_path, text, message):
     assert not directory.exists()
 
 
-def test_an_existing_directory_is_replaced_only_when_asked(convert):
+def test_an_existing_directory_is_replaced_only_with_force(convert):
     _, state_dict = vgp_checkpoint()
     _, _, _, directory = convert(state_dict)
     (directory / "old.txt").write_text("old")

@@ -99,7 +99,7 @@ def as_wide(layers, hidden=768, **sizes):
 
 
 @pytest.mark.parametrize(("hidden", "layers", "heads"), [(768, 12, 12), (1024, 24, 16)])
-def test_public_widths_tell_depth_and_heads(hidden, layers, heads):
+def test_public_widths_determine_depth_and_heads(hidden, layers, heads):
     fields = VL_BERT.read_fields(VL_BERT.convert_state_dict(as_wide(layers, hidden)), {})
     assert fields.assumed["num_attention_heads"] == heads
     assert fields.read["num_hidden_layers"] == layers
@@ -119,7 +119,7 @@ def test_a_resnet_of_public_width_without_its_last_block_is_refused():
     assert VL_BERT.read_fields(VL_BERT.convert_state_dict(content), {}).nested["vision_config"].read["depths"][2] == 23
 
 
-def test_the_command_says_what_was_assumed(convert):
+def test_the_command_prints_what_was_assumed(convert):
     code, printed, _, directory = convert("vl_bert", vgp_checkpoint()[1])
     assert code == 0
     rows = [tuple(part.strip() for part in line.split("  ", 1)) for line in printed.splitlines()]
@@ -163,7 +163,7 @@ def test_gaps_are_refused(refused, family, make, gap):
     assert f"has no {gap}" in error
 
 
-def test_a_missing_tail_is_refused_where_something_tells_the_depth(refused, convert):
+def test_a_missing_tail_is_refused_where_the_depth_is_known(refused, convert):
     _, whole = vgp_checkpoint()
     short = without(whole, "encoder.layer.2.")
     error = refused("vl_bert", short, config={**HEADS, "num_hidden_layers": 3})
@@ -179,7 +179,7 @@ def test_a_missing_tail_is_refused_where_something_tells_the_depth(refused, conv
     assert code == 0 and "num_hidden_layers 3: counted in the keys; the optimizer in the file has as many" in printed
 
 
-def test_the_two_names_of_the_last_stage_tell_its_depth(refused):
+def test_the_two_copies_of_the_last_stage_determine_its_depth(refused):
     short = without(pixel_checkpoint(), "roi_head_feature_extractor.1.")
     error = refused("vl_bert", short)
     assert "has module.image_feature_extractor.head.0.1." in error and "but not module.image_feature" in error

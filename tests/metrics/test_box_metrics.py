@@ -44,7 +44,7 @@ def test_the_enclosing_box_holds_all_and_nothing_beyond():
     assert all(around[side] in boxes[:, side] for side in range(4))
 
 
-def test_conventions_differ_where_they_say_so():
+def test_conventions_differ_as_documented():
     # Half of the area as lengths; as pixels 6 x 11 of 11 x 11.
     half, whole = [0, 0, 5, 10], [0, 0, 10, 10]
     assert is_right(half, whole, "continuous")

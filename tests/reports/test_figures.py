@@ -158,7 +158,7 @@ def test_the_share_stays_inside_the_picture(image, tmp_path, box):
 @pytest.mark.parametrize(
     ("gold", "verdict"), [((1,), "✓ hit, 60% on gold"), ((0, 2), "✗ miss, 30% on gold"), ((), "– no gold region")]
 )
-def test_the_verdict_says_whether_the_top_region_is_gold(image, tmp_path, gold, verdict):
+def test_the_verdict_states_whether_the_top_region_is_gold(image, tmp_path, gold, verdict):
     words = [attention("Two dogs", gold=gold), attention("ball")]
     figure = attention_figure(image, CAPTION, words, tmp_path / "a.png")
     assert verdict in [text.get_text() for text in figure.texts]

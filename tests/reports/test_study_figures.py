@@ -65,7 +65,7 @@ def test_the_table_shows_every_seed_and_marks_the_best_of_the_complete_rows():
     assert rows["*always the most frequent answer*"] == ["25.0", "–"]
 
 
-def test_the_differences_say_which_are_claimed():
+def test_claimed_differences_are_marked():
     table = study_table(RESULTS)
     rows = cells(table, "Difference to original")
     assert rows["direct"] == ["+2.0\\* [+1.0, +3.0]", "−5.0\\* [−7.0, −3.0]"]

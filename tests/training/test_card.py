@@ -119,12 +119,12 @@ def test_the_snippets_run_where_the_project_is_not(trained, card, blind, tmp_pat
     done = run_elsewhere(script, tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.count("xmin") == 3
-    for said in ("both captions describe the image: ", "in the place of '", "answer: "):  # the forward calls
-        assert done.stdout.count(said) == 1
+    for message in ("both captions describe the image: ", "in the place of '", "answer: "):  # the forward calls
+        assert done.stdout.count(message) == 1
     assert all("those of scenes" in each.text for each in cards)
 
 
-def test_start_and_text_only_baseline_say_what_they_are(trained, blind):
+def test_cards_of_start_and_text_only_baseline(trained, blind):
     start, alone = (
         ModelCard.load(path / "README.md").text for path in (trained[1].parent / "start", blind / "text_only")
     )

@@ -169,7 +169,7 @@ def test_each_commit_loads_where_the_project_is_not(trained, tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def test_checkpoints_are_pushed_whole_where_they_are_asked_for(trained, tmp_path):
+def test_whole_checkpoints_are_pushed_with_their_strategies(trained, tmp_path):
     for commit, step in zip(trained.hub.commits("org/checkpoint")[:3], (2, 2, 1), strict=True):
         assert {path.partition("/")[0] for path in commit["files"] if "/" in path} == {"last-checkpoint"}
         folder = trained.hub.checkout("org/checkpoint", tmp_path / commit["id"], commit["id"]) / "last-checkpoint"
@@ -181,7 +181,7 @@ def test_checkpoints_are_pushed_whole_where_they_are_asked_for(trained, tmp_path
         assert not any("/" in path for path in trained.hub.files(f"org/{name}"))
 
 
-def test_a_commit_in_the_middle_says_so_and_holds_no_older_results(trained):
+def test_a_commit_during_training_is_marked_and_has_no_older_results(trained):
     assert trained.run("again")["code"] == 0, trained.run("again")["err"]
     results = {"results.json", "history.json", "head_grounding.png"}
     commits = trained.hub.commits("org/hidden")[:-1]

@@ -56,7 +56,7 @@ def test_two_models_need_two_repositories():
         plan_repos(Recipe(output_dir="runs/x", training=training, start=Recipe(training=training)))
 
 
-def test_what_is_said_about_the_hub_makes_no_other_recipe():
+def test_hub_keys_do_not_change_the_identity_of_a_recipe():
     plain, start = (
         Recipe(training={"max_steps": 3}),
         Recipe(training={"max_steps": 1, **PUSH, "hub_token": "hf_secret"}),

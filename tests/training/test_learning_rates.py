@@ -27,7 +27,7 @@ def changes(directory, mapping):
     return {name: value - before[name] for name, value in weights(trainer.model).items()}
 
 
-def test_a_step_is_as_long_as_the_learning_rate_says(tmp_path):
+def test_the_length_of_a_step_follows_the_learning_rate(tmp_path):
     plain = changes(tmp_path, {})
     mapped = changes(tmp_path, {r"region_encoder\.": 0.02, "bias$": 0.2, "word_embeddings": 0})
     factors = set()

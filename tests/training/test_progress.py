@@ -155,11 +155,11 @@ def test_a_run_has_one_line_and_disable_tqdm_takes_it_away(tmp_path, monkeypatch
     recipe["training"] |= {"disable_tqdm": quiet, "max_steps": 2}
     assert run_train(monkeypatch, tmp_path, recipe) == 0
     printed = capsys.readouterr()
-    said = [line for line in printed.err.splitlines() if line.startswith("none: ")]
+    lines = [line for line in printed.err.splitlines() if line.startswith("none: ")]
     assert "none: step" not in printed.out
     assert "\r" not in printed.out + printed.err and "it/s" not in printed.err
     if quiet:
-        assert said == []
+        assert lines == []
     else:
-        assert any(line.startswith("none: step 2 of 2, loss") for line in said)
-        assert any(line.startswith("none: evaluate test 1 of 1") for line in said)
+        assert any(line.startswith("none: step 2 of 2, loss") for line in lines)
+        assert any(line.startswith("none: evaluate test 1 of 1") for line in lines)

@@ -450,7 +450,7 @@ def test_a_cell_that_was_refused_before_it_began_is_missing(study):
     assert {cell.state for cell in plan_cells(found)} == {"missing"}
 
 
-def test_a_study_without_its_data_says_so_and_plans_all_the_same(study, tmp_path, capsys):
+def test_a_study_without_its_data_is_an_error_but_can_be_planned(study, tmp_path, capsys):
     gone = f"data.data_dir={tmp_path / 'gone'}"
     with pytest.raises(RecipeError, match=r"study.yaml: original: data.data_dir .*gone: no such file or folder"):
         run_study(study(gone), Experiment())

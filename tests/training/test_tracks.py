@@ -132,8 +132,8 @@ def _model(scenes, **config):
 
 
 def test_questions_about_an_image_without_features(scenes, tmp_path, monkeypatch, capsys):
-    asked = json.loads((scenes / "vqa" / "v2_OpenEnded_mscoco_val2014_questions.json").read_text())
-    image = str(asked["questions"][0]["image_id"])
+    content = json.loads((scenes / "vqa" / "v2_OpenEnded_mscoco_val2014_questions.json").read_text())
+    image = str(content["questions"][0]["image_id"])
     some = copy_table(scenes / "regions", tmp_path / "some", lambda image_id: image_id != image)
     recipe = questions(scenes, tmp_path / "run")
     recipe["data"] |= {"regions": str(some), "limit": {}}
