@@ -406,7 +406,7 @@ def build_parser() -> argparse.ArgumentParser:
         type=float,
         default=IOU_THRESHOLD,
         metavar="X",
-        help="a region is right from this overlap with a gold box on (default: 0.5)",
+        help="smallest overlap of a right region with a gold box (default: 0.5)",
     )
     add("--merged-box", action="store_true", help="merge the gold boxes of a phrase into one box")
     add(
