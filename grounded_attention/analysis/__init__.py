@@ -1,2 +1,2 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Where attention looks, and whether it matters."""
+"""Analysis of attention: where it looks, and whether the answer depends on it."""

@@ -1,14 +1,14 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Syntactic grounding: does a word look at the region of the entity that its grammar ties it to?
+"""Syntactic grounding: how often a word attends to the region of a grammatically related entity.
 
-"What does BERT with vision look at?", section 3.1: two words are connected by a relation, w1 -r-> w2, and w1 is an
-entity with a region; how often do heads attend from w2 to w1's region. The paper's relations have the entity at
-either end: it is the head in det, amod, num and nn ("a", "red", "two" look at the ball), the dependent in nsubj, dobj
-and pobj ("walking", "holds", "on" look at the man). So the arrow is not read as a direction: w1 is the grounded end,
-w2 the other one, and the relation has the name of the edge between them. `asked` narrows this to one end.
+"What does BERT with vision look at?", section 3.1: a relation w1 -r-> w2 connects two words, and w1 is an entity with
+a region; the measure is how often a head attends from w2 to the region of w1. In the paper the entity is at either end
+of a relation: it is the head in det, amod, num and nn ("a", "red", "two" look at the ball), and the dependent in
+nsubj, dobj and pobj ("walking", "holds", "on" look at the man). So the arrow is not a direction: w1 is the grounded
+end, w2 the other end, and the relation is the label of the edge. `query_end` restricts w2 to one end.
 
-Of a phrase one token is w1: its syntactic head. A word that is itself the head of a grounded phrase is no w2: it has
-a region of its own to look at, and the paper asks about words other than entities.
+w1 is the syntactic head of a phrase. The head of a grounded phrase is never w2, because it has its own region, and the
+paper measures words other than entities.
 """
 
 import logging
@@ -32,52 +32,53 @@ _SHOWN = 3
 
 
 def relation_examples(
-    captions: Iterable[AuditExample], parses: Iterable[Parse], asked: str = EITHER, entity_words: bool = False
+    captions: Iterable[AuditExample], parses: Iterable[Parse], query_end: str = EITHER, entity_words: bool = False
 ) -> list[AuditExample]:
     """
-    The words that are tied to a grounded phrase, as queries for its boxes.
+    Finds the words that are related to a grounded phrase, as queries for the boxes of the phrase.
 
-    A caption and its parse are brought together by the text (its letters and digits), and by the image where the file
-    names it. Captions without a parse, and parses whose words are not those of the caption, are left out: a
-    warning says how many, and names file and line of the first.
+    A caption is matched with its parse by the letters and digits of the text, and by the image id if the file contains
+    it. A caption without a fitting parse is skipped; a warning reports the number of them, and the file and line of
+    the first.
 
     Args:
-        captions: captions with their phrases; those without boxes count for nothing.
-        parses: from `read_conllu` or `spacy_parses`.
-        asked: which end of a relation may be w2: "either", "dependent" or "head".
-        entity_words: whether w2 may itself be the head of a grounded phrase.
+        captions (`Iterable[AuditExample]`): captions with their phrases; phrases without boxes are ignored.
+        parses (`Iterable[Parse]`): result of `read_conllu` or `spacy_parses`.
+        query_end (`str`, *optional*, defaults to `EITHER`): the end of a relation that may be w2: "either",
+            "dependent" or "head".
+        entity_words (`bool`, *optional*, defaults to `False`): whether w2 may be the head of a grounded phrase.
 
     Returns:
-        For each caption with a query: phrases whose characters are w2's, whose boxes are those of w1's phrase and
-        whose one group is the relation.
+        `list[AuditExample]`: the captions with a query; each phrase has the characters of w2, the boxes of w1's
+        phrase, and the relation as its only group.
 
     Raises:
-        ValueError: `asked` is none of these, or no caption has a parse that fits.
+        ValueError: if `query_end` is unknown, or no caption has a fitting parse.
     """
-    if asked not in (EITHER, DEPENDENT, HEAD):
-        raise ValueError(f"asked is {asked!r}; expected {EITHER!r}, {DEPENDENT!r} or {HEAD!r}")
+    if query_end not in (EITHER, DEPENDENT, HEAD):
+        raise ValueError(f"query_end is {query_end!r}; expected {EITHER!r}, {DEPENDENT!r} or {HEAD!r}")
     index = _by_text(parses)
     examples, problems, count = [], [], 0
     for example in captions:
         count += 1
         try:
             parse = _parse_of(example, index)
-            queries = tuple(_queries(example, parse, align_words(example.caption, parse), asked, entity_words))
+            queries = tuple(_queries(example, parse, align_words(example.caption, parse), query_end, entity_words))
         except ValueError as error:
             problems.append(str(error))
             continue
         if queries:
             examples.append(AuditExample(example.image_id, example.caption, queries))
     if problems:
-        told = f"{len(problems)} of {count} captions have no parse that fits: {'; '.join(problems[:_SHOWN])}"
+        message = f"{len(problems)} of {count} captions have no fitting parse: {'; '.join(problems[:_SHOWN])}"
         if len(problems) == count:
-            raise ValueError(f"{told}; parse the captions of this data set and split")
-        logger.warning("%s; they are left out", told)
+            raise ValueError(f"{message}; give parses of the captions of this data set and split")
+        logger.warning("%s; they are skipped", message)
     return examples
 
 
 def _letters(text: str) -> str:
-    """What a parser leaves as it was: no space, punctuation or case."""
+    """The letters and digits of a text in lower case, which a parser does not change."""
     text = text.lower()
     for escape in ESCAPES:
         text = text.replace(escape, "")
@@ -95,12 +96,12 @@ def _parse_of(example: AuditExample, index: Mapping[tuple[str | None, str], Pars
     text = _letters(example.caption)
     found = index.get((example.image_id, text)) or index.get((None, text))
     if found is None:
-        raise ValueError(f"no parse of the caption {example.caption!r} of image {example.image_id}")
+        raise ValueError(f"no parse for the caption {example.caption!r} of image {example.image_id}")
     return found
 
 
 def _queries(
-    example: AuditExample, parse: Parse, places: Sequence[tuple[int, int] | None], asked: str, entity_words: bool
+    example: AuditExample, parse: Parse, places: Sequence[tuple[int, int] | None], query_end: str, entity_words: bool
 ) -> Iterator[AuditPhrase]:
     grounded = [phrase for phrase in example.phrases if len(phrase.boxes)]
     heads = {head: phrase for phrase in grounded if (head := phrase_head(phrase, parse, places)) is not None}
@@ -109,7 +110,7 @@ def _queries(
             continue
         for entity, query, end in ((word.head, index, DEPENDENT), (index, word.head, HEAD)):
             place = places[query]
-            if entity not in heads or place is None or asked not in (EITHER, end):
+            if entity not in heads or place is None or query_end not in (EITHER, end):
                 continue
             if entity_words or query not in heads:
                 yield AuditPhrase(*place, heads[entity].boxes, (word.relation,))
@@ -117,8 +118,13 @@ def _queries(
 
 def phrase_head(phrase: AuditPhrase, parse: Parse, places: Sequence[tuple[int, int] | None]) -> int | None:
     """
-    Which word of a parse is the head of a phrase: of the words inside it whose head is outside, the one nearest to the
-    root, and of several the last. None where no word lies inside.
+    The index of the head word of a phrase: among the words of the phrase whose head is outside, the one nearest to the
+    root; the last of several. `None` if the phrase contains no word of the parse.
+
+    Args:
+        phrase (`AuditPhrase`): the phrase.
+        parse (`Parse`): parse of its caption.
+        places (`Sequence[tuple[int, int] | None]`): span of each word of the parse in the caption, see `align_words`.
     """
     inside = {i for i, place in enumerate(places) if place and phrase.start <= place[0] and place[1] <= phrase.end}
     outer = [index for index in sorted(inside) if parse.words[index].head not in inside]
@@ -134,20 +140,21 @@ def _depth(parse: Parse, index: int) -> int:
 
 @dataclass(frozen=True)
 class RelationRow:
-    """How well the best head follows a relation.
+    """The best head for a relation.
 
     Args:
-        relation: its name.
-        items: how many words were asked.
-        images: of how many images.
-        layer: the best active head's layer, counted from 0; None where no head is active.
-        head: its number in the layer, counted from 0. The paper's "10-1" does not say from where it counts.
-        accuracy: of that head, in [0, 1].
-        low: lower end of its interval.
-        high: upper end.
-        share: the attention it gives to regions.
-        baseline: accuracy of the most confident region.
-        chance: accuracy of any region.
+        relation (`str`): name of the relation.
+        items (`int`): number of query words.
+        images (`int`): number of their images.
+        layer (`int | None`): layer of the best active head, counted from 0; None if no head is active.
+        head (`int | None`): its index in the layer, counted from 0. The paper's "10-1" does not state where counting
+            starts.
+        accuracy (`float`): accuracy of that head, in [0, 1].
+        low (`float`): lower end of the interval of the accuracy.
+        high (`float`): upper end.
+        share (`float`): share of its attention on regions, in [0, 1].
+        baseline (`float`): accuracy of always choosing the most confident region, in [0, 1].
+        chance (`float`): expected accuracy of a random region, in [0, 1].
     """
 
     relation: str
@@ -173,17 +180,20 @@ def relation_table(
     seed: int = 0,
 ) -> list[RelationRow]:
     """
-    The paper's Table 2: of the most common relations the best head among those that attend to regions at all.
+    Table 2 of the paper: the best active head for each of the most common relations.
 
     Args:
-        relations: counts of the words asked, for each relation.
-        top: how many relations, most common first.
-        chosen_on: counts of another split on which the heads are chosen; without it they are chosen on the counts
-            reported, as the paper does, which flatters them. A relation that it lacks has no head.
-        active: a head counts if its mean share of attention on regions is above this.
-        level: of the intervals, which resample images and say nothing about the choice of the head.
-        draws: of the intervals.
-        seed: of the draws.
+        relations (`Mapping[str, HeadCounts]`): relation -> counts of its query words.
+        top (`int`, *optional*, defaults to `TOP`): number of relations, most common first.
+        chosen_on (`Mapping[str, HeadCounts]`, *optional*): counts of another split, on which heads are chosen. Without
+            it heads are chosen on the reported counts, as in the paper, which overstates them. A relation without
+            counts in this split has no head.
+        active (`float`, *optional*, defaults to `ACTIVE_SHARE`): a head is active if its mean share of attention on
+            regions is above this.
+        level (`float`, *optional*, defaults to `LEVEL`): level of the intervals. They resample images and do not
+            include the choice of the head.
+        draws (`int`, *optional*, defaults to `DRAWS`): number of samples for the intervals.
+        seed (`int`, *optional*, defaults to `0`): seed of the samples.
     """
     common = sorted(relations, key=lambda name: (-relations[name].total, name))[:top]
     choices = relations if chosen_on is None else chosen_on

@@ -1,11 +1,11 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Dependency parses of captions: from CoNLL-U files, or by spaCy; and where a parse's words stand in a caption.
+"""Dependency parses of captions, from CoNLL-U files or spaCy, and the alignment of their words with a caption.
 
-A CoNLL-U file has ten columns a word, of which ID, FORM, HEAD and DEPREL are read, and comments of which these are:
-`# text = ...`, `# image_id = ...`, `# caption_id = ...`. Sentences that follow each other with one `caption_id` are
-one caption. A multiword token (`3-4`) is what is written, its words are what the tree relates. Empty nodes (`8.1`)
-and the enhanced graph in column DEPS are passed over. Relations are named as the parser names them: Universal
-Dependencies has `obl`, `nummod`, `compound` where the paper's parser has `prep` and `pobj`, `num`, `nn`.
+A CoNLL-U file has ten columns per word; ID, FORM, HEAD and DEPREL are used. These comments are used: `# text = ...`,
+`# image_id = ...`, `# caption_id = ...`. Consecutive sentences with the same `caption_id` are one caption. A multiword
+token (`3-4`) is the written form; the tree relates its words. Empty nodes (`8.1`) and the enhanced graph in column
+    DEPS are ignored. Relations keep the labels of the parser: Universal Dependencies has `obl`, `nummod`, `compound`
+    where the paper's parser has `prep` and `pobj`, `num`, `nn`.
 """
 
 import importlib.util
@@ -21,15 +21,22 @@ COLUMNS = 10
 ROOT = -1
 _WORD, _RANGE, _EMPTY = (re.compile(pattern) for pattern in (r"[1-9]\d*", r"([1-9]\d*)-([1-9]\d*)", r"\d+\.[1-9]\d*"))
 _COMMENT = re.compile(r"#\s*(text|image_id|caption_id)\s*=\s*(.*)")
-# How treebanks of the Penn tradition write what captions write otherwise.
+# Penn Treebank escapes -> the characters in captions.
 ESCAPES = {"-lrb-": "(", "-rrb-": ")", "-lsb-": "[", "-rsb-": "]", "-lcb-": "{", "-rcb-": "}"}
 QUOTES = dict.fromkeys(("``", "''", "“", "”", "„", "‘", "’", "'", "`", '"'), "'")
 
 
 @dataclass(frozen=True)
 class ParsedWord:
-    """A word of a tree: its form, the index of its head in the caption (`ROOT` for none), its relation to the head,
-    and the line of the file it stands in (its number where there is no file)."""
+    """
+    A word of a tree.
+
+    Args:
+        form (`str`): the word.
+        head (`int`): index of its head in the parse, or `ROOT`.
+        relation (`str`): its relation to the head.
+        line (`int`): its line in the file; without a file, the number of the word from 1.
+    """
 
     form: str
     head: int
@@ -39,15 +46,16 @@ class ParsedWord:
 
 @dataclass(frozen=True)
 class Parse:
-    """The tree, or trees one after the other, of a caption.
+    """The dependency tree of a caption, or several trees one after another.
 
     Args:
-        text: the caption as the parser was given it.
-        words: of the tree, in order.
-        written: what stands in the text, in order: form, index of its first word and of the one after its last.
-        source: the file, or the parser's name.
-        image_id: of the caption, where the file names it.
-        caption_id: of the caption, where the file names it.
+        text (`str`): the caption as the input of the parser.
+        words (`tuple[ParsedWord, ...]`): the words of the tree, in order.
+        written (`tuple[tuple[str, int, int], ...]`): the written forms in order: (form, index of its first word, index
+            after its last word).
+        source (`str`): the file, or the name of the parser.
+        image_id (`str`, *optional*): image id of the caption, if the file contains it.
+        caption_id (`str`, *optional*): id of the caption, if the file contains it.
     """
 
     text: str
@@ -63,23 +71,26 @@ class Parse:
 
 def read_conllu(path: str | os.PathLike[str]) -> list[Parse]:
     """
-    The parses of a CoNLL-U file, or of all files `*.conllu` in a folder, by name.
+    Reads the parses of a CoNLL-U file, or of all files `*.conllu` in a folder, sorted by name.
+
+    Args:
+        path (`str | os.PathLike[str]`): a file or a folder.
 
     Raises:
-        ValueError: not CoNLL-U; the message names file and line, what was found and what was expected.
-        OSError: the file cannot be read.
+        ValueError: if a file is not CoNLL-U; the message contains the file, the line, and the expected content.
+        OSError: if a file cannot be read.
     """
     path = Path(path)
     if not path.is_dir():
         return list(_joined(_read_sentences(path)))
     files = sorted(path.glob("*.conllu"))
     if not files:
-        raise ValueError(f"{path}: no file in this folder ends in .conllu; name a file, or a folder with such files")
+        raise ValueError(f"{path}: no file in this folder ends with .conllu; give a file, or a folder with such files")
     return [parse for file in files for parse in read_conllu(file)]
 
 
 def _joined(sentences: Iterable[Parse]) -> Iterator[Parse]:
-    """Sentences of one caption as one parse."""
+    """Joins consecutive sentences of one caption into one parse."""
     last: Parse | None = None
     for parse in sentences:
         if last is not None and parse.caption_id is not None and parse.caption_id == last.caption_id:
@@ -114,7 +125,7 @@ def _read_sentences(path: Path) -> Iterator[Parse]:
                 yield _parse_sentence(path, lines)
                 lines = []
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}, byte {error.start}: not UTF-8; write the file again as UTF-8") from None
+        raise ValueError(f"{path}, byte {error.start}: not UTF-8; save the file as UTF-8") from None
     if lines:
         yield _parse_sentence(path, lines)
 
@@ -124,7 +135,7 @@ def _parse_sentence(path: Path, lines: Sequence[tuple[int, str]]) -> Parse:
     rows = [(number, line.split("\t")) for number, line in lines if not line.startswith("#")]
     for number, row in rows:
         if len(row) != COLUMNS:
-            raise _error(path, number, f"{len(row)} columns", f"{COLUMNS}, with a tabulator between them")
+            raise _error(path, number, f"{len(row)} columns", f"{COLUMNS}, separated by tabs")
     words = [(number, row) for number, row in rows if _WORD.fullmatch(row[0])]
     if not words:
         raise _error(path, lines[0][0], "a sentence without words", "a line for each word")
@@ -136,7 +147,7 @@ def _parse_sentence(path: Path, lines: Sequence[tuple[int, str]]) -> Parse:
 
 
 def _written(path: Path, rows: Sequence[tuple[int, list[str]]], words: int) -> Iterator[tuple[str, int, int]]:
-    """The written forms: multiword tokens in the place of their words. Checks the numbers of all lines."""
+    """Yields the written forms, with multiword tokens instead of their words. Checks the numbers of all lines."""
     next_word, covered = 1, 0
     for number, (name, form, *_) in rows:
         if _EMPTY.fullmatch(name):
@@ -144,7 +155,7 @@ def _written(path: Path, rows: Sequence[tuple[int, list[str]]], words: int) -> I
         if span := _RANGE.fullmatch(name):
             first, last = map(int, span.groups())
             if first != next_word or not first < last <= words or first <= covered:
-                raise _error(path, number, f"the multiword token {name}", f"one that begins with word {next_word}")
+                raise _error(path, number, f"the multiword token {name}", f"one that starts at word {next_word}")
             covered = last
             yield form, first - 1, last
         elif name != str(next_word):
@@ -172,7 +183,7 @@ def _check_tree(path: Path, words: Sequence[ParsedWord]) -> None:
         while above.head != ROOT:
             above, steps = words[above.head], steps + 1
             if steps > len(words):
-                raise _error(path, word.line, f"{word.form!r} in a circle of heads", "heads that lead to a root")
+                raise _error(path, word.line, f"{word.form!r} in a cycle of heads", "heads that lead to a root")
 
 
 def _spaced(rows: Sequence[tuple[int, list[str]]]) -> str:
@@ -195,14 +206,14 @@ def _error(path: Path, number: int, found: str, expected: str) -> ValueError:
 
 def spacy_parses(captions: Iterable[str], model: str = SPACY_MODEL) -> list[Parse]:
     """
-    Parses by spaCy, of each caption once.
+    Parses captions with spaCy, each caption once.
 
     Args:
-        captions: texts.
-        model: name of an installed pipeline with a dependency parser.
+        captions (`Iterable[str]`): the captions.
+        model (`str`, *optional*, defaults to `SPACY_MODEL`): name of an installed pipeline with a dependency parser.
 
     Raises:
-        ValueError: spaCy or the model is not installed, or the model does not parse; the message says what to install.
+        ValueError: if spaCy or the model is not installed, or the model has no parser; the message contains a remedy.
     """
     if any(importlib.util.find_spec(name) is None for name in ("spacy", model)):
         raise ValueError(
@@ -217,10 +228,8 @@ def spacy_parses(captions: Iterable[str], model: str = SPACY_MODEL) -> list[Pars
 
 def _of_document(document: Any, model: str) -> Parse:
     if len(document) and not document.has_annotation("DEP"):
-        raise ValueError(
-            f"spaCy's model {model} does not parse; expected one with a dependency parser, as {SPACY_MODEL}"
-        )
-    kept = [token for token in document if not token.is_space]  # no word has its head in white space
+        raise ValueError(f"the spaCy model {model} has no dependency parser; give one that has, such as {SPACY_MODEL}")
+    kept = [token for token in document if not token.is_space]  # the head of a word is never white space
     index = {token.i: place for place, token in enumerate(kept)}
     words = tuple(
         ParsedWord(token.text, ROOT if token.head.i == token.i else index[token.head.i], token.dep_, place + 1)
@@ -235,19 +244,20 @@ def _of_document(document: Any, model: str) -> Parse:
 
 def align_words(caption: str, parse: Parse) -> list[tuple[int, int] | None]:
     """
-    Where each word of a parse stands in a caption, whatever the white space, the case, and the spelling of brackets
-    and quotation marks. Punctuation that only the caption or only the parse has is passed over.
+    Finds the characters of each word of a parse in a caption. White space, case, and the spelling of brackets and
+    quotation marks may differ. Punctuation that only one of them has is skipped.
 
     Args:
-        caption: the text.
-        parse: its parse.
+        caption (`str`): the caption.
+        parse (`Parse`): its parse.
 
     Returns:
-        For each word first character and the one after its last; None for punctuation that the caption lacks. The
-        words of a multiword token have their own parts of it where they spell it, else all of it.
+        `list[tuple[int, int] | None]`: for each word its first character and the one after its last; None for
+        punctuation that is not in the caption. The words of a multiword token get their parts of it if they spell it,
+        otherwise the whole token.
 
     Raises:
-        ValueError: a word is not where it should be; the message names the source and line.
+        ValueError: if a word is not found; the message contains the source and line.
     """
     places: list[tuple[int, int] | None] = [None] * len(parse.words)
     position = 0
@@ -262,12 +272,12 @@ def align_words(caption: str, parse: Parse) -> list[tuple[int, int] | None]:
         places[first:last] = _parts(caption, found, [word.form for word in parse.words[first:last]])
     if any(map(str.isalnum, caption[position:])):
         where = f"{parse.source}, line {parse.words[-1].line}"
-        raise ValueError(f"{where}: the parse ends where the caption goes on with {caption[position:]!r}")
+        raise ValueError(f"{where}: the parse ends, but the caption continues with {caption[position:]!r}")
     return places
 
 
 def _find(caption: str, form: str, position: int) -> tuple[int, int] | None:
-    """The place of a written form at or after a position, with nothing but punctuation and space in between."""
+    """The span of a written form at or after a position, with only punctuation and space in between."""
     spellings = [form.lower(), ESCAPES.get(form.lower(), ""), QUOTES.get(form, "")]
     for start in range(position, len(caption)):
         for spelling in filter(None, spellings):
@@ -279,7 +289,7 @@ def _find(caption: str, form: str, position: int) -> tuple[int, int] | None:
 
 
 def _matches(caption: str, start: int, spelling: str) -> int | None:
-    """The end of a spelling that begins at a place, or None; white space in the caption may stand inside it."""
+    """The end of a spelling that starts at a position; `None` if there is none. It may contain white space."""
     place = start
     for character in spelling:
         if character.isspace():

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""What every head of every layer looks at in a few captioned images, kept whole for pictures and for the explorer.
+"""The attention of every head in a few captioned images, for pictures and for the explorer.
 
-Captured through an observer (`observers.py`), so that models without the attention interface are served too. Shape
+An observer (`observers.py`) captures it, so models without the attention interface work too. Shape
 letters: L layers, H heads, W words, R regions, B batch, T text.
 """
 
@@ -32,21 +32,23 @@ class ExampleAttention:
     """The attention between the words of a caption and the regions of its image, of all layers and heads.
 
     Args:
-        image: the picture.
-        caption: the text.
-        words: W spans (start, end), characters of the caption.
-        boxes: (R, 4) float, corners (x1, y1, x2, y2) in [0, 1].
-        attention: (L, H, W, R) float, what each word gives to each region out of all its attention, mean over its
-            sub-words; over R it sums to the head's share on the regions, at most 1.
-        layers: the L names of the layers.
-        back: (L, H, R, W) float, what each region gives to each word out of all its attention, summed over sub-words;
-            None where it was not asked.
-        labels: what a detector calls each region; empty where it names nothing.
-        gold: (W, R) bool, whether the region is one of the phrase that the word belongs to; None where not known.
-        image_id: for messages and lists.
+        image (`Image.Image`): the image.
+        caption (`str`): the caption.
+        words (`tuple[tuple[int, int], ...]`): W spans (start, end) of characters of the caption.
+        boxes (`np.ndarray`): (R, 4) float, corners (x1, y1, x2, y2) in [0, 1].
+        attention (`np.ndarray`): (L, H, W, R) float in [0, 1], share of the attention of each word on each region,
+            mean over its sub-words; the sum over R is the share on all regions.
+        layers (`tuple[str, ...]`): names of the L layers.
+        back (`np.ndarray`, *optional*): (L, H, R, W) float in [0, 1], share of the attention of each region on each
+            word, summed over sub-words; None if it was not captured.
+        labels (`tuple[str, ...]`, *optional*, defaults to `()`): the detector's label of each region; empty without
+            labels.
+        gold (`np.ndarray`, *optional*): (W, R) bool, whether the region belongs to the phrase of the word; None if
+            unknown.
+        image_id (`str`, *optional*, defaults to `""`): id for messages and lists.
 
     Raises:
-        ValueError: shapes that do not fit, spans outside the caption, boxes or attention outside [0, 1].
+        ValueError: if shapes do not fit, a span is outside the caption, or boxes or attention are outside [0, 1].
     """
 
     image: Image.Image
@@ -74,54 +76,56 @@ class ExampleAttention:
         if not words or not regions:
             self._refuse(f"{words} words and {regions} regions; at least one of each is needed")
         if any(not 0 <= start < end <= len(self.caption) for start, end in self.words):
-            self._refuse(f"a word lies outside the caption of {len(self.caption)} characters")
+            self._refuse(f"a word is outside the caption of {len(self.caption)} characters")
 
     def _check(self, name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
         if array.shape != shape:
             self._refuse(f"{name} has the shape {array.shape}, expected {shape}")
         if array.size and not (array.min() >= -1e-3 and array.max() <= 1 + 1e-3):
-            self._refuse(f"{name} lies in [{array.min():.3g}, {array.max():.3g}], expected [0, 1]")
+            self._refuse(f"{name} has values in [{array.min():.3g}, {array.max():.3g}], expected [0, 1]")
 
     def _refuse(self, problem: str) -> None:
         raise ValueError(f"example of image {self.image_id or '(no id)'}: {problem}")
 
     @property
     def heads(self) -> int:
-        """H."""
+        """H, the number of heads per layer."""
         return self.attention.shape[1]
 
     def text(self, word: int) -> str:
-        """The word as it stands in the caption."""
+        """The characters of the word in the caption."""
         start, end = self.words[word]
         return self.caption[start:end]
 
     def over_regions(self, word: int, layer: int, head: int | None = None) -> tuple[np.ndarray, float]:
-        """(R,) how the word's attention to the regions is spread over them, summing to 1, and the share it comes from.
+        """The distribution of a word's attention over the regions, (R,) with sum 1, and its share on all regions.
 
         Args:
-            word, layer: which.
-            head: which head; None is the mean of the heads' attention.
+            word (`int`): index of the word.
+            layer (`int`): index of the layer.
+            head (`int`, *optional*): index of the head; None is the mean over heads.
         """
         rows = self.attention[layer, :, word].mean(0) if head is None else self.attention[layer, head, word]
         share = float(rows.sum())
         return (rows / share if share > 0 else np.full(len(rows), 1 / len(rows))), share
 
     def word_attention(self, word: int, layer: int, head: int | None = None) -> WordAttention:
-        """For `attention_pictures`."""
+        """The input of `attention_pictures` for one word."""
         gold = np.zeros(len(self.boxes), bool) if self.gold is None else self.gold[word]
         weights, _ = self.over_regions(word, layer, head)
         return WordAttention(self.text(word), self.words[word], np.clip(self.boxes, 0, 1), weights, gold)
 
 
 def best_heads(accuracy: np.ndarray, count: int = 6, active: np.ndarray | None = None) -> list[tuple[int, int]]:
-    """(layer, head) of the best head of each of the `count` layers where it is most accurate, lowest layer first.
+    """The best head of each of the `count` most accurate layers, as (layer, head), lowest layer first.
 
-    The paper's choice for its Figures 1 and 5.
+    This is the choice of Figures 1 and 5 of the paper.
 
     Args:
-        accuracy: (L, H).
-        count: how many layers, or as many as there are.
-        active: (L, H) bool, heads that may be chosen in layers that have one; all by default.
+        accuracy (`np.ndarray`): (L, H) accuracy of each head.
+        count (`int`, *optional*, defaults to `6`): largest number of layers.
+        active (`np.ndarray`, *optional*): (L, H) bool; in a layer with an active head, only active heads can be
+            chosen. Default: all heads.
     """
     values = np.asarray(accuracy, dtype=float)
     if active is not None:
@@ -131,7 +135,7 @@ def best_heads(accuracy: np.ndarray, count: int = 6, active: np.ndarray | None =
 
 
 def naming_words(example: ExampleAttention, most: int = 3) -> list[int]:
-    """Words to show: the last of each phrase that has a gold region, else the longest ones; in the caption's order."""
+    """Indices of words to show: the last word of each grounded phrase, else the longest words; in caption order."""
     count = len(example.words)
     if example.gold is not None and example.gold.any():
         same = [
@@ -148,22 +152,22 @@ def words_across_layers_figure(
     path: str | Path,
     title: str | None = None,
 ) -> Figure:
-    """Draws chosen words across layers (the paper's Figures 1 and 5): a row a head, a column a word.
+    """Draws words across layers (Figures 1 and 5 of the paper): one row per head, one column per word.
 
-    Each row says which head it is and how much of the drawn words' attention goes to the regions at all.
+    The label of a row contains the head and the share of the words' attention that goes to regions.
 
     Args:
-        example: the captioned image.
-        words: indices of its words.
-        heads: (layer, head) indices, such as `best_heads` returns.
-        path: a .png, .pdf or .svg file; its folder is created.
-        title: a line above everything.
+        example (`ExampleAttention`): the captioned image.
+        words (`Sequence[int]`): indices of its words.
+        heads (`Sequence[tuple[int, int]]`): (layer, head) indices, such as `best_heads` returns.
+        path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
+        title (`str`, *optional*): title of the figure.
 
     Returns:
-        The figure, already saved.
+        `Figure`: the figure, already saved.
 
     Raises:
-        ValueError: no word or head, or one that the example does not have.
+        ValueError: if there is no word or head, or the example does not have it.
     """
     _check_choice(example, words, heads)
     rows = {}
@@ -178,10 +182,12 @@ def _check_choice(example: ExampleAttention, words: Sequence[int], heads: Sequen
     if not words or not heads:
         raise ValueError(f"{len(words)} words and {len(heads)} heads to draw; at least one of each is needed")
     if any(not 0 <= word < len(example.words) for word in words):
-        raise ValueError(f"words {list(words)}; the caption has the words 0 to {len(example.words) - 1}")
+        raise ValueError(f"found words {list(words)}; expected indices from 0 to {len(example.words) - 1}")
     layers = len(example.layers)
     if any(not (0 <= layer < layers and 0 <= head < example.heads) for layer, head in heads):
-        raise ValueError(f"heads {list(heads)}; there are {layers} layers and {example.heads} heads, from 0")
+        raise ValueError(
+            f"found heads {list(heads)}; the model has {layers} layers and {example.heads} heads, counted from 0"
+        )
 
 
 # Capturing
@@ -201,16 +207,16 @@ def capture_examples(
     open_picture: Callable[[str], Image.Image],
     label_names: Sequence[str] = (),
 ) -> list[ExampleAttention]:
-    """Runs a model over captioned images, one at a time, and keeps its attention in both directions.
+    """Runs a model on captioned images, one at a time, and captures its attention in both directions.
 
     Args:
-        observer: of the model, see `observers.get_observer`.
-        processor: of the model.
-        examples: `AuditExample`s; their phrases tell which regions are gold.
-        regions: image id -> region record with `boxes`, `features` (unless the model reads pixels), and where known
-            `scores` and `classes`.
-        open_picture: image id -> the image.
-        label_names: what class numbers mean.
+        observer (`Any`): observer of the model, see `observers.get_observer`.
+        processor (`Any`): processor of the model.
+        examples (`Sequence[Any]`): `AuditExample`s; the boxes of their phrases define the gold regions.
+        regions (`Mapping[str, Any]`): image id -> region record with `boxes`, `features` (unless the model reads
+            pixels), and optionally `scores` and `classes`.
+        open_picture (`Callable[[str], Image.Image]`): image id -> the image.
+        label_names (`Sequence[str]`, *optional*, defaults to `()`): name of each class number.
     """
     return [
         _capture(observer, processor, example, regions[example.image_id], open_picture, label_names)
@@ -228,7 +234,7 @@ def _capture(
         seen = {"images": [picture]}
     else:
         seen = {"region_features": [np.asarray(record.features, dtype=np.float32)]}
-    # As in an audit and in training, an image with more regions than the processor takes keeps the first.
+    # As in an audit and in training, an image with too many regions for the processor keeps the first ones.
     batch = processor([example.caption], region_boxes=[record.boxes], phrases=[spans], **seen)
     batch = batch.to(observer.model.device)
     mask = batch["phrase_mask"][0].bool().cpu()
@@ -253,8 +259,8 @@ def _capture(
 def _observe(observer: Any, batch: Any, words: Tensor, candidates: Tensor) -> tuple[np.ndarray, np.ndarray]:
     """(L, H, W, R) and (L, H, R, W) of one example; `words` (W, T) bool, `candidates` (all regions,) bool."""
     tokens, regions = words.any(0).nonzero()[:, 0], candidates.nonzero()[:, 0]
-    asked = [index[None].to(observer.model.device) for index in (tokens, regions)]
-    found = observer.observe(batch, {TO_REGION: tuple(asked), TO_TEXT: tuple(reversed(asked))})
+    queries = [index[None].to(observer.model.device) for index in (tokens, regions)]
+    found = observer.observe(batch, {TO_REGION: tuple(queries), TO_TEXT: tuple(reversed(queries))})
     there, back = (_full(*found[direction])[:, 0] for direction in (TO_REGION, TO_TEXT))  # (L, H, rows, columns)
     member = words[:, tokens].double()  # (W, tokens)
     pooled = (member / member.sum(1, keepdim=True)) @ there
@@ -262,12 +268,12 @@ def _observe(observer: Any, batch: Any, words: Tensor, candidates: Tensor) -> tu
 
 
 def _full(log_alpha: Tensor, log_share: Tensor) -> Tensor:
-    """Attention out of the whole row, from its part within the asked columns and their share."""
+    """Attention over the whole row, from log-probabilities within the key columns and their log share."""
     return (log_alpha.double() + log_share.double()[..., None]).exp().cpu()
 
 
 def _gold(example: Any, words: Sequence[tuple[int, int]], boxes: np.ndarray) -> np.ndarray:
-    """(W, R) bool: regions that overlap a gold box of a phrase around the word by at least half."""
+    """Mask (W, R) bool of regions with IoU of at least 0.5 with a gold box of a phrase that contains the word."""
     gold = np.zeros((len(words), len(boxes)), dtype=bool)
     for phrase in example.phrases:
         targets = np.asarray(phrase.boxes, dtype=np.float32).reshape(-1, 4)
@@ -279,7 +285,7 @@ def _gold(example: Any, words: Sequence[tuple[int, int]], boxes: np.ndarray) -> 
 
 
 def _labels(record: Any, count: int, names: Sequence[str]) -> tuple[str, ...]:
-    """The names of the first regions, which are those that the processor keeps."""
+    """The labels of the first `count` regions, the ones that the processor keeps."""
     classes = getattr(record, "classes", None)
     if classes is None or not len(names):
         return ()

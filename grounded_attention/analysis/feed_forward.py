@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Feed-forward layers a few tokens at a time: their wide middle is the most that a forward pass without maps holds."""
+"""Runs feed-forward layers on a few tokens at a time; their wide hidden states need the most memory in an audit."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,17 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Tokens of a part. A CPU's cores are busy with few; a GPU wants more at once.
+# Tokens per part: few are enough for the cores of a CPU; a GPU needs more.
 TOKENS = {"cpu": 256}
 MANY = 8192
 
 
 @contextmanager
 def feed_forward_in_parts(model: Any) -> Iterator[None]:
-    """Within it, the layers of transformers' BERT in the model take tokens in parts; without gradients.
+    """
+    Context in which transformers' BERT layers of the model process tokens in parts. It works only without gradients.
 
-    transformers' own `chunk_size_feed_forward` divides the sequence, and only by what its length is a multiple of.
-    Layers of another kind stay as they are.
+    transformers' own `chunk_size_feed_forward` splits the sequence and needs a divisor of its length. Other kinds of
+    layers are not changed.
+
+    Args:
+        model (`Any`): a model of transformers.
     """
     layers = [module for module in model.modules() if hasattr(module, "feed_forward_chunk")]
     tokens = TOKENS.get(model.device.type, MANY)

@@ -1,7 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""What an audit counts, image by image: accuracies, intervals and tests all follow from these sums.
+"""The counts of an audit per image; accuracies, intervals and tests are computed from these sums.
 
-Items of one image are not independent, so nothing finer than an image is kept: I images, L layers, H heads.
+Items of one image are not independent, so the counts are sums over each image. Shape letters: I images, L layers, H
+heads.
 """
 
 from collections.abc import Sequence
@@ -18,17 +19,18 @@ class HeadCounts:
     """Sums over the judged items (phrases, or words of a dependency relation) of each image.
 
     Args:
-        image_ids: the I images that have an item, each once.
-        items: (I,) int64, how many items were judged; at least 1.
-        correct: (I, L, H) int64, how many of them each head answers with a gold region.
-        share: (I, L, H) float64, sum over the items of the attention that goes to all candidates together, in [0, 1]
-            an item.
-        baseline: (I,) int64, how many the most confident region answers.
-        chance: (I,) float64, sum over the items of the gold share of the candidates.
-        reachable: (I,) int64, how many items any candidate answers, or None where that was not counted.
+        image_ids (`tuple[str, ...]`): ids of the I images with an item, each once.
+        items (`np.ndarray`): (I,) int64, number of judged items, at least 1.
+        correct (`np.ndarray`): (I, L, H) int64, number of items that each head answers with a gold region.
+        share (`np.ndarray`): (I, L, H) float64, sum over the items of the share of attention on all candidates, in [0,
+            1] per item.
+        baseline (`np.ndarray`): (I,) int64, number of items that the most confident region answers.
+        chance (`np.ndarray`): (I,) float64, sum over the items of the share of gold candidates.
+        reachable (`np.ndarray`, *optional*): (I,) int64, number of items that any candidate answers; None if not
+            counted.
 
     Raises:
-        ValueError: shapes that do not fit.
+        ValueError: if shapes do not fit.
     """
 
     image_ids: tuple[str, ...]
@@ -51,41 +53,41 @@ class HeadCounts:
 
     @property
     def total(self) -> int:
-        """Items of all images."""
+        """Number of items of all images."""
         return int(self.items.sum())
 
     @property
     def accuracy(self) -> np.ndarray:
-        """(L, H) share of the items that each head answers rightly, in [0, 1]."""
+        """Share of right answers of each head, (L, H) in [0, 1]."""
         return self.correct.sum(0) / self.total
 
     @property
     def mean_share(self) -> np.ndarray:
-        """(L, H) mean attention that goes to the candidates together, in [0, 1]."""
+        """Mean share of attention on all candidates, (L, H) in [0, 1]."""
         return self.share.sum(0) / self.total
 
     @property
     def active(self) -> np.ndarray:
-        """(L, H) bool, the heads whose mean share is above `ACTIVE_SHARE`."""
+        """Mask of the heads whose mean share is above `ACTIVE_SHARE`, (L, H) bool."""
         return self.mean_share > ACTIVE_SHARE
 
     @property
     def baseline_accuracy(self) -> float:
-        """Accuracy of always answering with the most confident region."""
+        """Accuracy of always choosing the most confident region, in [0, 1]."""
         return float(self.baseline.sum() / self.total)
 
     @property
     def chance_accuracy(self) -> float:
-        """Expected accuracy of answering with any candidate."""
+        """Expected accuracy of a random candidate, in [0, 1]."""
         return float(self.chance.sum() / self.total)
 
     @property
     def upper_bound(self) -> float | None:
-        """Share of the items that any candidate answers: no head can reach more; None where that was not counted."""
+        """Share of items that any candidate answers, the limit for every head; `None` if not counted."""
         return None if self.reachable is None else float(self.reachable.sum() / self.total)
 
     def take(self, images: Sequence[int] | np.ndarray) -> "HeadCounts":
-        """The counts of these images (indices, repeats allowed)."""
+        """The counts of the images with these indices; repeats are allowed."""
         index = np.asarray(images, dtype=np.int64)
         ids = tuple(self.image_ids[i] for i in index)
         arrays = (self.items, self.correct, self.share, self.baseline, self.chance)

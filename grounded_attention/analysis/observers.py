@@ -1,13 +1,12 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""How the attention of each kind of model is read: everything else asks an observer.
+"""Observers read the attention of each kind of model; all other code uses an observer.
 
-Models on transformers' attention interface report the asked rows through the attention function, under any back end.
-transformers' VisualBERT and LXMERT compute maps of their own: hooks take the asked rows out of one layer's map and let
-the map go, so that no more than one exists at a time.
+Models on transformers' attention interface report the query rows through the attention function, with any back end.
+transformers' VisualBERT and LXMERT compute full maps: hooks take the query rows from the map of one layer and release
+it, so only one map exists at a time.
 
-Columns are what a query asks for; the whole image's region and END are asked for by nobody who audits
-(`region_candidate_mask` leaves them out). Shape letters: L layers, B batch, H heads, T text, R regions, N sequence,
-Q asked rows, K asked columns.
+A query selects key columns. An audit never selects the whole-image region and END (`region_candidate_mask` excludes
+them). Shape letters: L layers, B batch, H heads, T text, R regions, N sequence, Q query rows, K key columns.
 """
 
 import inspect
@@ -36,12 +35,12 @@ _POSITIONS = ("text_positions", "region_positions")
 
 
 class Observer(ABC):
-    """Reads the attention of chosen words and regions out of one model.
+    """Reads the attention of chosen words and regions from one model.
 
     Attributes:
-        model: the model without its task's head.
-        layers: the names of the L layers, in order.
-        heads: H, in each of them.
+        model (`Any`): the model without its task head.
+        layers (`tuple[str, ...]`): names of the L layers, in order.
+        heads (`int`): H, the number of heads per layer.
     """
 
     model: Any
@@ -53,14 +52,14 @@ class Observer(ABC):
         """Runs the model, without gradients.
 
         Args:
-            batch: what a processor of this project returns; the observer gives the model what it reads of it.
-            queries: direction ("text_to_region", "region_to_text") -> rows (B, Q) and columns (B, K), int64 indices of
-                tokens and regions, -1 pads.
+            batch (`Batch`): output of a processor of this project; the observer passes the model inputs on.
+            queries (`Queries`): direction ("text_to_region", "region_to_text") -> rows (B, Q) and columns (B, K),
+                int64 indices of tokens and regions; -1 is padding.
 
         Returns:
-            direction -> `log_alpha` (L, B, H, Q, K), log-probabilities over the asked columns alone, about -1e9 at
-            padded ones, and `log_share` (L, B, H, Q), log of the attention that goes to those columns together;
-            float32. Values of padded rows carry no meaning.
+            `dict[str, AttentionPair]`: direction -> `log_alpha` (L, B, H, Q, K), log-probabilities over the key
+            columns only, about -1e9 at padding, and `log_share` (L, B, H, Q), the log of the share of attention on
+            these columns; float32. Values of padded rows are undefined.
         """
 
 
@@ -68,13 +67,14 @@ class Observer(ABC):
 
 
 class InterfaceObserver(Observer):
-    """Any model on transformers' attention interface.
+    """Observes any model on transformers' attention interface.
 
-    While it is observed its attention back end is the supervised twin, which computes the same. The batch says where
-    words and regions are in the model's sequence: `text_positions` (B, T) and `region_positions` (B, R) int64.
+    During an observation the model uses the supervised version of its attention back end, which computes the same
+    output. The batch contains the positions of words and regions in the sequence of the model: `text_positions` (B, T)
+    and `region_positions` (B, R), int64.
 
     Raises:
-        ValueError: the model is not on the interface, or its back end has no twin.
+        ValueError: if the model is not on the interface, or its back end has no supervised version.
     """
 
     def __init__(self, model: Any):
@@ -85,8 +85,8 @@ class InterfaceObserver(Observer):
                 calls = supervision.calls
         except ValueError as error:
             raise ValueError(
-                f"{error}; it can't be audited either: no observer knows {type(model).__name__}. Known without the "
-                f"interface: {', '.join(_HOOKED)}"
+                f"{error}; for the same reason {type(model).__name__} cannot be audited. Model types that can be "
+                f"audited without the interface: {', '.join(_HOOKED)}"
             ) from error
         self.layers = tuple(name.removeprefix("layer ") for name in layer_names(calls))
         self.heads = min((call.num_heads for call in calls), default=0)
@@ -94,9 +94,9 @@ class InterfaceObserver(Observer):
     @torch.no_grad()
     def observe(self, batch: Batch, queries: Queries) -> dict[str, AttentionPair]:
         directions = [name for name in DIRECTIONS if name in queries]
-        asked = self.ask(batch, {name: queries[name] for name in directions})
+        arguments = self.query_arguments(batch, {name: queries[name] for name in directions})
         with supervise(self.model):
-            outputs = self.model(**self.inputs(batch), **asked, output_attentions=True)
+            outputs = self.model(**self.inputs(batch), **arguments, output_attentions=True)
         layers = observed_layers(outputs)
         pairs = [[layer.pairs[i] for layer in layers] for i in range(len(directions))]
         return {
@@ -104,25 +104,25 @@ class InterfaceObserver(Observer):
             for name, found in zip(directions, pairs, strict=True)
         }
 
-    def ask(self, batch: Batch, queries: Queries) -> dict[str, Any]:
-        """The keyword arguments that ask the model for these rows."""
+    def query_arguments(self, batch: Batch, queries: Queries) -> dict[str, Any]:
+        """The keyword arguments that make the model report these rows."""
         missing = [name for name in _POSITIONS if batch.get(name) is None]
         if missing:
             raise ValueError(
-                f"{type(self.model).__name__}: the batch lacks {', '.join(missing)}: where each token and region "
-                "is in the model's sequence"
+                f"{type(self.model).__name__}: the batch has no {', '.join(missing)}: give the position of each token "
+                "and region in the sequence of the model"
             )
         places = dict(zip(DIRECTIONS, ([batch[name] for name in order] for order in _ORDERS), strict=True))
         located = [tuple(map(locate_indices, queries[name], places[name])) for name in queries]
         return {"attention_queries": tuple(located)}
 
     def inputs(self, batch: Batch) -> dict[str, Any]:
-        """What the model reads of a batch."""
+        """The entries of a batch that are inputs of the model."""
         return drop_unread(batch, *_POSITIONS)
 
 
 def reads_pixels(model: Any) -> bool:
-    """Whether the model finds the features of regions itself, in images."""
+    """Whether the model computes region features from images."""
     return getattr(model.config, "vision_config", None) is not None
 
 
@@ -135,7 +135,7 @@ def _stack(pairs: Sequence[AttentionPair]) -> AttentionPair:
 
 
 class FamilyObserver(InterfaceObserver):
-    """The models of this project, which know themselves where tokens and regions are."""
+    """Observes the models of this project, which find the positions of tokens and regions themselves."""
 
     def __init__(self, model: Any):
         super().__init__(model)
@@ -145,7 +145,7 @@ class FamilyObserver(InterfaceObserver):
         with feed_forward_in_parts(self.model):
             return super().observe(batch, queries)
 
-    def ask(self, batch: Batch, queries: Queries) -> dict[str, Any]:
+    def query_arguments(self, batch: Batch, queries: Queries) -> dict[str, Any]:
         return {"grounding_queries": dict(queries)}
 
     def inputs(self, batch: Batch) -> dict[str, Any]:
@@ -157,10 +157,12 @@ class FamilyObserver(InterfaceObserver):
 
 @contextmanager
 def _reading(module: nn.Module, take: Callable[[int, Tensor], None]) -> Iterator[None]:
-    """Hands `take` the number of each call of an attention module and its map (B, H, N, M), which nobody keeps."""
+    """
+    Calls `take` with the number of each call of an attention module and its map (B, H, N, M), then drops the map.
+    """
     calls = 0
 
-    def ask(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    def request_map(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
         given = inspect.signature(module.forward).bind(*args, **kwargs)
         given.arguments["output_attentions"] = True
         return given.args, given.kwargs
@@ -172,7 +174,7 @@ def _reading(module: nn.Module, take: Callable[[int, Tensor], None]) -> Iterator
         return outputs[:1]
 
     handles = [
-        module.register_forward_pre_hook(ask, with_kwargs=True),
+        module.register_forward_pre_hook(request_map, with_kwargs=True),
         module.register_forward_hook(reduce, with_kwargs=True),
     ]
     try:
@@ -183,7 +185,7 @@ def _reading(module: nn.Module, take: Callable[[int, Tensor], None]) -> Iterator
 
 
 class VisualBertObserver(Observer):
-    """transformers' `VisualBertModel` and its heads: columns [text T][regions R].
+    """Observes transformers' `VisualBertModel` and its task models: sequence [text T][regions R].
 
     Regions have the visual token type 0, as in the original code, unless the batch has `region_token_type_ids`.
     """
@@ -211,7 +213,7 @@ class VisualBertObserver(Observer):
         return {name: _stack(pairs) for name, pairs in read.items()}
 
     def inputs(self, batch: Batch) -> dict[str, Any]:
-        """What the model reads of a batch, under its names."""
+        """The inputs of the model, with its names."""
         mask = batch["region_attention_mask"]
         types = batch.get("region_token_type_ids")
         return {
@@ -224,10 +226,11 @@ class VisualBertObserver(Observer):
 
 
 class LxmertObserver(Observer):
-    """transformers' `LxmertModel` and its heads: the cross-attention of each cross layer, in both directions.
+    """Observes transformers' `LxmertModel` and its task models: the cross-attention of each cross layer, in both
+    directions.
 
-    transformers returns the attention from words to regions only; both are read where they are computed. Padded
-    regions are masked, which the original code, with its fixed 36 regions, has no need of.
+    transformers returns only the attention from words to regions, so hooks read both directions. Padded regions are
+    masked; the original code always has 36 regions and needs no mask.
     """
 
     def __init__(self, model: Any):
@@ -239,7 +242,7 @@ class LxmertObserver(Observer):
     def observe(self, batch: Batch, queries: Queries) -> dict[str, AttentionPair]:
         read: dict[str, list[AttentionPair]] = {name: [] for name in queries}
 
-        def take(call: int, maps: Tensor) -> None:  # each layer's one module is called for words, then for regions
+        def take(call: int, maps: Tensor) -> None:  # one module per layer is called for words, then for regions
             name = DIRECTIONS[call]
             if name in queries:
                 read[name].append(from_attention_maps(maps, *queries[name]))
@@ -251,7 +254,7 @@ class LxmertObserver(Observer):
         return {name: _stack(pairs) for name, pairs in read.items()}
 
     def inputs(self, batch: Batch) -> dict[str, Any]:
-        """What the model reads of a batch, under its names."""
+        """The inputs of the model, with its names."""
         return {
             **_text_inputs(batch),
             "visual_feats": batch["region_features"],
@@ -264,19 +267,23 @@ def _text_inputs(batch: Batch) -> dict[str, Any]:
     return {name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids") if name in batch}
 
 
-# The model type of a configuration -> how a model is read that is not on the attention interface.
+# Model type -> observer, for models that are not on the attention interface.
 _HOOKED: dict[str, Callable[[Any], Observer]] = {"visual_bert": VisualBertObserver, "lxmert": LxmertObserver}
 
 
 def get_observer(model: Any) -> Observer:
-    """The observer of a model, with or without a task's head.
+    """
+    Makes the observer of a model.
+
+    Args:
+        model (`Any`): a model of transformers, with or without a task head.
 
     Raises:
-        ValueError: its attention cannot be read.
+        ValueError: if its attention cannot be read.
     """
     kind = getattr(getattr(model, "config", None), "model_type", None)
     if kind is None:
-        raise ValueError(f"{type(model).__name__} is no model of transformers: its attention cannot be audited")
-    # The contract of a family: it lists its attention calls, and its models take `grounding_queries`.
+        raise ValueError(f"{type(model).__name__} is not a model of transformers, so its attention cannot be audited")
+    # The contract of a family: its config lists the attention calls, and its models accept `grounding_queries`.
     known = FamilyObserver if hasattr(model.config, "grounding_calls") else InterfaceObserver
     return _HOOKED.get(kind, known)(model)

@@ -1,10 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Is a map faithful? Take away the regions that it calls relevant, and see whether the model still knows the answer.
+"""Measures how faithful a relevancy map is: removes regions in its order, and measures the accuracy of the model.
 
-Regions are taken away through `region_attention_mask`, a share of each example's at a time: the most relevant first,
-or the least relevant first. A faithful map makes the accuracy fall at once in the first order (a small area under the
-curve) and keeps it up in the second (a large one); an order drawn at random stands between. The whole-image region of
-VL-BERT is no candidate: it stays.
+Regions are removed with `region_attention_mask` in steps, the most relevant first or the least relevant first. With a
+faithful map the accuracy falls early in the first order (a small area under the curve) and stays high in the second (a
+large area); a random order is in between. The whole-image region of VL-BERT is not a candidate and is never removed.
 
 Shape letters: B batch, R regions, F fractions, C curves, I images.
 """
@@ -31,7 +30,13 @@ Scores = Callable[[Any, Mapping[str, Any]], Sequence[float | None]]
 
 @dataclass(frozen=True)
 class Explained:
-    """A task's decision: what of it is explained, and `options -> scores`."""
+    """
+    The decision of a task that maps explain.
+
+    Args:
+        read_out (`Reader`): selects the decision.
+        scores (`Callable[[Any], Scores]`): task options -> function that scores the answers.
+    """
 
     read_out: Reader
     scores: Callable[[Any], Scores]
@@ -39,15 +44,16 @@ class Explained:
 
 @dataclass(frozen=True, eq=False)
 class PerturbationCurves:
-    """Accuracy while regions are taken away.
+    """Accuracy while regions are removed.
 
     Args:
-        curves: (map, order) of the C curves: each map's "most" and "least", then ("random", "random").
-        fractions: (F,) float64, shares of the regions that were taken away, from 0 to 1.
-        image_ids: the I images.
-        items: (I,) int64, how many examples of each were scored.
-        sums: (I, C, F) float64, sums of their scores.
-        about: what was measured, for the files.
+        curves (`tuple[tuple[str, str], ...]`): (map, order) of the C curves: "most" and "least" of each map, then
+            ("random", "random").
+        fractions (`np.ndarray`): (F,) float64, shares of removed regions, from 0 to 1.
+        image_ids (`tuple[str, ...]`): ids of the I images.
+        items (`np.ndarray`): (I,) int64, number of scored examples of each image.
+        sums (`np.ndarray`): (I, C, F) float64, sums of their scores.
+        about (`dict[str, Any]`, *optional*): facts for the files.
     """
 
     curves: tuple[tuple[str, str], ...]
@@ -59,30 +65,31 @@ class PerturbationCurves:
 
     @property
     def maps(self) -> tuple[str, ...]:
-        """The maps that were compared."""
+        """Names of the compared maps."""
         return tuple(dict.fromkeys(name for name, order in self.curves if order != RANDOM))
 
     @property
     def accuracy(self) -> np.ndarray:
-        """(C, F) mean score in [0, 1]."""
+        """Mean score, (C, F) in [0, 1]."""
         return self.sums.sum(0) / self.items.sum()
 
     def curve(self, name: str, order: str) -> np.ndarray:
-        """(F,) mean score of one curve."""
+        """Mean score of one curve, (F,) in [0, 1]."""
         return self.accuracy[self.curves.index((name, order))]
 
     @property
     def areas(self) -> np.ndarray:
-        """(C,) area under each curve by the trapezium rule, in [0, 1]: the mean accuracy while regions go."""
+        """Area under each curve by the trapezoidal rule, (C,) in [0, 1]: the mean accuracy over the removal."""
         return np.trapezoid(self.accuracy, self.fractions, axis=-1)
 
     def summary(self, level: float = LEVEL, draws: int = DRAWS, seed: int = 0) -> list[dict[str, Any]]:
         """
-        For each map, and for the random order, the areas with bootstrap intervals over images.
+        The areas of each map and of the random order, with bootstrap intervals over images.
 
         Returns:
-            rows with `map`, `most`, `least` (areas), `gap` (least - most; 0 for an order that means nothing, the more
-            the more faithful), each with `_low` and `_high`; the random row has `most`, equal to `least`, and gap 0.
+            `list[dict[str, Any]]`: rows with `map`, `most`, `least` (areas), `gap` (least - most; 0 for a meaningless
+            order, larger for a more faithful map), each with `_low` and `_high`; the random row has `most`, equal to
+            `least`, and gap 0.
         """
         by_image = np.trapezoid(self.sums, self.fractions, axis=-1)  # (I, C)
         index = {curve: place for place, curve in enumerate(self.curves)}
@@ -100,7 +107,7 @@ class PerturbationCurves:
         return rows
 
     def to_pandas(self) -> Any:
-        """One row a point: map, order, fraction, accuracy."""
+        """One row per point: map, order, fraction, accuracy."""
         import pandas
 
         rows = [
@@ -111,7 +118,7 @@ class PerturbationCurves:
         return pandas.DataFrame(rows, columns=["map", "order", "fraction", "accuracy"])
 
     def save(self, folder: str | Path) -> Path:
-        """Writes perturbation.json (areas, curves, what was measured) and perturbation.csv; returns the folder."""
+        """Writes perturbation.json (areas, curves, facts) and perturbation.csv; returns the folder."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         curves = [{"map": n, "order": o, "accuracy": self.curve(n, o).tolist()} for n, o in self.curves]
@@ -129,7 +136,7 @@ class PerturbationCurves:
 
 
 def area_text(row: Mapping[str, Any], name: str) -> str:
-    """An area or the gap of a row of the summary, with its interval."""
+    """Formats an area or the gap of a summary row with its interval."""
     return f"{row[name]:.3f} ({interval_text((row[f'{name}_low'], row[f'{name}_high']), '.3f')})"
 
 
@@ -146,24 +153,27 @@ def perturb(
     about: Mapping[str, Any] | None = None,
 ) -> PerturbationCurves:
     """
-    The curves of some maps. Maps are made once, with all regions; then each step runs the model with fewer.
+    Computes the curves of some maps. Each map is computed once with all regions; then each step runs the model with
+    fewer regions.
 
     Args:
-        model: see `region_maps`; set to evaluation.
-        batches: (batch, image ids of its B examples); a batch holds `region_candidate_mask` (B, R).
-        inputs: batch -> what the model is called with, `region_attention_mask` among it.
-        read_out: which decision is explained.
-        scores: (outputs, batch) -> the B scores in [0, 1] of the model's answers; None for one that is not judged.
-        maps: which maps.
-        steps: in how many steps the regions go.
-        seed: of the random order.
-        about: kept in the result.
+        model (`Any`): see `region_maps`; set to evaluation mode.
+        batches (`Iterable[tuple[Mapping[str, Any], Sequence[str]]]`): (batch, image ids of its B examples); a batch
+            contains `region_candidate_mask` (B, R).
+        inputs (`Callable[[Mapping[str, Any]], Mapping[str, Any]]`): batch -> arguments of the model, with
+            `region_attention_mask`.
+        read_out (`Reader`): selects the decision.
+        scores (`Scores`): (outputs, batch) -> B scores of the answers in [0, 1]; None for an answer without a score.
+        maps (`Sequence[str]`, *optional*, defaults to `MAPS`): names of the maps.
+        steps (`int`, *optional*, defaults to `STEPS`): number of steps in which regions are removed.
+        seed (`int`, *optional*, defaults to `0`): seed of the random order.
+        about (`Mapping[str, Any]`, *optional*): facts for the result.
 
     Raises:
-        ValueError: no scored example, no step, or what `region_maps` refuses.
+        ValueError: if no example has a score, there is no step, or `region_maps` raises it.
     """
     if steps < 1:
-        raise ValueError(f"{steps} steps; expected at least 1")
+        raise ValueError(f"steps is {steps}; expected at least 1")
     model.eval()
     fractions = np.linspace(0, 1, steps + 1)
     curves = (*((name, order) for name in maps for order in (MOST, LEAST)), (RANDOM, RANDOM))
@@ -181,25 +191,25 @@ def perturb(
                 sums[image] = sums.get(image, 0.0) + values
                 items[image] = items.get(image, 0) + 1
     if not sums:
-        raise ValueError("no example has a score: this split has no answers to judge by")
+        raise ValueError("no example has a score, because this split has no gold answers; give another split")
     counted = np.array([items[image] for image in sums])
     return PerturbationCurves(curves, fractions, tuple(sums), counted, np.stack([*sums.values()]), dict(about or {}))
 
 
 def _ranks(maps: Mapping[str, Tensor], candidates: Tensor, seed: int, seen: int) -> list[Tensor]:
-    """The order in which each curve takes regions away: (B, R) int64 ranks, of no meaning beside the candidates."""
+    """The removal order of each curve: (B, R) int64 ranks, undefined outside the candidates."""
     drawn = torch.stack([_random(seed, seen + row, candidates.shape[1]) for row in range(len(candidates))])
     wanted = [sign * relevance for relevance in maps.values() for sign in (1, -1)]
     return [_rank(values, candidates) for values in (*wanted, drawn.to(candidates.device))]
 
 
 def _random(seed: int, example: int, regions: int) -> Tensor:
-    """One draw an example, whatever the batches."""
+    """One draw per example, independent of the batches."""
     return torch.from_numpy(np.random.default_rng((seed, example)).random(regions))
 
 
 def _rank(values: Tensor, candidates: Tensor) -> Tensor:
-    """Rank of each candidate by falling value; equal ones in the order of the table, that of the confidence."""
+    """Rank of each candidate by decreasing value; ties keep the order of the region table (by confidence)."""
     lowest = torch.finfo(values.dtype).min
     order = values.masked_fill(~candidates, lowest).argsort(dim=1, descending=True, stable=True)
     return order.argsort(dim=1)
@@ -215,7 +225,7 @@ def _measure(
     fractions: np.ndarray,
     scores: Scores,
 ) -> np.ndarray:
-    """(B, C, F) float64; NaN for examples without a score."""
+    """Scores, (B, C, F) float64; NaN for examples without a score."""
     counts = candidates.sum(1, keepdim=True)
     attended = given["region_attention_mask"]
 

@@ -1,16 +1,17 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""How much each region matters for one decision of a model, by four maps.
+"""Four relevancy maps: how much each region contributes to one decision of a model.
 
 - `raw_last`: attention of the last layer, mean over heads;
-- `raw_mean`: mean over layers too;
+- `raw_mean`: attention, mean over heads and layers;
 - `rollout`: attention multiplied through the layers with the residual connection (Abnar and Zuidema, 2020);
 - `relevancy`: gradient-weighted (Chefer, Gur and Wolf, 2021, "Generic Attention-model Explainability", equations 5 and
-  6): of each layer the positive part of attention x its gradient, mean over heads, added up through the layers.
+  6): the positive part of attention times its gradient, mean over heads, accumulated through the layers.
 
-The first three do not know what was decided; the last follows the score of the decision. All are read in the row of
-the position that the decision is read from (`ReadOut`).
+The first three do not depend on the decision; the last uses the score of the decision. All maps are taken from the row
+of the position from which the model computes the decision (`ReadOut`).
 
-For models of one sequence of words and regions; transformers' LXMERT, of two streams, is in `relevancy_two_streams`.
+This file is for models with one sequence of words and regions; `relevancy_two_streams` is for transformers' LXMERT,
+which has two streams.
 
 Shape letters: B batch, L layers, H heads, N sequence, T text, R regions.
 """
@@ -31,11 +32,11 @@ MAPS = (RAW_LAST, RAW_MEAN, ROLLOUT, RELEVANCY)
 
 @dataclass(frozen=True, eq=False)
 class ReadOut:
-    """A decision of each example.
+    """The decision for each example.
 
     Args:
-        score: (B,) float, what was decided for, with its graph, such as the highest logit.
-        rows: (B,) int64, the position of the sequence whose last state the score is read from.
+        score (`Tensor`): (B,) float with its graph, the score of the decision, such as the highest logit.
+        rows (`Tensor`): (B,) int64, position in the sequence whose last hidden state gives the score.
     """
 
     score: Tensor
@@ -49,27 +50,28 @@ def region_maps(
     model: Any, inputs: Mapping[str, Any], read_out: Reader, maps: Sequence[str] = MAPS
 ) -> dict[str, Tensor]:
     """
-    Each map of each example, over its regions.
+    Computes relevancy maps over the regions of each example.
 
     Args:
-        model: one that gives its attention maps (`output_attentions=True`) with the eager back end, for the time of
-            the call set to it; its sequence begins with the T words and the R regions. Or one with a `region_maps`
-            of its own (`TwoStreamModel`). Dropout must be off.
-        inputs: of the model: `input_ids` (B, T), `region_attention_mask` (B, R) among them.
-        read_out: (outputs, inputs) -> what was decided, and where.
-        maps: which of `MAPS`.
+        model (`Any`): a model that returns attention maps (`output_attentions=True`) with the eager back end, which is
+            set during the call; its sequence begins with T words and R regions. Or a model with a method `region_maps`
+            (`TwoStreamModel`). Dropout must be off.
+        inputs (`Mapping[str, Any]`): inputs of the model, with `input_ids` (B, T) and `region_attention_mask` (B, R).
+        read_out (`Reader`): (outputs, inputs) -> the decision and its position.
+        maps (`Sequence[str]`, *optional*, defaults to `MAPS`): names from `MAPS`.
 
     Returns:
-        map -> (B, R) float32, no less than 0; 0 at regions that are not attended to.
+        `dict[str, Tensor]`: map -> (B, R) float32, at least 0; 0 at masked regions.
 
     Raises:
-        ValueError: an unknown map, a model that is in training or of two streams, or weights that take no gradients.
+        ValueError: if a map is unknown, the model is in training mode or has two streams, or its weights need no
+        gradients.
     """
     unknown = [name for name in maps if name not in MAPS]
     if unknown:
-        raise ValueError(f"maps {', '.join(unknown)}: unknown; known: {', '.join(MAPS)}")
+        raise ValueError(f"unknown maps {', '.join(unknown)}; expected some of {', '.join(MAPS)}")
     if model.training:
-        raise ValueError("the model is in training, where dropout changes its maps; call model.eval() first")
+        raise ValueError("the model is in training mode, in which dropout changes its maps; call model.eval() first")
     if hasattr(model, "region_maps"):
         return model.region_maps(inputs, read_out, maps)
     with torch.enable_grad(), _eager(model):
@@ -86,7 +88,7 @@ def region_maps(
 
 
 def _map(name: str, attentions: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
-    """(B, N, N)."""
+    """The map over the whole sequence, (B, N, N)."""
     if name == RELEVANCY:
         return attention_relevancy(attentions, gradients)
     means = [attention.mean(1) for attention in attentions]
@@ -97,14 +99,15 @@ def _map(name: str, attentions: Sequence[Tensor], gradients: Sequence[Tensor]) -
 
 def attention_relevancy(attentions: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
     """
-    R = I; for each layer R <- R + A R, where A is the mean over heads of the positive part of gradient x attention.
+    Starts with R = I; for each layer R <- R + A R, where A is the mean over heads of the positive part of gradient
+    times attention.
 
     Args:
-        attentions: (B, H, N, N) a layer, from the first on.
-        gradients: of the score with respect to each.
+        attentions (`Sequence[Tensor]`): (B, H, N, N) per layer, from the first.
+        gradients (`Sequence[Tensor]`): gradient of the score for each of them.
 
     Returns:
-        (B, N, N): how much of each column's input counts for each row's output.
+        `Tensor`: (B, N, N), contribution of each column's input to each row's output.
     """
     first = attentions[0]
     relevancy = torch.eye(first.shape[-1], device=first.device).expand(len(first), -1, -1)
@@ -115,14 +118,15 @@ def attention_relevancy(attentions: Sequence[Tensor], gradients: Sequence[Tensor
 
 
 def gradients_of(score: Tensor, attentions: Sequence[Tensor]) -> list[Tensor]:
-    """The gradient of each example's score (B,) with respect to each of its attention maps.
+    """
+    The gradients of the scores (B,) with respect to the attention maps.
 
     Raises:
-        ValueError: the model's weights take no gradients.
+        ValueError: if the weights of the model need no gradients.
     """
     if not attentions[0].requires_grad:
-        raise ValueError("the model's weights take no gradients; call model.requires_grad_(True) first")
-    # Examples of a batch do not touch each other: the gradient of the sum is that of each one's own score.
+        raise ValueError("the weights of the model need no gradients; call model.requires_grad_(True) first")
+    # Examples of a batch are independent, so the gradient of the sum is the gradient of each score.
     found = torch.autograd.grad(score.sum(), attentions, allow_unused=True)
     return [torch.zeros_like(a) if g is None else g for a, g in zip(attentions, found, strict=True)]
 
@@ -137,13 +141,15 @@ def _one_stream(model: Any, outputs: Any, inputs: Mapping[str, Any]) -> tuple[Te
             "grounded_attention.analysis.relevancy_two_streams.TwoStreamModel"
         )
     if attentions[0].shape[-1] < least:
-        raise ValueError(f"maps of width {attentions[0].shape[-1]} cannot hold {least} words and regions")
+        raise ValueError(
+            f"attention maps have width {attentions[0].shape[-1]}, expected at least {least}, the words and regions"
+        )
     return attentions
 
 
 @contextmanager
 def _eager(model: Any) -> Iterator[None]:
-    """The eager back end, the only one whose maps have gradients."""
+    """Sets the eager back end, the only one whose maps have gradients."""
     before = model.config._attn_implementation
     if before == "eager":
         yield

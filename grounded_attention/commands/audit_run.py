@@ -1,13 +1,13 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Audits all models of a run of train.py, one a supervision method, and writes one page about them (`make audit`).
+"""Audits all models of a run of train.py, one per supervision method, and writes one page (`make audit`).
 
-Nothing is trained. Every attention head is asked where it looks: from phrases to regions and back, from words to the
-regions that their grammar ties them to (where the data have CoNLL-U parses), before and after supervision. Heads are
-chosen on the validation split and reported on the test split. Maps of what a decision rests on are compared by taking
-regions away. What the numbers mean: docs/audit.md.
+The command trains nothing. It measures where every attention head looks, before and after supervision: from phrases to
+regions and back, and from words to the regions of grammatically related words (if the data have CoNLL-U parses). Heads
+are chosen on the validation split and reported on the test split. Relevancy maps are compared by removing regions.
+docs/audit.md explains the numbers.
 
-The folder --output gets audit.html (one file, no network) and for each method a folder with what `python -m
-grounded_attention.analysis.audit` and `grounded-attention perturb` write. A method's model card gets its section.
+The command writes to the folder --output: audit.html (one file, needs no network) and for each method a folder with
+the files of `grounded-attention audit` and `grounded-attention perturb`. It also adds a section to each model card.
 
 examples:
   grounded-attention audit-run runs/scenes_vgp
@@ -49,7 +49,7 @@ from grounded_attention.training.experiments.output import read_json
 from grounded_attention.training.experiments.perturbing import explainable, measure_perturbation
 from grounded_attention.training.experiments.scoring import read_config
 from grounded_attention.training.experiments.setup import (
-    Prepared,
+    PreparedData,
     check_width,
     make_processor,
     open_regions,
@@ -59,27 +59,27 @@ from grounded_attention.training.recipes.recipe import Data, Model, Recipe
 from grounded_attention.utils.whole_files import write_json, write_text
 
 from .command_line import make_parser, run
-from .user_errors import explain
+from .user_errors import explain_error
 
 BUILDER = "flickr30k_entities"
-SPLITS = {"validation": "val", "test": "test"}  # and what the files of parses are called
+SPLITS = {"validation": "val", "test": "test"}  # split -> stem of its parse file
 CHOSEN_ON, REPORTED = SPLITS
-UNSUPERVISED = "none"  # what the others are compared with
+UNSUPERVISED = "none"  # the method that the others are compared with
 IMAGES, PARSES, PAGE = "flickr30k-images", "parses", "audit.html"
 MOST_LAYERS = 4
-# What the reader of the page is to keep in mind.
+# Caveats for the reader of the page.
 NOT_SHOWN = (
-    "That a head looks at a region does not show that the model's answer rests on it. The comparison of maps asks for "
-    "that, and an answer that is no better with the regions than without them rests on none. An accurate head that is "
-    "not active puts little of its attention on any region. The tests compare answers to images, not trainings: each "
-    "model is of one seed, and another seed may move a figure by more than its interval."
+    "A head that looks at a region does not show that the answer of the model depends on it. The comparison of maps "
+    "measures this dependence; an answer that is no better with the regions than without them depends on none. An "
+    "accurate head that is not active puts little of its attention on any region. The tests sample images, not "
+    "training runs: each model has one seed, and another seed may change a figure by more than its interval."
 )
-SCENES = " Scenes are drawn shapes with a few hundred words: what holds here need not hold for photographs."
+SCENES = " Scenes are drawn shapes with a vocabulary of a few hundred words; results may differ on photographs."
 
 
 @dataclass
 class Audited:
-    """What is known of one method's model."""
+    """All results for the model of one method."""
 
     result: AuditResult
     shown: list[ExampleAttention] = field(default_factory=list)
@@ -89,7 +89,7 @@ class Audited:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: where its models and its data lie."""
+    """A finished run: its folder, its methods and its data."""
 
     folder: Path
     task: str
@@ -98,33 +98,34 @@ class Run:
     seed: int
 
 
-# What is read
+# Input
 
 
-def find_run(asked: argparse.Namespace) -> Run:
-    """The run that is named, its models complete.
+def find_run(options: argparse.Namespace) -> Run:
+    """
+    Finds the run and checks that its models are complete.
 
     Raises:
-        ValueError: there is none, or a method's model is missing, incomplete or of another task.
+        ValueError: if there is no run, or the model of a method is missing, incomplete or of another task.
     """
-    folder = Path(asked.run)
+    folder = Path(options.run)
     recipe = read_json(folder / "recipe.json")
-    remedy = "`make train` (or train.py with another recipe) makes it"
+    remedy = "make it with `make train`, or with train.py and another recipe"
     if recipe is None:
-        raise ValueError(f"{folder}: no run of train.py (recipe.json is missing): {remedy}")
+        raise ValueError(f"{folder}: recipe.json is missing, so this is not a run of train.py; {remedy}")
     data = Data(**{**recipe["data"], "scenes": None})
-    if asked.data_dir is not None:
-        data.data_dir, data.regions = asked.data_dir, str(Path(asked.data_dir, "regions"))
+    if options.data_dir is not None:
+        data.data_dir, data.regions = options.data_dir, str(Path(options.data_dir, "regions"))
     methods = sorted(recipe["methods"], key=lambda name: name != UNSUPERVISED)
     for name in methods:
         if not (folder / name / "results.json").is_file():
-            raise ValueError(f"{folder / name}: this model is not finished: {remedy}")
+            raise ValueError(f"{folder / name}: results.json is missing, so this model is not finished; {remedy}")
         read_config(str(folder / name), TASKS[recipe["task"]])
     return Run(folder, recipe["task"], methods, data, recipe["seed"])
 
 
 def load_rows(data: Data, limit: int) -> dict[str, Any]:
-    """Split -> its first images with captions and phrases."""
+    """Split -> rows of its first images, with captions and phrases."""
     builder = BUILDERS[BUILDER](data_dir=data.data_dir, splits=list(SPLITS))
     builder.download_and_prepare()
     rows = dict(builder.as_dataset())
@@ -132,12 +133,12 @@ def load_rows(data: Data, limit: int) -> dict[str, Any]:
 
 
 def relations_of(rows: Mapping[str, Any], data: Data) -> tuple[dict[str, list], str]:
-    """Split -> words tied to entities, and what is to be said of them; no words where the data have no parses."""
+    """Split -> words related to entities, and a note for the page; no words if the data have no parses."""
     folder = Path(data.data_dir, PARSES)
     if not folder.is_dir():
         scenes = read_scenes(Path(data.data_dir))
         drawn = "--images {images} --seed {seed}".format(**scenes) if scenes else ""
-        remedy = f"; grounded-attention data scenes --output {data.data_dir} {drawn} --force draws them with parses"
+        remedy = f"; grounded-attention data scenes --output {data.data_dir} {drawn} --force writes them with parses"
         return {name: [] for name in rows}, f"left out: no parses in {folder}{remedy if scenes else ''}"
     words = {}
     for name, found in rows.items():
@@ -146,11 +147,11 @@ def relations_of(rows: Mapping[str, Any], data: Data) -> tuple[dict[str, list], 
     return words, f"from the parses in {folder}"
 
 
-# What is measured
+# Measurement
 
 
 def audit_method(run: Run, name: str, rows: Any, words: Any, regions: Any, explored: Sequence[Any]) -> Audited:
-    """The audit of one model, heads chosen on one split and reported on the other, and its attention in examples."""
+    """Audits one model on both splits, chooses heads on one of them, and captures its attention in examples."""
     source = str(run.folder / name)
     processor = make_processor(Model(source=source))
     model: Any = AutoModel.from_pretrained(source).eval().to(PartialState().device)
@@ -179,7 +180,7 @@ def _pictures(data: Data) -> Any:
 
 
 def to_explore(rows: Any, data: Data, count: int) -> list[Any]:
-    """The first caption with several grounded phrases of each of the first images that are on disk."""
+    """The first caption with several grounded phrases, for each of the first images whose file exists."""
     found: dict[str, Any] = {}
     for example in entity_examples(rows):
         if len(found) == count:
@@ -191,8 +192,8 @@ def to_explore(rows: Any, data: Data, count: int) -> list[Any]:
     return list(found.values())
 
 
-def perturbation_rows(run: Run, count: int, cpu: bool) -> tuple[Recipe, Prepared] | None:
-    """The rows on which maps are compared; None where they are not."""
+def perturbation_rows(run: Run, count: int, cpu: bool) -> tuple[Recipe, PreparedData] | None:
+    """The rows on which maps are compared; `None` if maps are not compared."""
     if not count or run.task not in explainable():
         return None
     data = Data(
@@ -209,22 +210,22 @@ def perturbation_rows(run: Run, count: int, cpu: bool) -> tuple[Recipe, Prepared
     return recipe, prepare_data(recipe)
 
 
-def curves_of(run: Run, name: str, recipe: Recipe, data: Prepared) -> PerturbationCurves:
-    """How accurate one model is while regions are taken away."""
+def curves_of(run: Run, name: str, recipe: Recipe, data: PreparedData) -> PerturbationCurves:
+    """The accuracy of one model while regions are removed."""
     source = str(run.folder / name)
     about = {"checkpoint": source, "task": run.task, "split": REPORTED, "seed": run.seed}
     return measure_perturbation(recipe, source, data, REPORTED, about=about)
 
 
-def measure(asked: argparse.Namespace, run: Run) -> tuple[dict[str, Audited], str]:
-    """Everything that the page shows: method -> what is known of its model; and what is to be said of relations."""
+def measure(options: argparse.Namespace, run: Run) -> tuple[dict[str, Audited], str]:
+    """Everything on the page: method -> results of its model; and a note about the relations."""
     regions = open_regions(run.data.regions)
-    rows = load_rows(run.data, asked.limit)
-    words, said = relations_of(rows, run.data)
-    if said.startswith("left out"):
-        print(f"relations {said}", file=sys.stderr)
-    explored = to_explore(rows[REPORTED], run.data, asked.explore)
-    compared = perturbation_rows(run, asked.rows, asked.cpu)
+    rows = load_rows(run.data, options.limit)
+    words, note = relations_of(rows, run.data)
+    if note.startswith("left out"):
+        print(f"relations {note}", file=sys.stderr)
+    explored = to_explore(rows[REPORTED], run.data, options.explore)
+    compared = perturbation_rows(run, options.rows, options.cpu)
     found: dict[str, Audited] = {}
     for name in run.methods:
         print(f"audit: {name}", file=sys.stderr)
@@ -233,21 +234,21 @@ def measure(asked: argparse.Namespace, run: Run) -> tuple[dict[str, Audited], st
             found[name].changes = compare(found[UNSUPERVISED].result, found[name].result, (UNSUPERVISED, name))
         if compared is not None:
             found[name].curves = curves_of(run, name, *compared)
-    return found, said
+    return found, note
 
 
-# What is written
+# Output
 
 
 def write(run: Run, found: Mapping[str, Audited], folder: Path, relations: str) -> list[str]:
-    """Writes the folder and the sections of the cards; returns what is to be said of the cards."""
+    """Writes the output folder and the audit sections of the model cards; returns warnings about the cards."""
     for name, audited in found.items():
         _write_method(audited, folder / name)
     images = len(next(iter(found.values())).result.entities["text_to_region"]["all"].image_ids)
     about = [
         ("run", f"{run.folder}, seed {run.seed}; models: {', '.join(found)}"),
         ("data", f"{run.data.data_dir}, builder {BUILDER}; heads chosen on {CHOSEN_ON}, reported on {REPORTED}"),
-        ("images", f"{images} of {REPORTED}, the first ones; as many of {CHOSEN_ON} where there are"),
+        ("images", f"the first {images} of {REPORTED}, and up to as many of {CHOSEN_ON}"),
         ("relations", relations),
     ]
     results = {name: audited.result for name, audited in found.items()}
@@ -256,7 +257,8 @@ def write(run: Run, found: Mapping[str, Audited], folder: Path, relations: str) 
     extra = [*_maps(found, folder), ExtraSection("What this does not show", limits)]
     page = audit_page(results, "What the methods do to the heads", about=about, examples=shown, extra=extra)
     write_text(folder / PAGE, page)
-    return [said for name in found if (said := _put_card(found[name].result, run.folder / name)) is not None]
+    warnings = (_put_card(found[name].result, run.folder / name) for name in found)
+    return [warning for warning in warnings if warning is not None]
 
 
 def _write_method(audited: Audited, folder: Path) -> None:
@@ -276,30 +278,30 @@ def _write_method(audited: Audited, folder: Path) -> None:
 
 
 def _put_card(result: AuditResult, model: Path) -> str | None:
-    """Puts the section into the model's card; what is to be said where it has none, or no place for it."""
+    """Writes the section into the model card; returns a warning if there is no card or no place for it."""
     card = model / CARD
     if not card.is_file() or PLACE not in card.read_text(encoding="utf-8"):
-        return f"{card}: no card with a place for the audit; left as it is"
+        return f"{card}: no card with a place for the audit section; nothing was written to it"
     put_in_card(result, card)
     return None
 
 
 def _maps(found: Mapping[str, Audited], folder: Path) -> list[ExtraSection]:
-    """The comparison of maps: a table of all models, the curves of the one that needs its regions most."""
+    """The comparison of maps: a table of all models, and the curves of the model that needs its regions most."""
     curves = {name: audited.curves for name, audited in found.items() if audited.curves is not None}
     if not curves:
         return []
     rows = [row for name, each in curves.items() for row in _map_rows(name, each)]
     name, most = max(curves.items(), key=lambda pair: pair[1].accuracy[0, 0] - pair[1].accuracy[0, -1])
     text = (
-        f"{int(most.items.sum())} rows of {REPORTED}: regions are taken away in the order of a map, the most relevant "
-        "first or the least relevant first, and what is left of the accuracy is measured. Areas are means of the "
-        "accuracy while regions go, with 95% intervals over images; a faithful map has a small area most relevant "
-        "first, a large one least relevant first, and so a gap above 0. A model whose accuracy is the same without "
-        "any region has nothing that a map could explain."
+        f"{int(most.items.sum())} rows of {REPORTED}: regions are removed in the order of a map, the most relevant "
+        "first or the least relevant first, and the remaining accuracy is measured. An area is the mean accuracy "
+        "over the removal steps, with a 95% interval over images. A faithful map has a small area for most relevant "
+        "first, a large area for least relevant first, and so a gap above 0. If the accuracy of a model is the same "
+        "without any region, a map has nothing to explain."
     )
     head = ("model", "map", "all regions", "none", "most relevant first", "least relevant first", "gap")
-    figure = (folder / name / "perturbation.png", f"Accuracy of {name} while regions are taken away.")
+    figure = (folder / name / "perturbation.png", f"Accuracy of {name} while regions are removed.")
     return [ExtraSection("Which map is faithful?", text, head, rows, [figure])]
 
 
@@ -311,13 +313,13 @@ def _map_rows(name: str, curves: PerturbationCurves) -> list[tuple[str, ...]]:
     ]
 
 
-# What is said
+# Printed table
 
 
 def _table(found: Mapping[str, Audited]) -> str:
     lines = [f"heads chosen on {CHOSEN_ON}, reported on {REPORTED}; changed: against {UNSUPERVISED}, p ≤ 0.05 (Holm)"]
-    for direction, said in (("text_to_region", "words → regions"), ("region_to_text", "regions → words")):
-        lines.append(f"{said:16}{'best head':>10}{'accuracy':>24}{'attention':>11}{'changed heads':>20}")
+    for direction, title in (("text_to_region", "words → regions"), ("region_to_text", "regions → words")):
+        lines.append(f"{title:16}{'best head':>10}{'accuracy':>24}{'attention':>11}{'changed heads':>20}")
         for name, audited in found.items():
             best = next(b for b in audited.result.best_heads() if b.kind == direction and b.group == "all")
             head = audited.result.name(best.layer, best.head) + ("" if best.active else "*")
@@ -327,7 +329,7 @@ def _table(found: Mapping[str, Audited]) -> str:
     if any(
         not best.active for audited in found.values() for best in audited.result.best_heads() if best.group == "all"
     ):
-        lines.append("* not active: a fifth of its attention or less is on the candidates")
+        lines.append("* not active: at most a fifth of its attention is on the candidates")
     return "\n".join(lines)
 
 
@@ -351,43 +353,47 @@ def _json(found: Mapping[str, Audited], page: Path) -> str:
     return to_json({"page": str(page), "heads_chosen_on": CHOSEN_ON, "split": REPORTED, "methods": methods})
 
 
-def work(asked: argparse.Namespace) -> str:
-    """Does what the command is asked and returns what it prints.
+def work(options: argparse.Namespace) -> str:
+    """Runs the command and returns the text to print.
 
     Raises:
-        ValueError: any mistake of the user, in one sentence.
+        ValueError: for a user error; the message is one sentence.
     """
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     for name, least in (("limit", 1), ("rows", 0), ("explore", 0)):
-        if getattr(asked, name) < least:
-            raise ValueError(f"--{name} {getattr(asked, name)}: expected {least} or more")
-    PartialState(cpu=asked.cpu or not torch.cuda.is_available())
-    run = find_run(asked)
-    folder = Path(asked.output or run.folder / "audit")
-    found, relations = measure(asked, run)
+        if getattr(options, name) < least:
+            raise ValueError(f"--{name} {getattr(options, name)}: expected {least} or more")
+    PartialState(cpu=options.cpu or not torch.cuda.is_available())
+    run = find_run(options)
+    folder = Path(options.output or run.folder / "audit")
+    found, relations = measure(options, run)
     folder.mkdir(parents=True, exist_ok=True)
     print("figures and page", file=sys.stderr)
-    for said in write(run, found, folder, relations):
-        print(said, file=sys.stderr)
-    return _json(found, folder / PAGE) if asked.json else f"{_table(found)}\nwritten: {folder / PAGE}"
+    for warning in write(run, found, folder, relations):
+        print(warning, file=sys.stderr)
+    return _json(found, folder / PAGE) if options.json else f"{_table(found)}\nwritten: {folder / PAGE}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
-    return run(build_parser(), work, arguments, explain=explain)
+    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
+    return run(build_parser(), work, arguments, explain_error=explain_error)
 
 
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention audit-run", __doc__)
     add = parser.add_argument
-    add("run", metavar="RUN", help="folder of a run of train.py, one model a method, such as runs/scenes_vgp")
-    add("--data-dir", metavar="DIR", help="its data, with the region table in regions (default: as in training)")
-    add("--limit", type=int, default=200, metavar="N", help="the first N images of each split (default: 200)")
+    add("run", metavar="RUN", help="folder of a run of train.py with one model per method, such as runs/scenes_vgp")
+    add(
+        "--data-dir",
+        metavar="DIR",
+        help="folder of the data, with the region table in regions/ (default: as in training)",
+    )
+    add("--limit", type=int, default=200, metavar="N", help="use the first N images of each split (default: 200)")
     add("--rows", type=int, default=200, metavar="N", help="rows to compare maps on, 0 for none (default: 200)")
     add("--explore", type=int, default=4, metavar="N", help="captions in the explorer, 0 for none (default: 4)")
-    add("--output", metavar="DIR", help="folder of what is written (default: audit in RUN)")
-    add("--cpu", action="store_true", help="leave a GPU unused")
+    add("--output", metavar="DIR", help="output folder (default: audit in RUN)")
+    add("--cpu", action="store_true", help="run on the CPU even if there is a GPU")
     add("--json", action="store_true", help="print the figures as JSON")
     return parser
 

@@ -1,8 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Builds a data set from its official files on disk into Parquet files, and pushes it to the Hub with --push.
+"""Builds a data set from its official files into Parquet files; with --push it also pushes them to the Hub.
 
-The options of the builders are given as key=value. A push is one commit with the rows, a card, and how they were
-built; data whose licence does not clearly allow it are not pushed without --permission.
+Options of a builder are written as key=value. A push is one commit with the rows, a card and the build options. Data
+whose licence does not clearly allow a push need --permission.
 
 examples:
   grounded-attention data build flickr30k_entities --data-dir data --output data/built/entities --num-proc 4
@@ -36,7 +36,7 @@ from .command_line import make_parser, run
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
+    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
     return run(build_parser(), _build, arguments, intermixed=True)
 
 
@@ -48,12 +48,15 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("options", nargs="*", metavar="key=value", help="options of the builder, see below")
     parser.add_argument("--data-dir", required=True, type=Path, help="folder of the downloaded files")
     parser.add_argument(
-        "--output", required=True, type=Path, help="folder for the Parquet files; replaced if built before"
+        "--output",
+        required=True,
+        type=Path,
+        help="folder for the Parquet files; an earlier build of the same data set is replaced",
     )
     parser.add_argument("--config", help="configuration of the builder, for example typology or binary")
-    parser.add_argument("--num-proc", type=int, help="number of processes; the rows do not depend on it")
+    parser.add_argument("--num-proc", type=int, help="number of processes; the rows are the same for any number")
     parser.add_argument(
-        "--split", action="append", help="split to build (train, validation or test), may be repeated; default: all"
+        "--split", action="append", help="split to build (train, validation or test); may be repeated; default: all"
     )
     parser.add_argument("--json", action="store_true", help="print rows and report as one line of JSON")
     _add_push_options(parser.add_argument_group("pushing to the Hub"))
@@ -63,28 +66,40 @@ def build_parser() -> argparse.ArgumentParser:
 def _add_push_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--push", metavar="ORG/NAME", help="push the rows to this data set repository, in one commit")
     group.add_argument("--private", action="store_true", help="make a new repository private")
-    group.add_argument("--revision", metavar="BRANCH", help="branch to push to; made if need be; default: main")
-    group.add_argument("--push-as", metavar="NAME", help="name of the configuration there; default: the builder's")
+    group.add_argument("--revision", metavar="BRANCH", help="branch to push to; created if missing; default: main")
+    group.add_argument(
+        "--push-as", metavar="NAME", help="name of the configuration on the Hub; default: the name in the builder"
+    )
     group.add_argument(
         "--permission",
         metavar="TEXT",
-        help="push although the licence does not clearly allow it: on what ground you may; the card will say it",
+        help="push although the licence does not clearly allow it; TEXT is your reason, the card shows it",
     )
-    group.add_argument("--licence", metavar="ID", help="licence of your own texts as the Hub names it, e.g. cc0-1.0")
+    group.add_argument(
+        "--licence", metavar="ID", help="licence of your own texts, as a Hub identifier, for example cc0-1.0"
+    )
 
 
 def _options_of(builder: type[LocalBuilder]) -> dict[str, dataclasses.Field]:
-    """The options of a builder that are its own, not those of every `datasets` builder."""
+    """The options that only this builder has, without those of every `datasets` builder."""
     general = {"name", "version", "data_dir", "data_files", "description", "splits"}
     fields = dataclasses.fields(builder.BUILDER_CONFIG_CLASS)
     return {field.name: field for field in fields if field.name not in general}
 
 
 def parse_options(builder: type[LocalBuilder], pairs: Sequence[str]) -> dict[str, Any]:
-    """Turns `key=value` texts into the builder's options; values are read as YAML unless the option is a text.
+    """
+    Parses `key=value` texts into options of a builder. A value is read as YAML unless the option is a text.
+
+    Args:
+        builder (`type[LocalBuilder]`): the builder class.
+        pairs (`Sequence[str]`): texts such as "seed=1".
+
+    Returns:
+        `dict[str, Any]`: option -> value.
 
     Raises:
-        DataError: A text is not of that form, the builder has no such option, or its values are of another type.
+        DataError: if a text has another form, the builder has no such option, or the value has another type.
     """
     known = _options_of(builder)
     options = {}
@@ -103,7 +118,7 @@ def _value(key: str, text: str, kind: Any) -> Any:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
         value = None
-    # Not isinstance: to Python a bool is an int.
+    # Not isinstance: in Python a bool is an int.
     if type(value) is not kind:
         expected = {bool: "true or false", int: "a whole number"}.get(kind, str(kind))
         raise DataError(f"bad option {key}", found=text, expected=expected)
@@ -150,7 +165,7 @@ def _plan_push(builder: LocalBuilder, options: argparse.Namespace) -> RowsPush |
         given = {"--private": options.private, "--revision": options.revision, "--push-as": options.push_as}
         given |= {"--permission": options.permission, "--licence": options.licence}
         if alone := [name for name, value in given.items() if value]:
-            raise DataError(f"{alone[0]} is about a push", hint="name the repository too: --push ORG/NAME")
+            raise DataError(f"{alone[0]} needs --push", hint="give the repository: --push ORG/NAME")
         return None
     return plan_push(
         builder,
@@ -165,16 +180,16 @@ def _plan_push(builder: LocalBuilder, options: argparse.Namespace) -> RowsPush |
 
 
 def _check_replaceable(output: Path, name: str) -> None:
-    """Preparing replaces the folder, so it must be new, empty, or an earlier build of the same data set."""
+    """The build replaces the folder, so it must be new, empty, or an earlier build of the same data set."""
     if not output.exists() or (output.is_dir() and not any(output.iterdir())):
         return
     try:
-        # `datasets` writes this file for every data set, whoever made it.
+        # `datasets` writes this file for every data set.
         built = json.loads((output / "dataset_info.json").read_text(encoding="utf-8")).get("builder_name")
     except (OSError, ValueError, AttributeError):
         built = None
     if built != name:
-        raise DataError("the output folder holds other files", file=output, hint="give a new or empty folder")
+        raise DataError("the output folder contains other files", file=output, hint="give a new or empty folder")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Measures how hard the embedded data are, and prints a table.
+"""Measures how hard the drawn scenes are, and prints a table.
 
-It reads the regions from the folder and draws the descriptions again from the seed in its scenes.json.
+The command reads the regions from the folder, and generates the scenes again from the seed in its scenes.json.
 
 examples:
   grounded-attention data check-scenes data/scenes
@@ -36,16 +36,23 @@ MOST_REGIONS_TO_DECODE = 6000
 
 
 def report(folder: str | Path) -> Figures:
-    """All figures of a folder that `scenes` wrote, by name.
+    """
+    All figures of a folder that `grounded-attention data scenes` wrote.
+
+    Args:
+        folder (`str | Path`): the folder.
+
+    Returns:
+        `dict[str, float]`: name -> figure.
 
     Raises:
-        MissingFileError: There is no finished data set.
-        DataError: It was written by another version.
+        MissingFileError: if the folder has no finished scenes.
+        DataError: if another version wrote them.
     """
     root = Path(folder)
     if not (root / MANIFEST).is_file():
-        hint = "write it with grounded-attention data scenes"
-        raise MissingFileError("no finished scenes stand here", file=root / MANIFEST, hint=hint)
+        hint = "write them with grounded-attention data scenes"
+        raise MissingFileError("the folder has no finished scenes", file=root / MANIFEST, hint=hint)
     manifest = json.loads((root / MANIFEST).read_text(encoding="utf-8"))
     if manifest.get("version") != VERSION:
         raise DataError("scenes of another version", file=root, found=manifest.get("version"), expected=str(VERSION))
@@ -62,7 +69,7 @@ def report(folder: str | Path) -> Figures:
 
 
 def language_figures(records: Sequence[SceneRecord]) -> Figures:
-    """What the captions speak of, and how often a phrase needs its sentence."""
+    """Counts of objects and phrases, and how often a phrase is ambiguous without its sentence."""
     mentions = [(record.scene, mention) for record in records for mention in _mentions(record)]
     grounded = [(scene, mention) for scene, mention in mentions if mention.members]
     captions_of: dict[tuple[str, int], set[int]] = defaultdict(set)
@@ -92,7 +99,7 @@ def label_figures(records: Sequence[SceneRecord]) -> Figures:
 
 
 def grounding_figures(records: Sequence[SceneRecord], table: RegionTable) -> Figures:
-    """Regions an image, and how often a region drawn at random is a right one (intersection over union 0.5)."""
+    """Regions per image, and how often a random region is right (intersection over union of at least 0.5)."""
     chances, found = [], []
     for record in records:
         right = _object_overlaps(record.scene, table[record.image_id]) >= IOU
@@ -113,7 +120,7 @@ def grounding_figures(records: Sequence[SceneRecord], table: RegionTable) -> Fig
 
 
 def negative_figures(records: Sequence[SceneRecord], table: RegionTable, splits: dict[str, list[int]]) -> Figures:
-    """How often a caption is false of another image: the nearest of its split, and the next in order."""
+    """How often a caption is false for another image: the nearest of its split, and the next in order."""
     nearest: dict[str, str] = {}
     for numbers in splits.values():
         nearest |= nearest_negatives([records[number].image_id for number in numbers], table)
@@ -131,10 +138,10 @@ def negative_figures(records: Sequence[SceneRecord], table: RegionTable, splits:
 
 
 def feature_figures(records: Sequence[SceneRecord], table: RegionTable) -> Figures:
-    """The distribution of the feature values, and what a linear classifier reads from them on held-out images.
+    """The distribution of the feature values, and the accuracy of a linear classifier on held-out regions.
 
-    The classifier is a ridge regression on the names that fit, trained on four fifths of the regions that show an
-    object; a region counts as right if the name found is one that fits.
+    The classifier is a ridge regression. It is trained on four fifths of the regions that show an object; its targets
+    are the names that fit the object. A region counts as right if the predicted name fits.
     """
     rows: list[tuple[np.ndarray, SceneObject]] = []
     for record in records:
@@ -165,7 +172,7 @@ def feature_figures(records: Sequence[SceneRecord], table: RegionTable) -> Figur
 def _decoded(
     features: np.ndarray, fitting: Sequence[tuple[str, ...]], names: Sequence[str], ridge: float = 300
 ) -> float:
-    """Share of held-out rows for which a ridge regression's best name is one that fits."""
+    """Share of held-out rows whose predicted name fits, for a ridge regression."""
     targets = np.array([[(name in fit) / len(fit) for name in names] for fit in fitting], dtype=np.float32)
     cut = len(features) * 4 // 5
     mean, spread = features[:cut].mean(axis=0), features[:cut].std(axis=0) + 1e-3
@@ -183,7 +190,7 @@ def _object_overlaps(scene: Scene, regions: Regions) -> np.ndarray:
 
 
 def _mentions(record: SceneRecord) -> list[Mention]:
-    """The phrases of the related captions that speak of something."""
+    """The phrases of the related captions that refer to an entity."""
     return [mention for caption in record.related_captions for mention in caption.mentions if mention.entity]
 
 
@@ -192,13 +199,13 @@ def _mean(values: object) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
+    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
     return run(build_parser(), _work, arguments)
 
 
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention data check-scenes", __doc__)
-    parser.add_argument("folder", type=Path, help="a folder written by grounded-attention data scenes")
+    parser.add_argument("folder", type=Path, help="folder that grounded-attention data scenes wrote")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     return parser
 

@@ -1,12 +1,12 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""What all commands share: help from the module's docstring, errors in one line, exit status 0 or 2.
+"""Shared by all commands: help from the docstring of the module, errors in one line, exit status 0 or 2.
 
-A command's docstring says what it does and ends in a part `examples:`. Its `main` is one line:
+The docstring of a command states what it does and ends with a part `examples:`. Its `main` is one line:
 
     def main(arguments: Sequence[str] | None = None) -> int:
         return run(build_parser(), _work, arguments)
 
-where `_work(options)` does the work and returns what is printed. Only commands import this module.
+where `_work(options)` does the work and returns the text to print. Only commands import this module.
 """
 
 import argparse
@@ -14,18 +14,18 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-INTERRUPTED = 130  # as a shell reports an interrupted program
+INTERRUPTED = 130  # exit status of an interrupted program in a shell
 
 
 def make_parser(name: str, docstring: str | None) -> argparse.ArgumentParser:
-    """A parser whose help is a docstring.
+    """Makes a parser that prints a docstring as its help.
 
     Args:
-        name: how the command is called, for example "grounded-attention ground".
-        docstring: the introduction, then a line `examples:` and the examples.
+        name (`str`): the command as the user types it, for example "grounded-attention ground".
+        docstring (`str | None`): the introduction, then a line `examples:` and the examples.
 
     Raises:
-        ValueError: the docstring has no examples.
+        ValueError: if the docstring has no examples.
     """
     introduction, found, examples = (docstring or "").partition("examples:\n")
     if not found or not examples.strip():
@@ -39,7 +39,7 @@ def make_parser(name: str, docstring: str | None) -> argparse.ArgumentParser:
 
 
 def one_line(error: BaseException) -> str:
-    """The message of an error in one line; of a file that cannot be used, its name and the reason."""
+    """The message of an error in one line; for a file that cannot be used, its name and the reason."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     text = error.args[0] if isinstance(error, KeyError) and error.args else error  # a KeyError shows quotes
@@ -51,36 +51,39 @@ def run(
     work: Callable[[argparse.Namespace], str | None],
     arguments: Sequence[str] | None = None,
     *,
-    explain: Callable[[BaseException], str | None] = one_line,
+    explain_error: Callable[[BaseException], str | None] = one_line,
     intermixed: bool = False,
     resumable: str = "",
 ) -> int:
-    """Reads the arguments and does the work.
+    """
+    Parses the arguments and runs the command.
 
     Args:
-        parser: the command's.
-        work: takes the options; returns the text to print, or None where there is none.
-        arguments: those of the process when not given.
-        explain: makes one line of a ValueError or OSError, or None of one that is no user's to mend, which is then
-            raised.
-        intermixed: whether options may stand between the positional arguments.
-        resumable: what to tell who interrupts the command.
+        parser (`argparse.ArgumentParser`): the parser of the command.
+        work (`Callable[[argparse.Namespace], str | None]`): takes the options; returns the text to print, or
+            `None`.
+        arguments (`Sequence[str]`, *optional*): defaults to the arguments of the process.
+        explain_error (`Callable[[BaseException], str | None]`, *optional*, defaults to `one_line`): formats a
+            ValueError or OSError as one line; returns `None` for a program error, which is then raised.
+        intermixed (`bool`, *optional*, defaults to `False`): whether options may occur between positional
+            arguments.
+        resumable (`str`, *optional*, defaults to `""`): printed after an interruption: how to continue.
 
     Returns:
-        The exit status: 0; 2 after a mistake of the user, told in one line on standard error, by one process of
-        however many met it; 130 when interrupted.
+        `int`: the exit status: 0; 2 after a user error, which only the main process prints, as one line on standard
+        error; 130 after an interruption.
     """
     options = parser.parse_intermixed_args(arguments) if intermixed else parser.parse_args(arguments)
     try:
         text = work(options)
     except KeyboardInterrupt:
-        _tell("; ".join(filter(None, ("interrupted", resumable))))
+        _print_error("; ".join(filter(None, ("interrupted", resumable))))
         return INTERRUPTED
     except (ValueError, OSError) as error:
-        line = explain(error)
+        line = explain_error(error)
         if line is None:
             raise
-        _tell(line)
+        _print_error(line)
         return 2
     finally:
         _leave_group()
@@ -90,12 +93,12 @@ def run(
 
 
 def _leave_group() -> None:
-    """Leaves the other processes of a launch, where the command has met them: one that ends without it may abort."""
+    """Leaves the process group of a launch; a process that ends without leaving may abort."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_initialized():
         distributed.destroy_process_group()
 
 
-def _tell(line: str) -> None:
+def _print_error(line: str) -> None:
     if os.environ.get("RANK", "0") == "0":
         print(f"error: {line}", file=sys.stderr)

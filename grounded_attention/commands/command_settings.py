@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Keys of recipes as commands that evaluate a checkpoint take them: `--set key=value`."""
+"""The option `--set key=value` of commands that evaluate a checkpoint; keys are keys of a recipe."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,10 +10,17 @@ SECTIONS = ("data.builder", "data.options.", "options.")
 
 
 def settings(texts: Sequence[str]) -> dict[str, Any]:
-    """`key=value` texts, values read as YAML.
+    """
+    Parses `key=value` texts.
+
+    Args:
+        texts (`Sequence[str]`): texts such as "options.seed=1"; values are read as YAML.
+
+    Returns:
+        `dict[str, Any]`: key -> value.
 
     Raises:
-        ValueError: another key than those of `SECTIONS`.
+        ValueError: if a key is outside `SECTIONS`.
     """
     found = {}
     for text in texts:
@@ -27,5 +34,5 @@ def settings(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def below(section: str, given: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a section, such as `options.`, without its name."""
+    """The settings of one section, such as `options.`, with the section removed from the keys."""
     return {key.removeprefix(section): value for key, value in given.items() if key.startswith(section)}

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Prints a completion script for your shell: commands, options, choices and files.
+"""Prints a completion script for your shell; it completes commands, options, choices and files.
 
-The script is static, so that the Tab key imports nothing. Print it again after an update.
+The script is static, so a completion imports nothing. Print it again after an update.
 
 examples:
   grounded-attention completion bash > ~/.local/share/bash-completion/completions/grounded-attention
@@ -20,16 +20,16 @@ import shtab
 from .command_line import make_parser, run
 from .main import COMMANDS, GROUPS, PROGRAM
 
-# Arguments that name files without being of type Path.
+# Arguments that are files, but do not have the type Path.
 FILES = ("recipe", "image", "images", "model", "regions", "data_dir", "sources", "boxes")
 
 
 def whole_parser() -> argparse.ArgumentParser:
-    """One parser with all commands and groups, for tools that read parsers."""
+    """One parser with all commands and groups, for tools that read a parser."""
     parser = argparse.ArgumentParser(prog=PROGRAM)
     parser.add_argument("--version", action="store_true")
     below = parser.add_subparsers()
-    # shtab leaves out what has no help.
+    # shtab omits entries without help.
     groups = {name: below.add_parser(name, help=f"{name} ...").add_subparsers() for name in sorted(GROUPS)}
     for name, command in COMMANDS.items():
         group, _, word = name.rpartition(" ")
@@ -44,7 +44,7 @@ def whole_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
+    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
     return run(build_parser(), _work, arguments)
 
 

@@ -11,12 +11,12 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Turns an original checkpoint into a Hub directory.
+"""Converts an original checkpoint into a Hub directory.
 
-The table that is printed says which fields of the configuration were read from the file, which were given with
---config and which were assumed. A file that lacks tensors, has others' keys, or holds NaN is refused.
+The printed table shows which config fields were read from the file, which were given with --config and which were
+assumed. A file with missing tensors, unknown keys or NaN values is refused.
 
-`fast_rcnn` is VL-BERT's pixel network alone, from its own file or an end-to-end checkpoint.
+`fast_rcnn` is the pixel network of VL-BERT alone, from its own file or from an end-to-end checkpoint.
 
 examples:
   grounded-attention convert vl_bert --checkpoint vl-bert-base-prec.model --output checkpoints/vl-bert-base
@@ -38,7 +38,7 @@ from grounded_attention.families import FAMILIES
 
 from .command_line import make_parser, run
 
-# What is converted -> what its keys mean.
+# Family -> its converter.
 CONVERTERS = {
     "fast_rcnn": FAST_RCNN,
     **{name: family.load_converter() for name, family in FAMILIES.items() if family.converter},
@@ -55,15 +55,15 @@ def convert_checkpoint(
         family (`str`): a key of `CONVERTERS`.
         checkpoint (`Path`): file of the original code, such as `vl-bert-base-prec.model`.
         output (`Path`): directory to write: safetensors, config, modeling code and conversion.json.
-        config (`Path`, *optional*): JSON file of configuration fields that the shapes do not tell.
+        config (`Path`, *optional*): JSON file with config fields that the tensor shapes do not determine.
         force (`bool`): replace an existing model directory.
 
     Returns:
-        `str`: a table of what became of the tensors.
+        `str`: a table of the converted, renamed and unused tensors.
 
     Raises:
-        CheckpointError: for a wrong file, configuration or output.
-        FileNotFoundError: when the checkpoint does not exist.
+        CheckpointError: if the file, the configuration or the output directory is wrong.
+        FileNotFoundError: if the checkpoint does not exist.
     """
     check_output(output, force, tuple(path for path in (checkpoint, config) if path is not None))
     given = read_overrides(config)
@@ -79,7 +79,7 @@ def convert_checkpoint(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; returns 0, or 2 after one line on what is wrong."""
+    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
     return run(build_parser(), _work, arguments)
 
 
@@ -88,7 +88,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("family", choices=sorted(CONVERTERS), help="model family of the checkpoint")
     parser.add_argument("--checkpoint", type=Path, required=True, help="original file (.model, .th)")
     parser.add_argument("--output", type=Path, required=True, help="directory to write")
-    parser.add_argument("--config", type=Path, help="JSON file of configuration fields the shapes cannot tell")
+    parser.add_argument(
+        "--config", type=Path, help="JSON file with config fields that the tensor shapes do not determine"
+    )
     parser.add_argument("--force", action="store_true", help="replace an existing model directory")
     parser.add_argument("--json", action="store_true", help="print the content of conversion.json instead of a table")
     return parser

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Draws scenes with captions, paraphrases and region features, in the file layouts of the real data.
+"""Draws scenes with captions, paraphrases and region features, in the file formats of the real data.
 
-docs/data.md tells what stands in the folder afterwards; in Python it is `write_scenes` of
+docs/data.md lists the files. The Python function is `write_scenes` of
 `grounded_attention.dataset_scripts.scenes.dataset`.
 
 examples:
@@ -21,7 +21,7 @@ from .command_line import make_parser, run
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
+    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
     return run(build_parser(), _work, arguments)
 
 
@@ -30,7 +30,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--output", required=True, type=Path, help="folder for the files")
     parser.add_argument("--images", required=True, type=int, help=f"number of images, at least {MIN_IMAGES}")
     parser.add_argument("--seed", required=True, type=int, help="the same seed gives the same files")
-    parser.add_argument("--num-proc", type=int, default=1, help="number of processes; the files do not depend on it")
+    parser.add_argument(
+        "--num-proc", type=int, default=1, help="number of processes; the files are the same for any number"
+    )
     parser.add_argument("--force", action="store_true", help="replace scenes of another seed, size or version")
     parser.add_argument("--json", action="store_true", help="print what was written as JSON and nothing else")
     return parser

@@ -1,12 +1,13 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Scores a saved checkpoint and writes a report that shows its failures.
 
-The folder --output gets metrics.json, the predictions (VQA: the official file, predictions_SPLIT.json; other tasks:
-one line a prediction, predictions_SPLIT.jsonl) and report.html, one file that needs neither network nor scripts. With
---track the split is scored once on each table and files end in _SPLIT_TRACK.
+The command writes to the folder --output: metrics.json, the predictions (VQA: the official format,
+predictions_SPLIT.json; other tasks: one line per prediction, predictions_SPLIT.jsonl) and report.html, one file that
+needs neither network nor scripts. With --track each split is scored once on each table, and file names end in
+_SPLIT_TRACK.
 
-The figures are those that training measures on the same rows. --set takes keys of recipes: data.builder,
-data.options.NAME (the builder's options), options.NAME (the task's).
+The figures equal those that training measures on the same rows. --set takes keys of recipes: data.builder,
+data.options.NAME (options of the builder), options.NAME (options of the task).
 
 examples:
   grounded-attention evaluate runs/scenes_vgp/direct --task vgp --data-dir data/scenes --regions data/scenes/regions \\
@@ -34,22 +35,23 @@ from grounded_attention.reports.html_report import Measured, Report, build_repor
 from grounded_attention.reports.report_pictures import Picture, embed
 from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.experiments.scoring import Scored, read_config, score_file, score_splits, tables
-from grounded_attention.training.experiments.setup import Prepared, prepare_data
+from grounded_attention.training.experiments.setup import PreparedData, prepare_data
 from grounded_attention.training.recipes.recipe import Data, Recipe
 from grounded_attention.utils.whole_files import write_json, write_text
 
 from .command_line import make_parser, run
 from .command_settings import below, settings
-from .user_errors import explain
+from .user_errors import explain_error
 
-# What is asked
+# Options
 
 
 def named_tables(texts: Sequence[str]) -> dict[str, str]:
-    """`NAME=TABLE` texts of --track.
+    """
+    Parses the `NAME=TABLE` texts of --track into name -> table.
 
     Raises:
-        ValueError: no such text, or a name twice.
+        ValueError: if a text has another form, or a name occurs twice.
     """
     found: dict[str, str] = {}
     for text in texts:
@@ -60,75 +62,88 @@ def named_tables(texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def to_recipe(asked: argparse.Namespace, config: Any) -> Recipe:
-    """The recipe whose data, options and seed the evaluation shares with training."""
-    given, tracks = settings(asked.set), named_tables(asked.track)
-    options = below("options.", given)
+def to_recipe(options: argparse.Namespace, config: Any) -> Recipe:
+    """The recipe with the data, the task options and the seed of the evaluation."""
+    given, tracks = settings(options.set), named_tables(options.track)
     data = Data(
-        data_dir=asked.data_dir,
+        data_dir=options.data_dir,
         builder=given.get("data.builder"),
-        regions=asked.regions or next(iter(tracks.values()), None),
+        regions=options.regions or next(iter(tracks.values()), None),
         tracks=tracks,
-        images=asked.images if getattr(config, "vision_config", None) is not None else None,
+        images=options.images if getattr(config, "vision_config", None) is not None else None,
         options=below("data.options.", given),
-        # What a task wants to know of the rows it was trained on, it is told of those that are scored.
-        train_splits=asked.split[:1],
-        limit={} if asked.limit is None else dict.fromkeys(asked.split, asked.limit),
+        # A task that needs facts about its training rows gets them from the scored rows.
+        train_splits=options.split[:1],
+        limit={} if options.limit is None else dict.fromkeys(options.split, options.limit),
     )
-    data.options["splits"] = asked.split
-    training = {"per_device_eval_batch_size": asked.batch_size, "use_cpu": asked.cpu}
-    options = task_options(asked, config, data.regions is not None) | options
-    return Recipe(asked.task, options, seed=asked.seed, data=data, training=training)
+    data.options["splits"] = options.split
+    training = {"per_device_eval_batch_size": options.batch_size, "use_cpu": options.cpu}
+    for_task = task_options(options, config, data.regions is not None) | below("options.", given)
+    return Recipe(options.task, for_task, seed=options.seed, data=data, training=training)
 
 
-def task_options(asked: argparse.Namespace, config: Any, grounded: bool) -> dict[str, Any]:
-    """The options that follow from the checkpoint, or from the file of answers."""
+def task_options(options: argparse.Namespace, config: Any, grounded: bool) -> dict[str, Any]:
+    """The task options that the checkpoint, or the file of answers, determines."""
     if config is None:  # official answers of VQA v2
-        return {"answers": _given_answers(Path(asked.predictions))}
-    return TASKS[asked.task].trained_options(config, grounded)
+        return {"answers": _given_answers(Path(options.predictions))}
+    return TASKS[options.task].trained_options(config, grounded)
 
 
 def _given_answers(path: Path) -> list[str]:
     answers = sorted(set(read_predictions(path).values()))
     if not answers:
-        raise ValueError(f"{path}: no answers: expected a list of objects with question_id and answer")
+        raise ValueError(f"{path}: no answers found, expected a list of objects with question_id and answer")
     return answers
 
 
-def check_asked(asked: argparse.Namespace) -> None:
-    """Refuses what cannot be scored as asked.
+def check_options(options: argparse.Namespace) -> None:
+    """
+    Checks the options before anything is loaded.
 
     Raises:
-        ValueError: names the argument.
+        ValueError: for an argument out of range; the message names it.
     """
-    if (asked.checkpoint is None) == (asked.predictions is None):
+    if (options.checkpoint is None) == (options.predictions is None):
         raise ValueError("give either a CHECKPOINT or --predictions FILE")
-    if asked.task not in TASKS:
-        raise ValueError(f"--task {asked.task}: unknown; known: {', '.join(sorted(TASKS))}")
-    if asked.predictions is not None and asked.task != "vqa":
+    if options.task not in TASKS:
+        raise ValueError(f"--task {options.task}: unknown task, expected one of {', '.join(sorted(TASKS))}")
+    if options.predictions is not None and options.task != "vqa":
         raise ValueError(
-            f"--predictions are official answers of VQA v2, not of the task {asked.task}: give --task vqa"
+            f"--predictions reads official answers of VQA v2, but --task is {options.task}: give --task vqa"
         )
-    if asked.checkpoint is not None and not (asked.regions or asked.track or asked.text_only or asked.images):
-        raise ValueError("no region table: give --regions TABLE or --track NAME=TABLE, or --text-only for texts alone")
-    if asked.text_only and (asked.regions or asked.track or TASKS[asked.task].needs_regions):
-        raise ValueError("--text-only goes with neither --regions nor --track, nor with a task that chooses regions")
+    if options.checkpoint is not None and not (
+        options.regions or options.track or options.text_only or options.images
+    ):
+        raise ValueError(
+            "no region table: give --regions TABLE or --track NAME=TABLE, or --text-only to score without regions"
+        )
+    if options.text_only and (options.regions or options.track or TASKS[options.task].needs_regions):
+        raise ValueError("--text-only cannot be combined with --regions, --track or a task that chooses regions")
     for name in ("limit", "batch_size"):
-        value = getattr(asked, name)
+        value = getattr(options, name)
         if value is not None and value < 1:
             raise ValueError(f"--{name.replace('_', '-')} {value}: expected 1 or more")
-    if asked.images is not None and not Path(asked.images).is_dir():
-        raise ValueError(f"--images {asked.images}: no such folder")
+    if options.images is not None and not Path(options.images).is_dir():
+        raise ValueError(f"--images {options.images}: no such folder")
 
 
-# What is written
+# Output
 
 
 def find_picture(folder: str | None, image_id: str, file_name: str | None) -> Picture | None:
-    """The image of a row, by its file name, its id, or as COCO names its files; None where there is none.
+    """
+    Finds the image of a row by its file name, by its id, or by COCO's pattern of file names.
+
+    Args:
+        folder (`str | None`): folder of the images; None for no images.
+        image_id (`str`): id of the image.
+        file_name (`str | None`): file name in the row, if any.
+
+    Returns:
+        `Picture | None`: the image, or `None` if no file is found.
 
     Raises:
-        ValueError: the file is no image.
+        ValueError: if the file is not an image.
     """
     if folder is None:
         return None
@@ -139,22 +154,22 @@ def find_picture(folder: str | None, image_id: str, file_name: str | None) -> Pi
     return embed(open_image(paths[0])) if paths else None
 
 
-def image_table(parts: Sequence[Scored], data: Prepared, asked: argparse.Namespace) -> dict[str, Any]:
-    """`pictures` and `sizes` of the images that the report shows."""
-    wanted = {image_id for part in parts for image_id in shown_images(part.judged, asked.seed)}
+def image_table(parts: Sequence[Scored], data: PreparedData, options: argparse.Namespace) -> dict[str, Any]:
+    """`pictures` and `sizes` (width, height in pixels) of the images in the report."""
+    wanted = {image_id for part in parts for image_id in shown_images(part.judged, options.seed)}
     pictures, sizes = {}, {}
     for rows in data.splits.values():
         ids = rows["image_id"]
         for place in {image_id: n for n, image_id in enumerate(ids) if image_id in wanted}.values():
             row = rows[place]
-            found = find_picture(asked.images, row["image_id"], row.get("file_name"))
+            found = find_picture(options.images, row["image_id"], row.get("file_name"))
             if found is not None:
                 pictures[row["image_id"]] = found
             sizes[row["image_id"]] = _size(row, data)
     return {"pictures": pictures, "sizes": sizes}
 
 
-def _size(row: Mapping[str, Any], data: Prepared) -> tuple[int, int]:
+def _size(row: Mapping[str, Any], data: PreparedData) -> tuple[int, int]:
     if row.get("width") and row.get("height"):
         return row["width"], row["height"]
     table = next(iter(tables(data).values()), None)
@@ -162,25 +177,31 @@ def _size(row: Mapping[str, Any], data: Prepared) -> tuple[int, int]:
     return (4, 3) if record is None else (record.width, record.height)
 
 
-def to_report(parts: Sequence[Scored], data: Prepared, asked: argparse.Namespace) -> Report:
-    """The page's content."""
-    shown = image_table(parts, data, asked)
+def to_report(parts: Sequence[Scored], data: PreparedData, options: argparse.Namespace) -> Report:
+    """The content of the report page."""
+    shown = image_table(parts, data, options)
     found, wanted = len(shown["pictures"]), len(shown["sizes"])
-    remarks = [] if asked.images is None or found == wanted else [f"{wanted - found} of {wanted} images not found."]
+    remarks = [] if options.images is None or found == wanted else [f"{wanted - found} of {wanted} images not found."]
     measured = [
         Measured(" on ".join(filter(None, (part.split, part.track))), part.figures, part.judged, remarks)
         for part in parts
     ]
-    scored = asked.checkpoint or asked.predictions
-    regions = "; ".join(asked.track) or asked.regions or "none"
+    scored = options.checkpoint or options.predictions
+    regions = "; ".join(options.track) or options.regions or "none"
     rows = ", ".join(f"{name} {len(split)}" for name, split in data.splits.items())
-    about = [("scored", scored), ("task", asked.task), ("data", asked.data_dir), ("regions", regions), ("rows", rows)]
-    about += [("settings", " ".join(asked.set))] if asked.set else []
-    return Report(f"{asked.task}: {Path(scored).name}", about, measured, **shown, seed=asked.seed)
+    about = [
+        ("scored", scored),
+        ("task", options.task),
+        ("data", options.data_dir),
+        ("regions", regions),
+        ("rows", rows),
+    ]
+    about += [("settings", " ".join(options.set))] if options.set else []
+    return Report(f"{options.task}: {Path(scored).name}", about, measured, **shown, seed=options.seed)
 
 
 def metrics(parts: Sequence[Scored]) -> dict[str, dict[str, Any]]:
-    """Split -> its figures, on tracks `<track>_<figure>`."""
+    """Split -> its figures; with tracks the names are `<track>_<figure>`."""
     found: dict[str, dict[str, Any]] = {}
     for part in parts:
         named = {f"{part.track}_{name}" if part.track else name: value for name, value in part.figures.items()}
@@ -188,17 +209,17 @@ def metrics(parts: Sequence[Scored]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def write(parts: Sequence[Scored], data: Prepared, asked: argparse.Namespace) -> Path:
-    """Writes the files of the folder --output, each of them whole; returns the folder."""
-    name = Path(asked.checkpoint or Path(asked.predictions).stem)
-    folder = Path(asked.output or Path("runs", "evaluation", f"{asked.task}_{'_'.join(name.parts[-2:])}"))
-    page = build_report(to_report(parts, data, asked))
+def write(parts: Sequence[Scored], data: PreparedData, options: argparse.Namespace) -> Path:
+    """Writes all files to the folder --output and returns the folder."""
+    name = Path(options.checkpoint or Path(options.predictions).stem)
+    folder = Path(options.output or Path("runs", "evaluation", f"{options.task}_{'_'.join(name.parts[-2:])}"))
+    page = build_report(to_report(parts, data, options))
     folder.mkdir(parents=True, exist_ok=True)
-    about = {"scored": asked.checkpoint or asked.predictions, "task": asked.task, "data_dir": asked.data_dir}
-    about |= {"regions": asked.regions, "tracks": asked.track, "set": asked.set, "seed": asked.seed}
-    write_json(folder / "metrics.json", {**about, "limit": asked.limit, "splits": metrics(parts)})
+    about = {"scored": options.checkpoint or options.predictions, "task": options.task, "data_dir": options.data_dir}
+    about |= {"regions": options.regions, "tracks": options.track, "set": options.set, "seed": options.seed}
+    write_json(folder / "metrics.json", {**about, "limit": options.limit, "splits": metrics(parts)})
     for part in parts:
-        _write_predictions(part, TASKS[asked.task], folder / f"predictions_{part.name}")
+        _write_predictions(part, TASKS[options.task], folder / f"predictions_{part.name}")
     write_text(folder / "report.html", page)
     return folder
 
@@ -214,41 +235,41 @@ def _write_predictions(part: Scored, task: Task, path: Path) -> None:
 # The command
 
 
-def evaluate(asked: argparse.Namespace) -> str:
-    """Does what the command is asked and returns what it prints.
+def evaluate(options: argparse.Namespace) -> str:
+    """Runs the command and returns the text to print.
 
     Raises:
-        ValueError: any mistake of the user, in one sentence.
+        ValueError: for a user error; the message is one sentence.
     """
-    check_asked(asked)
-    config = None if asked.checkpoint is None else read_config(asked.checkpoint, TASKS[asked.task])
-    recipe = to_recipe(asked, config)
+    check_options(options)
+    config = None if options.checkpoint is None else read_config(options.checkpoint, TASKS[options.task])
+    recipe = to_recipe(options, config)
     data = prepare_data(recipe)
-    data.splits = {name: data.splits[name] for name in asked.split}
-    if asked.predictions is not None:
-        parts = [score_file(Path(asked.predictions), split, rows) for split, rows in data.splits.items()]
+    data.splits = {name: data.splits[name] for name in options.split}
+    if options.predictions is not None:
+        parts = [score_file(Path(options.predictions), split, rows) for split, rows in data.splits.items()]
     else:
-        parts = list(score_splits(asked.checkpoint, recipe, data))
-    folder = write(parts, data, asked)
-    if asked.json:
+        parts = list(score_splits(options.checkpoint, recipe, data))
+    folder = write(parts, data, options)
+    if options.json:
         return json.dumps(metrics(parts))
-    lines = [f"{part.name}: {name} {_said(value)}" for part in parts for name, value in part.figures.items()]
+    lines = [f"{part.name}: {name} {_format_figure(value)}" for part in parts for name, value in part.figures.items()]
     return "\n".join([*(line for line in lines if not line.endswith(" ")), f"written: {folder}/report.html"])
 
 
-def _said(value: Any) -> str:
+def _format_figure(value: Any) -> str:
     return f"{value:.4f}" if isinstance(value, float) else str(value) if isinstance(value, int) else ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
-    return run(build_parser(), _work, arguments, explain=explain)
+    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
+    return run(build_parser(), _work, arguments, explain_error=explain_error)
 
 
-def _work(asked: argparse.Namespace) -> str:
-    asked.split = list(dict.fromkeys("validation" if s == "val" else s for s in asked.split or ["validation"]))
+def _work(options: argparse.Namespace) -> str:
+    options.split = list(dict.fromkeys("validation" if s == "val" else s for s in options.split or ["validation"]))
     logging.set_verbosity_error()
-    return evaluate(asked)
+    return evaluate(options)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -257,18 +278,30 @@ def build_parser() -> argparse.ArgumentParser:
     add("checkpoint", nargs="?", metavar="CHECKPOINT", help="folder of a trained model, or a name on the Hub")
     add("--task", required=True, metavar="NAME", help=f"one of {', '.join(TASKS)}")
     add("--data-dir", required=True, metavar="DIR", help="folder of the data set, see docs/data.md")
-    add("--regions", metavar="TABLE", help="region table")
-    add("--track", action="append", default=[], metavar="NAME=TABLE", help="score on this table too, under this name")
+    add("--regions", metavar="TABLE", help="folder of the region table")
+    add(
+        "--track",
+        action="append",
+        default=[],
+        metavar="NAME=TABLE",
+        help="also score on this table, under this name; may be repeated",
+    )
     add("--text-only", action="store_true", help="score without regions")
-    add("--split", action="append", metavar="NAME", help="split, may be repeated (default: validation)")
-    add("--images", metavar="DIR", help="images to show, and to read where the model reads pixels")
-    add("--output", metavar="DIR", help="folder of what is written (default: below runs/evaluation)")
+    add("--split", action="append", metavar="NAME", help="split; may be repeated (default: validation)")
+    add("--images", metavar="DIR", help="folder of the images, for the report and for a model that reads pixels")
+    add("--output", metavar="DIR", help="output folder (default: a folder in runs/evaluation)")
     add("--predictions", metavar="FILE", help="score this official file of VQA v2 answers instead of a checkpoint")
-    add("--limit", type=int, metavar="N", help="at most so many rows of a split, after a seeded shuffle")
-    add("--batch-size", type=int, default=32, metavar="N", help="rows at a time (default: 32)")
-    add("--seed", type=int, default=0, metavar="N", help="of --limit, of masking, of the predictions that are shown")
+    add("--limit", type=int, metavar="N", help="at most N rows of a split, after a seeded shuffle")
+    add("--batch-size", type=int, default=32, metavar="N", help="rows per batch (default: 32)")
+    add(
+        "--seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="seed of --limit, of masking, and of the choice of shown predictions",
+    )
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of a recipe, see above")
-    add("--cpu", action="store_true", help="leave a GPU unused")
+    add("--cpu", action="store_true", help="run on the CPU even if there is a GPU")
     add("--json", action="store_true", help="print the figures as JSON")
     return parser
 

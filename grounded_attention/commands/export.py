@@ -1,14 +1,14 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Writes what every head of every layer looks at in one captioned image, for other tools.
+"""Writes the attention of every head in one captioned image to a file, for other tools.
 
-The suffix of --output decides the form: .npz holds arrays (attention of words to regions and back, boxes, words),
-.html is a page to explore with the mouse that loads nothing. With --view the page is bertviz's: it needs `pip install
-bertviz`, and loads its scripts from the network. L layers, H heads, W words, R regions; the arrays of a .npz:
+The suffix of --output selects the format: .npz contains arrays, .html is an interactive page that needs no network.
+With --view the page is made by bertviz; it needs `pip install bertviz` and loads scripts from the network. With L
+layers, H heads, W words and R regions, a .npz contains the arrays:
 
-  attention  float32 (L, H, W, R)  of each word, what it gives to each region out of all its attention
-  back       float32 (L, H, R, W)  of each region, what it gives to each word
+  attention  float32 (L, H, W, R)  share of the attention of each word that goes to each region, in [0, 1]
+  back       float32 (L, H, R, W)  share of the attention of each region that goes to each word, in [0, 1]
   boxes      float32 (R, 4)        x1 y1 x2 y2 divided by width and height
-  words, labels, layers            texts: the words, what the detector calls the regions, the names of the layers
+  words, labels, layers            texts: the words, the detector's labels of the regions, the names of the layers
 
 examples:
   grounded-attention export shapes.png "a red ball left of a blue cube" --model runs/scenes_vgp/direct \\
@@ -42,10 +42,11 @@ FORMS = (".npz", ".html")
 
 
 def capture(options: argparse.Namespace) -> ExampleAttention:
-    """The attention of the model that the options name, in the image.
+    """
+    Captures the attention of the model in the image.
 
     Raises:
-        ValueError: any mistake of the user, in one sentence.
+        ValueError: for a user error; the message is one sentence.
     """
     logging.disable_progress_bar()
     image, known = open_input(options), read_regions(options)
@@ -65,7 +66,7 @@ def capture(options: argparse.Namespace) -> ExampleAttention:
 
 
 def write_arrays(example: ExampleAttention, path: Path) -> None:
-    """Writes the arrays of the command's help."""
+    """Writes the arrays that the help of the command lists."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as draft, draft.open("wb") as file:
         np.savez(
@@ -80,15 +81,18 @@ def write_arrays(example: ExampleAttention, path: Path) -> None:
 
 
 def export(options: argparse.Namespace) -> str:
-    """Writes the file and returns what the command prints.
+    """
+    Writes the file and returns the text to print.
 
     Raises:
-        ValueError: any mistake of the user, in one sentence.
+        ValueError: for a user error; the message is one sentence.
     """
     if options.output.suffix not in FORMS:
         raise ValueError(f"--output {options.output}: expected a file that ends with {' or '.join(FORMS)}")
     if options.view is not None and options.output.suffix != ".html":
-        raise ValueError(f"--view {options.view} makes a page, but --output {options.output} does not end with .html")
+        raise ValueError(
+            f"--view {options.view} makes a page, so --output must end with .html, found {options.output}"
+        )
     example = capture(options)
     if options.view is not None:
         write_bertviz(example, options.output, options.view)
@@ -107,7 +111,7 @@ def export(options: argparse.Namespace) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
+    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
     return run(build_parser(), export, arguments)
 
 
@@ -115,11 +119,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention export", __doc__)
     add = parser.add_argument
     add("image", metavar="IMAGE", help="file of the image")
-    add("caption", metavar="CAPTION", help="what the model reads")
+    add("caption", metavar="CAPTION", help="text that the model reads")
     add("--model", required=True, metavar="DIR", help="checkpoint with its processor, or a name on the Hub")
     add_region_options(parser)
     add("--output", required=True, type=Path, metavar="FILE", help="a file that ends with .npz or .html")
-    add("--view", choices=VIEWS, help="the page is this view of bertviz")
+    add("--view", choices=VIEWS, help="make the page with bertviz, with this view")
     add("--json", action="store_true", help="print what was written as JSON and nothing else")
     return parser
 

@@ -1,25 +1,25 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Finds regions in images, computes their features, and writes them into a region table.
 
-Boxes come from any object detector or zero-shot detector of transformers, or from a file; features from VL-BERT's
-region-feature network or any vision backbone of transformers. Overlapping boxes are suppressed; of the rest those
-that score at least --threshold are kept, at least --min-regions and at most --max-regions. An image in which nothing
-is found keeps one region, the whole image, with score 0. EXIF rotation is not applied.
+Boxes come from any object detector or zero-shot detector of transformers, or from a file. Features come from
+VL-BERT's region-feature network or any vision backbone of transformers. Overlapping boxes are suppressed. Boxes with a
+score of at least --threshold are kept, at least --min-regions and at most --max-regions of them. An image without any
+box gets one region, the whole image, with score 0. EXIF rotation is not applied.
 
-The same command again goes on after an interruption, also with another number of processes. Another detector,
-feature model, option or set of images is refused for a table that has begun.
+Run the same command again to continue after an interruption; the number of processes may change. An unfinished table
+accepts only the same detector, feature model, options and images.
 
 examples:
   # a folder of images
   grounded-attention regions extract --images photos --output data/regions \\
       --detector PekingU/rtdetr_r50vd --features microsoft/resnet-50
 
-  # things to look for, in several processes, broken images left out
+  # with text queries, in several processes, without damaged images
   accelerate launch --num_processes 2 -m grounded_attention.commands.extract_regions \\
       --images photos.txt --output data/regions \\
       --detector IDEA-Research/grounding-dino-tiny --queries "a dog" "a ball" --features fast_rcnn --on-error skip
 
-  # boxes that are known
+  # with known boxes
   grounded-attention regions extract --images photos --output data/regions --boxes boxes.jsonl \\
       --features fast_rcnn
 
@@ -55,16 +55,16 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def load_extractor(options: argparse.Namespace, device: torch.device) -> RegionExtractor:
-    """The extractor that the options describe.
+    """Loads the models of the options and makes the extractor.
 
     Raises:
-        ValueError: a model, a processor or a file of boxes that cannot be used, or options outside their range.
+        ValueError: if a model, a processor or a file of boxes cannot be used, or an option is out of range.
     """
     dtype = DTYPES[options.dtype]
     detector: BoxSource
     if options.boxes is not None:
         if options.queries:
-            raise ValueError("--queries are for a zero-shot --detector; --boxes has none")
+            raise ValueError("--queries needs a zero-shot --detector and cannot be combined with --boxes")
         detector = GivenBoxes(read_boxes(options.boxes), Path(options.boxes).name)
     else:
         detector = load_detector(options.detector, options.queries, options.detector_revision, device, dtype)
@@ -88,15 +88,15 @@ def load_extractor(options: argparse.Namespace, device: torch.device) -> RegionE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
-    return run(build_parser(), _work, arguments, resumable="the same command goes on")
+    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
+    return run(build_parser(), _work, arguments, resumable="run the same command again to continue")
 
 
 def _work(options: argparse.Namespace) -> str | None:
     if options.quiet:
         logging.disable_progress_bar()
     info = _extract(options)
-    if info is None:  # another process has it
+    if info is None:  # the main process has it
         return None
     return json.dumps(info) if options.json else _report(info, options.output)
 
@@ -117,7 +117,7 @@ def _extract(options: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def _device(name: str | None, state: PartialState) -> torch.device:
-    """The device named, or that of this process."""
+    """The device of --device, or of this process if none is given."""
     try:
         device = state.device if name is None else torch.device(name)
         torch.empty(0, device=device)
@@ -139,7 +139,12 @@ def _report(info: dict[str, Any], output: str) -> str:
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention regions extract", __doc__)
     add = parser.add_argument
-    add("--images", required=True, metavar="DIR_OR_LIST", help="folder of images, or a list: one path, or id tab path")
+    add(
+        "--images",
+        required=True,
+        metavar="DIR_OR_LIST",
+        help="folder of images, or a list file: a path, or id TAB path, per line",
+    )
     add("--output", required=True, metavar="DIR", help="folder of the region table")
     boxes = parser.add_mutually_exclusive_group(required=True)
     boxes.add_argument("--detector", metavar="NAME_OR_PATH", help="detector of transformers")
@@ -147,16 +152,28 @@ def build_parser() -> argparse.ArgumentParser:
     add("--features", required=True, metavar="NAME_OR_PATH", help="region-feature network or vision backbone")
     add("--queries", nargs="+", metavar="TEXT", help="what a zero-shot detector looks for")
     add("--detector-revision", metavar="REVISION", help="branch, tag or commit of the detector on the Hub")
-    add("--features-revision", metavar="REVISION", help="the same of the feature model")
-    add("--min-regions", type=int, default=10, metavar="N", help="at least so many regions an image: %(default)s")
-    add("--max-regions", type=int, default=100, metavar="N", help="at most so many: %(default)s")
-    add("--threshold", type=float, default=0.2, metavar="SCORE", help="regions that score more stay: %(default)s")
-    add("--nms", type=float, default=0.7, metavar="IOU", help="overlap above which the worse box goes: %(default)s")
+    add("--features-revision", metavar="REVISION", help="branch, tag or commit of the feature model on the Hub")
+    add("--min-regions", type=int, default=10, metavar="N", help="fewest regions per image: %(default)s")
+    add("--max-regions", type=int, default=100, metavar="N", help="most regions per image: %(default)s")
+    add(
+        "--threshold",
+        type=float,
+        default=0.2,
+        metavar="SCORE",
+        help="regions with at least this score are kept: %(default)s",
+    )
+    add(
+        "--nms",
+        type=float,
+        default=0.7,
+        metavar="IOU",
+        help="overlap above which the box with the lower score is removed: %(default)s",
+    )
     add("--batch-size", type=int, default=8, metavar="N", help="images of one size computed at once: %(default)s")
     add("--workers", type=int, default=4, metavar="N", help="threads that read images: %(default)s")
-    add("--device", metavar="NAME", help="cpu, cuda, cuda:1 ...; by default a GPU for each process if there is one")
+    add("--device", metavar="NAME", help="cpu, cuda, cuda:1 ...; default: one GPU per process if there is one")
     add("--dtype", choices=sorted(DTYPES), default="float32", help="floating type of both models: %(default)s")
-    add("--on-error", choices=("refuse", "skip"), default="refuse", help="at a broken image: %(default)s")
+    add("--on-error", choices=("refuse", "skip"), default="refuse", help="what to do at a damaged image: %(default)s")
     add("--json", action="store_true", help="print the table's manifest as JSON")
     add("--quiet", action="store_true", help="no progress bar")
     return parser

@@ -1,16 +1,16 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Shows where a model looks in an image when it reads a caption.
 
-Prints each phrase with its most-attended region: the box in pixels, the detector's label, and the share of the
-phrase's attention over all detected regions that it takes. With --output it draws the picture too. By default this is
-the mean over the heads of the upper half of the layers; --layer and --head, counted from 0, choose. From Python the
-same is pipeline("visual-grounding").
+Prints the most-attended region of each phrase: its box in pixels, the detector's label, and its share of the phrase's
+attention on all detected regions. With --output it also draws the picture. By default the attention is the mean over
+the heads of the upper half of the layers; --layer and --head (counted from 0) select one layer or head. In Python, use
+pipeline("visual-grounding").
 
-Regions come from a detector and a feature model, from known boxes and a feature model, or from a region table. A
-model that reads pixels needs no feature model. "scenes" as detector and as feature model are those of drawn scenes,
-for a model that was trained on them and a picture of coloured shapes. Other features than those of training, and words
-that the model never learned, are warned of, in the picture too. Phrases are those of --phrases, else noun phrases
-where spaCy and en_core_web_sm are installed, else each content word.
+Regions come from a detector and a feature model, from known boxes and a feature model, or from a region table. A model
+that reads pixels needs no feature model. The detector and the feature model "scenes" are for pictures of coloured
+shapes and a model that was trained on drawn scenes. The command warns, also in the picture, if the features differ
+from those of training, or if a word was not in the training data. Phrases are those of --phrases; without them, noun
+phrases if spaCy and en_core_web_sm are installed; otherwise each content word.
 
 examples:
   # a picture of coloured shapes, after make train
@@ -21,7 +21,7 @@ examples:
   grounded-attention ground dog.jpg "a dog chases a red ball" --model runs/vgp_direct \\
       --detector PekingU/rtdetr_r50vd --features microsoft/resnet-50 --output attention.png
 
-  # an image whose regions are in a table, under the name of its file
+  # an image whose regions are in a table; its id is the file name without suffix
   grounded-attention ground data/scenes/flickr30k-images/10004.jpg "the red ball" --model runs/scenes_vgp/direct \\
       --regions data/scenes/regions --phrases "the red ball" --json
 """
@@ -45,21 +45,21 @@ from .image_options import add_region_options, load_pipeline, open_input, read_r
 
 
 def ground(options: argparse.Namespace) -> str:
-    """Does what the command is asked and returns what it prints.
+    """Runs the command and returns the text to print.
 
     Raises:
-        ValueError: any mistake of the user, in one sentence.
+        ValueError: for a user error; the message is one sentence.
     """
     logging.disable_progress_bar()
     image = open_input(options)
     phrases, way = find_phrases(options.caption, None if options.phrases is None else options.phrases.split(","))
     known = read_regions(options)
     pipe = load_pipeline(options)
-    pipeline_visual_grounding.logger.setLevel(logging.ERROR)  # its remarks are told here, and in the picture
+    pipeline_visual_grounding.logger.setLevel(logging.ERROR)  # this command prints the remarks itself
     layers = choose_layers(pipe.model.config.grounding_calls, options.layer, options.head)
     spans = [(phrase.start, phrase.end) for phrase in phrases]
-    asked = {"phrases": spans, "layer": options.layer, "head": options.head, "top_k": None}
-    found = pipe(image, options.caption, **known, **asked)
+    settings = {"phrases": spans, "layer": options.layer, "head": options.head, "top_k": None}
+    found = pipe(image, options.caption, **known, **settings)
     count = len(found) // len(phrases)
     grounding = found[::count]
     if options.output is not None:
@@ -76,7 +76,7 @@ def ground(options: argparse.Namespace) -> str:
 
 
 def to_picture(regions: Sequence[Mapping[str, Any]], size: tuple[int, int]) -> WordAttention:
-    """For `attention_figure`: all regions of one phrase, best first; none is gold."""
+    """Makes the input of `attention_figure`: all regions of one phrase, best first; none is gold."""
     boxes = np.array([list(region["box"].values()) for region in regions]) / np.tile(size, 2)
     weights = np.array([region["score"] for region in regions])
     span = (regions[0]["start"], regions[0]["end"])
@@ -84,7 +84,7 @@ def to_picture(regions: Sequence[Mapping[str, Any]], size: tuple[int, int]) -> W
 
 
 def table(grounding: Sequence[Mapping[str, Any]]) -> str:
-    """One line a phrase: box in pixels, detector's label, share of the attention."""
+    """One line per phrase: box in pixels, detector's label, share of the attention."""
     width = max(len(one["text"]) for one in grounding)
     return "\n".join(
         f"{one['text']:{width}}  box {', '.join(f'{value:g}' for value in one['box'].values())}"
@@ -94,7 +94,7 @@ def table(grounding: Sequence[Mapping[str, Any]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
+    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
     return run(build_parser(), ground, arguments)
 
 
@@ -102,13 +102,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention ground", __doc__)
     add = parser.add_argument
     add("image", metavar="IMAGE", help="file of the image")
-    add("caption", metavar="CAPTION", help="what the model reads")
+    add("caption", metavar="CAPTION", help="text that the model reads")
     add("--model", required=True, metavar="DIR", help="checkpoint with its processor, or a name on the Hub")
     add_region_options(parser)
     add("--phrases", metavar="TEXT,TEXT", help="phrases of the caption, separated by commas")
-    add("--layer", type=int, metavar="N", help="one layer, from 0")
-    add("--head", type=int, metavar="N", help="one head, from 0")
-    add("--output", metavar="PNG", help="draw the picture: .png, .pdf or .svg")
+    add("--layer", type=int, metavar="N", help="use this layer, counted from 0")
+    add("--head", type=int, metavar="N", help="use this head, counted from 0")
+    add("--output", metavar="PNG", help="draw the picture into this file: .png, .pdf or .svg")
     add("--json", action="store_true", help="print JSON")
     return parser
 

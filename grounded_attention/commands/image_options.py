@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""What commands about one image and its caption share: their options, the pipeline, the regions that are known."""
+"""Shared by commands that read one image and its caption: options, the pipeline, known regions."""
 
 import argparse
 from pathlib import Path
@@ -20,42 +20,45 @@ from grounded_attention.processing.region_extraction import DetectedRegions
 
 
 def add_region_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that say where regions and their features come from."""
+    """Adds the options that select the source of the regions and of their features."""
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--detector", metavar="NAME_OR_PATH", help="detector of transformers, or scenes")
+    source.add_argument("--detector", metavar="NAME_OR_PATH", help='detector of transformers, or "scenes"')
     source.add_argument(
-        "--boxes", metavar="FILE", help="JSON: file name without suffix -> boxes x1 y1 x2 y2 in pixels"
+        "--boxes", metavar="FILE", help="JSON file: image file name without suffix -> boxes x1 y1 x2 y2 in pixels"
     )
-    source.add_argument("--regions", metavar="DIR", help="region table that holds the image")
+    source.add_argument("--regions", metavar="DIR", help="folder of a region table that contains the image")
     add = parser.add_argument
-    add("--features", metavar="NAME_OR_PATH", help="region-feature network, vision backbone, or scenes")
+    add("--features", metavar="NAME_OR_PATH", help='region-feature network, vision backbone, or "scenes"')
     add("--queries", nargs="+", metavar="TEXT", help="what a zero-shot detector looks for")
 
 
 def open_input(options: argparse.Namespace) -> Image.Image:
-    """The image; upright, unless its known boxes are those of the file as it lies there.
+    """
+    Opens the image and checks the caption. EXIF rotation is applied, except with known boxes, which refer to the
+    stored pixels.
 
     Raises:
-        ValueError: the file is no image, or the caption is empty.
+        ValueError: if the file is not an image, or the caption is empty.
     """
     image = open_image(options.image, upright=options.regions is None and options.boxes is None)
     if not options.caption.strip():
-        raise ValueError("the caption is empty: give what the model is to read, in quotation marks")
+        raise ValueError("the caption is empty: give the text for the model in quotation marks")
     return image
 
 
 def load_pipeline(options: argparse.Namespace) -> VisualGroundingPipeline:
-    """The pipeline of a checkpoint of this project, with what finds regions where the options name it.
+    """
+    Loads the pipeline of a checkpoint of this project, with the detector and the feature model of the options.
 
     Raises:
-        ValueError: there is no model, it is of another family, its processor is missing, or detector or feature model
-            cannot be used or do not fit.
+        ValueError: if there is no model, the model belongs to another family, the processor is missing, or the
+            detector or the feature model cannot be used or does not fit the model.
     """
     try:
         config = AutoConfig.from_pretrained(options.model)
         if find_family(config.model_type) is None:
             known = " or ".join(FAMILIES)
-            raise ValueError(f"a model of type {config.model_type}, expected {known}")
+            raise ValueError(f"model type {config.model_type} is not supported, expected {known}")
         model, processor = (part.from_pretrained(options.model) for part in (AutoModel, AutoProcessor))
     except (OSError, ValueError) as error:
         raise ValueError(f"--model {options.model}: {first_line(error)}") from error
@@ -69,10 +72,11 @@ def load_pipeline(options: argparse.Namespace) -> VisualGroundingPipeline:
 
 
 def read_regions(options: argparse.Namespace) -> dict[str, Any]:
-    """What is known of the image's regions: a record of a table, or boxes.
+    """
+    Reads the known regions of the image: a record of a table, or boxes of a file; empty with a detector.
 
     Raises:
-        ValueError: a table or file that cannot be used, or one without this image.
+        ValueError: if the table or file cannot be used, or does not contain this image.
     """
     image_id = Path(options.image).stem
     if options.regions is not None:
@@ -81,7 +85,7 @@ def read_regions(options: argparse.Namespace) -> dict[str, Any]:
         return {}
     records = read_boxes(options.boxes)
     if image_id not in records:
-        raise ValueError(f"{options.boxes}: no boxes of image {image_id!r}")
+        raise ValueError(f"{options.boxes}: no boxes for image {image_id!r}")
     return {key: value for key, value in records[image_id].items() if key in ("boxes", "scores", "labels")}
 
 

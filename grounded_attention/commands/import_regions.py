@@ -1,23 +1,24 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Turns legacy region-feature files into a region table.
+"""Converts legacy region-feature files into a region table.
 
-Read are bottom-up attention and LXMERT tsv, VL-BERT's zip of JSON, MMF's NumPy files, HDF5 (bottom-up attention in
-PyTorch, BAN, GQA, VOLTA), LMDB (ViLBERT, VOLTA, MMF) and the Arrow files of transformers' frcnn-vg. Nothing that a
-pickle names is run. HDF5 and LMDB need: pip install "grounded-attention[legacy]".
+Formats: tsv of bottom-up attention and LXMERT, VL-BERT's zip of JSON, MMF's NumPy files, HDF5 (bottom-up attention in
+PyTorch, BAN, GQA, VOLTA), LMDB (ViLBERT, VOLTA, MMF) and the Arrow files of transformers' frcnn-vg. Code in a pickle
+is never executed. HDF5 and LMDB need: pip install "grounded-attention[legacy]".
 
-Memory holds one image at a time, beside the list of image ids. An interrupted import goes on with --resume. A torn or
-duplicate row, an array of a wrong length, a NaN, a box outside the image (by more than one pixel) or inverted is
-reported with its file and row: by default it ends the import; with --on-error skip it is left out, counted and listed.
+Memory use is one image at a time plus the list of image ids. --resume continues an interrupted import. These rows are
+damaged: an incomplete or duplicate row, an array of a wrong length, a NaN, an inverted box, a box more than one pixel
+outside the image. By default a damaged row ends the import with its file and row; with --on-error skip it is skipped,
+counted and listed.
 
 examples:
   # features of the bottom-up-attention authors, 36 boxes an image
   grounded-attention regions import trainval_36.tsv --format butd_tsv --output data/regions
 
-  # several files into one table, damaged rows left out
+  # several files into one table, without damaged rows
   grounded-attention regions import karpathy_train.tsv.0 karpathy_train.tsv.1 --format butd_tsv \\
       --output data/regions --on-error skip
 
-  # go on after an interruption
+  # continue after an interruption
   grounded-attention regions import train2014_obj36.tsv --format lxmert_tsv --output data/regions --resume
 
   # the format is recognised: MMF's folder of .npy, an LMDB folder, HDF5, VL-BERT's zip (or a folder inside one)
@@ -55,13 +56,15 @@ from grounded_attention.dataset_scripts.regions.table import RegionTableWriter
 
 from .command_line import make_parser, run
 
-# A summary is read by people; the count of rows left out is exact, the list ends here.
+# The count of skipped rows is exact; the list in the summary ends here.
 LISTED = 1000
 
 
 @dataclass
 class ImportSummary:
-    """What an import did: rows read, images written, rows left out, and up to 1,000 messages about the latter."""
+    """
+    The result of an import: rows read, images written, rows skipped, and up to 1,000 messages about skipped rows.
+    """
 
     rows: int = 0
     images: int = 0
@@ -69,7 +72,7 @@ class ImportSummary:
     problems: list[str] = field(default_factory=list)
 
     def skip(self, error: DataError) -> None:
-        """Counts a row that is left out."""
+        """Counts a skipped row."""
         self.skipped += 1
         if len(self.problems) < LISTED:
             self.problems.append(str(error))
@@ -89,21 +92,25 @@ def import_regions(
     """Writes the regions of legacy feature files into a region table.
 
     Args:
-        sources: Files, or folders of formats with many files, in the order of their rows in the table.
-        format: A name in `READERS`, or "auto": recognised from the first source's content.
-        output: Folder of the table.
-        on_error: "refuse" ends at the first damaged row, "skip" leaves such rows out.
-        resume: Go on with an unfinished import of the same sources; one that is finished is left as it is.
-        feature_size: D, the number of feature values of a region.
-        detector: Name of the detector, for the provenance.
-        progress: Show a progress bar on standard error.
+        sources (`Sequence[str | os.PathLike[str]]`): Files, or folders of formats with many files, in the order of
+            their rows in the table.
+        format (`str`): A name in `READERS`, or "auto": recognised from the first source's content.
+        output (`str | os.PathLike[str]`): Folder of the table.
+        on_error (`str`, *optional*, defaults to `"refuse"`): "refuse" ends at the first damaged row, "skip" leaves
+            such rows out.
+        resume (`bool`, *optional*, defaults to `False`): Continue an unfinished import of the same sources; one that
+            is finished is left as it is.
+        feature_size (`int`, *optional*, defaults to `FEATURE_SIZE`): D, the number of feature values per region.
+        detector (`str`, *optional*): Name of the detector, for the provenance.
+        progress (`bool`, *optional*, defaults to `True`): Show a progress bar on standard error.
 
     Returns:
-        The manifest of the table (`RegionTable.info`); its "summary" counts and lists the rows left out.
+        `dict[str, Any]`: The manifest of the table (`RegionTable.info`); its "summary" counts and lists the rows left
+        out.
 
     Raises:
-        MissingFileError: a source is not there.
-        DataError: a damaged row (with "refuse"), no usable row, or a folder that holds another table.
+        MissingFileError: if a source does not exist.
+        DataError: if a row is damaged (with "refuse"), no row is usable, or the folder contains another table.
     """
     if format == "auto":
         format, _ = recognise(sources[0])
@@ -130,7 +137,7 @@ def _provenance(sources: Sequence[Any], format: str, feature_size: int, detector
 
 
 def _numbered(sources: Sequence[Any], format: str, feature_size: int) -> Iterator[tuple[int, SourceRecord]]:
-    """The records of all files, numbered through from 1."""
+    """The records of all files with a number that runs from 1 over all files."""
     rows = (record for source in sources for record in source_records(source, format, feature_size))
     return enumerate(rows, start=1)
 
@@ -138,7 +145,9 @@ def _numbered(sources: Sequence[Any], format: str, feature_size: int) -> Iterato
 def _copy(
     records: Iterator[tuple[int, SourceRecord]], writer: RegionTableWriter, on_error: str, bar: tqdm
 ) -> ImportSummary:
-    """Writes the records that the table does not hold yet; what an interrupted import left out is judged again."""
+    """
+    Writes the records that the table does not contain yet; rows skipped before an interruption are checked again.
+    """
     summary = ImportSummary()
     known = {row: image_id for image_id, row in writer.written.items()}
     for number, record in records:
@@ -154,14 +163,14 @@ def _copy(
 
 
 def _copy_record(number: int, record: SourceRecord, writer: RegionTableWriter, summary: ImportSummary | None) -> None:
-    """Writes one record; a damaged one is noted in `summary`, or ends the import without one."""
+    """Writes one record. A damaged record is added to `summary`; without a summary it ends the import."""
     try:
         regions = record.read()
         with record.located():
             writer.write(regions, source_row=number)
     except DataError as error:
         if summary is None:
-            hint = "to leave such rows out, run again with --on-error skip (and --resume if the table has begun)"
+            hint = "to skip such rows, run again with --on-error skip (and --resume if rows were written)"
             raise DataError(str(error), hint=hint) from error
         summary.skip(error)
 
@@ -169,14 +178,14 @@ def _copy_record(number: int, record: SourceRecord, writer: RegionTableWriter, s
 def _check_unchanged(record: SourceRecord, image_id: str) -> None:
     if record.image_id != image_id:
         problem = "the source changed since the import began"
-        hint = "remove the unfinished table and begin again"
+        hint = "remove the unfinished table and run the import again"
         with record.located():
             raise DataError(problem, found=record.image_id, expected=f"image {image_id}", hint=hint)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
-    return run(build_parser(), _work, arguments, resumable="the same command with --resume goes on")
+    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
+    return run(build_parser(), _work, arguments, resumable="run the same command with --resume to continue")
 
 
 def _work(options: argparse.Namespace) -> str:
@@ -194,7 +203,7 @@ def _work(options: argparse.Namespace) -> str:
 
 
 def _chosen_format(source: str, format: str) -> str:
-    """The format named, or the one recognised, which is then told."""
+    """The format of --format; with "auto" the recognised format, which is also printed."""
     if format != "auto":
         return format
     format, seen = recognise(source)
@@ -219,13 +228,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--format", default="auto", choices=formats, help="format of the files: %(default)s")
     parser.add_argument("--output", required=True, metavar="DIR", help="folder of the region table")
     parser.add_argument(
-        "--on-error", choices=("refuse", "skip"), default="refuse", help="at a damaged row: %(default)s"
+        "--on-error", choices=("refuse", "skip"), default="refuse", help="what to do at a damaged row: %(default)s"
     )
-    parser.add_argument("--resume", action="store_true", help="go on with an interrupted import")
+    parser.add_argument("--resume", action="store_true", help="continue an interrupted import")
     parser.add_argument(
-        "--feature-size", type=int, default=FEATURE_SIZE, metavar="D", help="feature values of a region: %(default)s"
+        "--feature-size", type=int, default=FEATURE_SIZE, metavar="D", help="feature values per region: %(default)s"
     )
-    parser.add_argument("--detector", metavar="NAME", help="name of the detector, kept as provenance")
+    parser.add_argument("--detector", metavar="NAME", help="name of the detector, stored in the table")
     parser.add_argument("--json", action="store_true", help="print the table's manifest as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     return parser

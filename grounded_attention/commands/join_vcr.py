@@ -1,5 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Q→A, QA→R and Q→AR from two runs of the task vcr, one with data.options.mode=answer and one with mode=rationale.
+"""Computes Q→A, QA→R and Q→AR from two runs of the task vcr.
+
+One run has data.options.mode=answer, the other data.options.mode=rationale.
 
 examples:
   grounded-attention join-vcr runs/vcr/none/items_validation.json runs/vcr_rationale/none/items_validation.json
@@ -18,14 +20,14 @@ from .command_line import make_parser, one_line, run
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
+    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
     return run(build_parser(), _work, arguments)
 
 
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention join-vcr", __doc__)
-    parser.add_argument("answers", type=Path, help="items of the run that chose answers")
-    parser.add_argument("rationales", type=Path, help="items of the run that chose rationales")
+    parser.add_argument("answers", type=Path, help="items file of the run with mode=answer")
+    parser.add_argument("rationales", type=Path, help="items file of the run with mode=rationale")
     parser.add_argument("--json", action="store_true", help="print the figures as a line of JSON")
     return parser
 
@@ -44,7 +46,7 @@ def _items(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"no JSON: {error}; expected the items_SPLIT.json of a run") from error
+        raise ValueError(f"{path} is not valid JSON ({error}); expected the items_SPLIT.json of a run") from error
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""`grounded-attention COMMAND ...`: finds the command's module, imports it alone and hands the arguments on."""
+"""`grounded-attention COMMAND ...`: finds the module of the command, imports only it, and passes the arguments on."""
 
 import difflib
 import sys
@@ -20,24 +20,24 @@ class Command(NamedTuple):
     summary: str
 
 
-# In the order of the help. A name of two words belongs to the group that its first word names.
+# In the order of the help. The first word of a two-word name is the group.
 SECTIONS: dict[str, dict[str, Command]] = {
     "Main commands": {
-        "train": Command("train", "Train and measure what a recipe describes."),
-        "evaluate": Command("evaluate", "Score a checkpoint and show its failures as a page."),
-        "audit": Command("audit", "Measure what every attention head looks at."),
-        "audit-run": Command("audit_run", "Audit all models of a finished run, as one page."),
-        "perturb": Command("perturb", "Take regions away and see which maps of relevance are faithful."),
+        "train": Command("train", "Train and measure the models of a recipe."),
+        "evaluate": Command("evaluate", "Score a checkpoint and write a page with its failures."),
+        "audit": Command("audit", "Measure how well every attention head grounds phrases."),
+        "audit-run": Command("audit_run", "Audit all models of a finished run and write one page."),
+        "perturb": Command("perturb", "Measure how faithful relevancy maps are, by removing regions."),
         "ground": Command("ground", "Show where a model looks in your image for your caption."),
         "export": Command("export", "Write the attention of an image and caption for other tools."),
-        "convert": Command("convert", "Make a Hub directory of an original checkpoint."),
+        "convert": Command("convert", "Convert an original checkpoint into a Hub directory."),
         "push": Command("push", "Push a model directory to the Hub."),
     },
     "Data": {
         "data build": Command("build_data", "Build a data set from its official files; push it."),
-        "data scenes": Command("draw_scenes", "Draw the scenes: images, captions and regions for trials."),
-        "data check-scenes": Command("check_scenes", "Check drawn scenes and say what they hold."),
-        "regions import": Command("import_regions", "Make a region table of legacy feature files."),
+        "data scenes": Command("draw_scenes", "Draw scenes: images, captions and regions for tests."),
+        "data check-scenes": Command("check_scenes", "Check drawn scenes and report how hard they are."),
+        "regions import": Command("import_regions", "Convert legacy feature files into a region table."),
         "regions extract": Command("extract_regions", "Detect regions in images and compute their features."),
         "regions push": Command("push_regions", "Push a region table to the Hub."),
         "regions refcoco-boxes": Command(
@@ -85,10 +85,13 @@ def help_text(group: str = "") -> str:
 
 def find_command(arguments: Sequence[str]) -> tuple[str, list[str]]:
     """
-    The name of the command and what is left for it.
+    Finds the command in the arguments.
+
+    Returns:
+        `tuple[str, list[str]]`: the name of the command, and the remaining arguments.
 
     Raises:
-        ValueError: there is no such command; the message names the nearest one.
+        ValueError: if there is no such command; the message contains the nearest one.
     """
     first, *rest = arguments
     words = " ".join(arguments[:2])
@@ -107,11 +110,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Runs a command.
 
     Args:
-        arguments (`Sequence[str]`, *optional*): the words after the program's name; by default those of
-            the process.
+        arguments (`Sequence[str]`, *optional*): the words after the program's name; defaults to those of the
+            process.
 
     Returns:
-        `int`: the exit status of the command; 2 for a command that does not exist.
+        `int`: the exit status of the command; 2 if the command does not exist.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] in ("-h", "--help"):

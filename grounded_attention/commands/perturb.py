@@ -1,8 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Measures how faithful maps of relevance are: takes regions away by each map and sees what is left of the accuracy.
+"""Measures how faithful relevancy maps are: removes regions in the order of each map and measures the accuracy.
 
-Compared are raw attention (raw_last, raw_mean), rollout, gradient-weighted relevancy, and a random order; what they
-are: docs/audit.md. The folder --output gets perturbation.json, perturbation.csv and perturbation.png.
+The maps are raw attention (raw_last, raw_mean), rollout, gradient-weighted relevancy and a random order; docs/audit.md
+explains them. The command writes perturbation.json, perturbation.csv and perturbation.png to the folder --output.
 
 Tasks: vgp (which caption describes the image), vqa (the official accuracy), referring_expressions.
 
@@ -34,64 +34,65 @@ from grounded_attention.training.recipes.recipe import Data, Recipe
 
 from .command_line import make_parser, run
 from .command_settings import below, settings
-from .user_errors import explain
+from .user_errors import explain_error
 
-# The work
+# Measurement
 
 
-def check_asked(asked: argparse.Namespace) -> None:
-    """Refuses what cannot be measured as asked.
+def check_options(options: argparse.Namespace) -> None:
+    """
+    Checks the options before anything is loaded.
 
     Raises:
-        ValueError: names the argument.
+        ValueError: for an argument out of range; the message names it.
     """
-    if asked.task not in explainable():
-        raise ValueError(f"--task {asked.task}: no decision to explain is known; known: {', '.join(explainable())}")
+    if options.task not in explainable():
+        raise ValueError(f"--task {options.task}: expected one of {', '.join(explainable())}")
     for name in ("limit", "batch_size", "steps"):
-        value = getattr(asked, name)
+        value = getattr(options, name)
         if value is not None and value < 1:
             raise ValueError(f"--{name.replace('_', '-')} {value}: expected 1 or more")
 
 
-def to_recipe(asked: argparse.Namespace, config: Any) -> Recipe:
+def to_recipe(options: argparse.Namespace, config: Any) -> Recipe:
     """The recipe of the data and options."""
-    given = settings(asked.set)
-    options = TASKS[asked.task].trained_options(config, True)
+    given = settings(options.set)
+    for_task = TASKS[options.task].trained_options(config, True) | below("options.", given)
     data = Data(
-        data_dir=asked.data_dir,
+        data_dir=options.data_dir,
         builder=given.get("data.builder"),
-        regions=asked.regions,
-        options={**below("data.options.", given), "splits": [asked.split]},
-        train_splits=[asked.split],
-        limit={} if asked.limit is None else {asked.split: asked.limit},
+        regions=options.regions,
+        options={**below("data.options.", given), "splits": [options.split]},
+        train_splits=[options.split],
+        limit={} if options.limit is None else {options.split: options.limit},
     )
-    training = {"per_device_eval_batch_size": asked.batch_size, "use_cpu": asked.cpu}
-    return Recipe(asked.task, options | below("options.", given), seed=asked.seed, data=data, training=training)
+    training = {"per_device_eval_batch_size": options.batch_size, "use_cpu": options.cpu}
+    return Recipe(options.task, for_task, seed=options.seed, data=data, training=training)
 
 
-def evaluate(asked: argparse.Namespace) -> str:
-    """Does what the command is asked and returns what it prints.
+def evaluate(options: argparse.Namespace) -> str:
+    """Runs the command and returns the text to print.
 
     Raises:
-        ValueError: any mistake of the user, in one sentence.
+        ValueError: for a user error; the message is one sentence.
     """
-    check_asked(asked)
-    recipe = to_recipe(asked, read_config(asked.checkpoint, TASKS[asked.task]))
+    check_options(options)
+    recipe = to_recipe(options, read_config(options.checkpoint, TASKS[options.task]))
     keys = ("checkpoint", "task", "data_dir", "regions", "split", "limit", "seed", "set")
     curves = measure_perturbation(
         recipe,
-        asked.checkpoint,
+        options.checkpoint,
         prepare_data(recipe),
-        asked.split,
-        maps=tuple(dict.fromkeys(asked.maps)),
-        steps=asked.steps,
-        about={key: getattr(asked, key) for key in keys},
+        options.split,
+        maps=tuple(dict.fromkeys(options.maps)),
+        steps=options.steps,
+        about={key: getattr(options, key) for key in keys},
     )
-    folder = Path(asked.output or Path("runs", "perturbation", "_".join(Path(asked.checkpoint).parts[-2:])))
+    folder = Path(options.output or Path("runs", "perturbation", "_".join(Path(options.checkpoint).parts[-2:])))
     curves.save(folder)
-    perturbation_figure(curves, folder / "perturbation.png", f"{asked.task}, {asked.split}")
+    perturbation_figure(curves, folder / "perturbation.png", f"{options.task}, {options.split}")
     rows = curves.summary()
-    if asked.json:
+    if options.json:
         return to_json({"accuracy": float(curves.accuracy[0, 0]), "areas": rows})
     return f"accuracy with all regions {curves.accuracy[0, 0]:.4f}\n{_table(rows)}\nwritten: {folder}"
 
@@ -108,14 +109,14 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
-    return run(build_parser(), _work, arguments, explain=explain)
+    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
+    return run(build_parser(), _work, arguments, explain_error=explain_error)
 
 
-def _work(asked: argparse.Namespace) -> str:
-    asked.split = "validation" if asked.split == "val" else asked.split
+def _work(options: argparse.Namespace) -> str:
+    options.split = "validation" if options.split == "val" else options.split
     logging.set_verbosity_error()
-    return evaluate(asked)
+    return evaluate(options)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -124,16 +125,35 @@ def build_parser() -> argparse.ArgumentParser:
     add("checkpoint", metavar="CHECKPOINT", help="folder of a trained model, or a name on the Hub")
     add("--task", required=True, metavar="NAME", help=f"one of {', '.join(explainable())}")
     add("--data-dir", required=True, metavar="DIR", help="folder of the data set, see docs/data.md")
-    add("--regions", required=True, metavar="TABLE", help="region table")
+    add("--regions", required=True, metavar="TABLE", help="folder of the region table")
     add("--split", default="validation", metavar="NAME", help="split (default: validation)")
-    add("--maps", nargs="+", default=list(MAPS), choices=MAPS, metavar="MAP", help=f"of {', '.join(MAPS)} (all)")
-    add("--steps", type=int, default=STEPS, metavar="N", help=f"in how many steps the regions go (default: {STEPS})")
-    add("--output", metavar="DIR", help="folder of what is written (default: below runs/perturbation)")
-    add("--limit", type=int, metavar="N", help="at most so many rows, after a seeded shuffle")
-    add("--batch-size", type=int, default=32, metavar="N", help="rows at a time (default: 32)")
-    add("--seed", type=int, default=0, metavar="N", help="of --limit and of the random order")
-    add("--set", action="append", default=[], metavar="KEY=VALUE", help="data.builder, data.options.*, options.*")
-    add("--cpu", action="store_true", help="leave a GPU unused")
+    add(
+        "--maps",
+        nargs="+",
+        default=list(MAPS),
+        choices=MAPS,
+        metavar="MAP",
+        help=f"maps to compare, of {', '.join(MAPS)} (default: all)",
+    )
+    add(
+        "--steps",
+        type=int,
+        default=STEPS,
+        metavar="N",
+        help=f"number of steps in which regions are removed (default: {STEPS})",
+    )
+    add("--output", metavar="DIR", help="output folder (default: a folder in runs/perturbation)")
+    add("--limit", type=int, metavar="N", help="at most N rows, after a seeded shuffle")
+    add("--batch-size", type=int, default=32, metavar="N", help="rows per batch (default: 32)")
+    add("--seed", type=int, default=0, metavar="N", help="seed of --limit and of the random order")
+    add(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a key of a recipe: data.builder, data.options.*, options.*",
+    )
+    add("--cpu", action="store_true", help="run on the CPU even if there is a GPU")
     add("--json", action="store_true", help="print the figures as JSON")
     return parser
 

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Pushes a model directory to the Hub in one commit: weights, configuration, processor, code, card.
 
-For what is there already, trained or converted; training pushes by itself with `training.push_to_hub=true`.
+Use it for a trained or converted model on disk. Training itself pushes with `training.push_to_hub=true`.
 
 examples:
   grounded-attention push runs/scenes_vgp/direct ORG/scenes-vgp-direct
@@ -25,27 +25,28 @@ from .command_line import make_parser, run
 
 
 def push(directory: Path, repo: HubRepo, tokenizer: str | None = None) -> str:
-    """Pushes a model directory; returns the address of the commit.
+    """
+    Pushes a model directory.
 
     Args:
-        directory: with `config.json`, safetensors and the code, as `save_pretrained` writes them.
-        repo: where to.
-        tokenizer: a directory, a Hub id or a `vocab.txt`, of which the family's processor is made and saved in the
-            directory first.
+        directory (`Path`): contains `config.json`, safetensors and the code, as `save_pretrained` writes them.
+        repo (`HubRepo`): the repository to push to.
+        tokenizer (`str`, *optional*): a directory, a Hub id or a `vocab.txt`, of which the family's processor is made
+            and saved in the directory first.
 
     Raises:
-        ValueError: no model there, or a model that reads words without a processor.
-        HubError: the push failed.
+        ValueError: if the directory has no model, or a model that reads text has no processor.
+        HubError: if the push fails.
     """
     if not (directory / "config.json").is_file() or not any(directory.glob("*.safetensors")):
         raise ValueError(
-            f"{directory} holds no model: expected config.json and safetensors, as save_pretrained writes"
+            f"{directory} contains no model: expected config.json and safetensors, as save_pretrained writes"
         )
     config = AutoConfig.from_pretrained(directory)
     reads_words = config.model_type in FAMILIES
     if reads_words and tokenizer is None and not (directory / "processor_config.json").is_file():
         raise ValueError(
-            f"{directory} holds no processor, without which nobody can use the model: give --tokenizer, such as "
+            f"{directory} contains no processor, and the model cannot be used without one: give --tokenizer, such as "
             "google-bert/bert-base-uncased"
         )
     repo = prepare_repo(repo)
@@ -54,22 +55,24 @@ def push(directory: Path, repo: HubRepo, tokenizer: str | None = None) -> str:
         options = {"region_feature_size": config.region_feature_size}
         model = Model(family=config.model_type, config=pixels, tokenizer=tokenizer, processor=options)
         make_processor(model).save_pretrained(directory)
-    return push_folder(repo, directory, f"Push {directory.name}", "The same command tries again")
+    return push_folder(repo, directory, f"Push {directory.name}", "Run the same command to try again")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; returns 0, or 2 after one line on what is wrong."""
+    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
     return run(build_parser(), _work, arguments)
 
 
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention push", __doc__)
     parser.add_argument("directory", type=Path, help="model directory")
-    parser.add_argument("repository", help="ORG/NAME, or a name in your own namespace; made where it is missing")
-    parser.add_argument("--private", action="store_true", help="nobody else is to see it")
-    parser.add_argument("--revision", help="branch to push to, made where it is missing (default: main)")
-    parser.add_argument("--tokenizer", help="directory, Hub id or vocab.txt for a directory without a processor")
-    parser.add_argument("--json", action="store_true", help="print the address as JSON")
+    parser.add_argument("repository", help="ORG/NAME, or a name in your own namespace; created if missing")
+    parser.add_argument("--private", action="store_true", help="make the repository private")
+    parser.add_argument("--revision", help="branch to push to; created if missing (default: main)")
+    parser.add_argument(
+        "--tokenizer", help="tokenizer (directory, Hub id or vocab.txt) for a directory without a processor"
+    )
+    parser.add_argument("--json", action="store_true", help="print the address of the commit as JSON")
     return parser
 
 

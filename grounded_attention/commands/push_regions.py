@@ -1,17 +1,17 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Pushes a region table to a data set repository on the Hub, in one commit with a card.
 
-The table goes as it is: its shards, its index and its manifest. Every row is compared with its checksum first.
-Features say something of the images that they were computed from, so --licence (data of your own) or --permission is
-needed, except for scenes.
+The files of the table are pushed unchanged: shards, index and manifest. Every row is compared with its checksum first.
+Features reveal something about the images, so --licence (your own data) or --permission is required, except for
+scenes.
 
 examples:
   grounded-attention regions push data/scenes/regions me/scenes-regions
 
-  # features of photographs of one's own
+  # features of your own photographs
   grounded-attention regions push data/photos/regions me/photo-regions --licence cc-by-4.0
 
-  # features of images of others
+  # features of other people's images
   grounded-attention regions push data/flickr30k/regions me/flickr30k-regions --private \\
       --permission "for members of our group, who have the images"
 
@@ -56,19 +56,20 @@ def push_regions(
     """Pushes the region table in `folder`.
 
     Args:
-        folder: The table.
-        to: The repository, `ORG/NAME`.
-        revision: A branch of the repository, `main` by default.
-        private: Make a new repository private; one that is public already is refused.
-        permission: On what ground the features may be pushed, if the images are of others.
-        licence: Licence of the features, as the Hub names it, if the images are the user's own.
+        folder (`str | os.PathLike[str]`): The table.
+        to (`str`): The repository, `ORG/NAME`.
+        revision (`str`, *optional*): A branch of the repository, `main` by default.
+        private (`bool`, *optional*, defaults to `False`): Make a new repository private; one that is public already is
+            refused.
+        permission (`str`, *optional*): The reason why the features may be pushed, if the images are of others.
+        licence (`str`, *optional*): Licence of the features, as the Hub names it, if the images are the user's own.
 
     Returns:
-        The address of the commit.
+        `str`: The address of the commit.
 
     Raises:
-        HubError: The push failed; the repository is as it was.
-        DataError: The table is damaged, nothing says that it may be pushed, or the repository holds something else.
+        HubError: if the push fails; the repository is not changed.
+        DataError: if the table is damaged, the push is not permitted, or the repository contains other files.
     """
     table = RegionTable(folder)
     terms = apply_user_licence(_terms(table), licence)
@@ -91,8 +92,8 @@ def _terms(table: RegionTable) -> Licence:
 
 def _check_free(repository: Repository) -> None:
     if repository.user_files() and MANIFEST not in repository.files:
-        found, hint = repository.user_files()[0], "push to a repository of its own"
-        raise DataError("the repository holds other things", where=repository.name, found=found, hint=hint)
+        found, hint = repository.user_files()[0], "push to another repository"
+        raise DataError("the repository contains other files", where=repository.name, found=found, hint=hint)
 
 
 def _sha256(path: Path) -> str:
@@ -101,8 +102,10 @@ def _sha256(path: Path) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
-    return run(build_parser(), _work, arguments, resumable="the same command goes on; nothing is visible yet")
+    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
+    return run(
+        build_parser(), _work, arguments, resumable="run the same command again to continue; nothing is published yet"
+    )
 
 
 def _work(options: argparse.Namespace) -> str:
@@ -124,13 +127,15 @@ def _work(options: argparse.Namespace) -> str:
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention regions push", __doc__)
     parser.add_argument("table", type=Path, help="folder of the region table")
-    parser.add_argument("repository", metavar="ORG/NAME", help="data set repository; made if need be")
+    parser.add_argument("repository", metavar="ORG/NAME", help="data set repository; created if missing")
     parser.add_argument("--private", action="store_true", help="make a new repository private")
-    parser.add_argument("--revision", metavar="BRANCH", help="branch to push to; made if need be; default: main")
+    parser.add_argument("--revision", metavar="BRANCH", help="branch to push to; created if missing; default: main")
     parser.add_argument(
-        "--permission", metavar="TEXT", help="of images of others: on what ground you may; the card will say it"
+        "--permission",
+        metavar="TEXT",
+        help="for other people's images: the reason why you may push; the card shows it",
     )
-    parser.add_argument("--licence", metavar="ID", help="of your own images: the licence as the Hub names it")
+    parser.add_argument("--licence", metavar="ID", help="for your own images: the licence as a Hub identifier")
     parser.add_argument("--json", action="store_true", help="print what was pushed as JSON")
     return parser
 

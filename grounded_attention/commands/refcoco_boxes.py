@@ -1,9 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Writes the candidates of RefCOCO's expressions as boxes for `grounded-attention regions extract --boxes`.
 
-Without --detections these are all annotated objects (the ground-truth track), else a detector's boxes, such as those
-that MAttNet published (the detected track). Boxes are cut at the edges of the image. Images without a box are counted
-and named; their expressions have no candidate, and evaluation counts them as misses.
+Without --detections the boxes are all annotated objects (the ground-truth track). With it they are the boxes of a
+detector, such as those that MAttNet published (the detected track). Boxes are clipped at the edges of the image.
+Images without a box are counted and listed; their expressions have no candidate, and evaluation counts them as misses.
 
 examples:
   grounded-attention regions refcoco-boxes --data-dir data --config refcoco+ --output boxes_gt.json \\
@@ -38,7 +38,7 @@ NAMED = 10
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
+    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
     return run(build_parser(), _work, arguments)
 
 
@@ -49,7 +49,7 @@ def _work(options: argparse.Namespace) -> str:
 
 def _write(options: argparse.Namespace) -> dict[str, Any]:
     if (options.image_list is None) != (options.images is None):
-        raise DataError("--image-list needs --images, the folder of the pictures, and the other way round")
+        raise DataError("--image-list and --images (the folder of the images) must be given together")
     instances = RefCOCOConfig(name=options.config, data_dir=str(options.data_dir)).instances_file
     images = read_ref_images(instances, options.image_id_format == "file_stem")
     if options.detections is None:
@@ -81,7 +81,7 @@ def _report(summary: dict[str, Any]) -> str:
     boxes, images = f"{summary['boxes']:,} boxes", f"{summary['images']:,} images"
     lines = [f"{summary['track']}: {boxes} of {images} in {summary['output']}"]
     for key, words in (
-        ("boxes_clipped", "boxes cut at the edge of their image"),
+        ("boxes_clipped", "boxes clipped at the edge of their image"),
         ("boxes_left_out", "boxes smaller than a pixel left out"),
         ("boxes_in_other_images", "boxes in images of other data sets left out"),
     ):
@@ -95,12 +95,12 @@ def _report(summary: dict[str, Any]) -> str:
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention regions refcoco-boxes", __doc__)
     add = parser.add_argument
-    add("--data-dir", required=True, type=Path, metavar="DIR", help="folder of the data set, or the one it lies in")
+    add("--data-dir", required=True, type=Path, metavar="DIR", help="folder of the data set, or its parent folder")
     add("--config", choices=sorted(SPLITS_BY), default="refcoco+", help="the data set: %(default)s")
-    add("--detections", type=Path, metavar="FILE", help="a detector's boxes; annotated objects when not given")
+    add("--detections", type=Path, metavar="FILE", help="boxes of a detector; default: annotated objects")
     add("--output", required=True, type=Path, metavar="FILE", help=".json or .jsonl for --boxes of `regions extract`")
     add("--image-id-format", choices=sorted(IMAGE_ID_FORMATS), default="number", help="ids of images: %(default)s")
-    add("--images", type=Path, metavar="DIR", help="folder of the pictures, for --image-list")
+    add("--images", type=Path, metavar="DIR", help="folder of the images, for --image-list")
     add("--image-list", type=Path, metavar="FILE", help="list of images with boxes, for --images of `regions extract`")
     add("--json", action="store_true", help="print counts, and all images without a box, as a line of JSON")
     return parser

@@ -1,8 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Trains the model a recipe describes, with its attention supervision methods, and evaluates it.
+"""Trains the model of a recipe with each attention supervision method of the recipe, and evaluates it.
 
-`grounded-attention train` and `train.py` of the project are the same command; a recipe is a file, or the name of one
-that ships with the package, such as `scenes_vgp`.
+`grounded-attention train` and `train.py` of the project are the same command. A recipe is a YAML file, or the name of
+a recipe in the package, such as `scenes_vgp`.
 
 examples:
   grounded-attention train scenes_vgp
@@ -23,25 +23,25 @@ from pathlib import Path
 
 from grounded_attention.commands.command_line import make_parser, run
 
-from grounded_attention.commands.user_errors import explain
+from grounded_attention.commands.user_errors import explain_error
 from grounded_attention.training.recipes.recipe import load_recipe, read_recipe
 from grounded_attention.utils.project import find_recipe
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the recipe; 0 when done, 2 when something the user gave is wrong (one line says what)."""
+    """Runs the recipe; returns 0, or 2 after a user error, which is one line on standard error."""
     given = sys.argv[1:] if arguments is None else arguments
-    # With --traceback every error is one of the program: none is explained in one line.
-    explain_error = (lambda error: None) if "--traceback" in given else explain
-    return run(build_parser(), _work, given, explain=explain_error, intermixed=True)
+    # With --traceback, user errors show their traceback too.
+    explain = (lambda error: None) if "--traceback" in given else explain_error
+    return run(build_parser(), _work, given, explain_error=explain, intermixed=True)
 
 
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention train", __doc__)
-    parser.add_argument("recipe", help="a YAML file, or the name of a shipped recipe")
+    parser.add_argument("recipe", help="a YAML file, or the name of a recipe in the package")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="replaces a value of the recipe")
     parser.add_argument("--json", action="store_true", help="print the content of results.json and nothing else")
-    parser.add_argument("--traceback", action="store_true", help="show where in the program an error was raised")
+    parser.add_argument("--traceback", action="store_true", help="show the full traceback of an error")
     return parser
 
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Which errors are user errors, and how they read in one line."""
+"""Tells user errors from program errors, and formats a user error as one line."""
 
 import re
 import traceback
@@ -9,16 +9,21 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.training.recipes.recipe import RecipeError
 from grounded_attention.utils.project import PACKAGE
 
-# Rooms are links in a clone, and tracebacks may name either place.
+# In a clone some rooms are links; a traceback may contain either path.
 PLACES = {PACKAGE, *(path.resolve() for path in PACKAGE.iterdir() if path.is_dir())}
-# How PyTorch hands on an error of a DataLoader's process: the whole traceback as the message.
+# PyTorch passes on an error of a DataLoader worker with the whole traceback as the message.
 FROM_WORKER = re.compile(r"Caught \w+ in DataLoader worker process \d+\.\n")
 
 
-def explain(error: BaseException) -> str | None:
-    """One line about a user error: a missing file, or a ValueError raised in this package.
+def explain_error(error: BaseException) -> str | None:
+    """
+    Formats a user error as one line. A user error is a missing file, or a ValueError raised in this package.
 
-    None for any other: it is a fault of the program, and its traceback is worth more than its message.
+    Args:
+        error (`BaseException`): any error.
+
+    Returns:
+        `str | None`: the message in one line; `None` for a program error, which needs its traceback.
     """
     known = isinstance(error, DataError | RecipeError | FileNotFoundError)
     if known or (isinstance(error, ValueError) and _is_ours(error)):
@@ -30,7 +35,7 @@ def explain(error: BaseException) -> str | None:
 
 
 def _is_ours(error: BaseException) -> bool:
-    """Whether the line that raised it stands in one of the rooms."""
+    """Whether a line of this package raised the error."""
     texts = [str(error)] if FROM_WORKER.match(str(error)) else []
     if type(error.__cause__).__name__ == "_RemoteTraceback":  # of a process of a ProcessPoolExecutor
         texts.append(str(error.__cause__))

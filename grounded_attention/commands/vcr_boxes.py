@@ -1,8 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Writes the objects of VCR's images as boxes for `grounded-attention regions extract --boxes`.
 
-The regions of an image are then its objects, in the order that the tags of the texts count them in. An object without
-a box has that of the whole image.
+The regions of an image are its objects, in the order in which the tags of the texts number them. An object without a
+box gets the box of the whole image.
 
 examples:
   grounded-attention regions vcr-boxes --data-dir data/vcr --output boxes.jsonl --image-list images.txt
@@ -28,7 +28,7 @@ from .command_line import make_parser, run
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status: 0, or 2 after an error in one line on standard error."""
+    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
     return run(build_parser(), _work, arguments)
 
 

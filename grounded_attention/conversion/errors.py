@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Errors of the converters, and how they name many keys."""
+"""Errors of the converters, and a helper that lists keys in messages."""
 
 from collections.abc import Iterable
 
@@ -19,15 +19,15 @@ _MOST_NAMES = 3
 
 
 class CheckpointError(ValueError):
-    """A file that cannot be converted; the message names the file or key, what was found and what was expected."""
+    """A file that cannot be converted; the message contains the file or key, what was found and what was expected."""
 
 
 class OverrideError(CheckpointError):
-    """A mistake in the fields that the user gives with --config, or one of them against the file."""
+    """A wrong field in --config, or a field of --config that contradicts the file."""
 
 
 def name_some(names: Iterable[str]) -> str:
-    """The first three names and the number of the others: `a, b, c and 5 more`."""
+    """The first three names and the number of the others, for example `a, b, c and 5 more`."""
     names = list(names)
     more = len(names) - _MOST_NAMES
     return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

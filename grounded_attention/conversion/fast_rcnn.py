@@ -11,11 +11,11 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Keys of VL-BERT's pixel network in original checkpoints, and their places in ours.
+"""Keys of VL-BERT's pixel network in original checkpoints, and our names for them.
 
-Two kinds of file hold it: the pre-trained ResNet (`resnet101-pt-vgbua-0000.model`, keys as in torchvision's ResNet,
-with `fc`), and end-to-end VL-BERT checkpoints, where `image_feature_extractor.backbone.` stands before these keys and
-`image_feature_extractor.roi_head_feature_extractor.` in the place of `layer4.`, once more as
+Two kinds of file contain it: the pre-trained ResNet (`resnet101-pt-vgbua-0000.model`, with the keys of torchvision's
+ResNet and `fc`), and end-to-end VL-BERT checkpoints. These have the prefix `image_feature_extractor.backbone.`, and
+`image_feature_extractor.roi_head_feature_extractor.` instead of `layer4.`, with a second copy under
 `image_feature_extractor.head.0.`.
 """
 
@@ -49,7 +49,7 @@ _STEM = {"conv1.": "embedder.embedder.convolution.", "bn1.": "embedder.embedder.
 _PARTS = {"conv": "layer.{}.convolution", "bn": "layer.{}.normalization"}
 _SHORTCUT = {"0": "shortcut.convolution", "1": "shortcut.normalization"}
 
-# What the public code sets in every configuration, written out: the weights do not tell.
+# Values of every public configuration; the weights do not determine them.
 _PUBLIC_SETTINGS = {"stride_in_1x1": True, "dilated_c5": True, "roi_size": 14, "sampling_ratio": 1, "frozen_stages": 2}
 # ResNet-101, ResNet-50 and ResNet-152.
 _PUBLIC = tuple(
@@ -64,15 +64,16 @@ class ImageRules:
     Keys of the pixel network.
 
     Args:
-        end_to_end (`bool`): whether the keys are those of an end-to-end VL-BERT, or as in torchvision's ResNet.
-        prefix (`str`): what stands in front of our names.
+        end_to_end (`bool`): whether the keys are those of an end-to-end VL-BERT; otherwise those of torchvision's
+            ResNet.
+        prefix (`str`): prefix of our names.
     """
 
     end_to_end: bool
     prefix: str = ""
 
     def rename(self, key: str) -> str | None:
-        """Our name of a key; `None` for one of another part and for what `explain_image_key` explains."""
+        """Our name for a key; `None` for a key of another part and for keys that `explain_image_key` explains."""
         if explain_image_key(key) is not None:
             return None
         if self.end_to_end:
@@ -84,7 +85,7 @@ class ImageRules:
         return None if name is None else self.prefix + name
 
     def restore(self, name: str) -> str | None:
-        """The key of a name of ours, or of the beginning of one; `None` for another part's."""
+        """The original key for our name or the beginning of one; `None` for a name of another part."""
         key = _restore_resnet_key(name.removeprefix(self.prefix)) if name.startswith(self.prefix) else None
         if key is None or not self.end_to_end:
             return key
@@ -100,7 +101,7 @@ def _rename_resnet_key(key: str) -> str | None:
         return None
     stage, block, part, number, rest = match.groups()
     where = "head" if stage == "4" else f"stages.{int(stage) - 1}"
-    # Numbers start at 1 in conv1 and bn1, at 0 in downsample.0.
+    # Numbers start at 1 in conv1 and bn1, and at 0 in downsample.0.
     name = _PARTS[part].format(int(number) - 1) if part in _PARTS else _SHORTCUT.get(number, "")
     return f"{where}.{block}.{name}.{rest}"
 
@@ -122,9 +123,9 @@ def _restore_resnet_key(name: str) -> str | None:
 
 
 def explain_image_key(key: str) -> str | None:
-    """Why a key of the pixel network has no place, wherever it stands; `None` for others."""
+    """The reason why a key of the pixel network is not converted; `None` for other keys."""
     if key.startswith(_ROI_HEAD_AGAIN):
-        return "second name of roi_head_feature_extractor"
+        return "second copy of roi_head_feature_extractor"
     if key.endswith(_COUNTER):
         return "counter of batch norm, which is frozen"
     return None
@@ -132,11 +133,14 @@ def explain_image_key(key: str) -> str | None:
 
 def check_second_head(weights: Mapping[str, torch.Tensor], conversion: Conversion) -> None:
     """
-    Raises `CheckpointError` when the two names of the last stage in an end-to-end checkpoint hold two things.
+    Checks that the two copies of the last stage in an end-to-end checkpoint are equal.
 
     Args:
         weights (`Mapping[str, torch.Tensor]`): the weights under keys without wrappers.
-        conversion ([`Conversion`]): knows the file's own keys.
+        conversion ([`Conversion`]): maps to the original keys of the file.
+
+    Raises:
+        CheckpointError: if a copy is missing or the two differ.
     """
     for key, tensor in weights.items():
         if not key.startswith(_ROI_HEAD_AGAIN) or key.endswith(_COUNTER):
@@ -144,24 +148,26 @@ def check_second_head(weights: Mapping[str, torch.Tensor], conversion: Conversio
         first = key.replace(_ROI_HEAD_AGAIN, _ROI_HEAD, 1)
         names = [conversion.wrap(name) for name in (key, first)]
         if first not in weights:
-            raise CheckpointError(f"the file has {names[0]}, but not {names[1]}; expected one tensor under both.")
+            raise CheckpointError(
+                f"the file has {names[0]}, but not {names[1]}; expected the same tensor under both keys."
+            )
         if not torch.equal(tensor, weights[first]):
-            raise CheckpointError(f"{names[0]} differs from {names[1]}; expected one tensor under both.")
+            raise CheckpointError(f"{names[0]} differs from {names[1]}; expected the same tensor under both keys.")
 
 
 def read_image_fields(conversion: Conversion, prefix: str, given: Mapping[str, Any]) -> ConfigFields:
     """
-    Fields of [`FastRCNNConfig`], from the shapes where they tell, as the public code sets them elsewhere.
+    Reads the fields of [`FastRCNNConfig`] from the tensor shapes; other fields have the values of the public code.
 
     Args:
         conversion ([`Conversion`]): weights under our names.
-        prefix (`str`): what stands in front of the names of the pixel network.
+        prefix (`str`): prefix of our names of the pixel network.
         given (`Mapping[str, Any]`): fields of --config.
 
     Raises:
-        CheckpointError: when a stage is missing, or a given field is unknown or contradicts the shapes.
+        CheckpointError: if a stage is missing, or a given field is unknown or contradicts the shapes.
     """
-    if not any(name.startswith(prefix) for name in conversion.weights):  # only asked for with --config
+    if not any(name.startswith(prefix) for name in conversion.weights):  # only requested with --config
         return settle_fields({}, _PUBLIC_SETTINGS, given, FastRCNNConfig, _PUBLIC)
     stages = [f"{prefix}{stage}." for stage in ("stages.0", "stages.1", "stages.2", "head")]
     stem = conversion.shape(f"{prefix}embedder.embedder.convolution.weight", 4)
@@ -175,7 +181,7 @@ def read_image_fields(conversion: Conversion, prefix: str, given: Mapping[str, A
 
 
 class FastRCNNFamily(OriginalFamily):
-    """The pixel network alone, from its own file or an end-to-end VL-BERT, of which the rest is left out."""
+    """The pixel network alone, from its own file or from an end-to-end VL-BERT, whose other parts are skipped."""
 
     title = "ResNet"
     accepted = ("VL-BERT",)
@@ -186,33 +192,33 @@ class FastRCNNFamily(OriginalFamily):
     public = _PUBLIC
 
     def detect_class(self, weights: Mapping[str, torch.Tensor], original_keys: Collection[str]) -> str:
-        """The only class; `CheckpointError` for a VL-BERT on features."""
+        """The only class; raises a `CheckpointError` for a VL-BERT on precomputed features."""
         if any(key.startswith("vlbert.") for key in weights) and not _is_end_to_end(weights):
             raise CheckpointError(
-                "this VL-BERT checkpoint has no pixel network (no image_feature_extractor.backbone.*): it works on "
+                "this VL-BERT checkpoint has no pixel network (no image_feature_extractor.backbone.*); it uses "
                 f"precomputed features. Expected {self.expected}."
             )
         return FastRCNNFeatures.__name__
 
     def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rules]:
-        """Those of the kind of file."""
+        """The rules of this kind of file."""
         return (ImageRules(_is_end_to_end(keys)),)
 
     def explain(self, key: str, class_name: str) -> str | None:
-        """Counters, second names, and the classifier of the ResNet's own pre-training."""
+        """The reason for counters, second copies, and the classifier of the ResNet pre-training."""
         if key.startswith("fc."):
-            return "classifier of the ResNet's own pre-training"
+            return "classifier of the ResNet pre-training"
         return explain_image_key(key)
 
     def finish(self, conversion: Conversion, weights: Mapping[str, torch.Tensor]) -> None:
-        """The last stage under its two names."""
+        """Checks the two copies of the last stage."""
         if _is_end_to_end(weights):
             check_second_head(weights, conversion)
             own = (key for key in conversion.left_out if conversion.left_out[key] == UNKNOWN)
             conversion.left_out |= dict.fromkeys(own, "not part of the pixel network")
 
     def read_fields(self, conversion: Conversion, given: Mapping[str, Any]) -> ConfigFields:
-        """See `read_image_fields`."""
+        """Reads the fields, see `read_image_fields`."""
         return read_image_fields(conversion, "", given)
 
 

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""The fields of a configuration and where each of them comes from: the file, --config, or a convention."""
+"""The fields of a configuration and their source: the file, --config, or an assumption."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,11 +22,11 @@ from transformers import PreTrainedConfig
 
 from .errors import CheckpointError, OverrideError
 
-# Fields of a configuration that it keeps under another name, id2label.
+# Properties of a configuration that it stores in id2label.
 _PROPERTIES = ("answers", "num_labels")
 
-COUNTED = "counted in the keys; nothing in the file tells whether its last layers are missing"
-BY_OPTIMIZER = "counted in the keys; the file's optimizer holds as many parameters as the file"
+COUNTED = "counted in the keys; the file does not show whether its last layers are missing"
+BY_OPTIMIZER = "counted in the keys; the optimizer in the file has as many parameters as the file"
 
 Config = TypeVar("Config", bound=PreTrainedConfig)
 
@@ -34,13 +34,13 @@ Config = TypeVar("Config", bound=PreTrainedConfig)
 @dataclass
 class ConfigFields:
     """
-    Fields of a configuration by their source.
+    Fields of a configuration, grouped by their source.
 
     Args:
-        read (`dict[str, Any]`): read from shapes and keys.
-        given (`dict[str, Any]`): from the file of --config.
-        assumed (`dict[str, Any]`): neither; what the public code sets, or what belongs to a public width.
-        notes (`dict[str, str]`): field -> why its value is less than certain.
+        read (`dict[str, Any]`): fields read from shapes and keys.
+        given (`dict[str, Any]`): fields from the file of --config.
+        assumed (`dict[str, Any]`): other fields, with the values of the public code or of public files of this width.
+        notes (`dict[str, str]`): field -> reason why its value is uncertain.
         nested (`dict[str, ConfigFields]`): field that is a configuration -> its fields.
     """
 
@@ -51,7 +51,7 @@ class ConfigFields:
     nested: dict[str, "ConfigFields"] = field(default_factory=dict)
 
     def values(self) -> dict[str, Any]:
-        """All fields, for the configuration class."""
+        """All fields, as arguments of the configuration class."""
         return {
             **self.assumed,
             **self.read,
@@ -60,7 +60,7 @@ class ConfigFields:
         }
 
     def account(self) -> dict[str, dict[str, Any]]:
-        """The fields by source for conversion.json; those of a nested configuration as `vision_config.depths`."""
+        """The fields by source for conversion.json; nested fields have names such as `vision_config.depths`."""
         parts = {name: dict(getattr(self, name)) for name in ("read", "given", "assumed", "notes")}
         for name, fields in self.nested.items():
             for part, inner in fields.account().items():
@@ -76,25 +76,26 @@ def settle_fields(
     public: Sequence[Mapping[str, Any]],
 ) -> ConfigFields:
     """
-    Decides every field: what is given wins where the file does not tell, and must agree where it does.
+    Decides every field. A given field must agree with the file, and is used if the file does not determine it.
 
     Args:
-        read (`Mapping[str, Any]`): fields that shapes and keys tell.
-        assumed (`Mapping[str, Any]`): fields that leave no trace, as the public code sets them.
+        read (`Mapping[str, Any]`): fields that shapes and keys determine.
+        assumed (`Mapping[str, Any]`): fields that the file does not determine, with the values of the public code.
         given (`Mapping[str, Any]`): fields of --config.
-        config_class (`type[PreTrainedConfig]`): the configuration.
-        public (`Sequence[Mapping[str, Any]]`): the public configurations. The first field is a width that shapes tell;
-            the others, depths and numbers of heads, cannot be read, or only counted, and are checked by that width.
+        config_class (`type[PreTrainedConfig]`): the configuration class.
+        public (`Sequence[Mapping[str, Any]]`): the public configurations. The first field is a width, which shapes
+            determine. The others are depths and numbers of heads, which can only be counted or not be read; they are
+            checked against the configuration of that width.
 
     Raises:
-        OverrideError: a given field is unknown or contradicts the file.
-        CheckpointError: the file is not as deep as public files of its width, or a number cannot be known.
+        OverrideError: if a given field is unknown or contradicts the file.
+        CheckpointError: if the file has fewer layers than public files of its width, or a field cannot be determined.
     """
     given = _check_given(given, config_class)
     for name in read.keys() & given.keys():
         if _plain(read[name]) != _plain(given[name]):
             raise OverrideError(
-                f"--config gives {name} {_plain(given[name])!r}, but the tensors of the file say "
+                f"--config gives {name} {_plain(given[name])!r}, but the tensors of the file have "
                 f"{_plain(read[name])!r}: the file is incomplete or of another kind, or --config is wrong."
             )
     fields = ConfigFields(dict(read), given, {k: v for k, v in assumed.items() if k not in given})
@@ -114,11 +115,11 @@ def _settle_by_width(fields: ConfigFields, public: Sequence[Mapping[str, Any]]) 
             _check_counted(fields, name, values, place)
         elif values:
             fields.assumed[name] = values[0]
-            fields.notes[name] = f"that of public files of {place}; shapes do not tell it"
+            fields.notes[name] = f"value of public files with {place}; shapes do not determine it"
         else:
             raise CheckpointError(
-                f"{name} cannot be read from the shapes, and no public file has {place}; give it: "
-                f'--config with {{"{name}": ...}}.'
+                f"{name} cannot be read from the shapes, and no public file has {place}; give "
+                f'--config a file with {{"{name}": ...}}.'
             )
 
 
@@ -127,14 +128,14 @@ def _check_counted(fields: ConfigFields, name: str, values: Sequence[Any], place
     if values and found not in [_plain(value) for value in values]:
         expected = " or ".join(str(_plain(value)) for value in values)
         raise CheckpointError(
-            f"the keys of the file tell {name} {found}, but public files of {place} have {expected}: tensors are "
-            f'missing. If the file is right, give --config with {{"{name}": {found}}}.'
+            f"the keys of the file have {name} {found}, but public files with {place} have {expected}: tensors are "
+            f'missing. If the file is right, give --config a file with {{"{name}": {found}}}.'
         )
-    fields.notes[name] = f"counted in the keys; public files of {place} have as many" if values else COUNTED
+    fields.notes[name] = f"counted in the keys; public files with {place} have the same" if values else COUNTED
 
 
 def _check_given(given: Mapping[str, Any], config_class: type[PreTrainedConfig]) -> dict[str, Any]:
-    """The given fields under their first names; refuses what the configuration does not have."""
+    """Checks that the given fields exist, and returns them with their main names."""
     known = {*config_class().to_dict(), *config_class.attribute_map, *_PROPERTIES}
     unknown = sorted(set(given) - known)
     if unknown:
@@ -143,7 +144,7 @@ def _check_given(given: Mapping[str, Any], config_class: type[PreTrainedConfig])
         )
     if given.get("model_type", config_class.model_type) != config_class.model_type:
         raise OverrideError(
-            f"--config is of model_type {given['model_type']!r}, expected {config_class.model_type!r} or none."
+            f"--config has model_type {given['model_type']!r}, expected {config_class.model_type!r} or no model_type."
         )
     named = {config_class.attribute_map.get(name, name): value for name, value in given.items()}
     for name, value in named.items():
@@ -153,11 +154,16 @@ def _check_given(given: Mapping[str, Any], config_class: type[PreTrainedConfig])
 
 
 def make_config(config_class: type[Config], fields: ConfigFields) -> Config:
-    """The configuration; `OverrideError` where its fields do not fit together."""
+    """Makes the configuration; raises an `OverrideError` if its fields are inconsistent."""
     try:
         return config_class(**fields.values())
-    except (StrictDataclassError, TypeError, ValueError, AttributeError) as error:  # transformers raises all of them
-        raise OverrideError(f"the configuration does not fit together: {' '.join(str(error).split())}") from error
+    except (
+        StrictDataclassError,
+        TypeError,
+        ValueError,
+        AttributeError,
+    ) as error:  # transformers raises all of these types
+        raise OverrideError(f"the configuration is inconsistent: {' '.join(str(error).split())}") from error
 
 
 def _plain(value: Any) -> Any:

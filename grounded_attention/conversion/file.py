@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Reading original files and the file of --config, without running anything in them."""
+"""Reads original files and the file of --config, without executing code in them."""
 
 import io
 import json
@@ -30,15 +30,15 @@ from safetensors import SafetensorError, safe_open
 from .errors import CheckpointError, OverrideError, name_some
 from .signatures import recognise
 
-# What torch.save itself writes into a pickle.
+# Names that torch.save itself writes into a pickle.
 _HARMLESS = re.compile(
     r"torch\.(_utils\._rebuild\w+|_tensor\._rebuild\w+|\w*Storage|Size|device|[a-z]+\d+)|collections\.OrderedDict"
 )
 _NAME = re.compile(r"[\w.]+")
-# Python 2's and the platforms' names of modules.
+# Module names of Python 2 and of platforms -> common names.
 _MODULES = {"posix": "os", "nt": "os", "__builtin__": "builtins", "commands": "subprocess"}
 _WEIGHTS_SUFFIX = ".safetensors"
-# Tensors that are no parameters.
+# Tensors that are not parameters.
 _BUFFERS = (".running_mean", ".running_var", ".num_batches_tracked", "position_ids")
 
 
@@ -49,8 +49,8 @@ class OriginalFile:
 
     Args:
         state_dict (`dict[str, torch.Tensor]`): the weights under their original keys.
-        others (`list[str]`): names of the file's other entries.
-        trained (`int`, *optional*): how many parameters the file's optimizer holds; `None` without an optimizer.
+        others (`list[str]`): names of the other entries of the file.
+        trained (`int`, *optional*): number of parameters in the optimizer of the file; `None` without an optimizer.
     """
 
     state_dict: dict[str, torch.Tensor]
@@ -66,8 +66,8 @@ def read_checkpoint(path: Path) -> OriginalFile:
         path (`Path`): a state dict, or a dictionary with one under "state_dict".
 
     Raises:
-        FileNotFoundError: when there is no such file.
-        CheckpointError: when it is no such file or holds code.
+        FileNotFoundError: if the file does not exist.
+        CheckpointError: if the file has another format or contains code.
     """
     if path.is_dir():
         raise CheckpointError(f"{path}: {_describe_directory(path)}")
@@ -76,12 +76,12 @@ def read_checkpoint(path: Path) -> OriginalFile:
     if path.suffix == _WEIGHTS_SUFFIX:
         raise CheckpointError(f"{path}: {_describe_safetensors(path)}")
     try:
-        with warnings.catch_warnings():  # torch warns of pickles that it then refuses
+        with warnings.catch_warnings():  # torch warns about pickles that it then refuses
             warnings.simplefilter("ignore")
             content = torch.load(path, map_location="cpu", weights_only=True)
     except OSError:
         raise
-    except Exception as error:  # torch raises many types here, for damaged files as for unsafe ones
+    except Exception as error:  # torch raises many types, for damaged and for unsafe files
         raise CheckpointError(f"{path}: {_explain_load_error(path)}") from error
     return _unpack(content, path)
 
@@ -94,7 +94,7 @@ def _unpack(content: Any, path: Path) -> OriginalFile:
         trained = _count_trained(content.get("optimizer"))
         content = content["state_dict"]
     if not isinstance(content, dict) or not content:
-        raise CheckpointError(f"{path}: holds a {type(content).__name__} without weights, expected a state dict.")
+        raise CheckpointError(f"{path}: contains a {type(content).__name__} without weights, expected a state dict.")
     for key, value in content.items():
         if not isinstance(key, str) or not isinstance(value, torch.Tensor):
             raise CheckpointError(f"{path}: entry {key!r} is a {type(value).__name__}, expected names with tensors.")
@@ -110,7 +110,9 @@ def _count_trained(optimizer: Any) -> int | None:
 
 
 def count_parameters(state_dict: Mapping[str, torch.Tensor]) -> int:
-    """How many parameters a state dict holds; one under two names counts once, batch norm's statistics do not."""
+    """
+    The number of parameters in a state dict. A tied parameter counts once, statistics of batch norm do not count.
+    """
     places = {
         (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tuple(tensor.shape))
         for key, tensor in state_dict.items()
@@ -120,14 +122,14 @@ def count_parameters(state_dict: Mapping[str, torch.Tensor]) -> int:
 
 
 def _describe_directory(path: Path) -> str:
-    """Why a directory is not what is converted."""
+    """The reason why a directory cannot be converted."""
     try:
         model_type = json.loads((path / "config.json").read_text(encoding="utf-8")).get("model_type")
     except (OSError, ValueError, AttributeError):
         return "a directory, expected one file of the original code (.model, .th)."
     return (
         f"a model directory of the transformers format (model_type {model_type!r} in its config.json), not a file of "
-        "an original code; nothing is to convert. Load it with from_pretrained."
+        "an original code; it needs no conversion. Load it with from_pretrained."
     )
 
 
@@ -137,7 +139,7 @@ def _describe_safetensors(path: Path) -> str:
             found = recognise(file.keys())
     except (SafetensorError, OSError) as error:
         return f"not a safetensors file, or damaged ({error})."
-    what = f"this looks like {found.named}; {found.advice}" if found else "its keys are of no known family"
+    what = f"this looks like {found.named}; {found.advice}" if found else "its keys belong to no known family"
     return f"a safetensors file, expected the file of the original code (.model, .th): {what}."
 
 
@@ -145,14 +147,14 @@ def _explain_load_error(path: Path) -> str:
     names = sorted(set(_list_globals(path)))
     if names:
         return (
-            f"reading it would run code ({name_some(f'`{name}`' for name in names)}); nothing of it was run. Expected "
-            "tensors and plain values alone. Where you trust the file, save its state dict alone with torch.save."
+            f"reading it would run code ({name_some(f'`{name}`' for name in names)}); no code was run. "
+            "Expected only tensors and plain values. If you trust the file, save only its state dict with torch.save."
         )
-    return "not a file that torch.save wrote, or damaged. Expected the file of the original code (.model, .th)."
+    return "not a file of torch.save, or damaged. Expected the file of the original code (.model, .th)."
 
 
 def _list_globals(path: Path) -> Iterator[str]:
-    """Functions and classes that a pickle names beside torch's own, read from its instructions."""
+    """Yields functions and classes in a pickle, except those of torch, from its instructions."""
     try:
         pickles = _open_pickles(path)
         for name in _scan(pickles):
@@ -160,7 +162,7 @@ def _list_globals(path: Path) -> Iterator[str]:
             name = f"{_MODULES.get(module, module)}.{rest}"
             if _NAME.fullmatch(name) and not _HARMLESS.fullmatch(name):
                 yield name
-    except Exception:  # whatever a damaged file brings up: what was found before it counts
+    except Exception:  # a damaged file may raise any error; names found before it are kept
         return
 
 
@@ -173,7 +175,7 @@ def _open_pickles(path: Path) -> BinaryIO:
 
 
 def _scan(file: BinaryIO) -> Iterator[str]:
-    """Names (`module.function`) in the pickles that follow one another in a file; it is closed at the end."""
+    """Yields names (`module.function`) in the consecutive pickles of a file, and closes it."""
     texts: list[str] = []
     memo: list[str] = []
     with file:
@@ -192,7 +194,7 @@ def _scan(file: BinaryIO) -> Iterator[str]:
 
 
 def read_overrides(path: Path | None) -> dict[str, Any]:
-    """Configuration fields of a JSON file; none without a file. Raises `OverrideError` for anything else."""
+    """Reads config fields from a JSON file; empty without a file. Raises an `OverrideError` for other content."""
     if path is None:
         return {}
     try:
@@ -200,7 +202,7 @@ def read_overrides(path: Path | None) -> dict[str, Any]:
     except OSError as error:
         raise OverrideError(f"{path}: cannot be read ({error.strerror}).") from error
     except ValueError as error:
-        raise OverrideError(f"{path}: not JSON ({error}). Expected an object of configuration fields.") from error
+        raise OverrideError(f"{path}: invalid JSON ({error}). Expected an object with config fields.") from error
     if not isinstance(fields, dict):
-        raise OverrideError(f"{path}: holds a {type(fields).__name__}, expected an object of configuration fields.")
+        raise OverrideError(f"{path}: contains a {type(fields).__name__}, expected an object with config fields.")
     return fields

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Original keys and our names: rules between them, what training code wraps keys in, the account of every key."""
+"""Original keys and our names: the rules between them, wrappers of training code, and the record of every key."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -25,41 +25,48 @@ from .fields import ConfigFields
 
 
 class Rules(Protocol):
-    """How keys without wrappers and our names belong together."""
+    """Maps between keys without wrappers and our names."""
 
     def rename(self, key: str) -> str | None:
-        """Our name of a key, or `None`."""
+        """Our name for a key, or `None`."""
 
     def restore(self, name: str) -> str | None:
-        """The key of a name of ours, or of the beginning of one; `None` without one."""
+        """The original key for our name or the beginning of one; `None` if there is none."""
 
 
 @dataclass(frozen=True)
 class PrefixRules:
     """
-    Keys that differ from our names in what they begin with.
+    Rules for keys that differ from our names only in the prefix.
 
     Args:
-        pairs (`tuple[tuple[str, str], ...]`): original prefix, ours; the first that fits decides.
+        pairs (`tuple[tuple[str, str], ...]`): (original prefix, our prefix); the first match applies.
     """
 
     pairs: tuple[tuple[str, str], ...]
 
     def rename(self, key: str) -> str | None:
-        """Our name of a key, or `None`."""
+        """Our name for a key, or `None`."""
         for original, ours in self.pairs:
             if key.startswith(original):
                 return ours + key.removeprefix(original)
         return None
 
     def restore(self, name: str) -> str | None:
-        """The key of a name of ours, or of the beginning of one; `None` without one."""
+        """The original key for our name or the beginning of one; `None` if there is none."""
         keys = (original + name.removeprefix(ours) for original, ours in self.pairs if name.startswith(ours))
         return next((key for key in keys if self.rename(key) == name), None)
 
 
 class Wrapper(NamedTuple):
-    """What training code puts in front of keys: `written` stands there for `bare` where a key begins with `mark`."""
+    """
+    A prefix that training code adds to keys.
+
+    Args:
+        written (`str`): prefix in the file.
+        bare (`str`): prefix without the wrapper.
+        mark (`str`): a key that starts with it shows that the file has this wrapper.
+    """
 
     written: str
     bare: str
@@ -70,7 +77,7 @@ class Wrapper(NamedTuple):
         return self.bare + key.removeprefix(self.written) if key.startswith(self.written) else key
 
     def wrap(self, key: str) -> str:
-        """The key as the file has it."""
+        """The key with the wrapper, as in the file."""
         return self.written + key.removeprefix(self.bare) if key.startswith(self.bare) else key
 
 
@@ -80,17 +87,17 @@ DATA_PARALLEL = Wrapper("module.", "", "module.")
 @dataclass
 class Conversion:
     """
-    Renamed weights and the account of every key.
+    Renamed weights and the record of every key.
 
     Args:
-        class_name (`str`): the class of ours that the checkpoint belongs to.
-        rules (`Sequence[Rules]`): how its keys become our names.
-        wrappers (`Sequence[Wrapper]`): what stands in front of its keys.
-        weights (`dict[str, torch.Tensor]`): float32 tensors under our names.
+        class_name (`str`): our class for the checkpoint.
+        rules (`Sequence[Rules]`): rules between its keys and our names.
+        wrappers (`Sequence[Wrapper]`): wrappers of its keys.
+        weights (`dict[str, torch.Tensor]`): float32 tensors with our names.
         converted (`dict[str, str]`): original key -> our name.
-        left_out (`dict[str, str]`): original key -> reason.
-        initialised (`dict[str, str]`): our name that the checkpoint does not hold -> why it may lack it.
-        fields ([`ConfigFields`]): the configuration's fields and where they come from.
+        left_out (`dict[str, str]`): original key -> reason why it is not converted.
+        initialised (`dict[str, str]`): our name of a missing weight -> reason why it may be missing.
+        fields ([`ConfigFields`]): the config fields and their sources.
     """
 
     class_name: str
@@ -103,7 +110,7 @@ class Conversion:
     fields: ConfigFields = field(default_factory=ConfigFields)
 
     def original(self, name: str) -> str:
-        """The file's key for a name of ours, or for the beginning of one, also where the file lacks it."""
+        """The key of the file for our name or the beginning of one, even if the file does not have it."""
         found = next((key for key, ours in self.converted.items() if ours == name), None)
         if found is not None:
             return found
@@ -111,16 +118,21 @@ class Conversion:
         return name if key is None else self.wrap(key)
 
     def wrap(self, key: str) -> str:
-        """A key without wrappers as the file has it."""
+        """Adds the wrappers of the file to a key."""
         for wrapper in reversed(self.wrappers):
             key = wrapper.wrap(key)
         return key
 
     def shape(self, name: str, dimensions: int = 2) -> torch.Size:
-        """The shape of the tensor under our name; `CheckpointError` where it is absent or of other dimensions."""
+        """
+        The shape of the tensor with our name.
+
+        Raises:
+            CheckpointError: if the tensor is missing or has another number of dimensions.
+        """
         if name not in self.weights:
             raise CheckpointError(
-                f"the file has no {self.original(name)}, without which sizes are unknown; it is damaged or incomplete."
+                f"the file has no {self.original(name)}, which determines sizes; it is damaged or incomplete."
             )
         shape = self.weights[name].shape
         if len(shape) != dimensions:
@@ -130,7 +142,12 @@ class Conversion:
         return shape
 
     def count_layers(self, prefix: str) -> int:
-        """How many layers are numbered after `prefix` in our names; `CheckpointError` for none, or for a gap."""
+        """
+        The number of layers with our names `prefix` + number.
+
+        Raises:
+            CheckpointError: if there is none, or a number is missing.
+        """
         pattern = re.compile(re.escape(prefix) + r"(\d+)\.")
         numbers = {int(match.group(1)) for match in map(pattern.match, self.weights) if match}
         absent = sorted(set(range(max(numbers, default=0) + 1)) - numbers)
@@ -142,7 +159,7 @@ class Conversion:
 
 
 def find_wrappers(wrappers: Sequence[Wrapper], keys: Collection[str]) -> list[Wrapper]:
-    """Those wrappers that the keys have, the outermost first."""
+    """The wrappers that the keys have, outermost first."""
     found = []
     for wrapper in wrappers:
         if any(key.startswith(wrapper.mark) for key in keys):
@@ -152,13 +169,21 @@ def find_wrappers(wrappers: Sequence[Wrapper], keys: Collection[str]) -> list[Wr
 
 
 def strip_wrappers(wrappers: Sequence[Wrapper], keys: Collection[str]) -> dict[str, str]:
-    """Key without wrappers -> key of the file; `CheckpointError` where two become one."""
+    """
+    Removes wrappers from keys.
+
+    Returns:
+        `dict[str, str]`: key without wrappers -> key of the file.
+
+    Raises:
+        CheckpointError: if two keys become equal.
+    """
     bare: dict[str, str] = {}
     for original in keys:
         key = original
         for wrapper in wrappers:
             key = wrapper.strip(key)
         if key in bare:
-            raise CheckpointError(f"{bare[key]} and {original} are one key; expected every tensor under one name.")
+            raise CheckpointError(f"{bare[key]} and {original} are the same key; expected every tensor once.")
         bare[key] = original
     return bare

@@ -11,12 +11,11 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What the converters of all families share: from original weights to a model, with an account of every key.
+"""Shared by the converters of all families: makes a model of original weights and records every key.
 
-A family is a subclass of `OriginalFamily`, which says what its keys mean. All checks are here or in the files that
-this one imports: another family's file, keys under two names, unknown fields, gaps in the numbering of layers,
-contradictions with --config, missing and superfluous tensors, shapes, NaN. Errors name the keys as they stand in the
-file.
+A family is a subclass of `OriginalFamily`, which defines its keys. All checks are in this file or in the files that it
+imports: a file of another family, duplicate keys, unknown fields, gaps in the numbers of layers, contradictions with
+--config, missing and unexpected tensors, shapes, NaN. Errors contain the keys of the file.
 """
 
 from abc import ABC, abstractmethod
@@ -32,23 +31,23 @@ from .file import OriginalFile, count_parameters
 from .keys import DATA_PARALLEL, Conversion, Rules, Wrapper, find_wrappers, strip_wrappers
 from .signatures import check_family
 
-UNKNOWN = "unknown key: not one of the public code's"
+UNKNOWN = "unknown key, which the public code does not have"
 
 
 class OriginalFamily(ABC):
     """
-    What a converter has to know about the files of an original code.
+    The converter for the files of one original code.
 
     Attributes:
-        title (`str`): the family's name, that of its line in `SIGNATURES`.
-        accepted (`tuple[str, ...]`): titles of other signatures whose files hold it too.
-        expected (`str`): which files it converts, for messages.
-        config_class (`type[PreTrainedConfig]`): its configuration.
-        model_classes (`tuple[type[PreTrainedModel], ...]`): its classes; the first is the base model.
-        base_prefix (`str`): what our names have in front of the base model's own.
-        wrappers (`tuple[Wrapper, ...]`): what training code puts in front of keys, the outermost first.
+        title (`str`): name of the family, as in `SIGNATURES`.
+        accepted (`tuple[str, ...]`): titles of other signatures whose files also contain it.
+        expected (`str`): description of its files, for messages.
+        config_class (`type[PreTrainedConfig]`): its configuration class.
+        model_classes (`tuple[type[PreTrainedModel], ...]`): its model classes; the first is the base model.
+        base_prefix (`str`): prefix of our names before the names of the base model.
+        wrappers (`tuple[Wrapper, ...]`): wrappers of training code, outermost first.
         public (`tuple[Mapping[str, Any], ...]`): public configurations, see `settle_fields`.
-        droppable (`Mapping[str, str]`): prefix of our names -> why a class may have no place for it.
+        droppable (`Mapping[str, str]`): prefix of our names -> reason why a class may not have it.
     """
 
     title: ClassVar[str]
@@ -63,38 +62,38 @@ class OriginalFamily(ABC):
 
     @abstractmethod
     def detect_class(self, weights: Mapping[str, torch.Tensor], original_keys: Collection[str]) -> str:
-        """The name of the class that the weights, under keys without wrappers, belong to."""
+        """The name of the class for the weights, given with keys without wrappers."""
 
     @abstractmethod
     def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rules]:
-        """The rules for the keys (without wrappers) of a class; the first that has a name decides."""
+        """The rules for the keys (without wrappers) of a class; the first match applies."""
 
     @abstractmethod
     def read_fields(self, conversion: Conversion, given: Mapping[str, Any]) -> ConfigFields:
-        """The configuration's fields: `settle_fields` on what the weights under our names tell."""
+        """The config fields: `settle_fields` on the fields that the weights with our names determine."""
 
     def explain(self, key: str, class_name: str) -> str | None:
-        """Why a key without wrappers is left out; `None` for one that is converted where the rules have a name."""
+        """The reason why a key without wrappers is skipped; `None` for a key that the rules may convert."""
         return None
 
     @abstractmethod
     def finish(self, conversion: Conversion, weights: Mapping[str, torch.Tensor]) -> None:
-        """Checks what is there twice and moves what has another order here; `weights` are under bare keys."""
+        """Checks duplicate tensors and reorders others; `weights` have keys without wrappers."""
 
     def optional(self, conversion: Conversion) -> Mapping[str, str]:
-        """Our names that a complete file may lack -> why. What it lacks beside these is an error."""
+        """Our names that may be missing in a complete file -> reason. Any other missing name is an error."""
         return {}
 
     def convert_state_dict(self, state_dict: Mapping[str, torch.Tensor]) -> Conversion:
         """
-        Renames an original state dict; every key ends up converted or left out with a reason.
+        Renames an original state dict; every key is converted, or skipped with a reason.
 
         Args:
             state_dict (`Mapping[str, torch.Tensor]`): the original weights, with or without wrappers.
 
         Raises:
-            CheckpointError: for another family, a key under two names, an option that is not supported, a tensor that
-                is there twice with two contents, or one with numbers that are not finite.
+            CheckpointError: if the file belongs to another family, has a duplicate key, uses an unsupported option,
+            has two different copies of a tensor, or has a tensor with NaN or infinite numbers.
         """
         check_family(state_dict, self.title, (self.title, *self.accepted), self.expected)
         wrappers = find_wrappers(self.wrappers, state_dict)
@@ -115,7 +114,7 @@ class OriginalFamily(ABC):
             conversion.left_out[original] = reason or UNKNOWN
             return
         if name in conversion.weights:
-            raise CheckpointError(f"{conversion.original(name)} and {original} are one tensor; expected it only once.")
+            raise CheckpointError(f"{conversion.original(name)} and {original} are the same tensor; expected it once.")
         conversion.converted[original] = name
         conversion.weights[name] = check_finite(original, tensor)
 
@@ -123,17 +122,17 @@ class OriginalFamily(ABC):
         self, state_dict: Mapping[str, torch.Tensor], given: Mapping[str, Any] | None = None
     ) -> tuple[PreTrainedModel, Conversion]:
         """
-        Our model with the weights of an original checkpoint, and the account of every tensor.
+        Makes our model with the weights of an original checkpoint, and a record of every tensor.
 
-        What a complete file may lack is initialised with seed 0; the caller's random state is left alone.
+        Optional missing weights are initialised with seed 0; the random state of the caller does not change.
 
         Args:
             state_dict (`Mapping[str, torch.Tensor]`): the original weights, with or without wrappers.
-            given (`Mapping[str, Any]`, *optional*): fields of the configuration that shapes do not tell.
+            given (`Mapping[str, Any]`, *optional*): config fields that the shapes do not determine.
 
         Raises:
-            CheckpointError: the weights are of another family, incomplete, or of other sizes than the configuration's.
-            OverrideError: a given field is unknown or contradicts the file.
+            CheckpointError: if the weights belong to another family, are incomplete, or do not have the configured
+            sizes. OverrideError: if a given field is unknown or contradicts the file.
         """
         conversion = self.convert_state_dict(state_dict)
         conversion.fields = self.read_fields(conversion, given or {})
@@ -148,24 +147,26 @@ class OriginalFamily(ABC):
         return model, conversion
 
     def _make_model(self, class_name: str, config: PreTrainedConfig) -> PreTrainedModel:
-        """A model with random weights of seed 0."""
+        """A model with random weights from seed 0."""
         classes = {model_class.__name__: model_class for model_class in self.model_classes}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             try:
                 return classes[class_name](config)
-            except Exception as error:  # torch raises many types for fields such as an unknown activation
-                raise OverrideError(f"the configuration makes no model ({type(error).__name__}: {error}).") from error
+            except Exception as error:  # torch raises many types, for example for an unknown activation
+                raise OverrideError(
+                    f"cannot make a model of this configuration ({type(error).__name__}: {error})."
+                ) from error
 
     def convert_file(
         self, file: OriginalFile, given: Mapping[str, Any] | None = None
     ) -> tuple[PreTrainedModel, Conversion]:
-        """`build_model` of a file, whose optimizer, where it has one, tells how many parameters there must be."""
+        """Like `build_model`, for a file; its optimizer, if any, gives the expected number of parameters."""
         model, conversion = self.build_model(file.state_dict, given)
         held = count_parameters(file.state_dict)
         if file.trained is not None and file.trained > held:
             raise CheckpointError(
-                f"the file's optimizer holds {file.trained} parameters, its state_dict only {held}: "
+                f"the optimizer in the file has {file.trained} parameters, its state_dict only {held}: "
                 f"{file.trained - held} tensors are missing; it is damaged or incomplete."
             )
         if file.trained == held:
@@ -175,26 +176,41 @@ class OriginalFamily(ABC):
 
 
 def check_finite(key: str, tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor in float32; `CheckpointError` for NaN, infinite, or other than floating-point numbers."""
+    """
+    Converts a tensor to float32.
+
+    Raises:
+        CheckpointError: if it is not a floating-point tensor, or has NaN or infinite numbers.
+    """
     if not tensor.is_floating_point():
-        raise CheckpointError(f"{key} holds {tensor.dtype}, expected floating-point weights.")
+        raise CheckpointError(f"{key} has dtype {tensor.dtype}, expected floating-point weights.")
     tensor = tensor.float()
     bad = tensor.numel() - int(torch.isfinite(tensor).sum())
     if bad:
         raise CheckpointError(
-            f"{key} holds {bad} numbers that are NaN or infinite, of {tensor.numel()}: the training that wrote the "
-            "file failed, or it is damaged. Take an earlier checkpoint."
+            f"{key} has {bad} NaN or infinite numbers, of {tensor.numel()}: the training failed, or the file is "
+            "damaged. Use an earlier checkpoint."
         )
     return tensor
 
 
 def check_same(conversion: Conversion, first: str, second: str) -> None:
-    """Raises `CheckpointError` when two names of ours that the public code ties hold two things."""
+    """
+    Checks that two tensors that the public code ties are equal.
+
+    Args:
+        conversion (`Conversion`): the conversion.
+        first (`str`): our name of the first tensor.
+        second (`str`): our name of the second tensor.
+
+    Raises:
+        CheckpointError: if they differ.
+    """
     tensors = [conversion.weights.get(name) for name in (first, second)]
     if tensors[0] is not None and tensors[1] is not None and not torch.equal(tensors[0], tensors[1]):
         raise CheckpointError(
-            f"{conversion.original(first)} differs from {conversion.original(second)}; expected one tensor under two "
-            "names, as the public code ties them."
+            f"{conversion.original(first)} differs from {conversion.original(second)}; expected equal tensors, "
+            "because the public code ties them."
         )
 
 
@@ -206,17 +222,17 @@ def fit_to_model(
     optional: Mapping[str, str],
 ) -> None:
     """
-    Holds the weights against the model: shapes, what has no place, what is missing.
+    Checks the weights against the model: shapes, unexpected weights, missing weights.
 
     Args:
         conversion ([`Conversion`]): the renamed weights; changed in place.
-        model (`PreTrainedModel`): the model they are for.
-        prefix (`str`): what our names have in front of the model's own.
-        droppable (`Mapping[str, str]`): prefix of our names -> why the model may have no place for it.
-        optional (`Mapping[str, str]`): our name -> why the file may lack it.
+        model (`PreTrainedModel`): the model.
+        prefix (`str`): prefix of our names before the names of the model.
+        droppable (`Mapping[str, str]`): prefix of our names -> reason why the model may not have it.
+        optional (`Mapping[str, str]`): our name -> reason why it may be missing in the file.
 
     Raises:
-        CheckpointError: a tensor of another shape, one that has no place, or one that is missing.
+        CheckpointError: if a tensor has another shape, is unexpected, or is missing.
     """
     places = {prefix + name: value.shape for name, value in model.state_dict().items()}
     _drop(conversion, places, type(model).__name__, droppable)
@@ -233,18 +249,18 @@ def fit_to_model(
     if missing:
         raise CheckpointError(
             f"the file has no {name_some(missing)}, which {type(model).__name__} needs ({len(missing)} in all); it is "
-            "damaged, incomplete, or --config asks for what it does not have."
+            "damaged, incomplete, or --config has a part that the file does not have."
         )
 
 
 def _drop(conversion: Conversion, places: Collection[str], class_name: str, droppable: Mapping[str, str]) -> None:
-    """Moves weights without a place to what is left out; refuses those that a class may not lack."""
+    """Moves droppable weights to `left_out`; raises an error for other weights that the model does not have."""
     superfluous = [key for key, name in conversion.converted.items() if name not in places]
     unexpected = [key for key in superfluous if not conversion.converted[key].startswith(tuple(droppable))]
     if unexpected:
         raise CheckpointError(
-            f"the file has {name_some(unexpected)}, for which {class_name} has no place in this configuration "
-            f"({len(unexpected)} in all); without them the model would be another one."
+            f"the file has {name_some(unexpected)}, which {class_name} does not have in this configuration "
+            f"({len(unexpected)} in all); without these weights the model would differ from the original."
         )
     for key in superfluous:
         name = conversion.converted.pop(key)

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Writing a converted model: the directory, its conversion.json, and what the command prints."""
+"""Writes a converted model: the directory, its conversion.json, and the printed summary."""
 
 import hashlib
 import json
@@ -29,26 +29,42 @@ from .keys import Conversion
 
 
 def check_output(output: Path, force: bool, inputs: tuple[Path, ...] = ()) -> None:
-    """Raises `CheckpointError` when writing to `output` would lose files, `inputs` among them."""
+    """
+    Checks that writing to `output` deletes no other files.
+
+    Args:
+        output (`Path`): directory to write.
+        force (`bool`): whether an existing model directory may be replaced.
+        inputs (`tuple[Path, ...]`, *optional*, defaults to `()`): files that must not be deleted.
+
+    Raises:
+        CheckpointError: if files would be lost.
+    """
     if not output.exists() or (output.is_dir() and not any(output.iterdir())):
         return
     if not (output / "config.json").is_file():
         raise CheckpointError(
-            f"{output}: exists and is no model directory; it is left alone. Choose another --output."
+            f"{output}: exists and is not a model directory, so it is not replaced. Give another --output."
         )
     if not force:
-        raise CheckpointError(f"{output}: exists. Choose another --output, or replace it with --force.")
+        raise CheckpointError(f"{output}: exists. Give another --output, or replace it with --force.")
     for path in inputs:
         if output.resolve() in path.resolve().parents:
-            raise CheckpointError(f"{output}: holds {path}, which --force would delete. Choose another --output.")
+            raise CheckpointError(f"{output}: contains {path}, which --force would delete. Give another --output.")
 
 
 def write_model(model: PreTrainedModel, record: Mapping[str, Any], output: Path) -> None:
     """
-    Writes a Hub directory with `record` as conversion.json; all of it appears at once or nothing does.
+    Writes a Hub directory with `record` as conversion.json, atomically.
+
+    Args:
+        model (`PreTrainedModel`): the converted model.
+        record (`Mapping[str, Any]`): content of conversion.json.
+        output (`Path`): directory to write; an existing one is replaced.
 
     Raises:
-        CheckpointError, OSError: it cannot be written; what was there stays.
+        CheckpointError: if the weights cannot be written; an existing directory is kept.
+        OSError: if a file cannot be written; an existing directory is kept.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as scratch:
@@ -69,7 +85,14 @@ def write_model(model: PreTrainedModel, record: Mapping[str, Any], output: Path)
 
 
 def make_record(conversion: Conversion, checkpoint: Path, others: list[str]) -> dict[str, Any]:
-    """The account of a conversion, for conversion.json."""
+    """
+    The record of a conversion, for conversion.json.
+
+    Args:
+        conversion (`Conversion`): the conversion.
+        checkpoint (`Path`): the original file.
+        others (`list[str]`): names of other entries of the file.
+    """
     with checkpoint.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return {
@@ -85,13 +108,20 @@ def make_record(conversion: Conversion, checkpoint: Path, others: list[str]) -> 
 
 
 def format_summary(conversion: Conversion, others: list[str], output: Path) -> str:
-    """A table of the configuration, where its fields come from, and what became of every tensor."""
+    """
+    A table of the config fields with their sources, and of the converted, skipped and initialised tensors.
+
+    Args:
+        conversion (`Conversion`): the conversion.
+        others (`list[str]`): names of other entries of the file.
+        output (`Path`): the written directory.
+    """
     rows = [("class", conversion.class_name), *_list_fields(conversion.fields.account())]
     rows.append(("converted", f"{len(conversion.converted)} tensors"))
     for reason, keys in _group_by_reason(conversion.left_out).items():
         rows.append(("left out", f"{len(keys)} tensors: {reason} ({name_some(keys)})"))
     if others:
-        rows.append(("left out", f"entries of the file that are no weights: {', '.join(others)}"))
+        rows.append(("left out", f"entries of the file that are not weights: {', '.join(others)}"))
     for name, reason in conversion.initialised.items():
         rows.append(("initialised", f"{name} (seed 0): {reason} ({conversion.original(name)})"))
     rows.append(("written", f"{output} (every key: conversion.json)"))
@@ -99,13 +129,13 @@ def format_summary(conversion: Conversion, others: list[str], output: Path) -> s
 
 
 def _list_fields(account: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Rows of the configuration's fields: read, given, and every uncertain one with its reason."""
+    """Rows of the config fields: read, given, assumed, and every uncertain one with its reason."""
     notes, rows = account["notes"], []
     for source, label in (("read", "read"), ("given", "--config"), ("assumed", "assumed")):
         known = {name: f"{name} {json.dumps(value)}" for name, value in account[source].items()}
         certain = [text for name, text in known.items() if name not in notes]
         if certain:
-            rows.append((label, ", ".join(certain) + (": as the public code has it" if source == "assumed" else "")))
+            rows.append((label, ", ".join(certain) + (": as in the public code" if source == "assumed" else "")))
         rows += [(label, f"{text}: {notes[name]}") for name, text in known.items() if name in notes]
     return rows
 

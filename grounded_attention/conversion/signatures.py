@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Which family a checkpoint is of, from its keys. A new converter changes the advice of its line here."""
+"""Recognises the family of a checkpoint from its keys. A new converter changes the advice in its line here."""
 
 import re
 from collections.abc import Collection, Iterable
@@ -23,12 +23,12 @@ from .errors import CheckpointError
 @dataclass(frozen=True)
 class Signature:
     """
-    What a family's keys are recognised by.
+    The pattern of keys that identifies a family.
 
     Args:
-        title (`str`): the family's name in messages.
-        mark (`str`): regular expression; one key that it is found in is enough.
-        advice (`str`): what to do with such a checkpoint.
+        title (`str`): name of the family in messages.
+        mark (`str`): regular expression that matches at least one key.
+        advice (`str`): remedy for such a checkpoint.
     """
 
     title: str
@@ -37,13 +37,13 @@ class Signature:
 
     @property
     def named(self) -> str:
-        """`a VL-BERT checkpoint`."""
+        """The name with an article, such as `a VL-BERT checkpoint`."""
         article = "an" if self.title.startswith("LX") else "a"
         name, _, origin = self.title.partition(" of ")
         return f"{article} {name} checkpoint" + (f" of {origin}" if origin else "")
 
 
-# The first whose mark is found decides, so special ones stand before BERT, which all of them contain.
+# The first match applies, so special families come before BERT, which all of them contain.
 SIGNATURES = (
     Signature("VL-BERT", r"^vlbert\.", "use `convert vl_bert`"),
     Signature("VL-BERT of this library", r"^vl_bert\.", "it is converted already: load its directory"),
@@ -55,7 +55,7 @@ SIGNATURES = (
     Signature(
         "VisualBERT of transformers",
         r"(^|\.)embeddings\.visual_(token_type_embeddings|position_embeddings|projection)\.",
-        "nothing is to convert: load its directory with a VisualBERT class of this library",
+        "it needs no conversion: load its directory with a VisualBERT class of this library",
     ),
     Signature("LXMERT", r"bert\.encoder\.x_layers\.", "it can't be converted yet"),
     Signature("LXMERT of transformers", r"(^|lxmert\.)encoder\.x_layers\.", "load its directory with transformers"),
@@ -70,25 +70,28 @@ SIGNATURES = (
 
 
 def recognise(keys: Iterable[str]) -> Signature | None:
-    """The signature that the keys of a state dict have, with or without `module.`; `None` for an unknown family."""
+    """The signature of the keys of a state dict, with or without `module.`; `None` for an unknown family."""
     bare = [key.removeprefix("module.") for key in keys]
     return next((sign for sign in SIGNATURES if any(re.search(sign.mark, key) for key in bare)), None)
 
 
 def check_family(keys: Collection[str], title: str, accepted: Collection[str], expected: str) -> None:
     """
-    Raises `CheckpointError` for keys of another family, with the one that they are of.
+    Checks that keys belong to a family.
 
     Args:
         keys (`Collection[str]`): the original keys.
-        title (`str`): the family asked for.
-        accepted (`Collection[str]`): titles of the signatures that have what it needs.
-        expected (`str`): which files it converts, for the message.
+        title (`str`): the requested family.
+        accepted (`Collection[str]`): titles of the signatures that contain it.
+        expected (`str`): description of its files, for the message.
+
+    Raises:
+        CheckpointError: if the keys belong to another or an unknown family; the message contains the found family.
     """
     found = recognise(keys)
     if found is None:
         raise CheckpointError(
-            f"not a {title} checkpoint, nor one of another known family: it has {len(keys)} keys, such as "
+            f"not a {title} checkpoint, and not of another known family: it has {len(keys)} keys, such as "
             f"{min(keys, default='none')}. Expected {expected}."
         )
     if found.title not in accepted:

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Checkpoints of the public VisualBERT code (`.th`) as models of this family; every key is accounted for."""
+"""Converts checkpoints of the public VisualBERT code (`.th`); every key is recorded."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -33,7 +33,7 @@ from .keys import DATA_PARALLEL, Conversion, PrefixRules, Rules, Wrapper
 from .original_family import OriginalFamily, check_same
 
 _TRUNK, _EMBEDDINGS = "visual_bert.", "visual_bert.embeddings."
-# Prefix of an original key, its wrappers taken off -> prefix here; the first that fits.
+# Prefix of an original key without wrappers -> our prefix; the first match applies.
 _RULES = PrefixRules(
     (
         ("bert.embeddings.token_type_embeddings_visual.", _EMBEDDINGS + "visual_token_type_embeddings."),
@@ -46,12 +46,12 @@ _RULES = PrefixRules(
 )
 _PRETRAINING_HEADS = PrefixRules((("cls.", "cls."),))
 _CLASSIFIER = PrefixRules((("classifier.", "cls."),))
-# Rows of a classifier -> its class; any other number is of answers.
+# Rows of a classifier -> its class; any other number is a number of answers.
 _CLASSIFIERS = {1: "VisualBERTForMultipleChoice", 2: "VisualBERTForVisualReasoning"}
 
 
 class VisualBERTFamily(OriginalFamily):
-    """Files of the public VisualBERT code."""
+    """The converter for files of the public VisualBERT code."""
 
     title = "VisualBERT"
     expected = "a pre-training or task checkpoint of the public VisualBERT code"
@@ -65,11 +65,11 @@ class VisualBERTFamily(OriginalFamily):
         VisualBERTForVisualReasoning,
     )
     base_prefix = _TRUNK
-    wrappers = (DATA_PARALLEL, Wrapper("bert.", "", "bert.bert."))  # the second is AllenNLP's
+    wrappers = (DATA_PARALLEL, Wrapper("bert.", "", "bert.bert."))  # the second wrapper is that of AllenNLP
     public = ({"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12},)
 
     def detect_class(self, weights: Mapping[str, torch.Tensor], original_keys: Collection[str]) -> str:
-        """By the head."""
+        """Finds the class by the head of the checkpoint."""
         if any(key.startswith("flickr_attention.") for key in weights):
             return "VisualBERTForPhraseGrounding"
         classifier = next((value for key, value in weights.items() if key.startswith("classifier.")), None)
@@ -81,25 +81,25 @@ class VisualBERTFamily(OriginalFamily):
         return "VisualBERTForPreTraining" if pretraining else "VisualBERTModel"
 
     def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rules]:
-        """The trunk's and those of the class's head."""
+        """The rules of the base model and of the head of the class."""
         return (_RULES, _PRETRAINING_HEADS if _has_pretraining_heads(class_name) else _CLASSIFIER)
 
     def explain(self, key: str, class_name: str) -> str | None:
-        """Detectors, constants and heads that a task's file keeps."""
+        """The reason for detectors, constants, and unused heads in the file of a task."""
         if "detector" in key:
-            return "the detector of VCR, which makes region features from pixels: give features instead"
+            return "detector of VCR, which computes region features from pixels; this model reads features"
         if key.endswith("position_ids"):
-            return "a constant, 0, 1, 2, ..."
+            return "a constant: 0, 1, 2, ..."
         if key.startswith("cls.") and not _has_pretraining_heads(class_name):
-            return "part of the pre-training heads that the checkpoint's own class does not have"
+            return "part of the pre-training heads, which the class of this checkpoint does not have"
         return None
 
     def finish(self, conversion: Conversion, weights: Mapping[str, torch.Tensor]) -> None:
-        """The decoder is the words."""
+        """Checks that the decoder and the word embeddings are tied."""
         check_same(conversion, "cls.predictions.decoder.weight", _EMBEDDINGS + "word_embeddings.weight")
 
     def read_fields(self, conversion: Conversion, given: Mapping[str, Any]) -> ConfigFields:
-        """Sizes from the shapes; the numbers of heads and what leaves no trace by public configurations."""
+        """Reads sizes from the shapes; other fields have the values of public configurations."""
         vocab_size, hidden_size = conversion.shape(_EMBEDDINGS + "word_embeddings.weight")
         read: dict[str, Any] = {
             "vocab_size": vocab_size,

@@ -11,10 +11,10 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Keys of the original VL-BERT and VGP checkpoints, their places in ours, and what is left out and why.
+"""Keys of the original VL-BERT and VGP checkpoints, our names for them, and the reasons for skipped keys.
 
-The public code stores a state dict whose keys carry `module.` (data parallel) and, in VCR, `vlbert._module.`. Linear
-layers are (out, in) there as here, so no tensor is transposed.
+The public code stores a state dict whose keys have the prefix `module.` (data parallel) and, in VCR,
+`vlbert._module.`. Linear layers are (out, in) in both, so no tensor is transposed.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -39,7 +39,7 @@ from .keys import DATA_PARALLEL, Conversion, PrefixRules, Rules, Wrapper
 from .original_family import OriginalFamily, check_same
 from .vl_bert_config import PUBLIC, VISION, read_vl_bert_fields
 
-# Original prefix -> ours, for every class. The first that matches decides; what follows the prefix stays.
+# Original prefix -> our prefix, for every class. The first match applies; the rest of the key is unchanged.
 _TRUNK = (
     ("image_feature_extractor.obj_downsample.1.", "vl_bert.region_encoder.projection."),
     ("object_linguistic_embeddings.", "vl_bert.embeddings.region_embedding."),
@@ -55,7 +55,7 @@ _TRUNK = (
     ("vlbert.pooler.", "vl_bert.pooler."),
 )
 
-# Visual embeddings pass a LayerNorm or are scaled; a file has the one or the other.
+# Visual embeddings are normalised or scaled; a file has one of the two.
 _NORMS = (
     ("vlbert.visual_ln_text.", "vl_bert.embeddings.text_visual.norm."),
     ("vlbert.visual_ln_object.", "vl_bert.embeddings.region_visual.norm."),
@@ -65,7 +65,7 @@ _SCALES = (
     ("vlbert.visual_scale_object", "vl_bert.embeddings.region_visual.norm.weight"),
 )
 
-# Heads by class.
+# Class -> rules of its heads.
 _HEADS = {
     "VLBertForPreTraining": (
         ("object_mask_visual_embedding.", "region_mask_embedding."),
@@ -102,21 +102,21 @@ _HEADS = {
     ),
 }
 
-# The answer head that is built as that of masked words.
+# The answer head with the layers of the masked word head.
 _MLM_ANSWER_HEAD = (
     ("final_mlp.0.", "answer_head.transform."),
     ("final_mlp.2.", "answer_head.classifier."),
 )
 
-# Keys whose presence changes what the other tensors mean, so that leaving them out would be wrong: prefix -> option.
+# Prefix -> option, for keys that change the meaning of other tensors and therefore must not be skipped.
 _REFUSED = {
     "vlbert.special_word_embeddings.": "word_embedding_frozen",
     "image_feature_extractor.object_embed.": "IMAGE_SEMANTIC",
 }
 
-# How VCR's code wraps the core.
+# The wrapper of the base model in VCR's code.
 _VCR = "vlbert._module."
-# The first that some key starts with decides.
+# Prefix -> class; the first prefix of any key applies.
 _CLASS_BY_KEY = {
     "sentence_cls.": "VLBertForVGP",
     "phrasal_cls.": "VLBertForVGP",
@@ -128,7 +128,7 @@ _CLASS_BY_KEY = {
     "final_mlp.0.": "VLBertForReferringExpression",
     "final_mlp.1.": "VLBertForVisualQuestionAnswering",
 }
-# Heads of one or two layers by class: ours -> original.
+# Class -> (our head -> original head), for heads of one or two layers.
 _SIZED_HEADS = {
     "VLBertForMultipleChoice": {"choice_head": "final_mlp"},
     "VLBertForVGP": {
@@ -143,7 +143,7 @@ _REGION_MASK = "region_mask_embedding.weight"
 
 
 class VLBertFamily(OriginalFamily):
-    """Files of the public VL-BERT and VGP code."""
+    """The converter for files of the public VL-BERT and VGP code."""
 
     title = "VL-BERT"
     expected = "a pre-training or task checkpoint of the public VL-BERT or VGP code"
@@ -160,12 +160,12 @@ class VLBertFamily(OriginalFamily):
     wrappers = (DATA_PARALLEL, Wrapper(_VCR, "vlbert.", _VCR))
     public = PUBLIC
     droppable = {
-        "vl_bert.pooler.": "the pooler, which this class does not use",
-        VISION: "the pixel network, which --config leaves out",
+        "vl_bert.pooler.": "pooler, which this class does not use",
+        VISION: "pixel network, which --config removes",
     }
 
     def detect_class(self, weights: Mapping[str, torch.Tensor], original_keys: Collection[str]) -> str:
-        """By the head, or by VCR's wrapper."""
+        """Finds the class by the head of the checkpoint, or by the wrapper of VCR."""
         keys = [DATA_PARALLEL.strip(key) for key in original_keys]
         for prefix, class_name in _CLASS_BY_KEY.items():
             if any(key.startswith(prefix) for key in keys):
@@ -173,42 +173,44 @@ class VLBertFamily(OriginalFamily):
         return "VLBertModel"
 
     def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rules]:
-        """The trunk's, those of the class's heads and of the pixel network."""
+        """The rules of the base model, of the heads of the class, and of the pixel network."""
         scaled = any(key.startswith("vlbert.visual_scale_") for key in keys)
         heads = _list_heads(class_name, keys)
         return (PrefixRules((*_TRUNK, *(_SCALES if scaled else _NORMS), *heads)), ImageRules(True, VISION))
 
     def explain(self, key: str, class_name: str) -> str | None:
-        """Second names and heads of other classes."""
+        """The reason for second copies and for heads of other classes."""
         own = _HEADS.get(class_name, ()) + (_MLM_ANSWER_HEAD if "QuestionAnswering" in class_name else ())
         others = (*(pair for heads in _HEADS.values() for pair in heads), *_MLM_ANSWER_HEAD)
         if key.startswith(tuple(begin for begin, _ in others)) and not key.startswith(
             tuple(begin for begin, _ in own)
         ):
-            return "part of a pre-training or task head that the checkpoint's own class does not have"
+            return "part of a pre-training or task head, which the class of this checkpoint does not have"
         return explain_image_key(key)
 
     def finish(self, conversion: Conversion, weights: Mapping[str, torch.Tensor]) -> None:
-        """Checks options, decoder and last stage; pair features change from the public code's order to the paper's."""
+        """
+        Checks options, decoder and last stage; reorders pair features from the public code's order to the paper's.
+        """
         for prefix, option in _REFUSED.items():
             for key in (key for key in weights if key.startswith(prefix)):
                 raise CheckpointError(
-                    f"{conversion.wrap(key)}: trained with {option}, which no public checkpoint uses and we do not "
-                    "support."
+                    f"{conversion.wrap(key)}: trained with {option}, which no public checkpoint uses and the "
+                    "converter does not support."
                 )
         check_second_head(weights, conversion)
         check_same(conversion, "mlm_head.decoder.weight", "vl_bert.embeddings.word_embeddings.weight")
         _permute_pair_features(conversion.weights)
 
     def optional(self, conversion: Conversion) -> Mapping[str, str]:
-        """What only some of the public code's modules have."""
-        names = {_TEXT_ONLY: "only pre-training on texts without images has it"}
+        """Weights that only some of the public modules have."""
+        names = {_TEXT_ONLY: "only pre-training on text without images has it"}
         if any(name.startswith(VISION) for name in conversion.weights):
-            names[_REGION_MASK] = "end-to-end pre-training blanks pixels in its place"
+            names[_REGION_MASK] = "end-to-end pre-training masks pixels instead"
         return names
 
     def read_fields(self, conversion: Conversion, given: Mapping[str, Any]) -> ConfigFields:
-        """See `read_vl_bert_fields`."""
+        """Reads the fields, see `read_vl_bert_fields`."""
         return read_vl_bert_fields(conversion, given)
 
 
@@ -224,11 +226,11 @@ def _list_heads(class_name: str, keys: Collection[str]) -> list[tuple[str, str]]
 
 
 def _permute_pair_features(weights: dict[str, torch.Tensor]) -> None:
-    """The public code's [e1, e2, |e1 - e2|, e1 * e2] to the paper's order, [e1, e2, e1 * e2, |e1 - e2|]."""
+    """Reorders [e1, e2, |e1 - e2|, e1 * e2] of the public code to [e1, e2, e1 * e2, |e1 - e2|] of the paper."""
     for name in ("vgp_head.dense.weight", "vgp_head.classifier.weight"):
         if (
             name in weights and weights[name].dim() == 2 and weights[name].shape[1] % 4 == 0
-        ):  # another shape is refused later
+        ):  # another shape raises an error later
             first, second, difference, product = weights[name].chunk(4, dim=1)
             weights[name] = torch.cat([first, second, product, difference], dim=1)
             return

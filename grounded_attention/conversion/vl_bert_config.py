@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""The configuration of ours that the shapes of converted VL-BERT weights belong to."""
+"""Reads our configuration from the shapes of converted VL-BERT weights."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,14 +24,14 @@ from .fast_rcnn import read_image_fields
 from .fields import ConfigFields, make_config, settle_fields
 from .keys import Conversion
 
-# Where the pixel network lies in a VL-BERT.
+# Prefix of the pixel network in a VL-BERT.
 VISION = "vl_bert.vision_model."
 
 PUBLIC = (
     {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12},
     {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16},
 )
-# What leaves no trace in the weights, as the public code sets it. The wavelengths decide the width of coordinates.
+# Values of the public code that the weights do not determine. The wavelengths determine the width of coordinates.
 _ASSUMED = {
     "coordinate_dim": 256,
     "coordinate_embedding": "center",
@@ -45,16 +45,16 @@ _PROJECTION = "vl_bert.region_encoder.projection.weight"
 
 def read_vl_bert_fields(conversion: Conversion, given: Mapping[str, Any]) -> ConfigFields:
     """
-    The configuration that converted weights belong to: sizes from the shapes of the tensors.
+    Reads the config fields of converted weights; sizes come from the shapes of the tensors.
 
     Args:
-        conversion ([`Conversion`]): weights under our names.
-        given (`Mapping[str, Any]`): fields of [`VLBertConfig`] that leave no trace in the shapes
-            (`num_attention_heads`, `position_offset`, dropouts). Those under `vision_config` count one by one; `None`
-            there leaves the pixel network out.
+        conversion ([`Conversion`]): the weights with our names.
+        given (`Mapping[str, Any]`): fields of [`VLBertConfig`] that the shapes do not determine
+            (`num_attention_heads`, `position_offset`, dropouts). Fields of `vision_config` are used one by one;
+            `vision_config` of `None` removes the pixel network.
 
     Raises:
-        CheckpointError: when sizes cannot be read, or a given field is unknown or contradicts the shapes.
+        CheckpointError: if sizes cannot be read, or a given field is unknown or contradicts the shapes.
     """
     given = dict(given)
     vision = _read_vision(conversion, given)
@@ -62,7 +62,7 @@ def read_vl_bert_fields(conversion: Conversion, given: Mapping[str, Any]) -> Con
     if vision is None:
         read["vision_config"] = None
     elif conversion.class_name == "VLBertForPreTraining":
-        # What has no feature for masked regions blanked their pixels.
+        # A model without a feature for masked regions masks their pixels.
         read["region_masking"] = "feature" if "region_mask_embedding.weight" in conversion.weights else "pixels"
     fields = settle_fields(read, _ASSUMED, given, VLBertConfig, PUBLIC)
     if vision is not None:
@@ -74,7 +74,7 @@ def read_vl_bert_fields(conversion: Conversion, given: Mapping[str, Any]) -> Con
 
 
 def _read_vision(conversion: Conversion, given: dict[str, Any]) -> ConfigFields | None:
-    """The pixel network's fields, those that are given taken out of `given`; `None` without a pixel network."""
+    """The fields of the pixel network, removed from `given`; `None` without a pixel network."""
     inside = any(name.startswith(VISION) for name in conversion.weights)
     fields = given.pop("vision_config", {})
     if fields is None or not (inside or fields):
@@ -100,7 +100,7 @@ def _read_trunk(conversion: Conversion) -> dict[str, Any]:
         "visual_size": conversion.shape(_PROJECTION)[0],
         "visual_norm": scale is None or scale.dim() > 0,
     }
-    if conversion.class_name == "VLBertModel":  # task classes decide it by themselves
+    if conversion.class_name == "VLBertModel":  # task classes set it themselves
         fields["use_pooler"] = "vl_bert.pooler.dense.weight" in conversion.weights
     return fields
 
@@ -108,7 +108,7 @@ def _read_trunk(conversion: Conversion) -> dict[str, Any]:
 def _read_heads(conversion: Conversion) -> dict[str, Any]:
     weights, fields = conversion.weights, dict[str, Any]()
     if conversion.class_name == "VLBertForPreTraining":
-        # In pre-training only the relationship head reads the pooler.
+        # In pre-training only the relationship head uses the pooler.
         fields["relationship_head"] = fields["use_pooler"] = "relationship_head.weight" in weights
         fields["region_classes"] = conversion.shape("region_head.classifier.weight")[0]
     if conversion.class_name == "VLBertForVGP":
@@ -128,7 +128,7 @@ def _read_heads(conversion: Conversion) -> dict[str, Any]:
 
 
 def _read_answers(conversion: Conversion, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of the answer head and of the region classes of multiple choice."""
+    """Fields of the answer head, and of the region classes of multiple choice."""
     weights, fields = conversion.weights, dict[str, Any]()
     if conversion.class_name == "VLBertForMultipleChoice":
         has_classes = any(name.startswith("region_class_head.") for name in weights)
@@ -146,19 +146,19 @@ def _read_answers(conversion: Conversion, given: Mapping[str, Any]) -> dict[str,
 
 
 def _feature_width(fields: ConfigFields) -> int:
-    """The width of region features: that of the pixel network, or the public one."""
+    """The width of region features: from the pixel network, or the public width."""
     if "vision_config" in fields.nested:
         return make_config(FastRCNNConfig, fields.nested["vision_config"]).feature_size
     return _REGION_FEATURE_SIZE
 
 
 def _check_projection(conversion: Conversion, config: VLBertConfig) -> None:
-    """Coordinates and features together are the columns of the projection."""
+    """Checks that the projection has a column for every coordinate and feature value."""
     width, size = conversion.shape(_PROJECTION)[1], config.region_feature_size
     expected = 8 * config.coordinate_dim + size
     if width != expected:
         raise CheckpointError(
-            f"{conversion.original(_PROJECTION)} reads {width} columns, expected {expected}: 8 * coordinate_dim "
-            f"{config.coordinate_dim} for coordinates and region_feature_size {size} for features. Give these two "
-            "with --config where they are others."
+            f"{conversion.original(_PROJECTION)} has {width} columns, expected {expected}: 8 * coordinate_dim "
+            f"{config.coordinate_dim} for coordinates and region_feature_size {size} for features. If the model has "
+            "other values, give these two fields with --config."
         )

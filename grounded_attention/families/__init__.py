@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Model families by name. A new family is a new line of `_FAMILIES`; its entry may have a file of its own."""
+"""Model families by name. A new family is one new line in `_FAMILIES`, usually with an entry file in this folder."""
 
 from . import visualbert, vl_bert
 from .family import HEADS, Family
@@ -9,12 +9,20 @@ _FAMILIES = (
     visualbert.FAMILY,
 )
 FAMILIES: dict[str, Family] = {family.name: family for family in _FAMILIES}
-# What a recipe without `model.source` and `model.family` trains.
+# The family of a recipe without `model.source` and `model.family`.
 DEFAULT_FAMILY = "vl_bert"
 
 
 def find_family(model_type: str) -> str | None:
-    """The key in `FAMILIES` of the family whose classes load checkpoints of this `model_type`; None for none."""
+    """
+    Finds the family whose classes load checkpoints of a `model_type`.
+
+    Args:
+        model_type (`str`): `model_type` of a configuration.
+
+    Returns:
+        `str | None`: key of `FAMILIES`; `None` if there is no such family.
+    """
     for name, family in FAMILIES.items():
         if model_type == name or model_type in family.reads:
             return name

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""What a model family is: one entry from which everything else about it follows.
+"""The entry of a model family, from which the rest of the package derives everything about the family.
 
-Classes are imported when they are asked for, so that a recipe or a command's help needs no torch.
+Classes are imported on first use, so a recipe or the help of a command needs no torch.
 """
 
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
-# Head -> the end of the name of the class that has it. Classes with the same head take the same targets and return the
-# same outputs in every family, so that one task serves all.
+# Head -> end of the name of its class. Classes with the same head have the same targets and outputs in every family,
+# so one task works with all families.
 HEADS = {
     "pretraining": "ForPreTraining",
     "vgp": "ForVGP",
@@ -27,16 +27,17 @@ HEADS = {
 
 @dataclass(frozen=True)
 class Family:
-    """A model family. Its classes are found in `modeling/modeling_<name>.py`, see `config.auto_map`.
+    """A model family. Its classes are in `modeling/modeling_<name>.py`, see `config.auto_map`.
 
     Args:
-        name: `model_type` of its configuration.
-        title: what users call it.
-        processor: name of the class in `processing` that makes its inputs.
-        reads: other `model_type`s whose checkpoints its classes load.
-        converter: name of the `OriginalFamily` in `conversion/<name>.py`, where original checkpoints can be
-            converted.
-        citation: BibTeX of its paper, for model cards.
+        name (`str`): `model_type` of its configuration.
+        title (`str`): display name.
+        processor (`str`): name of its processor class in `processing`.
+        reads (`tuple[str, ...]`, *optional*, defaults to `()`): other `model_type`s whose checkpoints its classes
+            load.
+        converter (`str`, *optional*): name of the `OriginalFamily` in `conversion/<name>.py`, if original checkpoints
+            can be converted.
+        citation (`str`, *optional*): BibTeX of its paper, for model cards.
     """
 
     name: str
@@ -48,43 +49,51 @@ class Family:
 
     @cached_property
     def classes(self) -> "dict[str, type[PreTrainedModel]]":
-        """Its model classes, under the names of `config.auto_map`."""
+        """Name in `config.auto_map` -> model class."""
         from grounded_attention.modeling.registration import model_classes
 
         return model_classes(self.name)
 
     @property
     def base_model(self) -> "type[PreTrainedModel]":
-        """The model without heads."""
+        """The class of the model without heads."""
         return self.classes["AutoModel"]
 
     @property
     def config_class(self) -> "type[PreTrainedConfig]":
-        """Its configuration."""
+        """The configuration class."""
         found: Any = self.base_model.config_class
         return found
 
     @cached_property
     def heads(self) -> "dict[str, type[PreTrainedModel]]":
-        """Name of a head -> the class that has it, for the heads that the family has."""
+        """Head -> its model class, for the heads of the family."""
         classes = self.classes.values()
         return {head: cls for head, end in HEADS.items() for cls in classes if cls.__name__.endswith(end)}
 
     @property
     def processor_class(self) -> Any:
-        """What makes the inputs."""
+        """The processor class."""
         from grounded_attention import processing
 
         return getattr(processing, self.processor)
 
     def load_converter(self) -> Any:
-        """The family's `OriginalFamily`; ValueError where it has none."""
+        """
+        Loads the converter of original checkpoints.
+
+        Returns:
+            `OriginalFamily`: the converter.
+
+        Raises:
+            ValueError: if the family has no converter.
+        """
         if self.converter is None:
-            raise ValueError(f"original checkpoints of {self.title} can't be converted")
+            raise ValueError(f"the family {self.title} has no converter for original checkpoints")
         return getattr(import_module(f"grounded_attention.conversion.{self.name}"), self.converter)
 
     def head_of(self, architecture: str) -> str | None:
-        """The head of the class of this name in a checkpoint's `architectures`; None for no head."""
+        """The head of a class name from a checkpoint's `architectures`; `None` if it has no head."""
         named: dict[str, str] = {}
         for head, cls in self.heads.items():
             other_names: tuple[str, ...] = getattr(cls, "_other_names", ())

@@ -1,8 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Where attention looks: for each layer and head, how often a grounded word's favourite region is a right one.
+"""Attention grounding: for each layer and head, how often the most-attended region of a grounded word is gold.
 
-Audits leave the whole-image region and END out: a head answers among detected regions. Shape letters: B batch,
-L layers, H heads, T text, R regions, P phrases, Q asked rows, K asked columns, N sequence.
+Only detected regions are candidates; the whole-image region and END are not. Shape letters: B batch, L layers, H
+heads, T text, R regions, P phrases, Q query rows, K key columns, N sequence.
 """
 
 from collections.abc import Mapping
@@ -17,20 +17,21 @@ from grounded_attention.supervision.method import ask_for_rows, observed_layers
 from grounded_attention.supervision.rollout import roll_out
 
 DIRECTION = "text_to_region"
-TARGETS = "judged_targets"  # what `prepare_batch` adds to a batch
+TARGETS = "judged_targets"  # the entry that `prepare_batch` adds to a batch
 
 
 class AttentionGrounding:
     """Streaming accuracy of attention from words to regions, for every layer and head, and for attention rollout.
 
-    A grounded token is one of a phrase with at least one detected region; it counts as right when the candidate region
-    with the most attention is one of the phrase's. Tokens of phrases that no detected region matches do not count.
+    A grounded token belongs to a phrase with at least one gold region among the detected ones. It counts as right if
+    the candidate region with the most attention is a gold region of the phrase. Other tokens do not count.
 
-    Reported (see `compute`): accuracy by head (L, H), by layer of the rollout (L,), chance, the share of attention
-    that heads spend on candidate regions (L, H), and how many tokens counted.
+    `compute` reports: accuracy per head (L, H), accuracy of the rollout per layer (L,), chance, the share of attention
+    on candidate regions (L, H), and the number of tokens.
 
     Args:
-        rollout: whether to measure attention rollout, which needs the head-averaged map (B, N, N) of every layer.
+        rollout (`bool`, *optional*, defaults to `True`): whether to measure attention rollout, which needs the
+            head-averaged map (B, N, N) of every layer.
     """
 
     def __init__(self, rollout: bool = True) -> None:
@@ -38,20 +39,20 @@ class AttentionGrounding:
         self._state: dict[str, Tensor] = {}
 
     def prepare_batch(self, batch: Mapping[str, Tensor]) -> dict[str, Any]:
-        """The entry to add to a batch that spares `forward_kwargs` and `update` the work, see `SupervisionMethod`."""
+        """The targets to add to a batch, so that `forward_kwargs` and `update` need not compute them again."""
         judged = {**batch, "region_attention_mask": batch["region_candidate_mask"]}
         return {TARGETS: vars(grounding_targets(align(judged), judged, DIRECTION))}
 
     def forward_kwargs(self, batch: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Asks for the rows of grounded tokens over candidate regions and, for rollout, for head-averaged maps."""
-        asked = {"output_attentions": True, **ask_for_rows({DIRECTION: self._targets(batch)}, batch)}
-        return {**asked, "attention_mean": True} if self.rollout else asked
+        """Requests the attention of grounded tokens on candidate regions and, for rollout, head-averaged maps."""
+        arguments = {"output_attentions": True, **ask_for_rows({DIRECTION: self._targets(batch)}, batch)}
+        return {**arguments, "attention_mean": True} if self.rollout else arguments
 
     def update(self, outputs: Any, batch: Mapping[str, Tensor]) -> None:
         """Counts one batch.
 
         Raises:
-            ValueError: the outputs hold no supervised attention.
+            ValueError: if the outputs contain no supervised attention.
         """
         layers = observed_layers(outputs)
         targets = self._targets(batch)
@@ -74,9 +75,9 @@ class AttentionGrounding:
             one_stream = (SEQUENCE, SEQUENCE) in after
             rows, columns = in_sequence if one_stream else (targets.rows, targets.columns)
             block = after[SEQUENCE, SEQUENCE] if one_stream else after[TEXT, REGIONS]
-            asked = block.gather(1, rows.clamp(min=0)[..., None].expand(-1, -1, block.shape[2]))
-            asked = asked.gather(2, columns.clamp(min=0)[:, None].expand(-1, asked.shape[1], -1))
-            hits.append(_hits(asked.masked_fill((columns < 0)[:, None], -1.0)[None], targets.gold, heads=False)[0])
+            found = block.gather(1, rows.clamp(min=0)[..., None].expand(-1, -1, block.shape[2]))
+            found = found.gather(2, columns.clamp(min=0)[:, None].expand(-1, found.shape[1], -1))
+            hits.append(_hits(found.masked_fill((columns < 0)[:, None], -1.0)[None], targets.gold, heads=False)[0])
         return torch.stack(hits)
 
     def _targets(self, batch: Mapping[str, Any]) -> GroundingTargets:
@@ -87,14 +88,19 @@ class AttentionGrounding:
         self._state[key] = self._state[key] + value if key in self._state else value
 
     def state(self) -> dict[str, Tensor]:
-        """Sums over tokens so far."""
+        """The sums over all tokens so far."""
         return dict(self._state)
 
     def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
-        """`text_to_region_by_head` and `..._share_by_head` (lists (L, H)), `..._rollout_by_layer` (L,), `..._chance`.
+        """Computes the figures of a state.
 
-        And three plain numbers for logs: `text_to_region_all_heads`, `text_to_region_best_layer`,
-        `text_to_region_best_head`, chosen on the very data they are measured on; `summarise` chooses elsewhere.
+        Args:
+            state (`Mapping[str, Tensor]`): sums from `state`, added over processes.
+
+        Returns:
+            `dict[str, Any]`: `text_to_region_by_head` and `..._share_by_head` (lists (L, H)), `..._rollout_by_layer`
+            (L,), `..._chance`, `..._tokens`; and three numbers for logs, `..._all_heads`, `..._best_layer` and
+            `..._best_head`, with layer and head chosen on the same data. `summarise` chooses them on another split.
         """
         tokens = state["tokens"].clamp(min=1)
         by_head = state["correct"] / tokens
@@ -112,18 +118,22 @@ class AttentionGrounding:
 
 
 def _hits(scores: Tensor, gold: Tensor, heads: bool = True) -> Tensor:
-    """(L, B, H, Q, K) scores, or (L, B, Q, K) without heads: whether each row's highest column is gold, as 0/1."""
+    """Whether the highest column of each row is gold, 0 or 1; scores (L, B, H, Q, K), without heads (L, B, Q, K)."""
     gold = gold[None, :, None] if heads else gold[None]
     best = scores.argmax(-1, keepdim=True)
     return gold.expand_as(scores).gather(-1, best)[..., 0].double()
 
 
 def summarise(chosen_on: Mapping[str, Any], reported_on: Mapping[str, Any]) -> dict[str, Any]:
-    """The headline figures: layer and head are chosen on one split's figures and reported on another's.
+    """The headline figures: layer and head are chosen on one split and reported on another.
+
+    Args:
+        chosen_on (`Mapping[str, Any]`): figures of `AttentionGrounding.compute` on the split of the choice.
+        reported_on (`Mapping[str, Any]`): figures on the reported split.
 
     Returns:
-        `all_heads` (mean over all layers and heads), `best_layer` (mean over the heads of the layer chosen),
-        `best_head`, `rollout` (in its best layer), `chance`, and which were chosen: `layer`, `head` (layer, head),
+        `all_heads` (mean over all layers and heads), `best_layer` (mean over the heads of the chosen layer),
+        `best_head`, `rollout` (in its best layer), `chance`, and the choice: `layer`, `head` (layer, head),
         `rollout_layer`.
     """
     by_head, reported = (torch.tensor(f["text_to_region_by_head"]) for f in (chosen_on, reported_on))
@@ -146,18 +156,19 @@ def summarise(chosen_on: Mapping[str, Any], reported_on: Mapping[str, Any]) -> d
 def phrase_attention(
     model: Any, inputs: Mapping[str, Any], layer: int, head: int | None = None, whole_image: bool = False
 ) -> Tensor:
-    """Which regions each phrase attends to in one layer.
+    """The attention of each phrase on the regions in one layer.
 
     Args:
-        model: a model of this project, or one that takes `grounding_queries`.
-        inputs: what the processor returns for texts, regions and phrases; the phrases need no gold regions.
-        layer: which layer.
-        head: which head, or None for the mean over heads.
-        whole_image: whether the whole-image region takes part.
+        model (`Any`): a model of this project, or one that accepts `grounding_queries`.
+        inputs (`Mapping[str, Any]`): output of the processor for texts, regions and phrases; the phrases need no gold
+            regions.
+        layer (`int`): index of the layer, from 0.
+        head (`int`, *optional*): index of the head, from 0; None is the mean over heads.
+        whole_image (`bool`, *optional*, defaults to `False`): whether to include the whole-image region.
 
     Returns:
-        (B, P, R) float32: attention of each phrase (mean over its tokens), normalised over the regions that take part;
-        0 at the others and for padded phrases.
+        `Tensor`: (B, P, R) float32 in [0, 1]: attention of each phrase (mean over its tokens), normalised over the
+        included regions; 0 at other regions and for padded phrases.
     """
     regions = inputs["region_attention_mask" if whole_image else "region_candidate_mask"].bool()
     tokens = inputs["phrase_mask"].any(1)

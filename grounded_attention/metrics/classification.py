@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Accuracy of a classifier, beside the accuracy of always naming the most frequent class."""
+"""Accuracy of a classifier, with the accuracy of always predicting the most frequent class."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 COLUMNS = ("accuracy", "majority", "chance", "count")
-# Shown where anything has them.
+# Shown if any row has them.
 FURTHER = ("consistency", "recall@5", "recall@10", "upper_bound")
 
 
@@ -16,10 +16,11 @@ class ClassificationAccuracy:
     """Share of labelled items whose largest logit is the label.
 
     Args:
-        name: prefix of the reported figures.
-        logits: name of the model output, (..., C).
-        labels: name of the batch entry, (...) int64, or a function of the batch that gives it; negative labels do not
-            count, and a batch without the entry (None from the function) adds nothing.
+        name (`str`): prefix of the reported figures.
+        logits (`str`): name of the model output, (..., C).
+        labels (`str | Callable[[Mapping[str, Any]], Tensor | None]`): name of the batch entry, (...) int64, or a
+            function that returns it from the batch. Negative labels do not count; a batch without the entry (or None
+            from the function) adds nothing.
     """
 
     def __init__(self, name: str, logits: str, labels: str | Callable[[Mapping[str, Any]], Tensor | None]):
@@ -28,7 +29,7 @@ class ClassificationAccuracy:
         self._state: dict[str, Tensor] = {}
 
     def forward_kwargs(self, batch: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Nothing beyond the model's ordinary inputs."""
+        """No extra arguments."""
         return {}
 
     def update(self, outputs: Any, batch: Mapping[str, Tensor]) -> None:
@@ -45,13 +46,13 @@ class ClassificationAccuracy:
             self._state[key] = self._state[key] + value if key in self._state else value
 
     def state(self) -> dict[str, Tensor]:
-        """Sums so far: `correct` () and `classes` (C), how often each label occurred."""
+        """The sums so far: `correct` () and `classes` (C,), the number of occurrences of each label."""
         return dict(self._state)
 
     def compute(self, state: Mapping[str, Tensor]) -> dict[str, float]:
-        """`{name}_accuracy`, `..._majority` (of always naming the most frequent label), `..._chance`, `..._count`.
+        """`{name}_accuracy`, `..._majority` (accuracy of the most frequent label), `..._chance`, `..._count`.
 
-        Only the count where nothing was labelled, and nothing where no batch had labels.
+        Only the count if no item has a label; empty if no batch had labels.
         """
         if not state:
             return {}
@@ -67,14 +68,15 @@ class ClassificationAccuracy:
 
 
 def accuracy_table(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """What was predicted how well, as a Markdown table that also reads well on a terminal.
+    """Makes a Markdown table of accuracies, aligned for a terminal.
 
     Args:
-        results: name of a model -> its figures on one split, with `{name}_accuracy` and the other figures of
-            `ClassificationAccuracy.compute` for each thing `{name}` that was predicted, or `FURTHER` ones.
+        results (`Mapping[str, Mapping[str, Any]]`): name of a model -> its figures on one split, with
+            `{name}_accuracy` and the other figures of `ClassificationAccuracy.compute` for each prediction `{name}`,
+            or figures of `FURTHER`.
 
     Returns:
-        One line for each model and each thing it predicted, in the order of the figures.
+        `str`: one line for each model and prediction, in the order of the figures.
     """
     predicted = [
         (model, key.removesuffix("_accuracy"), figures)

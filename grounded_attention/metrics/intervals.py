@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""How the ends of an interval are written. Both are NaN where one image alone was seen: it says nothing of others."""
+"""Formats intervals. Both ends are NaN for a single image, which gives no information about other images."""
 
 import json
 import math
@@ -9,13 +9,13 @@ Interval = tuple[float, float]
 
 
 def interval_text(interval: Interval, form: str = ".1%") -> str:
-    """The two ends in a format of numbers, or why there are none."""
+    """The two ends in a number format, or the reason why there is no interval."""
     low, high = interval
     return "no interval: one image" if math.isnan(low) else f"{low:{form}} to {high:{form}}"
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """JSON with null for a number that is not defined; Python's own would write NaN, which is no JSON."""
+    """Writes JSON with null for NaN; Python would write NaN, which is not valid JSON."""
     return json.dumps(_defined(value), indent=indent, allow_nan=False)
 
 

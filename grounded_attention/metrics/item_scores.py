@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Scores of single examples beside their means: what paired comparisons of two models need."""
+"""Scores of single examples and their means; paired comparisons of two models need them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,12 +14,14 @@ SUM, COUNT, TOTAL = "sum", "count", "total"
 
 @dataclass(frozen=True)
 class Scored:
-    """What the B examples of a batch scored.
+    """The scores of the B examples of a batch.
 
     Args:
-        scores: name -> B numbers, None for an example that does not count; the figure of that name is their mean.
-        totals: name -> a number that is added up over the split.
-        notes: name -> B values kept beside the scores, such as the predicted answers.
+        scores (`Mapping[str, Sequence[float | None]]`): name -> B numbers, None for an example without a score; the
+            figure of that name is their mean.
+        totals (`Mapping[str, float]`, *optional*): name -> a number that is summed over the split.
+        notes (`Mapping[str, Sequence[Any]]`, *optional*): name -> B values stored with the scores, such as the
+            predicted answers.
     """
 
     scores: Mapping[str, Sequence[float | None]]
@@ -31,8 +33,9 @@ class ItemScores:
     """A streaming metric that keeps the scores of each example.
 
     Args:
-        name: prefix of the figure `{name}_count`, the number of examples.
-        score: (model outputs, batch) -> `Scored`. The batch has the lists `example_id` and `image_id`.
+        name (`str`): prefix of the figure `{name}_count`, the number of examples.
+        score (`Callable[[Any, Mapping[str, Any]], Scored]`): (model outputs, batch) -> `Scored`. The batch has the
+            lists `example_id` and `image_id`.
 
     Example:
         >>> metric = ItemScores("sign", lambda outputs, batch: Scored({"sign_accuracy": (outputs > 0).tolist()}))
@@ -50,14 +53,14 @@ class ItemScores:
         self._scores: dict[str, None] = {}  # their names, in order
 
     def forward_kwargs(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Nothing beyond the model's ordinary inputs."""
+        """No extra arguments."""
         return {}
 
     def update(self, outputs: Any, batch: Mapping[str, Any]) -> None:
         """Scores one batch.
 
         Raises:
-            ValueError: a score that has not one value for each example.
+            ValueError: if a score does not have one value per example.
         """
         scored = self.score(outputs, batch)
         numbers = {name: [None if v is None else float(v) for v in values] for name, values in scored.scores.items()}
@@ -74,7 +77,7 @@ class ItemScores:
             self._totals[name] = self._totals.get(name, 0) + value
 
     def state(self) -> dict[str, Tensor]:
-        """Sum and count of each score, and the totals, all () float64, by `<kind>:<name>`."""
+        """Sum and count of each score, and the totals: `<kind>:<name>` -> () float64."""
         found = {f"{COUNT}:": float(len(self._items["example_id"]))}
         for name in self._scores:
             counted = [value for value in self._items[name] if value is not None]
@@ -83,7 +86,7 @@ class ItemScores:
         return {key: torch.tensor(value, dtype=torch.float64) for key, value in found.items()}
 
     def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
-        """The mean of each score that any example has, the totals, and `{name}_count`."""
+        """The mean of each score with at least one example, the totals, and `{name}_count`."""
         figures: dict[str, Any] = {}
         for key, value in state.items():
             kind, _, name = key.partition(":")
@@ -94,17 +97,18 @@ class ItemScores:
         return {**figures, f"{self.name}_count": int(state[f"{COUNT}:"])}
 
     def items(self) -> dict[str, list]:
-        """`example_id`, `image_id`, every score and note, one entry an example; None where there is none."""
+        """Columns `example_id`, `image_id`, every score and note, with one entry per example; None if missing."""
         return {name: list(values) for name, values in self._items.items()}
 
 
 def interleave(shares: Sequence[Mapping[str, Sequence]]) -> dict[str, list]:
-    """The items of a data set, in its order, from those of processes that took every n-th example each.
+    """Merges the items of several processes, each with every n-th example, into the order of the data set.
 
-    A score that no example has is left out.
+    A score without any value is omitted.
 
     Args:
-        shares: the items of process 0, 1, ...: example i of the data set is number `i // n` of process `i % n`.
+        shares (`Sequence[Mapping[str, Sequence]]`): the items of process 0, 1, ...: example i of the data set is
+            number `i // n` of process `i % n`.
     """
     names = dict.fromkeys(name for share in shares for name in share)
     lengths = [len(share.get(ID_COLUMNS[0], ())) for share in shares]

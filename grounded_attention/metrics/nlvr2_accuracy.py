@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""NLVR2: accuracy, and consistency over all image pairs of a statement, grouped as the official script groups them."""
+"""NLVR2: accuracy, and consistency over all image pairs of a statement, grouped as in the official script."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -10,18 +10,18 @@ from torch import Tensor
 
 from .item_scores import ItemScores, Scored
 
-# Of an identifier such as dev-850-0-1: which pair of images the statement is made about.
+# Position of the image pair in an identifier such as dev-850-0-1.
 PAIR = 2
 PARTS = 4
 
 
 def statement_of(identifier: str) -> str:
-    """What an identifier `<split>-<set>-<pair>-<sentence>` says with the pair left out, as the official script groups.
+    """The identifier `<split>-<set>-<pair>-<sentence>` without the pair, the groups of the official script.
 
-    Two statements of the same words in different sets are two statements.
+    The same sentence in two sets counts as two statements.
 
     Raises:
-        ValueError: an identifier that has not these four parts.
+        ValueError: if the identifier does not have four parts.
     """
     parts = identifier.split("-")
     if len(parts) != PARTS or not all(parts):
@@ -32,17 +32,17 @@ def statement_of(identifier: str) -> str:
 
 def accuracy_and_consistency(right: Mapping[str, bool]) -> dict[str, float]:
     """
-    `accuracy`, the share of the examples that are right, and `consistency`, that of the statements which are right
-    about every pair of images they are made about.
+    Computes `accuracy`, the share of right examples, and `consistency`, the share of statements that are right for all
+    their image pairs.
 
     Args:
-        right: identifier -> whether the prediction is right; at least one.
+        right (`Mapping[str, bool]`): identifier -> whether the prediction is right; at least one.
 
     Raises:
-        ValueError: nothing to score, or an identifier that is none.
+        ValueError: if there are no predictions, or an identifier is invalid.
     """
     if not right:
-        raise ValueError("no predictions to score")
+        raise ValueError("right is empty; give at least one prediction")
     statements: dict[str, bool] = defaultdict(lambda: True)
     for identifier, value in right.items():
         statements[statement_of(identifier)] &= bool(value)
@@ -54,12 +54,13 @@ def _share(values: Any) -> float:
 
 
 class StatementScores(ItemScores):
-    """Scores of single examples, and the consistency of the statements they belong to, over batches and processes.
+    """Scores of single examples and consistency of their statements, over batches and processes.
 
     Args:
-        name: prefix of the figures `{name}_count` and `{name}_consistency`.
-        score: as of `ItemScores`; `example_id` of the batch are identifiers.
-        right: the score that says whether an example is right.
+        name (`str`): prefix of the figures `{name}_count` and `{name}_consistency`.
+        score (`Callable[[Any, Mapping[str, Any]], Scored]`): see `ItemScores`; the `example_id` of the batch are
+            identifiers.
+        right (`str`): name of the score that is 1 for a right example.
     """
 
     GROUP = "wrong"
@@ -69,7 +70,7 @@ class StatementScores(ItemScores):
         self.right = right
 
     def state(self) -> dict[str, Tensor]:
-        """That of `ItemScores`, and of each statement how many of its examples are wrong."""
+        """The state of `ItemScores`, and the number of wrong examples of each statement."""
         items = self.items()
         wrong: dict[str, float] = defaultdict(float)
         for identifier, value in zip(items["example_id"], items.get(self.right, ()), strict=self.right in items):
@@ -78,7 +79,7 @@ class StatementScores(ItemScores):
         return super().state() | {key: torch.tensor(count, dtype=torch.float64) for key, count in wrong.items()}
 
     def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
-        """The figures of `ItemScores`, and `{name}_consistency` where there are labels."""
+        """The figures of `ItemScores`, and `{name}_consistency` if there are labels."""
         groups = [value for key, value in state.items() if key.startswith(f"{self.GROUP}:")]
         figures = super().compute({k: v for k, v in state.items() if not k.startswith(f"{self.GROUP}:")})
         if groups:

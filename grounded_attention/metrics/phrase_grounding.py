@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Phrase grounding: recall at k of ranked boxes, by the three protocols in use, with their upper bounds."""
+"""Phrase grounding: recall at k of ranked boxes with three common protocols, and upper bounds."""
 
 from collections.abc import Sequence
 
@@ -13,24 +13,25 @@ THRESHOLD = 0.5
 
 def first_hit(ranked: Boxes, gold: Boxes, protocol: str = "any_box", plus_one: bool = False) -> int | None:
     """
-    The rank, from 1, of the first box that finds the phrase; None when no box does.
+    The rank (from 1) of the first box that finds the phrase; `None` if no box does.
 
     Args:
-        ranked: (n, 4) boxes, best first.
-        gold: (m, 4) boxes of the phrase, m at least 1.
-        protocol: `"any_box"`, an overlap of one half with any gold box (MDETR); `"merged_box"`, with the smallest box
-            around all of them (most work before); `"proposal"`, as `"any_box"` for boxes that a detector proposed
-            (BAN, VisualBERT): phrases that no proposal fits stay in the denominator.
-        plus_one: see `box_iou`.
+        ranked (`Boxes`): (n, 4) boxes, best first.
+        gold (`Boxes`): (m, 4) boxes of the phrase, m at least 1.
+        protocol (`str`, *optional*, defaults to `"any_box"`): `"any_box"`: IoU of at least 0.5 with any gold box
+            (MDETR). `"merged_box"`: IoU with the smallest box around all gold boxes (most earlier work). `"proposal"`:
+            like `"any_box"`, for boxes of a detector (BAN, VisualBERT); phrases without a fitting box stay in the
+            denominator.
+        plus_one (`bool`, *optional*, defaults to `False`): see `box_iou`.
 
     Raises:
-        ValueError: an unknown protocol, or a phrase without gold box.
+        ValueError: if the protocol is unknown, or the phrase has no gold box.
     """
     if protocol not in PROTOCOLS:
-        raise ValueError(f"unknown protocol {protocol!r}; known: {', '.join(PROTOCOLS)}")
+        raise ValueError(f"unknown protocol {protocol!r}; expected one of {', '.join(PROTOCOLS)}")
     gold = np.asarray(gold, dtype=np.float64).reshape(-1, 4)
     if not len(gold):
-        raise ValueError("a phrase without gold box can't be found: leave it out")
+        raise ValueError("the phrase has no gold box; remove it before scoring")
     targets = enclosing_box(gold)[None] if protocol == "merged_box" else gold
     hits = (box_iou(ranked, targets, plus_one) >= THRESHOLD).any(axis=1)
     return int(hits.argmax()) + 1 if hits.any() else None
@@ -41,11 +42,11 @@ PROTOCOLS = ("any_box", "merged_box", "proposal")
 
 def recall_at(first_hits: Sequence[int | None], ranks: Sequence[int] = RANKS) -> dict[str, float]:
     """
-    `recall@k` for each k, and `upper_bound`, the share of phrases that any given box finds.
+    Computes `recall@k` for each k, and `upper_bound`, the share of phrases that any box finds.
 
     Args:
-        first_hits: what `first_hit` said of each phrase.
-        ranks: the values of k.
+        first_hits (`Sequence[int | None]`): result of `first_hit` for each phrase.
+        ranks (`Sequence[int]`, *optional*, defaults to `RANKS`): the values of k.
     """
     found = np.array([np.inf if rank is None else rank for rank in first_hits])
     recalls = {f"recall@{k}": float((found <= k).mean()) for k in ranks}

@@ -14,14 +14,15 @@ FOUND = "upper_bound"
 
 
 class PhraseRecall:
-    """A streaming metric of ranked regions.
+    """A streaming metric for ranked regions.
 
-    Reads `outputs.logits` (B, P, R) and of the batch `region_boxes` (B, R, 4), `region_candidate_mask` (B, R),
-    `phrase_mask` (B, P, T) and `gold`, lists of (boxes, types) of each phrase. A phrase that has no token (it was cut)
+    Uses `outputs.logits` (B, P, R), and from the batch `region_boxes` (B, R, 4), `region_candidate_mask` (B, R),
+    `phrase_mask` (B, P, T) and `gold`, lists of (boxes, types) for each phrase. A phrase without a token (it was cut)
     is a miss.
 
     Args:
-        protocol: see `grounded_attention.metrics.phrase_grounding.first_hit`.
+        protocol (`str`, *optional*, defaults to `"proposal"`): see
+            `grounded_attention.metrics.phrase_grounding.first_hit`.
     """
 
     def __init__(self, protocol: str = "proposal"):
@@ -29,7 +30,7 @@ class PhraseRecall:
         self._counts: dict[str, float] = {}
 
     def forward_kwargs(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Nothing beyond the model's ordinary inputs."""
+        """No extra arguments."""
         return {}
 
     def update(self, outputs: Any, batch: Mapping[str, Any]) -> None:
@@ -41,18 +42,19 @@ class PhraseRecall:
                     self._add(kind, rank)
 
     def _add(self, kind: str, rank: int | None) -> None:
-        said = [f"recall@{k}" for k in RANKS if rank is not None and rank <= k] + [FOUND] * (rank is not None)
-        for name in ("count", *said):
+        names = [f"recall@{k}" for k in RANKS if rank is not None and rank <= k] + [FOUND] * (rank is not None)
+        for name in ("count", *names):
             self._counts[f"{kind}:{name}"] = self._counts.get(f"{kind}:{name}", 0) + 1
 
     def state(self) -> dict[str, Tensor]:
-        """How many phrases there are and are found, of all and of each type: `<type>:<name>`, () float64 each."""
+        """Number of phrases and of found phrases, of all and of each type: `<type>:<name>` -> () float64."""
         return {key: torch.tensor(value, dtype=torch.float64) for key, value in self._counts.items()}
 
     def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
-        """`phrase_accuracy` (recall at 1), `phrase_recall@k`, `phrase_upper_bound`, each also by type, `phrase_count`.
+        """
+        `phrase_accuracy` (recall at 1), `phrase_recall@k` and `phrase_upper_bound`, also by type, and `phrase_count`.
 
-        A phrase of two types counts for both.
+        A phrase with two types counts for both.
         """
         kinds = sorted({key.partition(":")[0] for key in state} - {ALL})
         figures: dict[str, Any] = {}
@@ -72,7 +74,15 @@ def _number(state: Mapping[str, Tensor], key: str) -> float:
 
 
 def rank_boxes(outputs: Any, batch: Mapping[str, Any], example: int, place: int) -> Any:
-    """The boxes (n, 4) of an example's regions, best first for a phrase; none for a phrase that was cut."""
+    """
+    The boxes (n, 4) of the regions of an example, best first for a phrase; n = 0 for a phrase that was cut.
+
+    Args:
+        outputs (`Any`): outputs of the model.
+        batch (`Mapping[str, Any]`): a batch, see `PhraseRecall`.
+        example (`int`): index of the example.
+        place (`int`): index of the phrase.
+    """
     candidates = batch["region_candidate_mask"][example].bool()
     if not batch["phrase_mask"][example, place].any():
         candidates = torch.zeros_like(candidates)

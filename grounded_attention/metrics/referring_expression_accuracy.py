@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Accuracy of referring expressions: how many sentences have the right box found for them."""
+"""Accuracy of referring expressions: the share of sentences with the right predicted box."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,12 +9,13 @@ from grounded_attention.utils.boxes import box_iou
 
 @dataclass(frozen=True)
 class Convention:
-    """When a box counts as the right one.
+    """The rule for a right box.
 
     Args:
-        plus_one: Whether boxes (in pixels) cover their last pixel, see `box_iou`.
-        strict: Whether the overlap must exceed the threshold, rather than reach it.
-        threshold: Intersection over union.
+        plus_one (`bool`): whether boxes (in pixels) include their last pixel, see `box_iou`.
+        strict (`bool`, *optional*, defaults to `False`): whether the overlap must be above the threshold; otherwise it
+            may be equal.
+        threshold (`float`, *optional*, defaults to `0.5`): intersection over union, in [0, 1].
     """
 
     plus_one: bool
@@ -27,11 +28,11 @@ class Convention:
 
 
 CONVENTIONS: dict[str, Convention] = {
-    # The evaluator of VL-BERT's public code, and of MAttNet, whose detections it reads.
+    # The evaluation of VL-BERT's public code, and of MAttNet, whose detections it uses.
     "vl_bert": Convention(plus_one=True),
-    # What VL-BERT trains as a positive region.
+    # A positive region in VL-BERT's training.
     "vl_bert_label": Convention(plus_one=True, strict=True),
-    # Boxes as areas: ViLBERT, and most work since.
+    # Boxes as areas: ViLBERT and most later work.
     "continuous": Convention(plus_one=False),
     "continuous_strict": Convention(plus_one=False, strict=True),
 }
@@ -39,24 +40,24 @@ CONVENTIONS: dict[str, Convention] = {
 
 def get_convention(name: str) -> Convention:
     """
-    The convention of that name.
+    Finds a convention by its name.
 
     Raises:
-        ValueError: an unknown one; the message names all.
+        ValueError: if the name is unknown; the message lists all names.
     """
     if name not in CONVENTIONS:
-        raise ValueError(f"unknown convention {name!r}; known: {', '.join(CONVENTIONS)}")
+        raise ValueError(f"unknown convention {name!r}; expected one of {', '.join(CONVENTIONS)}")
     return CONVENTIONS[name]
 
 
 def is_right(predicted: Sequence[float] | None, gold: Sequence[float], convention: str = "vl_bert") -> bool:
     """
-    Whether a predicted box finds the object; no box at all is a miss.
+    Whether a predicted box finds the object; a missing box is a miss.
 
     Args:
-        predicted: x1, y1, x2, y2 in pixels; None (or nothing) for an image without detections.
-        gold: the object's box.
-        convention: a name in `CONVENTIONS`.
+        predicted (`Sequence[float] | None`): x1, y1, x2, y2 in pixels; None or empty for an image without detections.
+        gold (`Sequence[float]`): box of the object, x1, y1, x2, y2 in pixels.
+        convention (`str`, *optional*, defaults to `"vl_bert"`): key of `CONVENTIONS`.
     """
     rule = get_convention(convention)
     if predicted is None or len(predicted) == 0:

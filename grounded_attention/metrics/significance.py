@@ -1,8 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Is one model better than another: differences paired by seed and item, resampled by image.
+"""Significance of the difference between two models, paired by seed and item, with a bootstrap over images.
 
-Items of one image are not independent, so the bootstrap draws whole images, and seeds are the second source of chance:
-each draw takes as many images and as many seeds, with replacement, for both models alike.
+Items of one image are not independent, so the bootstrap draws whole images. Seeds are the second source of variation:
+each draw samples images and seeds with replacement, the same for both models.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,18 +13,18 @@ import numpy.typing as npt
 
 LEVEL = 0.95
 DRAWS = 2000
-# With fewer seeds the interval says too little about chance in training to claim anything.
+# With fewer seeds the interval has too little information about chance in training for a claim.
 FEWEST_SEEDS = 5
 
 
 @dataclass(frozen=True)
 class ItemScores:
-    """Scores of one model, seed by seed, on the same items.
+    """Scores of one model for each seed, on the same items.
 
     Args:
-        scores: (S, n) float, S seeds, n items.
-        item_ids: names of the n items.
-        image_ids: the image of each item.
+        scores (`npt.NDArray[np.float64]`): (S, n) float, S seeds, n items.
+        item_ids (`tuple[str, ...]`): ids of the n items.
+        image_ids (`tuple[str, ...]`): image id of each item.
     """
 
     scores: npt.NDArray[np.float64]
@@ -34,16 +34,21 @@ class ItemScores:
     @classmethod
     def collect(cls, runs: Sequence[Mapping[str, Sequence]], score: str) -> "ItemScores":
         """
-        From the items of each seed's evaluation: mappings with `example_id`, `image_id` and the list named `score`.
+        Collects the scores of one evaluation per seed.
+
+        Args:
+            runs (`Sequence[Mapping[str, Sequence]]`): items of each seed, with lists `example_id`, `image_id` and
+                `score`.
+            score (`str`): name of the score.
 
         Raises:
-            ValueError: seeds that were judged on different items.
+            ValueError: if the seeds have different items.
         """
         tables = [dict(zip(run["example_id"], run[score], strict=True)) for run in runs]
         images = dict(zip(runs[0]["example_id"], runs[0]["image_id"], strict=True))
         for number, table in enumerate(tables):
             if table.keys() != images.keys():
-                raise ValueError(f"seed {number} was judged on other items than seed 0: {_difference(table, images)}")
+                raise ValueError(f"seed {number} and seed 0 have different items: {_difference(table, images)}")
         ids = tuple(sorted(images))
         values = np.array([[table[item] for item in ids] for table in tables], dtype=np.float64)
         return cls(values, ids, tuple(images[item] for item in ids))
@@ -56,13 +61,13 @@ class ItemScores:
 
 @dataclass(frozen=True)
 class Difference:
-    """How much better a model is than another.
+    """The difference between two models.
 
     Args:
-        mean: of the differences over seeds and items.
-        low: lower end of the interval.
-        high: upper end.
-        seeds: number of seeds.
+        mean (`float`): mean difference over seeds and items.
+        low (`float`): lower end of the interval of the mean.
+        high (`float`): upper end of the interval.
+        seeds (`int`): number of seeds.
     """
 
     mean: float
@@ -72,7 +77,7 @@ class Difference:
 
     @property
     def claimed(self) -> bool:
-        """Whether the difference may be called one: an interval without 0, from five seeds on."""
+        """Whether the difference is significant: the interval does not contain 0, with at least five seeds."""
         return self.seeds >= FEWEST_SEEDS and (self.low > 0 or self.high < 0)
 
 
@@ -80,23 +85,26 @@ def paired_difference(
     model: ItemScores, other: ItemScores, draws: int = DRAWS, level: float = LEVEL, seed: int = 0
 ) -> Difference:
     """
-    The mean difference of two models with its bootstrap interval, paired by seed and item, clustered by image.
+    Computes the mean difference of two models with its bootstrap interval, paired by seed and item, clustered by
+    image.
 
     Args:
-        model: scores of the model.
-        other: scores of what it is compared with; same seeds, same items.
-        draws: how many times images and seeds are resampled.
-        level: of the interval.
-        seed: of the draws.
+        model (`ItemScores`): scores of the model.
+        other (`ItemScores`): scores of the other model, with the same seeds and items.
+        draws (`int`, *optional*, defaults to `DRAWS`): number of samples of images and seeds.
+        level (`float`, *optional*, defaults to `LEVEL`): level of the interval, in (0, 1).
+        seed (`int`, *optional*, defaults to `0`): seed of the draws.
 
     Raises:
-        ValueError: other items, or another number of seeds.
+        ValueError: if the items or the numbers of seeds differ.
     """
     if model.item_ids != other.item_ids:
         difference = _difference(model.item_ids, other.item_ids)
-        raise ValueError(f"the two models were judged on different items: {difference}")
+        raise ValueError(f"the two models have scores of different items: {difference}")
     if len(model.scores) != len(other.scores):
-        raise ValueError(f"the two models have {len(model.scores)} and {len(other.scores)} seeds; pair them")
+        raise ValueError(
+            f"the two models have {len(model.scores)} and {len(other.scores)} seeds; give the same seeds for both"
+        )
     differences = model.scores - other.scores
     means = _resampled_means(differences, model.image_ids, draws, np.random.default_rng(seed))
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
@@ -106,7 +114,7 @@ def paired_difference(
 def _resampled_means(
     values: npt.NDArray[np.float64], image_ids: Sequence[str], draws: int, rng: np.random.Generator
 ) -> npt.NDArray[np.float64]:
-    """The mean of (S, n) values in each draw of seeds and images, (draws,)."""
+    """The mean of values (S, n) in each draw of seeds and images: (draws,) float64."""
     _, image = np.unique(np.asarray(image_ids), return_inverse=True)
     images, seeds = int(image.max()) + 1, len(values)
     sums = np.stack([np.bincount(image, row, images) for row in values])  # (S, images)

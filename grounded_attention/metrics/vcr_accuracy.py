@@ -11,22 +11,20 @@ def joint_accuracy(
     labels: Mapping[Any, tuple[int, int]],
 ) -> dict[str, float]:
     """
-    Q→A, QA→R and Q→AR: a question counts for the last when answer and rationale are both right.
+    Computes Q→A, QA→R and Q→AR; a question counts for Q→AR if its answer and its rationale are right.
 
     Args:
-        answers: question id -> chosen answer.
-        rationales: question id -> chosen rationale, given the right answer.
-        labels: question id -> the right answer and rationale.
+        answers (`Mapping[Any, int]`): question id -> chosen answer.
+        rationales (`Mapping[Any, int]`): question id -> chosen rationale, given the right answer.
+        labels (`Mapping[Any, tuple[int, int]]`): question id -> the right answer and rationale.
 
     Raises:
-        ValueError: a question without choice; the message names it.
+        ValueError: if a question has no choice; the message contains the question.
     """
     for name, chosen in (("answer", answers), ("rationale", rationales)):
         missing = sorted(map(str, labels.keys() - chosen.keys()))
         if missing:
-            raise ValueError(
-                f"no {name} is chosen for {len(missing)} of {len(labels)} questions, such as {missing[0]}"
-            )
+            raise ValueError(f"{len(missing)} of {len(labels)} questions have no chosen {name}, such as {missing[0]}")
     answered = [answers[question] == label[0] for question, label in labels.items()]
     explained = [rationales[question] == label[1] for question, label in labels.items()]
     both = [first and second for first, second in zip(answered, explained, strict=True)]

@@ -7,11 +7,11 @@ import numpy.typing as npt
 
 def precision_recall_f1(predicted: npt.ArrayLike, gold: npt.ArrayLike) -> dict[str, float]:
     """
-    `precision`, `recall` and `f1` of a yes-or-no question; 0 where nothing was predicted or nothing is right.
+    Computes `precision`, `recall` and `f1` of a binary decision; 0 if nothing is predicted or nothing is right.
 
     Args:
-        predicted: (n,) bool.
-        gold: (n,) bool.
+        predicted (`npt.ArrayLike`): (n,) bool.
+        gold (`npt.ArrayLike`): (n,) bool.
     """
     predicted, gold = np.asarray(predicted, dtype=bool), np.asarray(gold, dtype=bool)
     both = int((predicted & gold).sum())
@@ -22,21 +22,21 @@ def precision_recall_f1(predicted: npt.ArrayLike, gold: npt.ArrayLike) -> dict[s
 
 def best_threshold(scores: npt.ArrayLike, gold: npt.ArrayLike) -> float:
     """
-    The score from which to call a pair a paraphrase so that F1 is largest; tuned on validation, used on test.
+    The score threshold for a paraphrase with the largest F1; tune it on validation and use it on test.
 
     Args:
-        scores: (n,) higher is more likely a paraphrase.
-        gold: (n,) bool.
+        scores (`npt.ArrayLike`): (n,) scores; a higher score means a more likely paraphrase.
+        gold (`npt.ArrayLike`): (n,) bool.
 
     Raises:
-        ValueError: no pair, or none that is a paraphrase.
+        ValueError: if there is no pair, or no pair is a paraphrase.
     """
     scores, gold = np.asarray(scores, dtype=np.float64), np.asarray(gold, dtype=bool)
     if not gold.any():
-        raise ValueError(f"a threshold can't be tuned on {len(gold)} pairs of which none is a paraphrase")
+        raise ValueError(f"found {len(gold)} pairs without a paraphrase; a threshold needs at least one paraphrase")
     order = np.argsort(-scores, kind="stable")
     scores, right = scores[order], gold[order].cumsum()
     f1 = 2 * right / (np.arange(1, len(order) + 1) + right[-1])
-    # Equal scores fall on the same side: only the last of them can be the end of what is called a paraphrase.
+    # Equal scores are on the same side of a threshold, so only the last of them is a possible threshold.
     f1[:-1][scores[:-1] == scores[1:]] = -1
     return float(scores[f1.argmax()])

@@ -1,8 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""VQA accuracy, equal question by question to the official evaluation of VQA v2, its quirks included.
+"""VQA accuracy, equal for each question to the official evaluation of VQA v2, including its peculiarities.
 
-An answer scores the mean, over the ten sets of nine human answers, of min(1, matches / 3). Unless all ten humans wrote
-the very same, answers are normalised first: punctuation, number words, articles, missing apostrophes.
+The score of an answer is the mean of min(1, matches / 3) over the ten sets of nine human answers. Unless all ten human
+answers are identical, answers are normalised first: punctuation, number words, articles, missing apostrophes.
 """
 
 import re
@@ -12,12 +12,12 @@ from typing import Any
 import datasets
 import evaluate
 
-# Characters that are taken away or become a space; ' : $ % & stay.
+# Characters that are removed or replaced with a space; ' : $ % & are kept.
 PUNCTUATION = ';/[]"{}()=+\\_-><@`,?!'
 NUMBERS = "zero one two three four five six seven eight nine ten".split()
 NUMBER_WORDS = {"none": "0", **{word: str(number) for number, word in enumerate(NUMBERS)}}
 ARTICLES = frozenset(("a", "an", "the"))
-# Words whose apostrophe people leave out. Not among them: those that would be another word without it (we'll, he'll).
+# Words that people write without the apostrophe; without those that are other words without it (we'll, he'll).
 CONTRACTIONS = """
 ain't aren't can't could've couldn't couldn't've didn't doesn't don't hadn't hadn't've hasn't haven't he'd he'd've he's
 how'd how'll how's isn't it'd it'd've it'll ma'am mightn't mightn't've might've mustn't must've needn't not've o'clock
@@ -27,14 +27,14 @@ they'd they'd've they'll they're they've 'twas wasn't we'd've we've weren't what
 where'd where's where've who'd who'd've who'll who's who've why'll why're why's won't would've wouldn't wouldn't've
 y'all y'all'll y'all'd've you'd you'd've you'll you're you've
 """.split()
-# The official table knows each word with exactly one apostrophe missing; one entry of it goes the other way.
+# The official table has each word with exactly one apostrophe removed; one entry is the other way round.
 WITHOUT_APOSTROPHE = {
     word[:place] + word[place + 1 :]: word
     for word in CONTRACTIONS
     for place, character in enumerate(word)
     if character == "'"
 } | {"somebody'd": "somebodyd"}
-# The official code hands a flag (re.UNICODE, 32) in the place of the count: later full stops stay.
+# The official code passes a flag (re.UNICODE, 32) as the count, so later full stops are kept.
 MOST_FULL_STOPS = 32
 FULL_STOP = re.compile(r"\.(?!\d)")
 DIGIT_COMMA = re.compile(r"\d,\d")
@@ -42,12 +42,12 @@ HUMANS = 10
 
 
 def normalise_answer(answer: str) -> str:
-    """An answer as the official evaluation compares it: lower case, without punctuation, articles, number words."""
+    """Normalises an answer as the official evaluation does: case, punctuation, articles, number words."""
     return normalise_words(strip_punctuation(_one_line(answer)))
 
 
 def strip_punctuation(text: str) -> str:
-    """Punctuation taken away where it stands beside a space or the text has a number with a comma, else a space."""
+    """Removes punctuation next to a space or in a text with a number with a comma; otherwise inserts a space."""
     number = DIGIT_COMMA.search(text) is not None
     stripped = text
     for character in PUNCTUATION:
@@ -57,7 +57,7 @@ def strip_punctuation(text: str) -> str:
 
 
 def normalise_words(text: str) -> str:
-    """Lower case; number words as digits, articles left out, apostrophes put in."""
+    """Converts to lower case and digits, removes articles, and inserts missing apostrophes."""
     words = (NUMBER_WORDS.get(word, word) for word in text.lower().split())
     return " ".join(WITHOUT_APOSTROPHE.get(word, word) for word in words if word not in ARTICLES)
 
@@ -67,8 +67,8 @@ def vqa_accuracy(prediction: str, answers: Sequence[str]) -> float:
     Accuracy of one predicted answer, in [0, 1].
 
     Args:
-        prediction: the answer.
-        answers: what humans answered, ten of them in VQA v2.
+        prediction (`str`): the answer.
+        answers (`Sequence[str]`): human answers, ten in VQA v2.
     """
     prediction, answers = _one_line(prediction), [_one_line(answer) for answer in answers]
     if len(set(answers)) > 1:
@@ -77,13 +77,13 @@ def vqa_accuracy(prediction: str, answers: Sequence[str]) -> float:
 
 
 def matches_to_accuracy(matches: int, humans: int = HUMANS) -> float:
-    """The mean over the sets that leave one human out of min(1, matches / 3): 0, 0.3, 0.6, 0.9, 1 for ten humans."""
+    """The mean of min(1, matches / 3) over the sets without one human: 0, 0.3, 0.6, 0.9, 1 for ten humans."""
     without_a_match = matches * min(1.0, (matches - 1) / 3)
     return (without_a_match + (humans - matches) * min(1.0, matches / 3)) / humans
 
 
 def soft_targets(answers: Iterable[str]) -> dict[str, float]:
-    """Each distinct answer with its accuracy, as training targets (VL-BERT public code): answers as they are."""
+    """Distinct answer -> its accuracy, as training targets (VL-BERT's public code); answers are not normalised."""
     answers = list(answers)
     return {answer: matches_to_accuracy(answers.count(answer), len(answers)) for answer in dict.fromkeys(answers)}
 
@@ -92,15 +92,15 @@ def score_questions(
     predictions: Mapping[Any, str], references: Mapping[Any, Sequence[str]], source: str = "the predictions"
 ) -> dict[Any, float]:
     """
-    Accuracy of every question.
+    Computes the accuracy of every question.
 
     Args:
-        predictions: question id -> answer.
-        references: question id -> human answers.
-        source: where the predictions come from, for the error.
+        predictions (`Mapping[Any, str]`): question id -> answer.
+        references (`Mapping[Any, Sequence[str]]`): question id -> human answers.
+        source (`str`, *optional*): source of the predictions, for the error message.
 
     Raises:
-        ValueError: a question without prediction, or a prediction without question.
+        ValueError: if a question has no prediction, or a prediction has no question.
     """
     missing, unknown = references.keys() - predictions.keys(), predictions.keys() - references.keys()
     for kind, ids in (("has no answer to", missing), ("answers unknown", unknown)):
@@ -118,8 +118,8 @@ class VQAAccuracy(evaluate.Metric):
     """
     VQA accuracy as an `evaluate` metric: `VQAAccuracy().compute(predictions=[str], references=[[str] * 10])`.
 
-    `compute` returns `vqa_accuracy`, the mean in [0, 1]; with `answer_types` or `question_types`, one string a
-    question, also the mean of each as `vqa_accuracy_<type>`.
+    `compute` returns `vqa_accuracy`, the mean in [0, 1]; with `answer_types` or `question_types`, one string per
+    question, also the mean of each type as `vqa_accuracy_<type>`.
 
     Example:
         >>> VQAAccuracy().compute(predictions=["2"], references=[["two"] * 4 + ["3"] * 6])

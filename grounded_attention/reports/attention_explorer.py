@@ -1,9 +1,10 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""A page on which a reader clicks a word and moves over layers and heads, and the regions light up on the image.
+"""The attention explorer: an interactive HTML page with the attention of words and regions in each layer and head.
 
-One file, no network, one script of ours (attention_explorer.js). Attention is stored in bytes: each row (a word's
-attention to the regions, or a region's to the words) in 255 steps of its largest value, itself a float32. A stored
-value is off by at most half a step, 0.2% of the row's largest, and the largest stays the largest. L layers, H heads.
+The page is one file with one script of ours (attention_explorer.js) and needs no network. Each row of attention (a
+word to the regions, or a region to the words) is stored as bytes, in 255 steps of its largest value, and the largest
+value as float32. The error of a stored value is at most half a step, 0.2% of the largest value, and the largest value
+stays the largest. Shape letters: L layers, H heads.
 """
 
 import base64
@@ -19,33 +20,35 @@ from grounded_attention.analysis.example_attention import ExampleAttention
 from .html_page import embedded_json, html_page
 from .report_pictures import embed
 
-LONGEST = 640  # pixels of an image's longer side
+LONGEST = 640  # pixels, longer side of an image
 STEPS = 255
 HINT = (
-    "Click a word to see which regions it attends to; click a region to see which words it attends to. Move the "
-    "sliders over layers and heads, or click a cell of the map. With the keyboard: Tab to a word or region, Enter to "
-    "choose it, arrow keys along the words and on the sliders. Dashed: gold. Numbers on the image are shares of the "
-    "attention that goes to the regions; how much that is stands below. Stored values are off by at most 0.2% of the "
-    "largest beside them."
+    "Click a word to see which regions it attends to; click a region to see which words it attends to. Choose layer "
+    "and head with the sliders, or click a cell of the map. With the keyboard: Tab to a word or region, Enter to "
+    "choose it, arrow keys to move along the words and sliders. Dashed: gold. Numbers on the image are shares of the "
+    "attention on all regions; the total of that attention is below. The error of a stored value is at most 0.2% of "
+    "the largest value of its row."
 )
 
 
 def explorer_page(checkpoints: Mapping[str, Sequence[ExampleAttention]], title: str = "Attention explorer") -> str:
-    """The explorer as a page of its own.
+    """Builds the explorer as a separate page.
 
     Args:
-        checkpoints: name of a model -> its examples; all of the same images, captions, words and regions, in one
-            order. Of several models two stand side by side.
-        title: the heading.
+        checkpoints (`Mapping[str, Sequence[ExampleAttention]]`): name of a model -> its examples; all with the same
+            images, captions, words and regions, in the same order. With several models, two are shown side by side.
+        title (`str`, *optional*): the heading.
 
     Raises:
-        ValueError: no model or example, or examples that are not the same.
+        ValueError: if there is no model or example, or the examples of the models differ.
     """
     return html_page(title, explorer_body(checkpoints), explorer_style(), explorer_script())
 
 
 def explorer_body(checkpoints: Mapping[str, Sequence[ExampleAttention]]) -> str:
-    """The explorer's part of a page; the page needs `explorer_style` and `explorer_script`. See `explorer_page`."""
+    """
+    Builds the explorer as a part of a page, which needs `explorer_style` and `explorer_script`; see `explorer_page`.
+    """
     _check(checkpoints)
     first = next(iter(checkpoints.values()))[0]
     data = {
@@ -83,7 +86,7 @@ def _slider(name: str) -> str:
 
 def _check(checkpoints: Mapping[str, Sequence[ExampleAttention]]) -> None:
     if not checkpoints or not all(checkpoints.values()):
-        raise ValueError("nothing to explore; give at least one model with one example")
+        raise ValueError("checkpoints is empty; give at least one model with one example")
     (name, first), *others = checkpoints.items()
     shape = (first[0].layers, first[0].heads)
     for other, examples in [(name, first), *others]:
@@ -91,10 +94,12 @@ def _check(checkpoints: Mapping[str, Sequence[ExampleAttention]]) -> None:
             if (one.layers, one.heads) != shape:
                 raise ValueError(
                     f"{other}: {len(one.layers)} layers of {one.heads} heads, but {name}: {len(shape[0])} of "
-                    f"{shape[1]}; one page holds models of one architecture"
+                    f"{shape[1]}; a page needs models of the same architecture"
                 )
         if [_same(one) for one in examples] != [_same(one) for one in first]:
-            raise ValueError(f"{other} and {name} have different images, captions, words or regions; capture the same")
+            raise ValueError(
+                f"{other} and {name} have different images, captions, words or regions; capture the same examples"
+            )
 
 
 def _same(example: ExampleAttention) -> tuple[Any, ...]:
@@ -102,7 +107,7 @@ def _same(example: ExampleAttention) -> tuple[Any, ...]:
 
 
 def _example(same: Sequence[ExampleAttention]) -> dict[str, Any]:
-    """One captioned image, with its attention under each model."""
+    """The data of one captioned image, with the attention of each model."""
     first = same[0]
     picture = embed(first.image, LONGEST)
     gold = None if first.gold is None else [np.nonzero(row)[0].tolist() for row in first.gold]
@@ -119,10 +124,10 @@ def _example(same: Sequence[ExampleAttention]) -> dict[str, Any]:
 
 
 def pack(attention: np.ndarray) -> str:
-    """(..., rows, columns) floats of at least 0: base64 of each row's largest (float32, little endian), then bytes."""
+    """Packs floats (..., rows, columns) of at least 0 as base64: the largest of each row (float32), then bytes."""
     values = np.clip(np.asarray(attention, dtype=np.float64), 0, None)
     largest = values.max(-1, keepdims=True)
     steps = np.divide(STEPS * values, largest, out=np.zeros_like(values), where=largest > 0).round()
-    # What is not the largest stays below it, so that the most-attended region is the same.
+    # Other values stay below the largest, so the most-attended region is the same.
     steps = np.where(values < largest, np.minimum(steps, STEPS - 1), steps)
     return base64.b64encode(largest.astype("<f4").tobytes() + steps.astype(np.uint8).tobytes()).decode("ascii")

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Images with their region boxes and the attention of chosen words over them. R regions."""
+"""Pictures of images with region boxes and the attention of words on them. Shape letter: R regions."""
 
 import math
 import re
@@ -23,7 +23,7 @@ from PIL import Image
 from .figure_style import BLUE, DPI, GREY, VERMILLION, WIDTH, YELLOW, save
 
 ATTENDED, GOLD, MARKED = VERMILLION, BLUE, YELLOW
-HIT, MISS = "#00754F", "#A84300"  # green and vermillion, darkened to be read as text
+HIT, MISS = "#00754F", "#A84300"  # green and vermillion, darker for text
 GOLD_LINE: dict[str, Any] = {"lw": 1.8, "ls": (0, (4, 2.2))}
 
 # Pixels.
@@ -34,18 +34,18 @@ LEGEND_WIDTH = 500
 
 @dataclass(frozen=True, eq=False)
 class WordAttention:
-    """Attention of one word or phrase over the regions of its image, the whole-image region left out.
+    """The attention of one word or phrase on the regions of its image, without the whole-image region.
 
     Args:
-        word: the text, for messages.
-        span: (start, end), its characters in the caption.
-        boxes: (R, 4) float, corners (x1, y1, x2, y2) in [0, 1].
-        weights: (R,) float, attention over these regions; sums to 1.
-        gold: (R,) bool, whether the region shows what the word names.
+        word (`str`): the word, for messages.
+        span (`tuple[int, int]`): (start, end) of its characters in the caption.
+        boxes (`np.ndarray`): (R, 4) float, corners (x1, y1, x2, y2) in [0, 1].
+        weights (`np.ndarray`): (R,) float in [0, 1], attention on these regions; the sum is 1.
+        gold (`np.ndarray`): (R,) bool, whether the region shows the object of the word.
 
     Raises:
-        ValueError: shapes that do not fit, no region, weights that are negative or do not sum to 1, or boxes that
-            are not normalised.
+        ValueError: if shapes do not fit, there is no region, weights are negative or do not sum to 1, or boxes are not
+        normalised.
     """
 
     word: str
@@ -63,7 +63,9 @@ class WordAttention:
         if not (self.weights.min() >= 0 and abs(self.weights.sum() - 1) <= 0.02):
             self._refuse("weights sum to {:.3f}; expected non-negative weights that sum to 1", self.weights.sum())
         if not (self.boxes.min() >= -1e-3 and self.boxes.max() <= 1 + 1e-3):
-            self._refuse("boxes reach {:.1f}; divide them by the image's width and height", self.boxes.max())
+            self._refuse(
+                "boxes have values up to {:.1f}; divide them by the width and height of the image", self.boxes.max()
+            )
 
     def _refuse(self, problem: str, *found: Any) -> None:
         raise ValueError(f"attention of {self.word!r}: " + problem.format(*found))
@@ -82,25 +84,25 @@ def attention_figure(
     title: str | None = None,
     notes: Sequence[str] = (),
 ) -> Figure:
-    """Draws one panel a word: the caption with the word marked, and the image with what the word attends to.
+    """Draws one panel per word: the caption with the word marked, and the image with the attention of the word.
 
-    Line width, opacity and fill of a box follow its share of the attention; the most-attended box is opaque and
-    carries its share; gold boxes have a dashed outline. Below stands whether the most-attended region is gold, where
-    gold regions are known of any word.
+    Line width, opacity and fill of a box show its share of the attention. The most-attended box is opaque and labelled
+    with its share; gold boxes have a dashed outline. If any word has gold regions, a text below the image states
+    whether the most-attended region is gold.
 
     Args:
-        image: any mode and size; small images are enlarged with sharp edges.
-        caption: the text the words' spans refer to.
-        words: one or more.
-        path: a .png, .pdf or .svg file; its folder is created.
-        title: a line above everything.
-        notes: what to be warned of, below everything.
+        image (`Image.Image`): any mode and size; small images are enlarged without blur.
+        caption (`str`): the caption; the spans of the words refer to it.
+        words (`Sequence[WordAttention]`): the words, one or more.
+        path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
+        title (`str`, *optional*): title of the figure.
+        notes (`Sequence[str]`, *optional*, defaults to `()`): warnings below the panels.
 
     Returns:
-        The figure, already saved.
+        `Figure`: the figure, already saved.
 
     Raises:
-        ValueError: no words, a span outside the caption, or another file type.
+        ValueError: if there are no words, a span is outside the caption, or the file type is unknown.
     """
     columns = max(1, min(len(words), 2 if len(words) <= 4 else 3))
     rows = [words[i : i + columns] for i in range(0, len(words), columns)]
@@ -114,13 +116,14 @@ def method_comparison_figure(
     path: str | Path,
     title: str | None = None,
 ) -> Figure:
-    """Draws the same words under several methods: one row a method, one column a word, one scale for all.
+    """Draws the same words for several methods: one row per method, one column per word, one scale.
 
     Args:
-        word_by_method: method -> its words; every method has the same words in the same order.
+        word_by_method (`Mapping[str, Sequence[WordAttention]]`): method -> its words; all methods have the same words
+            in the same order.
 
-    The other arguments, the return value and the errors are those of `attention_figure`; methods whose words
-    differ raise ValueError too.
+    The other arguments, the return value and the errors are those of `attention_figure`. Methods with different words
+    also raise a ValueError.
     """
     spans = {method: [tuple(word.span) for word in words] for method, words in word_by_method.items()}
     if any(found != next(iter(spans.values())) for found in spans.values()):
@@ -128,11 +131,11 @@ def method_comparison_figure(
     return save(_draw_sheet(image, caption, [*word_by_method.values()], [*word_by_method], title), path)
 
 
-# The sheet: panels placed by the pixel, so that text never meets a picture
+# The sheet: panels have positions in pixels, so that text never overlaps an image
 
 
 class _Sheet:
-    """A figure addressed in pixels from the top left corner."""
+    """A figure with positions in pixels from the top left corner."""
 
     def __init__(self, width: float, height: float):
         self.width, self.height = width, height
@@ -144,7 +147,7 @@ class _Sheet:
         self.figure.text(x, y, text, transform=self.pixels, parse_math=False, **defaults | style)
 
     def picture(self, x: float, y: float, image: Image.Image) -> Axes:
-        """The image, pixel for pixel, in axes whose corners are (0, 0) and (1, 1)."""
+        """Draws the image without scaling, in axes with corners (0, 0) and (1, 1)."""
         width, height = image.size
         place = (x / self.width, 1 - (y + height) / self.height, width / self.width, height / self.height)
         axes = self.figure.add_axes(place, xticks=[], yticks=[], frame_on=False)
@@ -160,7 +163,7 @@ def _draw_sheet(
     title: str | None,
     notes: Sequence[str] = (),
 ) -> Figure:
-    """A grid of panels; with row labels the captions stand above the first row only."""
+    """Draws a grid of panels; with row labels only the first row has captions."""
     words = [word for row in rows for word in row]
     judged = any(word.gold.any() for word in words)
     _check_words(words, caption)
@@ -198,7 +201,7 @@ def _check_words(words: Sequence[WordAttention], caption: str) -> None:
     for word in words:
         start, end = word.span
         if not 0 <= start < end <= len(caption):
-            raise ValueError(f"span {word.span} of {word.word!r} lies outside the caption ({len(caption)} characters)")
+            raise ValueError(f"span {word.span} of {word.word!r} is outside the caption ({len(caption)} characters)")
 
 
 def _panel_width(columns: int, room: int, widest: int) -> int:
@@ -206,7 +209,7 @@ def _panel_width(columns: int, room: int, widest: int) -> int:
 
 
 def _resized(image: Image.Image, width: int) -> Image.Image:
-    """Fits into (width, 1.25 width). Enlarging repeats whole pixels first, which keeps edges sharp."""
+    """Scales an image to fit into (width, 1.25 width). Enlarging repeats whole pixels first to keep edges sharp."""
     scale = min(width / image.width, 1.25 * width / image.height)
     size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
     image = image.convert("RGB")
@@ -225,7 +228,7 @@ def _draw_labels(sheet: _Sheet, middles: Iterable[float], labels: Sequence[str],
 
 
 def _draw_legend(sheet: _Sheet, room: float, judged: bool) -> None:
-    """At the foot of the sheet, with room for notes below."""
+    """Draws the legend at the bottom of the sheet, with room for notes below it."""
 
     def attended(weight: float) -> Line2D:
         return Line2D([], [], color=ATTENDED, lw=_line_width(weight), alpha=_opacity(weight), label=f"{weight:.0%}")
@@ -247,14 +250,14 @@ def _draw_legend(sheet: _Sheet, room: float, judged: bool) -> None:
 
 
 def _advance(text: str, bold: bool) -> float:
-    """Width of caption text in pixels, spaces at its ends included."""
+    """Width of caption text in pixels, including spaces at its ends."""
     font, renderer = FontProperties(size=9, weight="bold" if bold else "normal"), RendererAgg(1, 1, DPI)
     with_bar, bar = (renderer.get_text_width_height_descent(t, font, ismath=False)[0] for t in (text + "|", "|"))
     return with_bar - bar
 
 
 def _caption_lines(caption: str, span: tuple[int, int], width: float) -> list[tuple[int, int]]:
-    """(start, end) of the lines of the caption, the span being bold. No line starts with punctuation."""
+    """(start, end) of each line of the caption with a bold span. No line starts with punctuation."""
     lines: list[tuple[int, int]] = []
     start = end = 0
     for word in re.finditer(r"\S+(?:\s+[^\w\s]+(?!\S))*", caption):
@@ -267,7 +270,7 @@ def _caption_lines(caption: str, span: tuple[int, int], width: float) -> list[tu
 
 
 def _caption_runs(caption: str, line: tuple[int, int], span: tuple[int, int]) -> Iterator[tuple[str, bool]]:
-    """Pieces of a line, each with whether it lies in the span."""
+    """Yields pieces of a line, each with a flag whether it is in the span."""
     for marked, places in groupby(range(*line), key=lambda i: span[0] <= i < span[1]):
         yield "".join(caption[i] for i in places), marked
 
@@ -302,7 +305,7 @@ def _draw_panel(sheet: _Sheet, x: float, y: float, image: Image.Image, word: Wor
 
 
 def _draw_region(axes: Axes, word: WordAttention, region: int) -> None:
-    """A faint outline; over it, unless hardly attended, the attention colour by the region's share."""
+    """Draws a faint outline, and over it the attention colour, unless the share is below 2%."""
     weight, (x1, y1, x2, y2) = float(word.weights[region]), word.boxes[region]
     size = x2 - x1, y2 - y1
     halo = [withStroke(linewidth=2.2, foreground="white", alpha=0.5)]
@@ -312,7 +315,7 @@ def _draw_region(axes: Axes, word: WordAttention, region: int) -> None:
         alpha = 1.0 if top else _opacity(weight)
         axes.add_patch(Rectangle((x1, y1), *size, fc=ATTENDED, lw=0, alpha=0.25 * weight))
         edge = Rectangle((x1, y1), *size, fill=False, ec=ATTENDED, lw=_line_width(weight), alpha=alpha)
-        if top:  # stands out on objects of its own colour, too
+        if top:  # visible also on an object of the same colour
             edge.set_path_effects([withStroke(linewidth=_line_width(weight) + 1.6, foreground="white")])
         axes.add_patch(edge)
 
@@ -326,7 +329,7 @@ def _line_width(weight: float) -> float:
 
 
 def _draw_gold(axes: Axes, box: np.ndarray, size: tuple[int, int]) -> None:
-    """A dashed box four pixels outside the region's own outline, so that neither hides the other."""
+    """Draws a dashed box four pixels outside the outline of the region, so that both are visible."""
     (x1, y1), (x2, y2) = box[:2] - 4 / np.array(size), box[2:] + 4 / np.array(size)
     halo = [withStroke(linewidth=3.4, foreground="white")]
     outline = Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, ec=GOLD, path_effects=halo, **GOLD_LINE)
@@ -334,7 +337,7 @@ def _draw_gold(axes: Axes, box: np.ndarray, size: tuple[int, int]) -> None:
 
 
 def _draw_share(axes: Axes, box: np.ndarray, share: str, size: tuple[int, int]) -> None:
-    """The share above the box, or below or inside it where the image ends."""
+    """Draws the share above the box; below or inside it near the edge of the image."""
     (x1, y1, _, y2), (width, height) = box, size
     room, gap = 26 / height, 9 / height
     if y1 >= room:

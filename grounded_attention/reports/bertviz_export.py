@@ -1,8 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Captured attention for bertviz, regions as the tokens of a second sentence. L layers, H heads, W words, R regions.
+"""Captured attention as input of bertviz, with regions as the tokens of a second sentence.
 
-bertviz (`pip install bertviz`) is not needed to make the arrays. What it draws loads d3, jQuery and RequireJS from a
-content network when it is opened; the attention explorer needs no network.
+The arrays do not need bertviz (`pip install bertviz`). A page of bertviz loads d3, jQuery and RequireJS from the
+network; the attention explorer needs no network. Shape letters: L layers, H heads, W words, R regions.
 """
 
 from dataclasses import dataclass
@@ -24,10 +24,10 @@ class BertvizInputs:
     """The arguments of bertviz's `head_view` and `model_view`: `head_view(**vars(inputs))`.
 
     Args:
-        attention: L tensors (1, H, W + R, W + R) float32. Only attention between words and regions was captured: the
-            blocks within the words and within the regions are 0, and rows sum to less than 1.
-        tokens: the words, then the regions.
-        sentence_b_start: W, where the regions begin; "Sentence A -> Sentence B" is from words to regions.
+        attention (`list[Tensor]`): L tensors (1, H, W + R, W + R) float32. Only attention between words and regions is
+            captured: the blocks within the words and within the regions are 0, so rows sum to less than 1.
+        tokens (`list[str]`): the words, then the regions.
+        sentence_b_start (`int`): W, index of the first region; "Sentence A -> Sentence B" is from words to regions.
     """
 
     attention: list[Tensor]
@@ -36,7 +36,7 @@ class BertvizInputs:
 
 
 def bertviz_inputs(example: ExampleAttention) -> BertvizInputs:
-    """Lays captured attention out as bertviz reads it; without captured attention of regions their rows are 0."""
+    """Converts captured attention to the format of bertviz; rows of regions are 0 if they were not captured."""
     layers, heads, words, regions = example.attention.shape
     maps = np.zeros((layers, heads, words + regions, words + regions), dtype=np.float32)
     maps[:, :, :words, words:] = example.attention
@@ -49,22 +49,22 @@ def bertviz_inputs(example: ExampleAttention) -> BertvizInputs:
 
 
 def write_bertviz(example: ExampleAttention, path: str | Path, view: str = "head") -> Path:
-    """Writes bertviz's view as a page that can be opened outside of a notebook, with a network.
+    """Writes a view of bertviz as an HTML page, which needs a network when it is opened.
 
     Args:
-        example: captured attention.
-        path: an .html file; its folder is created.
-        view: "head" or "model".
+        example (`ExampleAttention`): captured attention.
+        path (`str | Path`): an .html file; its folder is created.
+        view (`str`, *optional*, defaults to `"head"`): "head" or "model".
 
     Raises:
-        ValueError: another view.
-        ImportError: bertviz is not installed.
+        ValueError: if the view is unknown.
+        ImportError: if bertviz is not installed.
     """
     if view not in VIEWS:
-        raise ValueError(f"view {view!r}; expected one of {', '.join(VIEWS)}")
+        raise ValueError(f"unknown view {view!r}; expected one of {', '.join(VIEWS)}")
     draw = getattr(_import_bertviz(), f"{view}_view")
     inputs = bertviz_inputs(example)
-    # bertviz writes tokens into a script as they are: "<" could end it.
+    # bertviz does not escape tokens in its script; a "<" could end the script.
     tokens = [token.replace("<", "‹") for token in inputs.tokens]
     drawn = draw(inputs.attention, tokens, inputs.sentence_b_start, prettify_tokens=False, html_action="return")
     path = Path(path)
@@ -79,5 +79,5 @@ def _import_bertviz() -> Any:
     try:
         import bertviz
     except ImportError as error:
-        raise ImportError(f"bertviz cannot be imported ({error}); pip install bertviz") from error
+        raise ImportError(f"cannot import bertviz ({error}); install it with pip install bertviz") from error
     return bertviz

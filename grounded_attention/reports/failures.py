@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Which predictions of a model are worth looking at, chosen by a rule that depends on them and a seed alone."""
+"""Chooses predictions of a model for a report, by a rule that depends only on the predictions and a seed."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-# From this score on a prediction counts as right; a VQA answer that one or two of ten humans gave does not.
+# A prediction with at least this score counts as right; a VQA answer of only one or two of ten humans does not.
 RIGHT = 0.5
 GOLD, PREDICTED, MEANT = "gold", "predicted", "meant"
 
@@ -17,9 +17,9 @@ class Box:
     """A box to draw.
 
     Args:
-        role: `"gold"`, `"predicted"` or `"meant"` (what the example is about).
-        corners: x1, y1, x2, y2 divided by the image's width and height.
-        label: what stands beside it.
+        role (`str`): `"gold"`, `"predicted"` or `"meant"` (the object of the example).
+        corners (`tuple[float, float, float, float]`): x1, y1, x2, y2 divided by width and height of the image.
+        label (`str`, *optional*, defaults to `""`): text of its label.
     """
 
     role: str
@@ -29,7 +29,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of several texts to choose from."""
+    """One of several texts in a choice: the text, and whether it is gold and whether it was predicted."""
 
     text: str
     gold: bool
@@ -38,22 +38,25 @@ class Choice:
 
 @dataclass(frozen=True)
 class Judged:
-    """One prediction beside what is right.
+    """One prediction with its gold answer and score.
 
     Args:
-        example_id: of the row.
-        image_id: of its image.
-        group: what was decided, the prefix of its figures (`identification`, `vgp`, `words`, ...).
-        score: in [0, 1]; None where what is right is not known.
-        confidence: the model's own probability of its prediction, in [0, 1].
-        gold: what is right, in words; empty where it is not known.
-        predicted: what was predicted, in words.
-        texts: what the model read: (what it is, the text).
-        kinds: for tables: what kind of thing it is -> the kind (`answer type` -> `number`).
-        chance: the score to expect of a prediction drawn at random, where that is known.
-        worth: prediction -> the score it would have had; of those that would have scored at all.
-        boxes: to draw in the image.
-        choices: the texts it chose from.
+        example_id (`str`): id of the row.
+        image_id (`str`): id of its image.
+        group (`str`): kind of decision, the prefix of its figures (`identification`, `vgp`, `words`, ...).
+        score (`float | None`): score in [0, 1]; None if the gold answer is unknown.
+        confidence (`float`): the model's probability of its prediction, in [0, 1].
+        gold (`str`): the gold answer as text; empty if unknown.
+        predicted (`str`): the prediction as text.
+        texts (`tuple[tuple[str, str], ...]`, *optional*, defaults to `()`): (name, text) of each input text of the
+            model.
+        kinds (`Mapping[str, str]`, *optional*): for tables: name of a category -> category of this example (`answer
+            type` -> `number`).
+        chance (`float`, *optional*): expected score of a random prediction, if known.
+        worth (`Mapping[str, float]`, *optional*): prediction -> the score that it would have; only predictions with a
+            score above 0.
+        boxes (`tuple[Box, ...]`, *optional*, defaults to `()`): boxes to draw in the image.
+        choices (`tuple[Choice, ...]`, *optional*, defaults to `()`): the texts of the choice.
     """
 
     example_id: str
@@ -72,20 +75,20 @@ class Judged:
 
     @property
     def right(self) -> bool:
-        """Whether it counts as right."""
+        """Whether the prediction counts as right."""
         return self.score is not None and self.score >= RIGHT
 
     def to_dict(self) -> dict[str, Any]:
-        """What a line of the file of predictions says."""
-        said: dict[str, Any] = {"example_id": self.example_id, "image_id": self.image_id, "group": self.group}
-        said |= {"predicted": self.predicted, "gold": self.gold, "score": self.score}
+        """The content of one line in the file of predictions."""
+        line: dict[str, Any] = {"example_id": self.example_id, "image_id": self.image_id, "group": self.group}
+        line |= {"predicted": self.predicted, "gold": self.gold, "score": self.score}
         boxes = {box.role + "_box": list(box.corners) for box in self.boxes if box.role in (GOLD, PREDICTED)}
-        return {**said, "confidence": round(self.confidence, 6), **boxes}
+        return {**line, "confidence": round(self.confidence, 6), **boxes}
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Some predictions, and by which rule they were chosen."""
+    """Some predictions, and the rule that chose them."""
 
     heading: str
     rule: str
@@ -93,19 +96,21 @@ class Selection:
 
 
 def choose(items: Sequence[Judged], seed: int, confident: int = 8, drawn: int = 4, right: int = 4) -> list[Selection]:
-    """Failures first, some right ones for comparison.
+    """Chooses failures, and some right predictions for comparison.
 
-    1. The wrong predictions that the model was most confident of, at most one an image; equals in the order of ids.
-    2. Wrong predictions drawn among the rest.
-    3. Right predictions drawn among all.
+    1. The wrong predictions with the highest confidence, at most one per image; ties in the order of ids.
+    2. Other wrong predictions, drawn at random.
+    3. Right predictions, drawn at random.
 
-    Draws depend on the seed and the ids, not on the order of `items`. Predictions without score are left out; an
-    empty selection is too.
+    The draws depend on the seed and the ids, not on the order of `items`. Predictions without a score and empty
+    selections are omitted.
 
     Args:
-        items: predictions of one group.
-        seed: of the draws.
-        confident, drawn, right: how many of each.
+        items (`Sequence[Judged]`): predictions of one group.
+        seed (`int`): seed of the draws.
+        confident (`int`, *optional*, defaults to `8`): largest number of the first kind.
+        drawn (`int`, *optional*, defaults to `4`): largest number of the second kind.
+        right (`int`, *optional*, defaults to `4`): largest number of the third kind.
     """
     scored = sorted((item for item in items if item.score is not None), key=lambda item: item.example_id)
     wrong = [item for item in scored if not item.right]
@@ -116,7 +121,7 @@ def choose(items: Sequence[Judged], seed: int, confident: int = 8, drawn: int = 
     selections = [
         Selection(
             "Confident and wrong",
-            f"The {len(sure)} of {len(wrong)} wrong predictions that the model gave most probability, one an image.",
+            f"The {len(sure)} of {len(wrong)} wrong predictions with the highest probability, at most one per image.",
             tuple(sure),
         ),
         _drawn("Other mistakes", "wrong", rest, drawn, seed),
@@ -139,12 +144,12 @@ def _drawn(heading: str, what: str, items: Sequence[Judged], limit: int, seed: i
 
 
 def by_group(items: Iterable[Judged]) -> dict[str, list[Judged]]:
-    """The predictions of each group, in the order in which groups first occur."""
+    """Group -> its predictions, in the order in which groups first occur."""
     return _gather(items, lambda item: item.group)
 
 
 def by_kind(items: Iterable[Judged], name: str) -> dict[str, list[Judged]]:
-    """The predictions with a score of each kind of `name`, most frequent kinds first."""
+    """Category of `name` -> its predictions with a score, most frequent categories first."""
     found = _gather((i for i in items if name in i.kinds and i.score is not None), lambda item: item.kinds[name])
     return dict(sorted(found.items(), key=lambda pair: (-len(pair[1]), pair[0])))
 
@@ -157,13 +162,13 @@ def _gather(items: Iterable[Judged], key: Callable[[Judged], str]) -> dict[str, 
 
 
 def mean_score(items: Iterable[Judged]) -> float | None:
-    """The mean score of those that have one."""
+    """The mean score of the items with a score; `None` if there are none."""
     scores = [item.score for item in items if item.score is not None]
     return sum(scores) / len(scores) if scores else None
 
 
 def baselines(items: Sequence[Judged]) -> dict[str, float]:
-    """What needs no model: `chance`, and `majority`, of the one prediction that is best for the whole split."""
+    """Baselines without a model: `chance`, and `majority`, the best constant prediction for the whole split."""
     scored = [item for item in items if item.score is not None]
     found: dict[str, float] = {}
     chances = [item.chance for item in scored if item.chance is not None]

@@ -1,8 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""What all figures share: colours, size, and saving the same bytes for the same picture.
+"""Shared by all figures: colours, size, and saving with the same bytes for the same figure.
 
-The colours are those of Okabe and Ito (2008), which people with a colour vision deficiency can tell apart. What a
-colour says is said a second time by line style, width or text.
+The colours are those of Okabe and Ito (2008), which are distinct for people with a colour vision deficiency. Line
+style, width or text repeat the meaning of a colour.
 """
 
 from pathlib import Path
@@ -17,9 +17,9 @@ ORANGE, SKY, GREEN, YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"
 BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#666666"
 
 DPI = 100
-WIDTH = 840  # pixels; what a README shows without shrinking
+WIDTH = 840  # pixels; the width of a README without scaling
 
-# Dates and versions would make the bytes differ from day to day.
+# Without dates and versions, which would change the bytes.
 _METADATA: dict[str, dict[str, Any]] = {
     ".png": {"Software": None},
     ".pdf": {"CreationDate": None},
@@ -31,12 +31,12 @@ def save(figure: Figure, path: str | Path) -> Figure:
     """Writes the figure to a .png, .pdf or .svg file (its folder is created) and returns it.
 
     Raises:
-        ValueError: another file type.
+        ValueError: if the file type is unknown.
     """
     path = Path(path)
     kind = path.suffix.lower()
     if kind not in _METADATA:
-        raise ValueError(f"{path}: found the file type {kind!r}; figures are saved as one of {sorted(_METADATA)}")
+        raise ValueError(f"{path}: unknown file type {kind!r}; expected one of {', '.join(sorted(_METADATA))}")
     path.parent.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context({"svg.hashsalt": "grounded-attention"}), whole_file(path) as draft:
         figure.savefig(draft, format=kind[1:], dpi=DPI, facecolor="white", metadata=_METADATA[kind])

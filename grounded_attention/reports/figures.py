@@ -1,8 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Pictures of what the heads look at, and charts of how well: NumPy and plain data in, one PNG, PDF or SVG out.
+"""Figures of head accuracy and training logs: input is NumPy and plain data, output one PNG, PDF or SVG.
 
-Nothing here touches pyplot or torch: the functions work in threads and without a display, and return the figure
-they saved, so that a notebook shows it. Same input, same bytes. L layers, H heads.
+The functions use neither pyplot nor torch, so they work in threads and without a display. They return the saved
+figure, which a notebook shows. The same input gives the same bytes. Shape letters: L layers, H heads.
 """
 
 import math
@@ -36,18 +36,19 @@ OTHER_COLOURS = (ORANGE, BLUE, PURPLE, "black")
 
 
 def heads_figure(accuracy_by_method: Mapping[str, ArrayLike], chance: float, path: str | Path) -> Figure:
-    """Draws one heat map a method, layers up and heads across, both counted from 0; one scale from 0 to 1.
+    """Draws one heat map per method, with layers on y and heads on x, counted from 0; one scale from 0 to 1.
 
     Args:
-        accuracy_by_method: method -> (L, H) float in [0, 1]; NaN where nothing was measured.
-        chance: accuracy of a random choice; in the title and a line in the colour bar.
-        path: a .png, .pdf or .svg file; its folder is created.
+        accuracy_by_method (`Mapping[str, ArrayLike]`): method -> (L, H) float in [0, 1]; NaN for heads without a
+            measurement.
+        chance (`float`): accuracy of a random choice, in [0, 1]; shown in the title and in the colour bar.
+        path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
 
     Returns:
-        The figure, already saved. Cells carry their number where L * H <= 64.
+        `Figure`: the figure, already saved. Cells show their number if L * H <= 64.
 
     Raises:
-        ValueError: no method, or an array that is not (L, H).
+        ValueError: if there is no method, or an array does not have the shape (L, H).
     """
     arrays = _layers_by_heads(accuracy_by_method)
     layers, heads = (max(values.shape[i] for values in arrays.values()) for i in (0, 1))
@@ -65,7 +66,7 @@ def heads_figure(accuracy_by_method: Mapping[str, ArrayLike], chance: float, pat
 
 
 def layer_curve_figure(accuracy_by_method: Mapping[str, ArrayLike], chance: float, path: str | Path) -> Figure:
-    """Draws accuracy by layer: the mean over heads, in a band from the worst head to the best.
+    """Draws the accuracy of each layer: the mean over heads, with a band from the worst to the best head.
 
     Arguments, return value and errors are those of `heads_figure`.
     """
@@ -87,25 +88,29 @@ def layer_curve_figure(accuracy_by_method: Mapping[str, ArrayLike], chance: floa
 def loss_curves_figure(
     histories: Mapping[str, Sequence[Mapping[str, Any]]], path: str | Path, components: Sequence[str] | None = None
 ) -> Figure:
-    """Draws training logs: one panel a component, one line a method.
+    """Draws training logs: one panel per component, one line per method.
 
     Args:
-        histories: method -> `trainer.state.log_history`, dicts with `step` and figures. A step logged twice, as
-            after a resume, counts as logged last.
-        path: a .png, .pdf or .svg file; its folder is created.
-        components: which figures to draw; by default `loss`, every `loss_*` and every `eval_*accuracy*`.
+        histories (`Mapping[str, Sequence[Mapping[str, Any]]]`): method -> `trainer.state.log_history`, dicts with
+            `step` and figures. If a step was logged twice, as after a resume, the last entry counts.
+        path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
+        components (`Sequence[str]`, *optional*): figures to draw; defaults to `loss`, every `loss_*` and every
+            `eval_*accuracy*`.
 
     Returns:
-        The figure, already saved. A positive component that spans more than a factor of twenty has a log axis.
+        `Figure`: the figure, already saved. A positive component with a range of more than a factor of 20 has a log
+        axis.
 
     Raises:
-        ValueError: nothing to draw.
+        ValueError: if the logs contain none of the components.
     """
     names = list(components) if components is not None else _components(histories)
     curves = {name: {m: curve for m, h in histories.items() if (curve := _curve(h, name))} for name in names}
     curves = {name: by_method for name, by_method in curves.items() if by_method}
     if not curves:
-        raise ValueError(f"no figures to draw: none of {names or ['loss']} is in the logs of {list(histories)}")
+        raise ValueError(
+            f"the logs of {list(histories)} contain none of {names or ['loss']}, so there is nothing to draw"
+        )
     figure, grid = _grid(len(curves), min(len(curves), 3), 0.75)
     for axes, (name, by_method) in zip(grid, curves.items(), strict=True):
         _draw_curves(axes, name, by_method, histories)
@@ -114,7 +119,7 @@ def loss_curves_figure(
 
 
 def _grid(panels: int, columns: int, aspect: float) -> tuple[Figure, list[Axes]]:
-    """A figure with so many panels, each `aspect` times as high as wide, and room for a title and a legend."""
+    """A figure with a number of panels, each `aspect` times as high as wide, and room for a title and a legend."""
     rows, width = math.ceil(panels / columns), (WIDTH if columns > 1 else 0.76 * WIDTH) / DPI
     size = width, rows * (width / columns * aspect + 0.45) + 0.6
     figure = Figure(figsize=size, dpi=DPI, layout="constrained")
@@ -132,7 +137,7 @@ def _legend_below(figure: Figure, *grid: Axes) -> None:
 
 
 def _line(method: str, methods: Iterable[str]) -> dict[str, Any]:
-    """Colour and line style: fixed for the known methods, in turn for others."""
+    """Colour and line style of a method: fixed for known methods, assigned in turn for others."""
     others = [name for name in methods if name not in METHOD_COLOURS]
     if method in METHOD_COLOURS:
         return {"color": METHOD_COLOURS[method], "ls": METHOD_LINES[method], "lw": 1.8, "label": method}
@@ -147,7 +152,7 @@ def _line(method: str, methods: Iterable[str]) -> dict[str, Any]:
 def _layers_by_heads(accuracy_by_method: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
     arrays = {method: np.asarray(values, dtype=float) for method, values in accuracy_by_method.items()}
     if not arrays:
-        raise ValueError("no method to draw; give at least one (layers, heads) array")
+        raise ValueError("accuracy_by_method is empty; give at least one (layers, heads) array")
     for method, values in arrays.items():
         if values.ndim != 2 or not values.size:
             raise ValueError(f"accuracy of {method!r}: found the shape {values.shape}, expected (layers, heads)")
@@ -172,7 +177,7 @@ def _draw_heat_map(axes: Axes, method: str, values: np.ndarray) -> None:
 
 
 def _ignoring_nan(values: np.ndarray, *reductions: Any) -> list[np.ndarray]:
-    """Each reduction over the heads of a layer; NaN for a layer without any figure."""
+    """Applies each reduction to the heads of every layer; NaN for a layer without a measurement."""
     measured = np.isfinite(values).any(1)
     filled = np.where(measured[:, None], values, 0)
     return [np.where(measured, reduce(filled, axis=1), np.nan) for reduce in reductions]
@@ -182,7 +187,7 @@ def _ignoring_nan(values: np.ndarray, *reductions: Any) -> list[np.ndarray]:
 
 
 def _components(histories: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
-    """What the logs hold of interest, losses before evaluation, each once and in order of appearance."""
+    """The components of the logs to draw: losses first, then evaluation, each once, in order of appearance."""
     names = dict.fromkeys(name for history in histories.values() for record in history for name in record)
     losses = [name for name in names if name == "loss" or name.startswith("loss_")]
     return losses + [name for name in names if name.startswith("eval_") and "accuracy" in name]

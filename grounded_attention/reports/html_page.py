@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The frame of every page: one file that loads nothing, and tells the browser so (Content-Security-Policy)."""
+"""The frame of every HTML page: one file that loads nothing, enforced by a Content-Security-Policy."""
 
 import base64
 import hashlib
@@ -40,14 +40,14 @@ summary {{ cursor: pointer; font-weight: 600; }}
 
 
 def html_page(title: str, body: str, style: str = "", script: str = "", about: Sequence[tuple[str, str]] = ()) -> str:
-    """A whole page.
+    """Builds a page.
 
     Args:
-        title: plain text.
-        body: HTML below the heading, everything in it that comes from data escaped.
-        style: CSS beyond the common one.
-        script: the one script that may run; its hash stands in the policy, so that no other does.
-        about: (name, text) lines under the heading.
+        title (`str`): plain text.
+        body (`str`): HTML below the heading; text from data must be escaped.
+        style (`str`, *optional*, defaults to `""`): additional CSS.
+        script (`str`, *optional*, defaults to `""`): the only script that may run; the policy contains its hash.
+        about (`Sequence[tuple[str, str]]`, *optional*, defaults to `()`): (name, text) lines below the heading.
     """
     rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in about)
     return (
@@ -71,6 +71,6 @@ def _policy(script: str) -> str:
 
 
 def embedded_json(name: str, value: Any) -> str:
-    """A data block that a script reads; no text in it can end the block."""
+    """A JSON data block for a script; text in it cannot end the block."""
     text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return f'<script type="application/json" id="{escape(name)}">{text}</script>'

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""A page about one evaluation: figures with what they mean, tables by kind, failures worth looking at.
+"""The HTML page of one evaluation: figures with their meaning, tables by category, and failures.
 
-The page is one file. It loads nothing and runs no script, and tells the browser so (`html_page`).
+The page is one file. It loads nothing and runs no script, enforced by its policy (`html_page`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,13 +42,13 @@ ol.choices {{ margin: 6px 0 0; padding-left: 22px; }}
 
 @dataclass(frozen=True)
 class Measured:
-    """A split, on one track of regions.
+    """The results of one split on one track.
 
     Args:
-        heading: which.
-        figures: as the metrics return them.
-        judged: its predictions.
-        remarks: lines to say before anything else.
+        heading (`str`): name of the split and track.
+        figures (`Mapping[str, Any]`): figures as the metrics return them.
+        judged (`Sequence[Judged]`, *optional*, defaults to `()`): the predictions.
+        remarks (`Sequence[str]`, *optional*, defaults to `()`): lines at the top.
     """
 
     heading: str
@@ -59,15 +59,15 @@ class Measured:
 
 @dataclass(frozen=True)
 class Report:
-    """What a page shows.
+    """The content of the page.
 
     Args:
-        title: its title.
-        about: what was scored, on what: (name, text).
-        parts: the measured splits.
-        pictures: image id -> the image; of others an empty frame is drawn.
-        sizes: image id -> width and height in pixels, for the frames.
-        seed: of the predictions that are drawn.
+        title (`str`): title of the page.
+        about (`Sequence[tuple[str, str]]`): (name, text) lines about the checkpoint and the data.
+        parts (`Sequence[Measured]`): the splits.
+        pictures (`Mapping[str, Picture]`, *optional*): image id -> image; other images are shown as an empty frame.
+        sizes (`Mapping[str, tuple[int, int]]`, *optional*): image id -> width and height in pixels, for the frames.
+        seed (`int`, *optional*, defaults to `0`): seed of the random choice of predictions.
     """
 
     title: str
@@ -79,13 +79,13 @@ class Report:
 
 
 def shown_images(judged: Sequence[Judged], seed: int) -> list[str]:
-    """The ids of the images that a report with these predictions shows."""
+    """Ids of the images in a report of these predictions."""
     chosen = [one for items in by_group(judged).values() for s in choose(items, seed) for one in s.items]
     return list(dict.fromkeys(one.image_id for one in chosen))
 
 
 def build_report(report: Report) -> str:
-    """The page, whole; everything in it that comes from data is escaped."""
+    """Builds the page; all text from data is escaped."""
     return html_page(report.title, "\n".join(_part(part, report) for part in report.parts), STYLE, about=report.about)
 
 
@@ -108,8 +108,8 @@ def _part(part: Measured, report: Report) -> str:
 
 def _figures(figures: Sequence[Figure]) -> str:
     if not figures:
-        return "<p>No figure: what is right is not known here.</p>"
-    head = ("figure", "", "", *BASELINE_NAMES.values(), "counted", "what it says")
+        return "<p>No figures, because the gold answers are unknown.</p>"
+    head = ("figure", "", "", *BASELINE_NAMES.values(), "count", "meaning")
     return _table(head, [_figure(figure) for figure in figures], numbers=(1, 3, 4, 5))
 
 
@@ -122,7 +122,7 @@ def _figure(figure: Figure) -> list[str]:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int]) -> str:
-    """A table of cells that are HTML already; columns without any content are left out."""
+    """An HTML table; cells are HTML. Empty columns are omitted."""
     rows, last = list(rows), len(head) - 1
     shown = [n for n in range(len(head)) if any(row[n] for row in rows)]
 
@@ -171,17 +171,17 @@ def _group(name: str, items: Sequence[Judged], report: Report, headed: bool) -> 
 
 
 def _kinds(name: str, found: Mapping[str, Sequence[Judged]]) -> str:
-    """How each kind of thing is scored, most frequent kinds first."""
+    """A table with the score of each category, most frequent first."""
     if not found:
         return ""
     rows = []
     for kind, items in list(found.items())[:MOST_KINDS]:
         score, best = mean_score(items), baselines(items).get("majority", 0.0)
-        # Of a kind that has one right answer, naming it always is no baseline.
+        # If a category has a single right answer, the constant answer is not a useful baseline.
         usual = "" if best in (0.0, 1.0) else _share(best)
         rows.append([escape(kind), str(len(items)), _share(score), _bar(score or 0.0), usual])
     left = len(found) - len(rows)
-    rest = f'<p class="rule">{left} rarer ones are left out.</p>' if left else ""
+    rest = f'<p class="rule">{left} rarer categories are not shown.</p>' if left else ""
     table = _table((escape(name), "count", "score", "", BASELINE_NAMES["majority"]), rows, numbers=(1, 2, 4))
     return f"<details open><summary>By {escape(name)}</summary>{table}{rest}</details>"
 
@@ -197,11 +197,10 @@ def _card(item: Judged, report: Report) -> str:
     seen = bool(item.boxes) or bool(picture.source)
     image = draw(picture, item.boxes, f"image {item.image_id}") if seen else ""
     texts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in item.texts)
-    told = "" if item.choices else _told(item)
+    answers = "" if item.choices else _answers(item)
     choices = f'<ol class="choices">{"".join(map(_choice, item.choices))}</ol>' if item.choices else ""
-    return (
-        f'<article class="card">{image}<div class="body">{_head(item)}<dl>{texts}{told}</dl>{choices}</div></article>'
-    )
+    body = f"{_head(item)}<dl>{texts}{answers}</dl>{choices}"
+    return f'<article class="card">{image}<div class="body">{body}</div></article>'
 
 
 def _head(item: Judged) -> str:
@@ -212,9 +211,9 @@ def _head(item: Judged) -> str:
     return f'<div class="head"><span class="mark">{mark}</span><span class="count">{sure}</span></div>'
 
 
-def _told(item: Judged) -> str:
-    said = f'<dt>predicted</dt><dd><span class="predicted">{escape(item.predicted)}</span></dd>'
-    return said + f'<dt>gold</dt><dd><span class="gold">{escape(item.gold)}</span></dd>'
+def _answers(item: Judged) -> str:
+    predicted = f'<dt>predicted</dt><dd><span class="predicted">{escape(item.predicted)}</span></dd>'
+    return predicted + f'<dt>gold</dt><dd><span class="gold">{escape(item.gold)}</span></dd>'
 
 
 def _choice(choice: Any) -> str:

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The figure of a perturbation test: a panel a map, accuracy against the share of regions that were taken away."""
+"""The figure of a perturbation test: one panel per map, accuracy against the share of removed regions."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ NAMES = {
     "rollout": "rollout",
     "relevancy": "gradient-weighted relevancy",
 }
-# Colour and line style say the same.
+# Colour and line style have the same meaning.
 _STYLES = {
     MOST: (VERMILLION, "-", "most relevant first"),
     LEAST: (BLUE, "--", "least relevant first"),
@@ -26,18 +26,18 @@ _COLUMNS = 2
 
 
 def perturbation_figure(curves: PerturbationCurves, path: str | Path, title: str = "") -> Figure:
-    """Draws the curves of every map beside those of the random order; a line's area stands in the legend.
+    """Draws the curves of every map and of the random order; the legend shows the area of each curve.
 
     Args:
-        curves: from `perturb`.
-        path: a .png, .pdf or .svg file; its folder is created.
-        title: the line above.
+        curves (`PerturbationCurves`): result of `perturb`.
+        path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
+        title (`str`, *optional*, defaults to `""`): title of the figure.
 
     Returns:
-        The figure, already saved.
+        `Figure`: the figure, already saved.
 
     Raises:
-        ValueError: another file type.
+        ValueError: if the file type is unknown.
     """
     maps = curves.maps
     columns = min(_COLUMNS, len(maps))
@@ -48,7 +48,7 @@ def perturbation_figure(curves: PerturbationCurves, path: str | Path, title: str
         _draw(axes, curves, name)
     for axes in panels.flat[len(maps) :]:
         axes.set_axis_off()
-    figure.supxlabel("share of the regions taken away")
+    figure.supxlabel("share of removed regions")
     figure.supylabel("accuracy")
     if title:
         figure.suptitle(title)
@@ -57,9 +57,9 @@ def perturbation_figure(curves: PerturbationCurves, path: str | Path, title: str
 
 def _draw(axes: Axes, curves: PerturbationCurves, name: str) -> None:
     areas = dict(zip(curves.curves, curves.areas, strict=True))
-    for order, (colour, style, said) in _STYLES.items():
+    for order, (colour, style, name_of_order) in _STYLES.items():
         key = (RANDOM if order == RANDOM else name, order)
-        label = f"{said}, area {areas[key]:.3f}"
+        label = f"{name_of_order}, area {areas[key]:.3f}"
         axes.plot(curves.fractions, curves.curve(*key), style, color=colour, lw=1.8, label=label)
     axes.set_title(NAMES.get(name, name), fontsize=11)
     axes.set_xlim(0, 1)

@@ -1,31 +1,31 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""A metric's figures for people: what each means, and beside it what needs no model."""
+"""Prepares the figures of a metric for readers: the meaning of each, and its baselines."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 MEANINGS = {
-    "identification_accuracy": "examples for which it is told which of two captions describe the image",
-    "vgp_accuracy": "phrase pairs whose relation is told",
-    "words_accuracy": "masked words that are guessed, beside the image",
-    "text_words_accuracy": "masked words that are guessed in texts without image",
-    "regions_accuracy": "masked regions whose detected class is guessed",
-    "relationship_accuracy": "captions of which it is told whether they belong to the image",
+    "identification_accuracy": "examples for which the model finds the caption (of two) that describes the image",
+    "vgp_accuracy": "phrase pairs with the right relation",
+    "words_accuracy": "masked words that are predicted right, with the image",
+    "text_words_accuracy": "masked words that are predicted right, in text without an image",
+    "regions_accuracy": "masked regions whose detected class is predicted right",
+    "relationship_accuracy": "captions for which the model predicts right whether they belong to the image",
     "vqa_accuracy": "official accuracy: an answer scores min(1, agreeing humans / 3), averaged over sets of nine",
-    "vqa_soft_accuracy": "the same with human answers as they are written, as in training",
-    "vqa_soft_upper_bound": "what the best answer of the model's list would reach",
-    "vqa_answers_outside_the_list": "human answers that the model's list does not have",
-    "expressions_accuracy": "sentences whose highest-scored region overlaps the meant object enough",
-    "expressions_upper_bound": "sentences for which any region overlaps the meant object enough",
-    "expressions_without_detections": "sentences of images without regions: misses",
-    "vcr_accuracy": "questions for which the right one of four texts is chosen",
+    "vqa_soft_accuracy": "the same without normalisation of the human answers, as in training",
+    "vqa_soft_upper_bound": "accuracy of the best possible answer of the model's list",
+    "vqa_answers_outside_the_list": "human answers that are not in the model's list",
+    "expressions_accuracy": "sentences whose highest-scored region overlaps the referred object enough",
+    "expressions_upper_bound": "sentences for which any region overlaps the referred object enough",
+    "expressions_without_detections": "sentences of images without regions; they count as misses",
+    "vcr_accuracy": "questions for which the model chooses the right one of four texts",
     "text_to_region_all_heads": "grounded words whose most-attended region is right, mean over layers and heads",
-    "text_to_region_best_layer": "the same, of the layer in which it is most often so on this very split",
-    "text_to_region_best_head": "the same, of the best head on this very split",
-    "text_to_region_tokens": "grounded words that were counted",
+    "text_to_region_best_layer": "the same, for the best layer on this same split",
+    "text_to_region_best_head": "the same, for the best head on this same split",
+    "text_to_region_tokens": "number of grounded words",
 }
-ENDINGS = {"count": "how many were counted"}
+ENDINGS = {"count": "number of items"}
 BASELINES = ("majority", "chance")
 
 
@@ -34,11 +34,11 @@ class Figure:
     """One number of a report.
 
     Args:
-        name: as in metrics.json.
-        value: the number; a share in [0, 1] where it is a float.
-        meaning: what it says, empty where the report does not know.
-        baselines: `majority` and `chance`, as far as they are known.
-        count: over how many.
+        name (`str`): its name in metrics.json.
+        value (`float | int`): the number; a float is a share in [0, 1].
+        meaning (`str`): its meaning; empty if unknown.
+        baselines (`Mapping[str, float]`): `majority` and `chance`, if known.
+        count (`int`, *optional*): number of items.
     """
 
     name: str
@@ -57,11 +57,12 @@ class Grid:
 
 
 def to_figures(figures: Mapping[str, Any], baselines: Mapping[str, Mapping[str, float]]) -> list[Figure]:
-    """The plain numbers; those that belong to an accuracy stand beside it.
+    """Makes figures of all plain numbers; baselines and counts are attached to their accuracy.
 
     Args:
-        figures: of one split, as metrics return them.
-        baselines: group -> its baselines, for accuracies whose metric reports none.
+        figures (`Mapping[str, Any]`): figures of one split, as metrics return them.
+        baselines (`Mapping[str, Mapping[str, float]]`): group -> its baselines, for accuracies without baselines in
+            `figures`.
     """
     folded = {key for name in figures for key in _beside(name) if key in figures}
     plain = {k: v for k, v in figures.items() if isinstance(v, int | float) and k not in folded}
@@ -69,7 +70,7 @@ def to_figures(figures: Mapping[str, Any], baselines: Mapping[str, Mapping[str, 
 
 
 def to_grids(figures: Mapping[str, Any]) -> list[Grid]:
-    """The figures that have a number for each layer and head."""
+    """Makes grids of the figures with one number per layer and head."""
     return [
         Grid(name, tuple(tuple(row) for row in value))
         for name, value in figures.items()
@@ -78,7 +79,7 @@ def to_grids(figures: Mapping[str, Any]) -> list[Grid]:
 
 
 def _beside(name: str) -> list[str]:
-    """The figures that a reader wants to see beside `name`."""
+    """Names of the baselines and counts of a figure."""
     stem = name.removesuffix("_accuracy")
     if stem != name:
         return [f"{stem}_{kind}" for kind in (*BASELINES, "count")]

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Images with boxes inside a page: embedded, scaled down, the boxes drawn over them."""
+"""Images with boxes in an HTML page: scaled down, embedded, with boxes drawn over them."""
 
 import base64
 import io
@@ -13,12 +13,12 @@ from .attention_pictures import HIT
 from .failures import GOLD, MEANT, PREDICTED, Box
 from .figure_style import BLUE, GREEN, VERMILLION
 
-LONGEST = 420  # pixels of the longer side
+LONGEST = 420  # pixels, longer side
 QUALITY = 80
-# Role -> colour and dashes; what the colour says, the dashes say a second time.
+# Role -> colour and dashes; both have the same meaning.
 STYLES = {GOLD: (BLUE, ""), PREDICTED: (VERMILLION, "7 4"), MEANT: (GREEN, "2 3")}
-TEXT_HEIGHT = 17  # in the drawing's units: cards show it at about two thirds
-LETTER = 0.68  # width of a letter, in heights: that of wide fonts
+TEXT_HEIGHT = 17  # in units of the drawing; cards scale it to about two thirds
+LETTER = 0.68  # width of a letter in wide fonts, relative to its height
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,9 @@ class Picture:
     """An image of a report.
 
     Args:
-        width, height: of the drawing, in its units, so that lines and letters have one size in every image.
-        source: the image as a data URI; empty for an empty frame.
+        width (`int`): width of the drawing in its units; lines and letters have the same size in every image.
+        height (`int`): height of the drawing in its units.
+        source (`str`, *optional*, defaults to `""`): the image as a data URI; empty for an empty frame.
     """
 
     width: int
@@ -36,7 +37,7 @@ class Picture:
 
 
 def embed(image: Image.Image, longest: int = LONGEST) -> Picture:
-    """The image scaled down to at most `longest` pixels a side, as a JPEG inside the page."""
+    """Scales an image to at most `longest` pixels per side and encodes it as a JPEG data URI."""
     small = image.convert("RGB")
     small.thumbnail((longest, longest))
     written = io.BytesIO()
@@ -47,18 +48,26 @@ def embed(image: Image.Image, longest: int = LONGEST) -> Picture:
 
 
 def empty_frame(width: int, height: int, longest: int = LONGEST) -> Picture:
-    """The frame of an image that is not at hand, with its proportions."""
+    """
+    An empty frame with the proportions of a missing image.
+
+    Args:
+        width (`int`): width of the image in pixels.
+        height (`int`): height of the image in pixels.
+        longest (`int`, *optional*, defaults to `LONGEST`): longer side of the frame.
+    """
     factor = longest / max(width, height, 1)
     return Picture(max(1, round(width * factor)), max(1, round(height * factor)))
 
 
 def draw(picture: Picture, boxes: Sequence[Box], title: str) -> str:
-    """The picture and its boxes as one SVG element.
+    """Draws the picture and its boxes as one SVG element.
 
     Args:
-        picture: what the boxes lie on.
-        boxes: with corners divided by the image's sides; those drawn last lie above.
-        title: read aloud in the picture's place.
+        picture (`Picture`): the image below the boxes.
+        boxes (`Sequence[Box]`): boxes with corners divided by width and height; later boxes are drawn above earlier
+            ones.
+        title (`str`): text for screen readers.
     """
     width, height = picture.width, picture.height
     below = f'<image href="{escape(picture.source)}" width="{width}" height="{height}"/>' if picture.source else ""
@@ -74,19 +83,19 @@ def _box(box: Box, width: int, height: int) -> str:
     x1, y1, x2, y2 = (v * side for v, side in zip(box.corners, (width, height) * 2, strict=True))
     colour, dashes = STYLES[box.role]
     shape = f'x="{x1:.1f}" y="{y1:.1f}" width="{max(x2 - x1, 0):.1f}" height="{max(y2 - y1, 0):.1f}"'
-    # A white line below keeps the coloured one visible on any image.
+    # A white line below the coloured one keeps it visible on any image.
     under = f'<rect {shape} fill="none" stroke="#fff" stroke-width="5" stroke-opacity=".8"/>'
     over = f'<rect {shape} fill="none" stroke="{colour}" stroke-width="2.5" stroke-dasharray="{dashes}"/>'
     return under + over + (_label(box, (x1, y1, y2), colour, width, height) if box.label else "")
 
 
 def _label(box: Box, place: tuple[float, float, float], colour: str, width: int, height: int) -> str:
-    """Above the box; inside where there is no room. A predicted one stands below, clear of the gold one's."""
+    """Draws a label above the box, or inside it if there is no room; a label of a prediction is below the box."""
     x1, y1, y2 = place
     below = box.role == PREDICTED
     y = y2 + TEXT_HEIGHT if below else y1 - 5
     if not TEXT_HEIGHT <= y <= height - 2:
         y = y2 - 5 if below else y1 + TEXT_HEIGHT + 2
-    x = max(2.0, min(x1 + 2, width - LETTER * TEXT_HEIGHT * len(box.label)))  # no letter beyond the right edge
-    ink = HIT if colour == GREEN else colour  # dark enough to be read on white
+    x = max(2.0, min(x1 + 2, width - LETTER * TEXT_HEIGHT * len(box.label)))  # stay inside the right edge
+    ink = HIT if colour == GREEN else colour  # dark enough on white
     return f'<text x="{x:.1f}" y="{y:.1f}" fill="{ink}">{escape(box.label)}</text>'

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""A study's results for a reader: a Markdown table with every seed, and a chart of the differences.
+"""The results of a study: a Markdown table with every seed, and a chart of the differences.
 
-Both take the content of a study's `results.json`:
+The input of both is the content of the study's `results.json`:
 
     {"seeds": [1, 2], "rows": ["original", "direct"], "against": ["original"], "fewest_seeds": 5,
      "cells": {"finished": 8, "all": 9}, "notes": ["..."],
@@ -9,8 +9,8 @@ Both take the content of a study's `results.json`:
      "figures": {row: {column: {"mean", "seeds": {"1": 0.5},
         "differences": {other: {"mean", "low", "high", "seeds": [1], "by_seed": {"1": 0.1}, "claimed"}}}}}}
 
-with figures in [0, 1]. They are shown in percent, differences in percentage points. A row or figure that is not there
-yet shows as a dash.
+Figures are in [0, 1]. They are shown in percent, differences in percentage points. A missing row or figure is shown as
+a dash.
 """
 
 import math
@@ -29,10 +29,10 @@ PANELS_ACROSS = 4
 
 
 def study_table(results: Mapping[str, Any]) -> str:
-    """The figures of every row and seed, the differences to the rows they are compared with, and what these mean.
+    """Makes the table: figures of every row and seed, differences to other rows, and notes on their meaning.
 
     Args:
-        results: see the module.
+        results (`Mapping[str, Any]`): content of `results.json`, see the docstring of the module.
     """
     sections = [_figures_table(results)]
     sections += [text for other in results["against"] if (text := _differences_table(results, other))]
@@ -44,10 +44,10 @@ def _figures_table(results: Mapping[str, Any]) -> str:
     names = [column["name"] for column in results["columns"]]
     best = {name: _best(results, name) for name in names}
     rows = [[row, *(_cell(results, row, name, best[name]) for name in names)] for row in results["rows"]]
-    for kind, said in BASELINES.items():
+    for kind, title in BASELINES.items():
         given = [column["baselines"].get(kind) for column in results["columns"]]
         if any(value is not None for value in given):
-            rows.append([f"*{said}*", *(MISSING if value is None else _percent(value) for value in given)])
+            rows.append([f"*{title}*", *(MISSING if value is None else _percent(value) for value in given)])
     return _markdown(["Row", *names], rows)
 
 
@@ -60,7 +60,7 @@ def _cell(results: Mapping[str, Any], row: str, column: str, best: Sequence[str]
 
 
 def _best(results: Mapping[str, Any], column: str) -> tuple[str, ...]:
-    """The rows whose printed mean is the highest, of those with the most seeds; none beside no other."""
+    """The rows with the highest printed mean among those with the most seeds; empty if there is only one such row."""
     found = {row: cells[column] for row, cells in results["figures"].items() if column in cells}
     most = max((len(cell["seeds"]) for cell in found.values()), default=0)
     full = {row: float(_percent(cell["mean"])) for row, cell in found.items() if len(cell["seeds"]) == most}
@@ -68,7 +68,7 @@ def _best(results: Mapping[str, Any], column: str) -> tuple[str, ...]:
 
 
 def _differences_table(results: Mapping[str, Any], other: str) -> str:
-    """Each row less another one; empty where there is nothing to compare."""
+    """The difference of each row to another one; empty if there is nothing to compare."""
     names = [column["name"] for column in results["columns"]]
     rows = [
         [row, *(_compared(results, row, name, other) for name in names)] for row in results["rows"] if row != other
@@ -107,7 +107,7 @@ def _read(results: Mapping[str, Any]) -> str:
 
 
 def _claims(results: Mapping[str, Any]) -> list[str]:
-    """What may be said of the differences, in words."""
+    """Notes on the significant differences."""
     compared, claimed = [], []
     for other in results["against"]:
         for column in results["columns"]:
@@ -119,21 +119,21 @@ def _claims(results: Mapping[str, Any]) -> list[str]:
                         better = "better" if found["mean"] > 0 else "worse"
                         claimed.append(f"{row} is {better} than {other} on {column['name']}")
     if not compared:
-        return ["No difference is claimed: no two rows can be compared yet."]
+        return ["No difference is claimed, because no two rows can be compared yet."]
     seeds = max(len(found["seeds"]) for found in compared)
     if seeds < results["fewest_seeds"]:
         few = f"{seeds} seed{'s' * (seeds > 1)}"
         return [
-            f"No difference is claimed: that takes {results['fewest_seeds']} seeds, and there are {few} to compare. "
-            "With so few the intervals say little about chance in training."
+            f"No difference is claimed: a claim needs {results['fewest_seeds']} seeds, and only {few} can be "
+            "compared. With fewer seeds the intervals contain little information about chance in training."
         ]
     if not claimed:
-        return [f"No difference is claimed: every interval of {results['fewest_seeds']} or more seeds has 0 in it."]
+        return [f"No difference is claimed: every interval of {results['fewest_seeds']} or more seeds contains 0."]
     expected = len(compared) * 0.05
     return [
-        f"Claimed (marked \\*, the interval of {results['fewest_seeds']} or more seeds is without 0): "
+        f"Claimed (marked \\*; the interval of {results['fewest_seeds']} or more seeds does not contain 0): "
         f"{'; '.join(claimed)}. All other differences are not claimed.",
-        f"{len(compared)} differences are compared: about {expected:.0f} would seem to be one if none were.",
+        f"{len(compared)} differences are compared; about {expected:.0f} would be claimed by chance if none existed.",
     ]
 
 
@@ -142,8 +142,8 @@ def _missing(results: Mapping[str, Any]) -> list[str]:
     if finished == cells:
         return []
     return [
-        f"Not complete: {cells - finished} of {cells} cells are still to be trained. A row that lacks seeds has the "
-        "mean of those it has, and is compared on the seeds that both rows have."
+        f"Not complete: {cells - finished} of {cells} cells are not trained yet. A row with missing seeds shows the "
+        "mean of its seeds, and is compared on the seeds of both rows."
     ]
 
 
@@ -176,16 +176,16 @@ def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def differences_figure(results: Mapping[str, Any], path: str | Path) -> Figure:
-    """Draws one panel a column: every row's difference to the first of `against`, a point a seed, with its interval.
+    """Draws one panel per column: the difference of every row to the first of `against`, with seeds and intervals.
 
-    Claimed differences have a filled square and a thick line, others a hollow circle and a thin one.
+    Claimed differences have a filled square and a thick line, others a hollow circle and a thin line.
 
     Args:
-        results: see the module.
-        path: a .png, .pdf or .svg file; its folder is created.
+        results (`Mapping[str, Any]`): content of `results.json`, see the docstring of the module.
+        path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
 
     Returns:
-        The figure, already saved.
+        `Figure`: the figure, already saved.
     """
     other, columns = results["against"][0], results["columns"]
     rows = [row for row in results["rows"] if row != other]
@@ -200,7 +200,7 @@ def differences_figure(results: Mapping[str, Any], path: str | Path) -> Figure:
         axes.set_axis_off()
     panels[0].set_ylim(max(len(rows), 1) - 0.5, -0.5)
     title = f"Difference to {other}, percentage points: dots are seeds, lines 95% intervals\n"
-    figure.suptitle(title + f"(square: claimed, from {results['fewest_seeds']} seeds on)", fontsize=10)
+    figure.suptitle(title + f"(square: claimed, needs {results['fewest_seeds']} seeds)", fontsize=10)
     return save(figure, path)
 
 
@@ -210,8 +210,8 @@ def _panel(axes: Axes, results: Mapping[str, Any], column: str, rows: Sequence[s
     axes.tick_params(axis="x", labelsize=8)
     axes.grid(axis="x", lw=0.4, color="#dddddd")
     reference = results["figures"].get(other, {}).get(column)
-    said = MISSING if reference is None else _percent(reference["mean"])
-    axes.set_title(f"{column}\n{other} {said}", fontsize=8)
+    value = MISSING if reference is None else _percent(reference["mean"])
+    axes.set_title(f"{column}\n{other} {value}", fontsize=8)
     for place, row in enumerate(rows):
         found = _difference(results, row, column, other)
         if found is not None:

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The comparison of the supervision methods as a table, for a README (Markdown) and for a terminal."""
+"""The table that compares the supervision methods, as Markdown and for a terminal."""
 
 import math
 import sys
@@ -12,8 +12,8 @@ BASELINES = ("majority", "text_only", "chance")
 MISSING = "–"
 CAPTION = (
     "Accuracies on the test split. Identification: which caption describes the image. VGP: relation of two phrases. "
-    "Text → region: for a grounded word, the most-attended region is a gold one; over all heads, in the best layer, "
-    "in the best head (best layer and head chosen on the validation split), and by attention rollout. "
+    "Text → region: the most-attended region of a grounded word is gold; over all heads, in the best layer, in the "
+    "best head (best layer and head chosen on the validation split), and by attention rollout. "
 )
 
 # Path in the results -> heading in Markdown, heading in a terminal.
@@ -28,19 +28,19 @@ _COLUMNS = {
 
 
 def comparison_table(results: Mapping[str, Any]) -> str:
-    """Methods and baselines as a Markdown table; the best method of each column is bold.
+    """Makes a Markdown table of methods and baselines; the best method of each column is bold.
 
     Args:
-        results: `{"methods": {name: {"identification_accuracy", "vgp_accuracy", "text_to_region_accuracy":
-            {"all_heads", "best_layer", "best_head", "rollout", "chance"}}}, "baselines": {name: {...}}}`, figures in
-            [0, 1]. The four known methods and their baselines come first whatever the order; a known row or figure
-            that is missing, None or NaN shows as a dash. Chance is taken from the methods.
+        results (`Mapping[str, Any]`): `{"methods": {name: {"identification_accuracy", "vgp_accuracy",
+            "text_to_region_accuracy": {"all_heads", "best_layer", "best_head", "rollout", "chance"}}}, "baselines":
+            {name: {...}}}`, figures in [0, 1]. The four known methods and their baselines always come first. A missing
+            figure, None or NaN is shown as a dash. Chance is taken from the methods.
 
     Returns:
-        The table, an empty line and a caption that says what each column is.
+        `str`: the table, an empty line, and a caption that explains the columns.
 
     Raises:
-        ValueError: no "methods" in the results.
+        ValueError: if the results have no entry "methods".
     """
     rows = _rows(results, "**{}**")
     head = ["Method", *(heading for heading, _ in _COLUMNS.values())]
@@ -50,13 +50,13 @@ def comparison_table(results: Mapping[str, Any]) -> str:
 
 
 def print_table(results: Mapping[str, Any], file: TextIO | None = None) -> None:
-    """Prints the same table aligned for a terminal, a star at the best method of each column.
+    """Prints the same table aligned for a terminal; a star marks the best method of each column.
 
     Args:
-        results: see `comparison_table`, which also tells the errors.
-        file: where to; standard output by default.
+        results (`Mapping[str, Any]`): see `comparison_table`, also for the errors.
+        file (`TextIO`, *optional*): output file; defaults to standard output.
     """
-    # Figures without a star get a space in its place, so that the decimal points stay below each other.
+    # Figures without a star get a space instead, so that the decimal points are aligned.
     rows = [
         [row[0], *(cell if cell.endswith("*") else cell + " " for cell in row[1:])] for row in _rows(results, "{}*")
     ]
@@ -75,12 +75,14 @@ def _aligned(row: list[str], widths: list[int]) -> str:
 
 
 def _rows(results: Mapping[str, Any], best: str) -> list[list[str]]:
-    """Name and formatted figures of every row; `best` is the format of a column's best figures among methods."""
+    """Name and formatted figures of every row; `best` is the format of the best figures of a column."""
     if not isinstance(results.get("methods"), Mapping):
-        raise ValueError(f'the results hold {sorted(results)}; expected an entry "methods" with one entry a method')
+        raise ValueError(
+            f'the results contain {sorted(results)}; expected an entry "methods" with one entry per method'
+        )
     methods = _ordered(results["methods"], METHODS)
     baselines = _ordered({**(results.get("baselines") or {}), "chance": _chance(results)}, BASELINES)
-    # Compared as printed: of two methods that read the same, neither is called the better one.
+    # Figures are compared as printed, so two methods with the same printed figure are both the best.
     printed = {name: [_printed(row, path) for path in _COLUMNS] for name, row in methods.items()}
     tops = [max(column) for column in zip(*printed.values(), strict=True)]
     rows = []
@@ -92,13 +94,13 @@ def _rows(results: Mapping[str, Any], best: str) -> list[list[str]]:
 
 
 def _ordered(rows: Mapping[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
-    """The known rows that are there, in their order, then the others."""
+    """The known rows in their order, then the others; missing rows are omitted."""
     present = [name for name in known if name in rows]
     return {name: rows[name] or {} for name in dict.fromkeys([*present, *rows])}
 
 
 def _chance(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Chance of the grounding columns as the methods report it, and what a baseline "chance" gives besides."""
+    """Chance of the grounding columns as reported by the methods, plus the figures of a baseline "chance"."""
     given = (results.get("baselines") or {}).get("chance") or {}
     reported = (_figure(row or {}, ("text_to_region_accuracy", "chance")) for row in results["methods"].values())
     chance = next((value for value in reported if value is not None), None)
@@ -114,6 +116,6 @@ def _figure(row: Mapping[str, Any], path: tuple[str, ...]) -> float | None:
 
 
 def _printed(row: Mapping[str, Any], path: tuple[str, ...]) -> str:
-    """Three decimals, which sort as strings like the figures in [0, 1]; empty where there is none."""
+    """The figure with three decimals, which sort as strings like the figures in [0, 1]; empty if missing."""
     value = _figure(row, path)
     return "" if value is None else f"{value:.3f}"

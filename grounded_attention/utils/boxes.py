@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Overlap of boxes, under the two conventions that evaluations use for pixels; any room may import this module.
+"""Overlap of boxes, with the two pixel conventions of evaluations; any room may import this module.
 
-`grounded_attention.processing.region_boxes` has the same for tensors: it travels to the Hub, where this file is not.
+`grounded_attention.processing.region_boxes` has the same for tensors; it is copied to the Hub, and this file is not.
 """
 
 import numpy as np
@@ -14,16 +14,17 @@ def box_iou(
     boxes: Boxes, others: Boxes, plus_one: bool = False, dtype: type[np.floating] = np.float64
 ) -> npt.NDArray[np.floating]:
     """
-    Intersection over union of every box with every other.
+    Computes the intersection over union of every box with every other box.
 
     Args:
-        boxes: (n, 4) corners x1, y1, x2, y2.
-        others: (m, 4), in the same units.
-        plus_one: Whether a box covers its last pixel too, so that its width is x2 - x1 + 1 (boxes in pixels).
-        dtype: In what the numbers are computed.
+        boxes (`Boxes`): (n, 4) corners x1, y1, x2, y2.
+        others (`Boxes`): (m, 4), in the same units.
+        plus_one (`bool`, *optional*, defaults to `False`): whether a box includes its last pixel, so that its width is
+            x2 - x1 + 1 (boxes in pixels).
+        dtype (`type[np.floating]`, *optional*, defaults to `np.float64`): dtype of the computation.
 
     Returns:
-        (n, m) of this dtype in [0, 1]; 0 where a box is empty.
+        `npt.NDArray[np.floating]`: (n, m) of this dtype in [0, 1]; 0 if a box is empty.
     """
     first, second = (np.asarray(array, dtype=dtype).reshape(-1, 4) for array in (boxes, others))
     top_left = np.maximum(first[:, None, :2], second[None, :, :2])
@@ -35,7 +36,7 @@ def box_iou(
 
 
 def enclosing_box(boxes: Boxes) -> npt.NDArray[np.float64]:
-    """The smallest box (4,) around all of (n, 4), n at least 1."""
+    """The smallest box (4,) around boxes (n, 4), with n of at least 1."""
     array = np.asarray(boxes, dtype=np.float64).reshape(-1, 4)
     return np.concatenate([array[:, :2].min(axis=0), array[:, 2:].max(axis=0)])
 

@@ -1,9 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Files that are never seen half written: every file that is written at once is written here.
+"""Atomic file writes; every file that is written in one go is written with this module.
 
-A file is written beside its place and moved there in one step. A reader finds the old file or the new one, never a
-part of one; after an exception the old file is there as before, and nothing else. Any room may import this module; it
-imports none.
+A file is written under a temporary name in the same folder and then renamed. A reader finds the old file or the new
+one, never a partial one; after an exception only the old file exists. Any room may import this module; it imports
+none.
 """
 
 import json
@@ -13,22 +13,23 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-# Only a process that was killed leaves a draft behind; no draft is pushed to the Hub (`LEFT_OUT`).
+# Only a killed process leaves a draft; drafts are never pushed to the Hub (`LEFT_OUT`).
 DRAFT = ".partial"
 
 
 @contextmanager
 def whole_file(path: str | os.PathLike[str], *, durable: bool = False) -> Iterator[Path]:
-    """Gives the path of a draft to be written, and puts it in the place of `path` where the block ends well.
+    """Context that yields the path of a draft to write, and renames it to `path` if the block succeeds.
 
-    Each process has its own draft, so two that write the same file at the same time do not mix: the later one stays.
+    Each process has its own draft, so two processes can write the same file; the last one wins.
 
     Args:
-        path: the file; its folder must exist.
-        durable: return only when the file is on the disk, so that it also survives a loss of power.
+        path (`str | os.PathLike[str]`): the file; its folder must exist.
+        durable (`bool`, *optional*, defaults to `False`): whether to wait until the file is on the disk, so that it
+            survives a power failure.
 
     Raises:
-        OSError: the file cannot be written; what was there stays.
+        OSError: if the file cannot be written; the old file is kept.
     """
     path = Path(path)
     draft = path.with_name(f"{path.name}.{os.getpid()}{DRAFT}")
@@ -46,28 +47,28 @@ def whole_file(path: str | os.PathLike[str], *, durable: bool = False) -> Iterat
 
 
 def write_text(path: str | os.PathLike[str], text: str, *, durable: bool = False) -> None:
-    """Writes a UTF-8 text file as a whole, see `whole_file`."""
+    """Writes a UTF-8 text file atomically, see `whole_file`."""
     with whole_file(path, durable=durable) as draft:
         draft.write_text(text, encoding="utf-8")
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
-    """Writes a file as a whole, see `whole_file`."""
+    """Writes a file atomically, see `whole_file`."""
     with whole_file(path) as draft:
         draft.write_bytes(content)
 
 
 def write_json(path: str | os.PathLike[str], content: Any) -> None:
-    """Writes a JSON file as a whole, see `whole_file`.
+    """Writes a JSON file atomically, see `whole_file`.
 
     Raises:
-        TypeError: the content has a value that JSON does not know.
+        TypeError: if the content has a value that JSON does not support.
     """
     write_text(path, json.dumps(content, indent=1))
 
 
 def synchronise_folder(folder: Path) -> None:
-    """Returns when renames in `folder` are on the disk, where the system can say so."""
+    """Waits until renames in `folder` are on the disk, on systems that support it."""
     if os.name == "posix":
         _synchronise(folder, os.O_RDONLY)
 

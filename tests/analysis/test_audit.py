@@ -144,12 +144,12 @@ def brute_force(model, processor, examples, regions, word="last", merged=False):
             if not len(phrase.boxes):
                 continue
             tokens = batch["phrase_mask"][0, number].nonzero().flatten().tolist()
-            asked = {"last": tokens[-1:], "first": tokens[:1], "mean": tokens}[word]
+            queried = {"last": tokens[-1:], "first": tokens[:1], "mean": tokens}[word]
             boxes = phrase.boxes.tolist()
             if merged:
                 boxes = [[*np.min(boxes, 0)[:2], *np.max(boxes, 0)[2:]]]
             gold = {c for c in candidates if any(overlap(record.boxes[c - first].tolist(), b) >= 0.5 for b in boxes)}
-            row = sum(there[:, :, token] for token in asked) / len(asked)
+            row = sum(there[:, :, token] for token in queried) / len(queried)
             add("text_to_region", phrase.groups, example.image_id, row, candidates, gold, best)
             for region in gold:
                 found = meant.setdefault(region, (set(), []))
@@ -256,7 +256,7 @@ def test_hooked_models_keep_no_maps_and_no_hooks():
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
-def test_a_model_on_the_interface_says_where_its_tokens_and_regions_are():
+def test_a_model_on_the_interface_needs_positions_of_tokens_and_regions():
     torch.manual_seed(0)
     bert = BertModel(BertConfig(**SIZES, num_hidden_layers=2)).eval()
     embeds, text = torch.randn(2, 9, 16), torch.tensor([[0, 1, 2, 3]] * 2)
@@ -276,9 +276,9 @@ def test_models_that_cannot_be_read_are_refused():
     vilt = ViltModel(ViltConfig(**SIZES, num_hidden_layers=1, image_size=32, patch_size=16))
     with pytest.raises(ValueError, match="ViltModel does not use transformers' AttentionInterface"):
         get_observer(vilt)
-    with pytest.raises(ValueError, match="no model of transformers"):
+    with pytest.raises(ValueError, match="is not a model of transformers"):
         get_observer(torch.nn.Linear(1, 1))
-    with pytest.raises(ValueError, match="lacks text_positions, region_positions"):
+    with pytest.raises(ValueError, match="has no text_positions, region_positions"):
         get_observer(BertModel(BertConfig(**SIZES, num_hidden_layers=1))).observe(
             {"input_ids": torch.ones(1, 2, dtype=torch.long)},
             {"text_to_region": (torch.zeros(1, 1).long(), torch.zeros(1, 1).long())},
@@ -292,7 +292,7 @@ def test_models_that_cannot_be_read_are_refused():
         ({"directions": ["up"]}, "directions=.*expected one or both of text_to_region, region_to_text"),
         ({"batch_size": 0}, "batch_size=0"),
         ({"iou_threshold": 0}, "iou_threshold=0"),
-        ({"examples": []}, "no phrase to judge: 0 judged, 0 without boxes"),
+        ({"examples": []}, r"no phrase can be judged \(0 judged, 0 without boxes"),
     ],
 )
 def test_errors(options, message):

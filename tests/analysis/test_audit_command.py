@@ -161,12 +161,12 @@ def test_rows_of_caption_pairs(call, places):
     [
         ({"model": "nowhere"}, "--model nowhere: "),
         ({"model": "tokenizer"}, "--model tokenizer: "),
-        ({"model": "visual_bert"}, "--model visual_bert: no tokenizer in visual_bert; name one with --tokenizer"),
+        ({"model": "visual_bert"}, "--model visual_bert: no tokenizer in visual_bert; give one with --tokenizer"),
         ({"model": "visual_bert", "tokenizer": "larger"}, "the tokenizer larger has"),
-        ({"data": "flickr"}, "--data flickr: unknown; known: coco_captions"),
+        ({"data": "flickr"}, "--data flickr: unknown data set, expected one of coco_captions"),
         (
             {"data": "coco_captions", "data_dir": "scenes/coco", "split": "val"},
-            "'test', expected train or validation; he",
+            "'test', expected train or validation; by default he",
         ),
         (
             {"data": "coco_captions", "data_dir": "scenes/coco", "split": "val", "choose_on": "train"},
@@ -176,17 +176,20 @@ def test_rows_of_caption_pairs(call, places):
         ({"regions": "nowhere"}, "nowhere"),
         ({"split": "dev"}, "unknown split: found 'dev'"),
         ({"card": "before"}, "before/README.md: no model card"),
-        ({"card": "scenes/vocab.txt"}, "vocab.txt: no place for the audit; put this line where it belongs: <!-- "),
-        ({"choose_on": "test"}, "--choose-on test is the split that is reported"),
+        (
+            {"card": "scenes/vocab.txt"},
+            "vocab.txt: no place for the audit; add this line where the section should be: <!-- ",
+        ),
+        ({"choose_on": "test"}, "--choose-on test is also the reported split"),
         ({"images": "nowhere"}, "--images nowhere: no such folder"),
-        ({"explore": "2"}, "--explore 2 shows images: name their folder with --images"),
+        ({"explore": "2"}, "--explore 2 shows images; give their folder with --images"),
         ({"limit": "0"}, "--limit 0: expected 1 or more"),
         ({"iou": "2"}, "iou_threshold=2.0: expected a number above 0 and at most 1"),
         ({"relations": "nowhere.conllu"}, "nowhere.conllu"),
         ({"against": "lxmert"}, "the models have the layers cross 0, cross 1 of 2 heads and 0, 1 of 2"),
     ],
 )
-def test_mistakes_are_told_in_one_line(call, options, message):
+def test_user_errors_are_one_line(call, options, message):
     status, _, err = call(output="mistake", limit=options.pop("limit", 2), **options)
     lines = [line for line in err.splitlines() if line.startswith("error: ")]
     assert status == 2 and len(lines) == 1 and message in lines[0], err

@@ -139,20 +139,20 @@ def test_nothing_leaves_the_page(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
-        (lambda path: entity_grounding_figure(counts(), path, layers=["0"]), "1 names of layers for the 3"),
+        (lambda path: entity_grounding_figure(counts(), path, layers=["0"]), "found 1 layer names, expected 3"),
         (
             lambda path: entity_grounding_figure(counts(), path, intervals=np.zeros((2, 1, 1))),
-            "intervals of the shape",
+            "intervals have the shape",
         ),
-        (lambda path: entity_grounding_figure(counts(images=0), path), "nothing was counted"),
-        (lambda path: grounding_panels_figure({}, path), "nothing to draw"),
-        (lambda path: changes_figure(counts(), counts(layers=2), path), "compare one architecture"),
+        (lambda path: entity_grounding_figure(counts(images=0), path), "no image has an item"),
+        (lambda path: grounding_panels_figure({}, path), "counts is empty"),
+        (lambda path: changes_figure(counts(), counts(layers=2), path), "compare models of the same architecture"),
         (lambda path: changes_figure(counts(), counts(images=9), path), "different images"),
-        (lambda path: changes_figure(counts(), counts(), path, p=np.zeros(3)), "p-values of the shape"),
+        (lambda path: changes_figure(counts(), counts(), path, p=np.zeros(3)), "p has the shape"),
     ],
 )
-def test_what_does_not_fit_is_refused(tmp_path, call, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_does_not_fit_is_refused(tmp_path, call, message):
+    with pytest.raises(ValueError, match=message):
         call(tmp_path / "a.png")

@@ -54,7 +54,7 @@ def test_the_folder_has_the_audit_of_each_method_and_one_page(root):
     assert curves["examples"] == 4 and curves["about"]["split"] == "test"
     assert (folder / "direct" / "words_across_layers.png").stat().st_size > 5000
     page = (folder / "audit.html").read_text()
-    for part in ("What changed", "Syntactic relations", "Which map is faithful?", "Look for yourself", "not active"):
+    for part in ("What changed", "Syntactic relations", "Which map is faithful?", "Explorer", "not active"):
         assert part in page
     assert "http://" not in page.replace("http://www.w3.org", "") and "https://" not in page
 
@@ -68,7 +68,7 @@ def test_cards_have_the_section_and_training_finds_its_models_finished(root, mon
     assert run_train(monkeypatch, root, recipe(root, root / "scenes")) == 0
 
 
-def test_without_parses_and_cards_it_says_so_and_goes_on(root, tmp_path, capsys):
+def test_missing_parses_and_cards_are_reported_and_skipped(root, tmp_path, capsys):
     shutil.copytree(root / "scenes", tmp_path / "old", ignore=shutil.ignore_patterns("parses"))
     shutil.copytree(root / "run", tmp_path / "run")
     (tmp_path / "run" / "none" / "README.md").unlink()
@@ -104,15 +104,19 @@ def torn(run):
 @pytest.mark.parametrize(
     ("damage", "options", "message"),
     [
-        (shutil.rmtree, [], "run: no run of train.py (recipe.json is missing): `make train`"),
-        (missing, [], "run/direct: this model is not finished: `make train`"),
+        (
+            shutil.rmtree,
+            [],
+            "run: recipe.json is missing, so this is not a run of train.py; make it with `make train`",
+        ),
+        (missing, [], "run/direct: results.json is missing, so this model is not finished; make it with `make train`"),
         (torn, [], "run/none: the checkpoint is incomplete or was changed"),
         (None, ["--data-dir", "nowhere"], "nowhere"),
         (None, ["--limit", "0"], "--limit 0: expected 1 or more"),
         (None, ["--rows", "-1"], "--rows -1: expected 0 or more"),
     ],
 )
-def test_mistakes_are_told_in_one_line(root, tmp_path, capsys, damage, options, message):
+def test_user_errors_are_one_line(root, tmp_path, capsys, damage, options, message):
     shutil.copytree(root / "run", tmp_path / "run", ignore=shutil.ignore_patterns("audit"))
     if damage is not None:
         damage(tmp_path / "run")

@@ -97,13 +97,13 @@ def test_the_ten_most_common_relations_are_shown(written):
     assert shown == [f"relation: rel{n}" for n in range(10)], "the two rarest are left out"
 
 
-def test_what_changed_is_what_the_corrected_test_says(written):
+def test_changes_are_those_of_the_corrected_test(written):
     before, after = (found.entities["text_to_region"]["all"] for found in RESULTS.values())
     comparison = permutation_test(before, after)
     up = int(((holm(comparison.p) < 0.05) & (comparison.difference > 0)).sum())
     assert up > 0
     text = "".join(Reader(written).text)
-    assert f"{up} of {LAYERS * HEADS} heads are significantly more accurate than under start, 0 less" in text
+    assert f"{up} of {LAYERS * HEADS} heads are significantly more accurate than in start, 0 less" in text
     assert "(Holm)" in text
 
 
@@ -127,20 +127,20 @@ def test_words_are_drawn_across_layers_for_every_model(written):
     pictures = [
         attrs["alt"] for tag, attrs in Reader(written).tags if tag == "img" and "across layers" in attrs["alt"]
     ]
-    assert [alt.rpartition(", under ")[2] for alt in pictures] == list(RESULTS)
+    assert [alt.rpartition(", in ")[2] for alt in pictures] == list(RESULTS)
 
 
 def test_one_model_has_no_changes_and_no_script_without_examples():
     page = audit_page({"start": RESULTS["start"]})
     assert "What changed" not in page and "<script" not in page and "script-src" not in page
-    with pytest.raises(ValueError, match="no audit"):
+    with pytest.raises(ValueError, match="results is empty"):
         audit_page({})
 
 
-def test_models_of_other_sizes_stand_side_by_side_uncompared():
+def test_models_of_other_sizes_are_shown_but_not_compared():
     wide = AuditResult(("0", "1", "2"), HEADS, {"text_to_region": {"all": _wider()}})
     text = "".join(Reader(audit_page({"start": RESULTS["start"], "wide": wide})).text)
-    assert "wide has other layers or heads than start: not compared" in text
+    assert "wide is not compared, because it has other layers or heads than start" in text
 
 
 def _wider() -> HeadCounts:

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""What is said, kept and compared of an audit's counts: choice of heads, files, tables, card, before and after."""
+"""The result of an audit: choice of heads, files, tables, card section, and comparison of two results."""
 
 import json
 
@@ -71,7 +71,7 @@ def test_active_heads_come_first_and_none_need_be_active():
 def test_what_cannot_be_chosen_on():
     with pytest.raises(ValueError, match="expected the audit of another split, or 'same_split'"):
         result(FIRST).choose_on("val")
-    with pytest.raises(ValueError, match="1 layers of 2, but reported in 2 of 2"):
+    with pytest.raises(ValueError, match="1 layers of 2 heads, but the reported one has 2 of 2"):
         result(FIRST).choose_on(result(FIRST[:1]))
     lacking = result(FIRST, relations=["det"]).choose_on(result(OTHER))
     assert "det" not in {best.group for best in lacking.best_heads()}
@@ -110,8 +110,8 @@ def test_an_interrupted_save_leaves_the_old_result(tmp_path, monkeypatch):
     assert_same(AuditResult.load(tmp_path), first)
 
 
-def test_damaged_and_missing_results_say_so(tmp_path):
-    with pytest.raises(ValueError, match=r"audit\.json: no audit that can be read"):
+def test_damaged_and_missing_results_are_errors(tmp_path):
+    with pytest.raises(ValueError, match=r"audit\.json: cannot read the audit"):
         AuditResult.load(tmp_path)
     result(FIRST).save(tmp_path)
     (stored,) = tmp_path.glob("*.npz")
@@ -142,7 +142,7 @@ def test_card_section_names_the_choice_the_numbers_and_the_limits():
     best = found.best_heads()[0]
     assert f"| words → regions | cross 1-1 | {best.accuracy:.1%} ({best.interval[0]:.1%} to" in text
     assert "chosen on validation" in text and "on scenes test" in text and "| relation, det |" in text
-    assert "which flatters them" in result(FIRST).to_card_section()
+    assert "this overstates them" in result(FIRST).to_card_section()
     header, rule, *rows = [line for line in text.splitlines() if line.startswith("|")]
     assert {line.count("|") for line in (header, rule, *rows)} == {9} and len(rows) == 3
 
@@ -165,7 +165,7 @@ def test_changes_are_found_where_there_are_any(tmp_path):
     changes = compare(before, after, ("a/none", "b/direct"), draws=500)
     assert changes.significant("text_to_region").tolist() == [[False, False], [False, True]]
     text = changes.to_markdown()
-    assert "b/direct against a/none" in text and "1 of 4 heads changed, 1 of them to the better" in text
+    assert "b/direct against a/none" in text and "1 of 4 heads changed, 1 of them for the better" in text
     found = changes.to_dict()
     assert found["text_to_region"]["p_corrected"][0][0] == 1 and json.dumps(found)
     assert [file.name for file in changes.plot(tmp_path)] == [

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""CoNLL-U, parses beside captions, and the words that are asked for a grounded phrase's boxes."""
+"""CoNLL-U files, alignment of parses with captions, and queries for the boxes of a grounded phrase."""
 
 import importlib.util
 import logging
@@ -44,7 +44,7 @@ def example_of(caption, *phrases, image_id="7"):
     return AuditExample(image_id, caption, tuple(phrase_of(caption, *phrase) for phrase in phrases))
 
 
-def told(examples):
+def found_queries(examples):
     """(word, relation, number of boxes) of every query."""
     return [
         (example.caption[phrase.start : phrase.end], phrase.groups[0], len(phrase.boxes))
@@ -97,7 +97,7 @@ def test_a_folder_of_files(tmp_path):
         (tmp_path / name).write_text(conllu(HOLDS, image_id=name))
     assert [parse.image_id for parse in read_conllu(tmp_path)] == ["a.conllu", "b.conllu"]
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"empty: no file in this folder ends in \.conllu"):
+    with pytest.raises(ValueError, match=r"empty: no file in this folder ends with \.conllu"):
         read_conllu(tmp_path / "empty")
 
 
@@ -116,10 +116,10 @@ ROW = "1\tA\t_\tX\t_\t_\t0\troot\t_\t_\n"
         (ROW.replace("\t0\t", "\t1\t"), 1, "'A' as its own head"),
         (ROW.replace("root", "_"), 1, "DEPREL '_'"),
         ("1-3" + ROW[1:] + ROW, 1, "multiword token 1-3"),
-        (conllu([("a", 2, "x"), ("b", 1, "x"), ("c", 0, "root")]), 1, "'a' in a circle of heads"),
+        (conllu([("a", 2, "x"), ("b", 1, "x"), ("c", 0, "root")]), 1, "'a' in a cycle of heads"),
     ],
 )
-def test_what_is_no_conllu_is_told_with_its_line(tmp_path, text, line, problem):
+def test_invalid_conllu_is_reported_with_its_line(tmp_path, text, line, problem):
     with pytest.raises(ValueError, match=rf"parses\.conllu, line {line}: .*{problem}"):
         parses_of(tmp_path, text)
 
@@ -160,7 +160,7 @@ def test_alignment_passes_over_spacing_and_punctuation(tmp_path, caption, forms,
     ("caption", "problem"),
     [("a red cube", "line 3: the parse has 'ball' where the caption has ' cube'"), ("a red ball here", "'.* here'")],
 )
-def test_another_caption_is_told_with_the_line(tmp_path, caption, problem):
+def test_a_parse_of_another_caption_is_reported_with_its_line(tmp_path, caption, problem):
     (parse,) = parses_of(tmp_path, words_of(["a", "red", "ball"]))
     with pytest.raises(ValueError, match=rf"parses\.conllu, line 3: .*{problem.removeprefix('line 3: ')}"):
         align_words(caption, parse)
@@ -180,21 +180,24 @@ def test_entity_at_either_end(tmp_path):
         ("red", "amod", 2),
         ("holds", "obj", 2),
     ]
-    assert told(relation_examples([example], parses)) == everything
+    assert found_queries(relation_examples([example], parses)) == everything
     (found,) = relation_examples([example], parses)
     np.testing.assert_array_equal(found.phrases[1].boxes, np.float32(BALL))
     assert (found.image_id, found.caption) == ("7", caption)
     dependents = [("A", "det", 1), ("two", "nummod", 2), ("red", "amod", 2)]
-    assert told(relation_examples([example], parses, asked="dependent")) == dependents
-    assert told(relation_examples([example], parses, asked="head")) == [("holds", "nsubj", 1), ("holds", "obj", 2)]
+    assert found_queries(relation_examples([example], parses, query_end="dependent")) == dependents
+    assert found_queries(relation_examples([example], parses, query_end="head")) == [
+        ("holds", "nsubj", 1),
+        ("holds", "obj", 2),
+    ]
     with pytest.raises(ValueError, match="'both'; expected 'either'"):
-        relation_examples([example], parses, asked="both")
+        relation_examples([example], parses, query_end="both")
 
 
-def test_phrases_without_boxes_and_ungrounded_heads_ask_nothing(tmp_path):
+def test_phrases_without_boxes_and_ungrounded_heads_make_no_queries(tmp_path):
     parses = parses_of(tmp_path, conllu(HOLDS))
     example = example_of("A girl holds two red balls .", ("A girl", []), ("two red balls", CUBE))
-    assert told(relation_examples([example], parses)) == [
+    assert found_queries(relation_examples([example], parses)) == [
         ("two", "nummod", 2),
         ("red", "amod", 2),
         ("holds", "obj", 2),
@@ -202,13 +205,13 @@ def test_phrases_without_boxes_and_ungrounded_heads_ask_nothing(tmp_path):
     assert relation_examples([example_of("A girl holds two red balls .")], parses) == []
 
 
-def test_an_entity_is_asked_for_another_only_when_wanted(tmp_path):
+def test_an_entity_is_a_query_only_when_requested(tmp_path):
     words = [("a", 2, "det"), ("ball", 0, "root"), ("near", 4, "case"), ("cubes", 2, "nmod")]
     parses, caption = parses_of(tmp_path, conllu(words)), "a ball near cubes"
     example = example_of(caption, ("a ball", BALL), ("cubes", CUBE))
     expected = [("a", "det", 1), ("near", "case", 2)]
-    assert told(relation_examples([example], parses)) == expected
-    more = told(relation_examples([example], parses, entity_words=True))
+    assert found_queries(relation_examples([example], parses)) == expected
+    more = found_queries(relation_examples([example], parses, entity_words=True))
     assert set(more) - set(expected) == {("cubes", "nmod", 1), ("ball", "nmod", 2)}
 
 
@@ -231,7 +234,7 @@ def test_image_and_text_bring_captions_and_parses_together(tmp_path):
     parses = parses_of(tmp_path, conllu(HOLDS, image_id="7") + conllu(other, image_id="8") + conllu(other))
     for image_id, relation in (("7", "det"), ("8", "other"), ("9", "other")):
         example = example_of("A girl  holds two red balls", ("A girl", BALL), image_id=image_id)
-        assert told(relation_examples([example], parses))[0] == ("A", relation, 1)
+        assert found_queries(relation_examples([example], parses))[0] == ("A", relation, 1)
 
 
 def test_captions_without_a_parse_are_counted_and_named(tmp_path, caplog):
@@ -240,9 +243,9 @@ def test_captions_without_a_parse_are_counted_and_named(tmp_path, caplog):
     lost, cut = example_of("A dog .", ("A dog", BALL)), example_of("A hat", ("A hat", BALL))
     with caplog.at_level(logging.WARNING):
         assert len(relation_examples([lost, good, cut], parses)) == 1
-    assert "1 of 3 captions" in caplog.text and "no parse of the caption 'A dog .' of image 7" in caplog.text
+    assert "1 of 3 captions" in caplog.text and "no parse for the caption 'A dog .' of image 7" in caplog.text
     with pytest.raises(
-        ValueError, match=r"1 of 1 captions have no parse that fits.*parse the captions of this data set"
+        ValueError, match=r"1 of 1 captions have no fitting parse.*parses of the captions of this data set"
     ):
         relation_examples([lost], parses)
 
@@ -283,7 +286,7 @@ def test_spacy_tokens_without_white_space(monkeypatch):
 
 def test_spacy_that_is_missing_or_does_not_parse(monkeypatch):
     installed(monkeypatch, Document([token(0, "ball", 0, "")]))
-    with pytest.raises(ValueError, match="en_core_web_sm does not parse"):
+    with pytest.raises(ValueError, match="en_core_web_sm has no dependency parser"):
         spacy_parses(["ball"])
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match="python -m spacy download en_core_web_sm, or give parses in CoNLL-U"):

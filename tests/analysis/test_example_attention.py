@@ -102,7 +102,7 @@ def test_shares_come_apart_into_spread_and_sum(captured):
     assert np.allclose(mean, captured.attention[0, :, 1].mean(0) / captured.attention[0, :, 1].mean(0).sum())
 
 
-def test_words_are_told_from_punctuation():
+def test_words_and_punctuation_are_separated():
     caption = "the man's well-kept dog, aged 3."
     found = [caption[start:end] for start, end in find_words(caption)]
     assert found == ["the", "man's", "well-kept", "dog", ",", "aged", "3", "."]
@@ -137,10 +137,10 @@ def example(**fields) -> ExampleAttention:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"boxes": np.zeros((2, 4))}, "attention has the shape"),
-        ({"boxes": np.full((3, 4), 40.0)}, "boxes lies in"),
+        ({"boxes": np.full((3, 4), 40.0)}, "boxes has values in"),
         ({"words": ((0, 1), (2, 9))}, "outside the caption"),
         ({"labels": ("x",)}, "1 labels for 3 regions"),
         ({"back": np.zeros((2, 2, 2, 3))}, "back has the shape"),
@@ -148,8 +148,8 @@ def example(**fields) -> ExampleAttention:
         ({"layers": ("0",)}, "attention has the shape"),
     ],
 )
-def test_what_does_not_fit_is_refused(fields, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_does_not_fit_is_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
         example(**fields)
 
 

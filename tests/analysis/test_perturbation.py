@@ -47,8 +47,8 @@ class OneRegionModel(nn.Module):
         rows = scores.masked_fill(~kept[:, None], -1e9).softmax(-1)
         maps = torch.eye(T + R).expand(len(input_ids), 2, -1, -1).clone()
         maps[:, :, 0] = rows
-        said = nn.functional.pad(region_features[..., 2], (T, 0))
-        context = (maps[:, 0, 0] * said).sum(-1)  # the second head's is not read
+        values = nn.functional.pad(region_features[..., 2], (T, 0))
+        context = (maps[:, 0, 0] * values).sum(-1)  # the second head's is not read
         return SimpleNamespace(logits=context[:, None] * SIGN, attentions=(maps,) if output_attentions else None)
 
 
@@ -160,7 +160,7 @@ def test_examples_without_a_score_do_not_count():
     np.testing.assert_array_equal(found.accuracy[:-1], odd.accuracy[:-1])  # the random order goes by the example
     with pytest.raises(ValueError, match="no example has a score"):
         perturbed(scores=lambda outputs, batch: [None] * len(outputs.logits))
-    with pytest.raises(ValueError, match="0 steps"):
+    with pytest.raises(ValueError, match="steps is 0"):
         perturbed(steps=0)
 
 
@@ -329,11 +329,11 @@ def test_relevancy_follows_the_decision_and_raw_attention_does_not():
 
 def test_what_has_no_maps_is_refused():
     model, inputs = tiny_model().eval(), tiny_inputs()
-    with pytest.raises(ValueError, match=r"maps gradcam: unknown; known: raw_last"):
+    with pytest.raises(ValueError, match=r"unknown maps gradcam; expected some of raw_last"):
         region_maps(model, inputs, identified, ("gradcam",))
     with pytest.raises(ValueError, match=r"model\.eval\(\)"):
         region_maps(tiny_model().train(), inputs, identified)
-    with pytest.raises(ValueError, match="take no gradients"):
+    with pytest.raises(ValueError, match="need no gradients"):
         region_maps(tiny_model().eval().requires_grad_(False), inputs, identified)
 
 
@@ -357,9 +357,11 @@ def test_lxmert_needs_its_wrapper():
         ValueError, match=r"LXMERT wrapped in grounded_attention\.analysis\.relevancy_two_streams\.TwoStreamModel"
     ):
         _one_stream(lxmert(), SimpleNamespace(attentions=None), tiny_inputs())
-    with pytest.raises(ValueError, match="VLBertForVGP is not transformers' LXMERT"):
+    with pytest.raises(ValueError, match="VLBertForVGP is not supported, expected transformers' LXMERT"):
         TwoStreamModel(tiny_model())
-    with pytest.raises(ValueError, match="maps rollout: not for two streams; known: raw_last, raw_mean, relevancy"):
+    with pytest.raises(
+        ValueError, match="maps rollout do not exist for two streams; expected raw_last, raw_mean, relevancy"
+    ):
         region_maps(TwoStreamModel(lxmert()), tiny_inputs(), answered, ("rollout",))
 
 

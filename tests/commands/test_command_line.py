@@ -183,7 +183,7 @@ def test_bash_completes_words_and_choices(tmp_path, capsys):
 def doing(outcome, capsys, **options):
     """What `run` makes of a piece of work that returns or raises `outcome`."""
 
-    def work(asked):
+    def work(arguments):
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
@@ -210,12 +210,12 @@ def test_a_mistake_is_one_line(capsys, monkeypatch, outcome, line):
 def test_results_faults_and_interruptions(capsys):
     assert doing("done", capsys) == (0, "done\n", "")
     assert doing(None, capsys) == (0, "", "")
-    told = "error: interrupted; again goes on\n"
-    assert doing(KeyboardInterrupt(), capsys, resumable="again goes on") == (130, "", told)
+    printed = "error: interrupted; again goes on\n"
+    assert doing(KeyboardInterrupt(), capsys, resumable="again goes on") == (130, "", printed)
     with pytest.raises(RuntimeError):
         doing(RuntimeError("a fault"), capsys)
     with pytest.raises(ValueError, match="a fault"):
-        doing(ValueError("a fault"), capsys, explain=lambda error: None)
+        doing(ValueError("a fault"), capsys, explain_error=lambda error: None)
 
 
 def test_a_docstring_needs_examples():

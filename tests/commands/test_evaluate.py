@@ -187,25 +187,25 @@ TABLE = ["--regions", "scenes/regions"]
     [
         ("bert", "vgp", TABLE, "a checkpoint of the family 'bert', expected 'vl_bert'"),
         ("vqa", "vgp", TABLE, "needs VLBertForVGP: give --task vqa"),
-        ("nowhere", "vgp", TABLE, "no checkpoint"),
-        ("vgp", "vpg", TABLE, f"--task vpg: unknown; known: {', '.join(sorted(TASKS))}"),
+        ("nowhere", "vgp", TABLE, "not a checkpoint"),
+        ("vgp", "vpg", TABLE, f"--task vpg: unknown task, expected one of {', '.join(sorted(TASKS))}"),
         ("vgp", "vgp", [], "no region table"),
         ("vgp", "vgp", ["--regions", "nowhere"], "nowhere"),
         ("vgp", "vgp", [*TABLE, "--split", "dev"], "unknown split: found 'dev'"),
-        ("vgp", "vgp", [*TABLE, "--text-only"], "--text-only goes with neither"),
+        ("vgp", "vgp", [*TABLE, "--text-only"], "--text-only cannot be combined"),
         ("vgp", "vgp", [*TABLE, "--limit", "0"], "--limit 0: expected 1 or more"),
         ("vgp", "vgp", [*TABLE, "--images", "nowhere"], "--images nowhere: no such folder"),
         ("vgp", "vgp", [*TABLE, "--set", "seed=1"], "--set seed=1: expected data.builder"),
         ("vgp", "vgp", [*TABLE, "--set", "data.options.negative=random"], "did you mean 'data.options.negatives'"),
         ("vgp", "vgp", ["--track", "regions"], "--track regions: expected NAME=TABLE"),
         ("vgp", "vgp", ["--predictions", "x.json"], "either a CHECKPOINT or --predictions"),
-        (None, "vgp", ["--predictions", "x.json"], "not of the task vgp"),
+        (None, "vgp", ["--predictions", "x.json"], "but --task is vgp"),
         (None, "vqa", [], "either a CHECKPOINT or --predictions"),
         ("damaged", "vgp", TABLE, "incomplete"),
         ("vqa", "vqa", ["--regions", "few"], "no regions for this image"),
     ],
 )
-def test_mistakes_end_in_one_line_and_status_2(
+def test_user_errors_are_one_line_and_status_2(
     files, tmp_path, monkeypatch, capsys, checkpoint, task, arguments, problem
 ):
     monkeypatch.chdir(files)
@@ -244,6 +244,8 @@ def test_settings_and_tracks():
 def test_images_are_found_by_file_name_id_or_as_coco_names_them(tmp_path):
     for name, side in (("a.png", 1), ("7.jpg", 2), ("COCO_val2014_000000000009.jpg", 3)):
         Image.new("RGB", (side * 10, 10)).save(tmp_path / name)
-    found = [find_picture(tmp_path, *asked) for asked in (("x", "a.png"), ("7", None), ("9", None), ("8", None))]
+    found = [
+        find_picture(tmp_path, *arguments) for arguments in (("x", "a.png"), ("7", None), ("9", None), ("8", None))
+    ]
     assert [None if one is None else one.height for one in found] == [420, 210, 140, None]
     assert find_picture(None, "7", None) is None

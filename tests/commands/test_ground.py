@@ -118,7 +118,7 @@ def test_a_model_that_reads_pixels_takes_boxes_alone_from_a_table(files, tmp_pat
         ({"image": "."}, ["--regions", "table"], "a folder; give the path of an image"),
         ({"image": "boxes.json"}, ["--regions", "table"], "boxes.json): not an image file"),
         ({"image": "cat.png"}, ["--regions", "table"], "no regions for this image"),
-        ({"image": "cat.png"}, ["--boxes", "boxes.json", "--features", "backbone"], "no boxes of image 'cat'"),
+        ({"image": "cat.png"}, ["--boxes", "boxes.json", "--features", "backbone"], "no boxes for image 'cat'"),
         ({"caption": ""}, ["--regions", "table"], "the caption is empty"),
         ({"caption": ""}, ["--regions", "table", "--phrases", "dog"], "the caption is empty"),
         ({}, ["--regions", "table", "--phrases", ""], "has no phrases (given)"),
@@ -131,7 +131,7 @@ def test_a_model_that_reads_pixels_takes_boxes_alone_from_a_table(files, tmp_pat
             ["--detector", "scenes", "--features", "scenes"],
             "features of 2048 values, but the model was trained on 16",
         ),
-        ({"model": "bert"}, ["--regions", "table"], "a model of type bert, expected vl_bert or"),
+        ({"model": "bert"}, ["--regions", "table"], "model type bert is not supported, expected vl_bert or"),
         ({"model": "nowhere"}, ["--regions", "table"], "nowhere"),
         ({"caption": "it is on the"}, ["--regions", "table"], "has no phrases"),
         ({}, ["--regions", "table", "--phrases", "zebra"], "phrase 'zebra' does not occur"),
@@ -149,7 +149,7 @@ def test_a_model_that_reads_pixels_takes_boxes_alone_from_a_table(files, tmp_pat
         ({}, ["--regions", "table", "--output", "dog.gif"], "gif"),
     ],
 )
-def test_mistakes_end_in_one_line_and_status_2(files, monkeypatch, capsys, change, arguments, problem):
+def test_user_errors_are_one_line_and_status_2(files, monkeypatch, capsys, change, arguments, problem):
     monkeypatch.chdir(files)
     assert run(files, *arguments, **change) == 2
     printed = capsys.readouterr()
@@ -160,7 +160,7 @@ def test_mistakes_end_in_one_line_and_status_2(files, monkeypatch, capsys, chang
 # Phrases and layers
 
 
-def test_phrases_that_are_told_are_found_whatever_their_case():
+def test_given_phrases_are_found_in_any_case():
     found, way = find_phrases("A dog and a dog. The Dogs", ["the dogs", " a dog", "a dog", ""])
     assert found == [Phrase("A dog", 0, 5), Phrase("a dog", 10, 15), Phrase("The Dogs", 17, 25)] and way == "given"
     with pytest.raises(ValueError, match="phrase 'dog s' does not occur"):

@@ -75,7 +75,7 @@ def test_chosen_maps_and_a_table(files, tmp_path, capsys):
         (
             "vgp",
             ("--task", "vcr"),
-            "--task vcr: no decision to explain is known; known: referring_expressions, vgp, vqa",
+            "--task vcr: expected one of referring_expressions, vgp, vqa",
         ),
         ("vgp", ("--task", "vqa"), "holds VLBertForVGP, but the task vqa needs VLBertForVisualQuestionAnswering"),
         ("vgp", ("--steps", "0"), "--steps 0: expected 1 or more"),
@@ -84,7 +84,7 @@ def test_chosen_maps_and_a_table(files, tmp_path, capsys):
         ("vgp", ("--regions", "nowhere"), "nowhere"),
     ],
 )
-def test_mistakes_end_in_one_line_and_status_2(files, task, more, problem, capsys):
+def test_user_errors_are_one_line_and_status_2(files, task, more, problem, capsys):
     assert main(arguments(files, task, *more)) == 2
     printed = capsys.readouterr()
     errors = [line for line in printed.err.splitlines() if line.startswith("error: ")]

@@ -61,7 +61,7 @@ def test_a_pretraining_checkpoint_gives_the_reference_logits(convert):
     content = {"state_dict": state_dict, "optimizer": {"state": {}}, "validation_monitor": {"best": 0.5}}
     code, printed, _, directory = convert(content)
     assert code == 0
-    assert "entries of the file that are no weights: optimizer, validation_monitor" in printed
+    assert "entries of the file that are not weights: optimizer, validation_monitor" in printed
     assert "1 tensors: counter of batch norm, which is frozen" in printed
     assert VLBertForPreTraining.from_pretrained(directory).config.vision_config is None
     model = VLBertForPreTraining.from_pretrained(directory).eval()
@@ -81,7 +81,7 @@ def test_a_vgp_checkpoint_gives_the_reference_outputs(convert):
     reference, state_dict = vgp_checkpoint()
     code, printed, _, directory = convert({"state_dict": state_dict})
     assert code == 0
-    assert "text_only_visual_embedding.weight (seed 0): only pre-training on texts without images has it" in printed
+    assert "text_only_visual_embedding.weight (seed 0): only pre-training on text without images has it" in printed
     model = VLBertForVGP.from_pretrained(directory).eval()
     model.vl_bert.region_encoder = GivenVisual(reference["region_visual"])
     inputs = vgp_inputs(reference["inputs"])
@@ -219,7 +219,7 @@ def test_vcr_without_region_classes_and_an_unused_pooler(convert, tmp_path):
     content = {**image_checkpoint(list_task_shapes("vqa", answers=7, **TINY)), **pooler}
     code, printed, _, _ = convert(content, "--force")
     assert code == 0
-    assert "2 tensors: the pooler, which this class does not use (module.vlbert.pooler.dense.weight" in printed
+    assert "2 tensors: pooler, which this class does not use (module.vlbert.pooler.dense.weight" in printed
 
 
 def test_the_answers_can_be_given(convert, tmp_path):
@@ -270,7 +270,7 @@ def test_an_end_to_end_checkpoint_brings_its_pixel_network(convert):
     state_dict = pixel_checkpoint()
     code, printed, _, directory = convert({"state_dict": state_dict})
     assert code == 0
-    assert "second name of roi_head_feature_extractor" in printed
+    assert "second copy of roi_head_feature_extractor" in printed
     model = VLBertForPreTraining.from_pretrained(directory).eval()
     vision = model.config.vision_config
     assert (vision.depths, vision.hidden_sizes) == ([1, 2, 3, 2], [8, 16, 16, 32])
@@ -324,8 +324,8 @@ def test_the_pixel_network_can_be_left_out(convert, tmp_path):
     (tmp_path / "fields.json").write_text(json.dumps(fields))
     code, printed, _, directory = convert(pixel_checkpoint(), "--config", str(tmp_path / "fields.json"))
     assert code == 0
-    assert "tensors: the pixel network, which --config leaves out (module.image_feature_extractor.backbone." in printed
-    assert "region_mask_embedding.weight (seed 0): end-to-end pre-training blanks pixels" in printed
+    assert "tensors: pixel network, which --config removes (module.image_feature_extractor.backbone." in printed
+    assert "region_mask_embedding.weight (seed 0): end-to-end pre-training masks pixels" in printed
     assert VLBertForPreTraining.from_pretrained(directory).vl_bert.vision_model is None
 
 
@@ -386,13 +386,13 @@ def wrong_files():
             without(pixels, "backbone.layer3.1.conv1."),
             f"has no {IMAGE}backbone.layer3.1.conv1.weight, which VLBertForPreTraining needs (1 in all)",
         ),
-        "text": (b"not a checkpoint", "not a file that torch.save wrote"),
-        "empty": (b"", "not a file that torch.save wrote"),
+        "text": (b"not a checkpoint", "not a file of torch.save"),
+        "empty": (b"", "not a file of torch.save"),
         "code": (
             {"state_dict": vgp, "x": RunsCode()},
-            "reading it would run code (`builtins.print`); nothing of it was run",
+            "reading it would run code (`builtins.print`); no code was run",
         ),
-        "list": ([1, 2], "holds a list without weights"),
+        "list": ([1, 2], "contains a list without weights"),
         "numbers": ({"state_dict": {"a": 1}}, "entry 'a' is a int"),
         "family": ({"bert.embeddings.word_embeddings.weight": torch.zeros(2, 2)}, "not a VL-BERT checkpoint"),
         "untied": (untied, "decoder.weight differs from module.vlbert.word_embeddings.weight"),
@@ -401,10 +401,10 @@ def wrong_files():
             r"layer.1.output.dense.weight has the shape (48, 95), but the configuration expects (48, 96)",
         ),
         "many words": (words, "object_linguistic_embeddings.weight has the shape (81, 48)"),
-        "semantic": (wide, "reads 4224 columns, expected 4096"),
+        "semantic": (wide, "has 4224 columns, expected 4096"),
         "frozen": (frozen, "word_embedding_frozen"),
         "no layer": (without(vgp, "encoder.layer.1."), "has no module.vlbert.encoder.layer.1.*, but a layer 2"),
-        "two names": (twice, "and object_linguistic_embeddings.weight are one key"),
+        "two names": (twice, "and object_linguistic_embeddings.weight are the same key"),
         "incomplete": (without(vgp, "position_embeddings"), "has no module.vlbert.position_embeddings.weight"),
     }
 
@@ -432,25 +432,25 @@ def test_the_head_count_cannot_be_guessed_from_odd_sizes(convert):
     _, state_dict = vgp_checkpoint()
     code, _, error, _ = convert(state_dict, heads=None)
     assert code == 2
-    assert 'no public file has hidden_size 48; give it: --config with {"num_attention_heads": ...}' in error
+    assert 'no public file has hidden_size 48; give --config a file with {"num_attention_heads": ...}' in error
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "not JSON"),
-        ("[1]", "holds a list, expected an object"),
+        ("{", "invalid JSON"),
+        ("[1]", "contains a list, expected an object"),
         ('{"heads": 4}', "unknown configuration field heads"),
         ('{"num_attention_heads": 4, "vision_config": {"depth": [1]}}', "unknown configuration field depth; expected"),
         ('{"num_attention_heads": 4, "vision_config": 3}', "vision_config 3, expected an object of fields"),
-        ('{"num_attention_heads": 4, "vision_config": {"depths": 3}}', "does not fit together"),
+        ('{"num_attention_heads": 4, "vision_config": {"depths": 3}}', "is inconsistent"),
         (
             '{"num_attention_heads": 4, "vision_config": {"depths": [1, 1, 1, 1]}}',
             "has no module.image_feature_extractor.backbone.conv1.weight",
         ),
         ('{"num_attention_heads": 4, "region_masking": "pixels"}', 'region_masking "pixels" needs vision_config'),
         ('{"num_attention_heads": 5}', "must be a multiple of num_attention_heads"),
-        ('{"num_attention_heads": 4, "vocab_size": 99}', "gives vocab_size 99, but the tensors of the file say 120"),
+        ('{"num_attention_heads": 4, "vocab_size": 99}', "gives vocab_size 99, but the tensors of the file have 120"),
         (None, "cannot be read"),
     ],
 )
@@ -465,7 +465,7 @@ def test_a_wrong_config_is_refused(convert, tmp_path, text, message):
     assert not directory.exists()
 
 
-def test_an_existing_directory_is_replaced_only_when_asked(convert):
+def test_an_existing_directory_is_replaced_only_with_force(convert):
     _, state_dict = vgp_checkpoint()
     _, _, _, directory = convert(state_dict)
     (directory / "old.txt").write_text("old")
@@ -483,7 +483,7 @@ def test_a_directory_that_is_no_model_is_never_replaced(convert, tmp_path):
     (tmp_path / "out" / "thesis.txt").write_text("precious")
     code, _, error, directory = convert(vgp_checkpoint()[1], "--force")
     assert code == 2
-    assert "is no model directory" in error
+    assert "is not a model directory" in error
     assert (directory / "thesis.txt").read_text() == "precious"
 
 

@@ -99,7 +99,7 @@ def as_wide(layers, hidden=768, **sizes):
 
 
 @pytest.mark.parametrize(("hidden", "layers", "heads"), [(768, 12, 12), (1024, 24, 16)])
-def test_public_widths_tell_depth_and_heads(hidden, layers, heads):
+def test_public_widths_determine_depth_and_heads(hidden, layers, heads):
     fields = VL_BERT.read_fields(VL_BERT.convert_state_dict(as_wide(layers, hidden)), {})
     assert fields.assumed["num_attention_heads"] == heads
     assert fields.read["num_hidden_layers"] == layers
@@ -119,14 +119,14 @@ def test_a_resnet_of_public_width_without_its_last_block_is_refused():
     assert VL_BERT.read_fields(VL_BERT.convert_state_dict(content), {}).nested["vision_config"].read["depths"][2] == 23
 
 
-def test_the_command_says_what_was_assumed(convert):
+def test_the_command_prints_what_was_assumed(convert):
     code, printed, _, directory = convert("vl_bert", vgp_checkpoint()[1])
     assert code == 0
     rows = [tuple(part.strip() for part in line.split("  ", 1)) for line in printed.splitlines()]
     read = " ".join(text for label, text in rows if label == "read")
     for field in ("vocab_size 120", "hidden_size 48", "intermediate_size 96", "num_hidden_layers 3", "visual_size 48"):
         assert field in read
-    assert "counted in the keys; nothing in the file tells whether its last layers are missing" in read
+    assert "counted in the keys; the file does not show whether its last layers are missing" in read
     assert ("--config", "num_attention_heads 4") in rows
     assumed = next(text for label, text in rows if label == "assumed")
     assert 'coordinate_embedding "center"' in assumed and "position_offset 0" in assumed
@@ -146,7 +146,7 @@ def test_the_number_of_heads_is_never_guessed_silently(refused, family):
     }
     content = make[family]()
     error = refused(family, content, config={})
-    assert 'give it: --config with {"num_attention_heads": ...}' in error
+    assert 'give --config a file with {"num_attention_heads": ...}' in error
 
 
 @pytest.mark.parametrize(
@@ -163,22 +163,23 @@ def test_gaps_are_refused(refused, family, make, gap):
     assert f"has no {gap}" in error
 
 
-def test_a_missing_tail_is_refused_where_something_tells_the_depth(refused, convert):
+def test_a_missing_tail_is_refused_where_the_depth_is_known(refused, convert):
     _, whole = vgp_checkpoint()
     short = without(whole, "encoder.layer.2.")
     error = refused("vl_bert", short, config={**HEADS, "num_hidden_layers": 3})
-    assert "gives num_hidden_layers 3, but the tensors of the file say 2" in error
+    assert "gives num_hidden_layers 3, but the tensors of the file have 2" in error
     assert "fields.json" in error
     optimizer = {"state": {}, "param_groups": [{"params": [0, 1]}, {"params": list(range(2, len(whole)))}]}
     error = refused("vl_bert", {"state_dict": short, "optimizer": optimizer})
     assert (
-        f"optimizer holds {len(whole)} parameters, its state_dict only {len(short)}: 16 tensors are missing" in error
+        f"optimizer in the file has {len(whole)} parameters, its state_dict only {len(short)}: 16 tensors are missing"
+        in error
     )
     code, printed, _, _ = convert("vl_bert", {"state_dict": whole, "optimizer": optimizer})
-    assert code == 0 and "num_hidden_layers 3: counted in the keys; the file's optimizer holds as many" in printed
+    assert code == 0 and "num_hidden_layers 3: counted in the keys; the optimizer in the file has as many" in printed
 
 
-def test_the_two_names_of_the_last_stage_tell_its_depth(refused):
+def test_the_two_copies_of_the_last_stage_determine_its_depth(refused):
     short = without(pixel_checkpoint(), "roi_head_feature_extractor.1.")
     error = refused("vl_bert", short)
     assert "has module.image_feature_extractor.head.0.1." in error and "but not module.image_feature" in error
@@ -240,10 +241,10 @@ def test_names_of_ours_lead_back_to_the_keys(shared: Path):
 def test_superfluous_keys_are_named_or_refused(convert, refused):
     content = vgp_checkpoint()[1]
     bias = "module.vlbert.encoder.layer.0.attention.self.distances.weight"
-    assert f"has {bias}, for which VLBertForVGP has no place" in refused("vl_bert", {**content, bias: torch.zeros(2)})
+    assert f"has {bias}, which VLBertForVGP does not have" in refused("vl_bert", {**content, bias: torch.zeros(2)})
     code, printed, _, _ = convert("vl_bert", {**content, "module.new_head.weight": torch.zeros(2)})
     assert code == 0
-    assert "1 tensors: unknown key: not one of the public code's (module.new_head.weight)" in printed
+    assert "1 tensors: unknown key, which the public code does not have (module.new_head.weight)" in printed
 
 
 def read_key_list(shared, name, size=lambda number, key: number):
@@ -301,7 +302,7 @@ def test_numbers_that_are_not_finite_are_refused(refused, family, make, key, num
     content[key] = content[key].clone()
     content[key].view(-1)[:3] = number
     error = refused(family, content, config={} if family == "fast_rcnn" else HEADS)
-    assert f"{key} holds 3 numbers that are NaN or infinite, of {content[key].numel()}" in error
+    assert f"{key} has 3 NaN or infinite numbers, of {content[key].numel()}" in error
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -319,7 +320,7 @@ def test_tensors_of_other_dimensions_are_refused(name):
 def test_whole_numbers_are_no_weights(refused):
     key = "module.vlbert.end_embedding.weight"
     error = refused("vl_bert", {**vgp_checkpoint()[1], key: torch.ones(1, 48, dtype=torch.int64)})
-    assert f"{key} holds torch.int64" in error
+    assert f"{key} has dtype torch.int64" in error
 
 
 # -- --config
@@ -338,11 +339,16 @@ def test_whole_numbers_are_no_weights(refused):
         ("vl_bert", lambda: vgp_checkpoint()[1], {"grounding_head": True}, "gives grounding_head True, but"),
         ("vl_bert", lambda: vgp_checkpoint()[1], {"num_attention_heads": 0}, "expected a positive number"),
         ("vl_bert", lambda: vgp_checkpoint()[1], {"num_attention_heads": -4}, "expected a positive number"),
-        ("vl_bert", lambda: vgp_checkpoint()[1], {"num_attention_heads": "4"}, "does not fit together"),
-        ("vl_bert", lambda: vgp_checkpoint()[1], {"model_type": "visualbert"}, "is of model_type 'visualbert'"),
-        ("vl_bert", lambda: vgp_checkpoint()[1], {"hidden_act": "a"}, "makes no model (KeyError: 'a')"),
-        ("vl_bert", lambda: vgp_checkpoint()[1], {"coordinate_dim": "a"}, "does not fit together"),
-        ("visualbert", visualbert_checkpoint, {"id2label": 3}, "does not fit together"),
+        ("vl_bert", lambda: vgp_checkpoint()[1], {"num_attention_heads": "4"}, "is inconsistent"),
+        ("vl_bert", lambda: vgp_checkpoint()[1], {"model_type": "visualbert"}, "has model_type 'visualbert'"),
+        (
+            "vl_bert",
+            lambda: vgp_checkpoint()[1],
+            {"hidden_act": "a"},
+            "cannot make a model of this configuration (KeyError: 'a')",
+        ),
+        ("vl_bert", lambda: vgp_checkpoint()[1], {"coordinate_dim": "a"}, "is inconsistent"),
+        ("visualbert", visualbert_checkpoint, {"id2label": 3}, "is inconsistent"),
         ("vl_bert", pixel_checkpoint, {"vision_config": {"depths": [1, 1, 1, 1]}}, "gives depths [1, 1, 1, 1], but"),
     ],
 )
@@ -379,7 +385,7 @@ OTHERS = {
     "UNITER": (lambda: some_keys("uniter.img_embeddings.img_linear.weight"), "a UNITER checkpoint"),
     "their VisualBERT": (
         lambda: some_keys("visual_bert.embeddings.visual_token_type_embeddings.weight"),
-        "a VisualBERT checkpoint of transformers, not VL-BERT: nothing is to convert",
+        "a VisualBERT checkpoint of transformers, not VL-BERT: it needs no conversion",
     ),
     "BERT": (lambda: some_keys("bert.encoder.layer.0.output.dense.bias"), "a BERT checkpoint"),
     "ResNet": (make_resnet_checkpoint, "a ResNet checkpoint, not VL-BERT: use `convert fast_rcnn`"),
@@ -452,7 +458,7 @@ def test_a_pickle_that_runs_code_is_called_so(tmp_path, capfd, kind):
         torch.save(content, path, _use_new_zipfile_serialization=kind == "zip")
     assert main(["vl_bert", "--checkpoint", str(path), "--output", str(tmp_path / "out")]) == 2
     error = capfd.readouterr().err
-    assert f"{path}: reading it would run code (`os.system`); nothing of it was run" in error
+    assert f"{path}: reading it would run code (`os.system`); no code was run" in error
     assert error.count("\n") == 1 and not trace.exists()
 
 
@@ -496,5 +502,5 @@ def test_inputs_inside_the_output_are_not_deleted(convert, tmp_path, capsys):
     torch.save(vgp_checkpoint()[1], inside)
     paths = ["--checkpoint", str(inside), "--output", str(directory), "--config", str(tmp_path / "fields.json")]
     assert main(["vl_bert", *paths, "--force"]) == 2
-    assert f"holds {inside}, which --force would delete" in capsys.readouterr().err
+    assert f"contains {inside}, which --force would delete" in capsys.readouterr().err
     assert inside.is_file() and VLBertForVGP.from_pretrained(directory)

@@ -53,7 +53,7 @@ def test_every_key_of_the_public_checkpoints_has_a_place_or_a_reason():
             found[name] = torch.Size(shape)
     assert found == expected
     heads = {explain_image_key(key) for key in list_image_shapes() if key.startswith(IMAGE + "head.0.")}
-    assert heads == {"second name of roi_head_feature_extractor"}
+    assert heads == {"second copy of roi_head_feature_extractor"}
 
 
 def test_keys_of_other_parts_have_neither():
@@ -66,13 +66,13 @@ def test_keys_of_other_parts_have_neither():
 def test_command_writes_a_directory_with_every_tensor_in_its_place(tmp_path, capsys):
     state_dict = make_resnet_checkpoint()
     assert convert(tmp_path, state_dict) == 0
-    assert "2 tensors: classifier of the ResNet's own pre-training" in capsys.readouterr().out
+    assert "2 tensors: classifier of the ResNet pre-training" in capsys.readouterr().out
     model = FastRCNNFeatures.from_pretrained(tmp_path / "model")
     assert (model.config.hidden_sizes, model.config.depths) == ([8, 8, 12, 16], [1, 2, 1, 2])
     record = json.loads((tmp_path / "model" / "conversion.json").read_text())
     left_out = [key for keys in record["left_out"].values() for key in keys]
     assert sorted([*record["converted"], *left_out]) == sorted(state_dict)
-    assert record["left_out"]["classifier of the ResNet's own pre-training"] == ["fc.weight", "fc.bias"]
+    assert record["left_out"]["classifier of the ResNet pre-training"] == ["fc.weight", "fc.bias"]
     weights = model.state_dict()
     assert sorted(record["converted"].values()) == sorted(weights)
     for key, name in record["converted"].items():
@@ -111,11 +111,11 @@ def without(key):
         (lambda sd: {**sd, "layer1.0.bn1.bias": torch.zeros(5)}, "layer1.0.bn1.bias has the shape (5,)"),
         (
             lambda sd: {**sd, "layer1.0.conv1.bias": torch.zeros(2)},
-            "has layer1.0.conv1.bias, for which FastRCNNFeatures has no place",
+            "has layer1.0.conv1.bias, which FastRCNNFeatures does not have",
         ),
         (
             lambda sd: {**sd, "module.conv1.weight": sd["conv1.weight"]},
-            "conv1.weight and module.conv1.weight are one key",
+            "conv1.weight and module.conv1.weight are the same key",
         ),
         (lambda sd: {"embeddings.weight": torch.zeros(3)}, "Expected a ResNet of bottleneck blocks"),
     ],
@@ -144,4 +144,4 @@ def test_overrides_win_and_are_checked(tmp_path, capsys):
     assert (config.frozen_stages, config.dilated_c5, config.stride_in_1x1) == (0, False, True)
     (tmp_path / "fields.json").write_text('{"depths": [1, 1, 1, 1]}')
     assert convert(tmp_path, make_resnet_checkpoint(), "--config", str(tmp_path / "fields.json"), "--force") == 2
-    assert "gives depths [1, 1, 1, 1], but the tensors of the file say [1, 2, 1, 2]" in capsys.readouterr().err
+    assert "gives depths [1, 1, 1, 1], but the tensors of the file have [1, 2, 1, 2]" in capsys.readouterr().err

@@ -100,7 +100,7 @@ PROBLEMS = {
     "words are missing": "has no bert.bert.embeddings.word_embeddings.weight",
     "untied": "decoder.weight differs from",
     "another shape": "layer.1.output.dense.bias has the shape (25,), but the configuration expects (24,)",
-    "two names": "are one key",
+    "two names": "are the same key",
     "code": "reading it would run code (`builtins.print`)",
 }
 
@@ -115,4 +115,4 @@ def test_a_wrong_file_is_refused_in_one_line(originals, convert, name):
 
 def test_the_head_count_cannot_be_guessed_from_odd_sizes(originals, convert):
     code, _, error, _ = convert(originals["vqa"], heads=None)
-    assert code == 2 and 'no public file has hidden_size 24; give it: --config with {"num_attention_heads"' in error
+    assert code == 2 and 'no public file has hidden_size 24; give --config a file with {"num_attention_heads"' in error

@@ -378,7 +378,7 @@ def test_the_command_takes_queries_and_boxes(models, photos, tmp_path):
     assert RegionTable.open(tmp_path / "b")["005"].boxes.tolist() == [[0, 0, 0.5, 1]]
 
 
-def test_mistakes_end_in_one_line_and_status_2(models, photos, tmp_path, capsys):
+def test_user_errors_are_one_line_and_status_2(models, photos, tmp_path, capsys):
     (tmp_path / "b.json").write_text(json.dumps({"000": [[0, 0, 3, 4]]}))
     mistakes = {
         "nowhere": ("--detector", tmp_path / "nowhere"),

@@ -102,7 +102,7 @@ def test_a_toy_family_and_a_toy_task_go_all_the_way(project, tmp_path):
         run(RUN, hub, tmp_path, project, str(tmp_path / "commands.json"))
         pushed = hub.read("org/toy", "README.md").decode()
         loaded = json.loads(run(LOAD, hub, tmp_path, None))
-    assert "A Toy that reads words and image regions, trained on choosing captions; phrases" in pushed
+    assert "A Toy that reads words and image regions, trained on choosing captions; its attention" in pushed
     assert 'task_class = get_class_from_dynamic_module(config.auto_map["ToyForVGP"]' in pushed
     assert "the caption chosen:" in pushed and "bibtex" in pushed
     card = (output / "direct" / "README.md").read_text()

@@ -44,7 +44,7 @@ def test_the_enclosing_box_holds_all_and_nothing_beyond():
     assert all(around[side] in boxes[:, side] for side in range(4))
 
 
-def test_conventions_differ_where_they_say_so():
+def test_conventions_differ_as_documented():
     # Half of the area as lengths; as pixels 6 x 11 of 11 x 11.
     half, whole = [0, 0, 5, 10], [0, 0, 10, 10]
     assert is_right(half, whole, "continuous")
@@ -63,7 +63,7 @@ def test_images_without_detections_are_misses():
 
 
 def test_an_unknown_convention_is_refused():
-    with pytest.raises(ValueError, match="unknown convention 'coco'; known: vl_bert"):
+    with pytest.raises(ValueError, match="unknown convention 'coco'; expected one of vl_bert"):
         get_convention("coco")
 
 
@@ -112,7 +112,7 @@ def test_recall_grows_with_the_rank_up_to_its_bound():
 
 @pytest.mark.parametrize(
     ("gold", "protocol", "message"),
-    [([], "any_box", "without gold box"), ([[0, 0, 1, 1]], "best", "unknown protocol 'best'")],
+    [([], "any_box", "no gold box"), ([[0, 0, 1, 1]], "best", "unknown protocol 'best'")],
 )
 def test_what_cannot_be_scored_is_refused(gold, protocol, message):
     with pytest.raises(ValueError, match=message):

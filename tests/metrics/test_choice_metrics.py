@@ -20,7 +20,7 @@ def test_joint_accuracy_counts_questions():
 
 
 def test_an_unanswered_question_is_named():
-    with pytest.raises(ValueError, match="no rationale is chosen for 1 of 2 questions, such as b"):
+    with pytest.raises(ValueError, match="1 of 2 questions have no chosen rationale, such as b"):
         joint_accuracy({"a": 0, "b": 1}, {"a": 2}, {"a": (0, 2), "b": (1, 1)})
 
 
@@ -57,5 +57,5 @@ def test_no_threshold_gives_a_better_f1(seed):
 
 
 def test_a_threshold_needs_paraphrases():
-    with pytest.raises(ValueError, match="2 pairs of which none is a paraphrase"):
+    with pytest.raises(ValueError, match="2 pairs without a paraphrase"):
         best_threshold([0.1, 0.2], [False, False])

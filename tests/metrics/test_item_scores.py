@@ -22,15 +22,15 @@ def metric(*batches):
 
 def test_figures_are_means_of_the_items():
     found = metric(
-        (Scored({"hit": [True, False]}, {"lost": 2}, {"said": ["x", "y"]}), batch("a", "b")),
-        (Scored({"hit": [None], "odd": [0.25]}, {"lost": 1}, {"said": [None]}), batch("c")),
+        (Scored({"hit": [True, False]}, {"lost": 2}, {"answer": ["x", "y"]}), batch("a", "b")),
+        (Scored({"hit": [None], "odd": [0.25]}, {"lost": 1}, {"answer": [None]}), batch("c")),
     )
     assert found.compute(found.state()) == {"hit": 0.5, "odd": 0.25, "lost": 3, "made_count": 3}
     assert found.items() == {
         "example_id": ["a", "b", "c"],
         "image_id": ["image a", "image b", "image c"],
         "hit": [1.0, 0.0, None],
-        "said": ["x", "y", None],
+        "answer": ["x", "y", None],
         "odd": [None, None, 0.25],
     }
 

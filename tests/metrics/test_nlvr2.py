@@ -46,7 +46,7 @@ def test_bad_identifiers_are_named(identifier):
 
 
 def test_no_predictions_are_an_error():
-    with pytest.raises(ValueError, match="no predictions"):
+    with pytest.raises(ValueError, match="at least one prediction"):
         accuracy_and_consistency({})
 
 

@@ -86,10 +86,10 @@ def test_items_are_matched_by_id_and_not_by_place():
 
 def test_what_cannot_be_paired_is_refused():
     first = scores(noise())
-    with pytest.raises(ValueError, match="judged on different items: 1 are only in the first, 1 only in the second"):
+    with pytest.raises(ValueError, match="scores of different items: 1 are only in the first, 1 only in the second"):
         paired_difference(first, replace(first, item_ids=("other", *first.item_ids[1:])))
     with pytest.raises(ValueError, match="5 and 3 seeds"):
         paired_difference(first, scores(noise(3)))
     run = {"example_id": ["a"], "image_id": ["1"], "accuracy": [1.0]}
-    with pytest.raises(ValueError, match="seed 1 was judged on other items"):
+    with pytest.raises(ValueError, match="seed 1 and seed 0 have different items"):
         ItemScores.collect([run, {**run, "example_id": ["b"]}], "accuracy")

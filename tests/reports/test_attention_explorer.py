@@ -224,8 +224,8 @@ def test_stored_values_are_close_and_keep_the_largest():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "nothing to explore"),
-        ({"a": []}, "nothing to explore"),
+        ({}, "checkpoints is empty"),
+        ({"a": []}, "checkpoints is empty"),
         ({"a": CHECKPOINTS["start"], "b": CHECKPOINTS["start"][:1]}, "capture the same"),
     ],
 )

@@ -25,7 +25,7 @@ def example():
     return ExampleAttention(Image.new("RGB", (4, 3)), "a dog", spans, boxes, there, ("0", "1"), back, labels)
 
 
-def test_words_and_regions_stand_in_one_sequence(example):
+def test_words_and_regions_are_in_one_sequence(example):
     inputs = bertviz_inputs(example)
     assert inputs.tokens == ["a", "dog", "[0] dog", "[1]", "[2] </script>", "[3] ball"]
     assert inputs.sentence_b_start == WORDS and len(inputs.attention) == LAYERS
@@ -37,12 +37,12 @@ def test_words_and_regions_stand_in_one_sequence(example):
     assert sum(layer[..., :WORDS, :WORDS].sum() + layer[..., WORDS:, WORDS:].sum() for layer in inputs.attention) == 0
 
 
-def test_regions_that_were_not_asked_give_nothing(example):
+def test_regions_that_were_not_captured_have_no_attention(example):
     inputs = bertviz_inputs(replace(example, back=None))
     assert all((layer[:, :, WORDS:] == 0).all() for layer in inputs.attention)
 
 
-def test_another_view_and_a_missing_package_are_said(example, tmp_path, monkeypatch):
+def test_another_view_and_a_missing_package_are_errors(example, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="view 'neuron'; expected one of head, model"):
         write_bertviz(example, tmp_path / "a.html", "neuron")
     monkeypatch.setitem(sys.modules, "bertviz", None)

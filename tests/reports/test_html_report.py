@@ -96,7 +96,7 @@ def test_kinds_are_ordered_by_how_often_they_occur():
 # Figures
 
 
-def test_what_belongs_to_an_accuracy_stands_beside_it():
+def test_baselines_and_counts_are_attached_to_their_accuracy():
     figures = {"a_accuracy": 0.5, "a_majority": 0.4, "a_chance": 0.2, "a_count": 7, "b_accuracy": 1.0, "b_bound": 3}
     first, second, third = to_figures(figures, {"b": {"chance": 0.1}, "a": {"chance": 0.9}})
     assert first.baselines == {"majority": 0.4, "chance": 0.2} and first.count == 7
@@ -179,7 +179,7 @@ def test_everything_that_comes_from_data_is_escaped():
     assert "".join(parsed.text).count(HOSTILE) >= 14
 
 
-def test_figures_stand_with_meaning_baseline_kind_and_prediction():
+def test_figures_have_meaning_baseline_kind_and_prediction():
     text = " ".join(parse(page()).text)
     for said in ("vqa_accuracy", "0.250", "official accuracy", "number", "how many?", "guess", "gold", "✗ wrong"):
         assert said in text
@@ -206,7 +206,7 @@ def test_labels_stay_inside_the_picture():
     assert inside == pytest.approx(0.1 * picture.width + 2)
 
 
-def test_columns_that_say_nothing_are_left_out():
+def test_empty_columns_are_omitted():
     assert "one answer always" not in page(parts=[Measured("test", {"loss": 0.5})])
     known = {"vqa_accuracy": 0.5, "vqa_majority": 0.4}
     assert "one answer always" in page(parts=[Measured("test", known)])

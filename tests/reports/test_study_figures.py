@@ -65,14 +65,14 @@ def test_the_table_shows_every_seed_and_marks_the_best_of_the_complete_rows():
     assert rows["*always the most frequent answer*"] == ["25.0", "–"]
 
 
-def test_the_differences_say_which_are_claimed():
+def test_claimed_differences_are_marked():
     table = study_table(RESULTS)
     rows = cells(table, "Difference to original")
     assert rows["direct"] == ["+2.0\\* [+1.0, +3.0]", "−5.0\\* [−7.0, −3.0]"]
     assert rows["none"] == ["+40.0 [−50.0, +130.0]", "–"]
     assert "random" not in rows and "Difference to random" not in table
     assert "direct is better than original on VQA; direct is worse than original on refs" in table
-    assert "3 differences are compared" in table and "3 of 12 cells are still to be trained" in table
+    assert "3 differences are compared" in table and "3 of 12 cells are not trained yet" in table
     assert table.endswith("- Trained on train alone.\n")
 
 
@@ -80,7 +80,7 @@ def test_nothing_is_claimed_of_few_seeds_or_of_intervals_with_zero():
     few = copy.deepcopy(RESULTS)
     for row in ("direct", "none"):
         few["figures"][row] = {"VQA": figure(0.5, difference(0.1, 0.01, False, (1, 2)), (1, 2))}
-    assert "No difference is claimed: that takes 5 seeds, and there are 2 seeds" in study_table(few)
+    assert "No difference is claimed: a claim needs 5 seeds, and only 2 seeds" in study_table(few)
     wide = copy.deepcopy(RESULTS)
     wide["figures"]["direct"] = {"VQA": figure(0.5, difference(0.1, 0.2, False))}
     assert "No difference is claimed: every interval" in study_table(wide)

@@ -45,7 +45,7 @@ def test_markdown_table_marks_the_best_method_of_each_column():
     assert rows["chance"] == ["–", "–", "0.131", "0.131", "0.131", "0.131"]
 
 
-def test_the_caption_says_where_layer_and_head_were_chosen():
+def test_the_caption_states_where_layer_and_head_were_chosen():
     caption = comparison_table(RESULTS).split("\n\n")[1]
     assert "chosen on the validation split" in caption and "on the test split" in caption
 

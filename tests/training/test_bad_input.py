@@ -139,7 +139,7 @@ def test_a_checkpoint_that_is_not_there(refused, scenes, tmp_path):
     assert str(tmp_path / "absent") in line
 
 
-def test_what_is_missing_is_told_data_first(refused, scenes, tmp_path):
+def test_missing_data_are_reported_before_a_missing_checkpoint(refused, scenes, tmp_path):
     absent = data_with(scenes, data_dir=str(tmp_path / "absent"))
     model = {"source": "checkpoints/absent", "tokenizer": str(scenes / "vocab.txt")}
     line = refused(data=absent, model=model)
@@ -149,7 +149,7 @@ def test_what_is_missing_is_told_data_first(refused, scenes, tmp_path):
 
 
 @pytest.mark.parametrize("online", [False, True])
-def test_the_hub_is_asked_once_for_a_checkpoint(tmp_path, monkeypatch, online):
+def test_the_hub_is_queried_once_for_a_checkpoint(tmp_path, monkeypatch, online):
     """A Hub that answers 404 to everything, and one that does not answer."""
     asked = []
 
@@ -181,7 +181,7 @@ def test_the_hub_is_asked_once_for_a_checkpoint(tmp_path, monkeypatch, online):
             server.shutdown()
     last = done.stderr.splitlines()[-1]
     assert "model.source checkpoints/vl-bert-base: no such folder" in last and "grounded-attention convert" in last
-    assert ("the Hub has no such model" if online else "the Hub can't be asked") in last
+    assert ("the Hub has no such model" if online else "the Hub cannot be reached") in last
     assert len([path for path in asked if "vl-bert-base" in path]) == online and "Retrying" not in done.stderr
 
 
@@ -212,7 +212,7 @@ def test_a_start_that_cannot_be(refused, scenes):
     assert "sft" in refused(start=wrong)
 
 
-def test_a_mended_recipe_has_the_folder(tmp_path, monkeypatch, capsys, scenes):
+def test_a_corrected_recipe_may_use_the_folder(tmp_path, monkeypatch, capsys, scenes):
     recipe = tiny_recipe(scenes, tmp_path / "run", methods=["none"])
     assert run_train(monkeypatch, tmp_path, recipe, "model.config.region_feature_size=64") == 2
     assert run_train(monkeypatch, tmp_path, recipe) == 0

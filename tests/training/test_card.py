@@ -11,7 +11,7 @@ from huggingface_hub import ModelCard, parse_eval_result_entries
 
 from grounded_attention.dataset_scripts.hub.pull_rows import RemoteRows
 from grounded_attention.training.experiments.output import identity
-from grounded_attention.training.experiments.setup import Prepared
+from grounded_attention.training.experiments.setup import PreparedData
 from grounded_attention.training.publish.card import progress_card
 from grounded_attention.training.publish.card_place import move_card
 from grounded_attention.training.publish.card_results import eval_entries
@@ -92,7 +92,7 @@ def test_results_of_the_metadata_are_those_of_the_run(trained, card):
 
 def test_the_card_names_a_control_and_shows_every_layer(trained, card):
     by_head = json.loads((trained[1] / "results.json").read_text())["figures"]["test"]["text_to_region_by_head"]
-    assert "**A control**" in card.text and "`shuffled`" in card.text and "taught the boxes" in card.text
+    assert "**A control**" in card.text and "`shuffled`" in card.text and "predict the boxes" in card.text
     for layer, heads in enumerate(by_head):
         assert re.search(rf"^\| {layer} \| {sum(heads) / len(heads):.3f} \|", card.text, re.MULTILINE)
     assert (trained[1] / "head_grounding.png").stat().st_size > 1000
@@ -119,17 +119,17 @@ def test_the_snippets_run_where_the_project_is_not(trained, card, blind, tmp_pat
     done = run_elsewhere(script, tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.count("xmin") == 3
-    for said in ("both captions describe the image: ", "in the place of '", "answer: "):  # the forward calls
-        assert done.stdout.count(said) == 1
+    for message in ("both captions describe the image: ", "in the place of '", "answer: "):  # the forward calls
+        assert done.stdout.count(message) == 1
     assert all("those of scenes" in each.text for each in cards)
 
 
-def test_start_and_text_only_baseline_say_what_they_are(trained, blind):
+def test_cards_of_start_and_text_only_baseline(trained, blind):
     start, alone = (
         ModelCard.load(path / "README.md").text for path in (trained[1].parent / "start", blind / "text_only")
     )
-    assert "What other models start from" in start and "Nothing was measured" in start and "majority" not in start
-    assert "without seeing a region" in alone and "**A control**" in alone and "`text_only_baseline` is this" in alone
+    assert "Other models start from this one" in start and "Nothing was measured" in start and "majority" not in start
+    assert "without regions" in alone and "**A control**" in alone and "this one is `text_only_baseline`" in alone
 
 
 def test_a_pushed_card_loads_from_where_it_is_pushed_to(trained, card):
@@ -150,7 +150,7 @@ def test_data_of_the_hub_bring_their_terms_and_commit(trained):
         pulled = RemoteRows(
             "org/rows", "c" * 40, "typology", {"scenes": scenes, "licence": terms, "citation": "@misc{rows}"}
         )
-        data = Prepared({}, None, pulled=pulled)
+        data = PreparedData({}, None, pulled=pulled)
         found[scenes is None] = progress_card(recipe, "direct", data, 7)
     for text in found.values():
         assert "cc-by-4.0. As you like." in text and "step 7" in text and ModelCard(text).data.datasets == ["org/rows"]

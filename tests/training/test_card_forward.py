@@ -17,7 +17,7 @@ from tests.helpers.tiny_vgp import FEATURE_SIZE, tiny_processor
 
 USES = [(family, task) for task in TASKS for family in FAMILIES if TASKS[task].head in FAMILIES[family].heads]
 CAPTION, PHRASE = "a b c d e", "d e"
-SAID = {
+PRINTED = {
     "multiple_choice": ("e: ", "d e: "),
     "phrase_grounding": ("d e: box [",),
     "pretraining": ("in the place of 'e': ",),
@@ -29,7 +29,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("family, task", USES)
-def test_every_task_says_something(family, task):
+def test_every_task_prints_its_result(family, task):
     torch.manual_seed(0)
     head = TASKS[task].head
     options = {"answers": ["yes", "no"]} if head == "vqa" else {}
@@ -41,13 +41,13 @@ def test_every_task_says_something(family, task):
         lines = seen_lines(False, FEATURE_SIZE, None) + "\n" + forward_lines(TASKS[task].example, CAPTION, PHRASE)
         exec(lines, {**known, "caption": CAPTION, "phrase": PHRASE})
     found = printed.getvalue().splitlines()
-    assert len(found) == len(SAID[head])
-    assert all(line.startswith(said) for line, said in zip(found, SAID[head], strict=True))
+    assert len(found) == len(PRINTED[head])
+    assert all(line.startswith(text) for line, text in zip(found, PRINTED[head], strict=True))
     shares = [int(line.rpartition(" ")[2].strip("(%)")) for line in found if line.endswith(("%", "%)"))]
     if head in ("vgp", "multiple_choice"):
         assert abs(sum(shares) - 100) <= 1
 
 
 def test_the_lines_name_the_features_of_training():
-    assert "those of scenes, on which it was trained" in seen_lines(False, 8, {"name": "scenes"})
+    assert "computed by scenes, as in training" in seen_lines(False, 8, {"name": "scenes"})
     assert "features" not in seen_lines(True, 8, {"name": "scenes"})

@@ -109,8 +109,8 @@ def test_training_starts_from_the_heads_of_pretraining(
     types = started[0]["vl_bert.embeddings.token_type_embeddings.weight"]
     wanted = weights["vl_bert.embeddings.token_type_embeddings.weight"]
     assert torch.equal(types, wanted[[0, 0, 2]] if task == "vcr" else wanted)
-    said = [line for line in capsys.readouterr().out.splitlines() if f"from {directory}" in line]
-    assert len(said) == 1 and "(VLBertForPreTraining): took " in said[0] and "; new: " in said[0]
+    lines = [line for line in capsys.readouterr().out.splitlines() if f"from {directory}" in line]
+    assert len(lines) == 1 and "(VLBertForPreTraining): took " in lines[0] and "; new: " in lines[0]
 
 
 def test_a_bert_beside_the_source_gives_the_pooler(scenes, vcr, source, started, tmp_path, monkeypatch):

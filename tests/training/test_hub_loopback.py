@@ -123,7 +123,7 @@ except Exception as error:
 """
 
 
-def test_faults_come_as_often_as_they_are_asked_for(loopback_hub, tmp_path):
+def test_faults_occur_as_often_as_requested(loopback_hub, tmp_path):
     loopback_hub.inject("drop", "PUT /lfs", after=1000)
     loopback_hub.inject("status", "POST .*/preupload", status=503)
     loopback_hub.inject("cut", "GET .*/resolve", after=1000)

@@ -169,7 +169,7 @@ def test_each_commit_loads_where_the_project_is_not(trained, tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def test_checkpoints_are_pushed_whole_where_they_are_asked_for(trained, tmp_path):
+def test_whole_checkpoints_are_pushed_with_their_strategies(trained, tmp_path):
     for commit, step in zip(trained.hub.commits("org/checkpoint")[:3], (2, 2, 1), strict=True):
         assert {path.partition("/")[0] for path in commit["files"] if "/" in path} == {"last-checkpoint"}
         folder = trained.hub.checkout("org/checkpoint", tmp_path / commit["id"], commit["id"]) / "last-checkpoint"
@@ -181,7 +181,7 @@ def test_checkpoints_are_pushed_whole_where_they_are_asked_for(trained, tmp_path
         assert not any("/" in path for path in trained.hub.files(f"org/{name}"))
 
 
-def test_a_commit_in_the_middle_says_so_and_holds_no_older_results(trained):
+def test_a_commit_during_training_is_marked_and_has_no_older_results(trained):
     assert trained.run("again")["code"] == 0, trained.run("again")["err"]
     results = {"results.json", "history.json", "head_grounding.png"}
     commits = trained.hub.commits("org/hidden")[:-1]
@@ -200,7 +200,7 @@ def test_a_card_loads_from_where_it_was_pushed_to(trained):
         assert f'name, revision = "{place}", "main"' in trained.hub.read(place, "README.md").decode(), name
     card = trained.hub.read("org/branch", "README.md", "tries/first").decode()
     assert 'name, revision = "org/branch", "tries/first"' in card
-    assert "minutes for those after step 1" in trained.hub.read("org/killed", "README.md").decode()
+    assert "minutes for the steps after 1" in trained.hub.read("org/killed", "README.md").decode()
 
 
 def test_several_methods_go_to_repositories_of_their_own(trained):

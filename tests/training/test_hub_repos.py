@@ -56,7 +56,7 @@ def test_two_models_need_two_repositories():
         plan_repos(Recipe(output_dir="runs/x", training=training, start=Recipe(training=training)))
 
 
-def test_what_is_said_about_the_hub_makes_no_other_recipe():
+def test_hub_keys_do_not_change_the_identity_of_a_recipe():
     plain, start = (
         Recipe(training={"max_steps": 3}),
         Recipe(training={"max_steps": 1, **PUSH, "hub_token": "hf_secret"}),
@@ -74,7 +74,7 @@ def test_models_of_a_study_are_not_pushed():
 def test_offline_is_one_clear_error():
     """The tests run with HF_HUB_OFFLINE=1."""
     repo = plan_repos(Recipe(output_dir="runs/x", training={**PUSH, "hub_token": "hf_x"}))["none"]
-    with pytest.raises(HubError, match="x can't be pushed to: offline mode is on: unset HF_HUB_OFFLINE"):
+    with pytest.raises(HubError, match="cannot push to x: offline mode is on: unset HF_HUB_OFFLINE"):
         prepare_repo(repo)
 
 
@@ -105,7 +105,7 @@ def test_a_snapshot_outlives_the_checkpoint_without_a_copy(tmp_path):
 def test_a_checkpoint_without_whole_weights_is_not_pushed(tmp_path):
     for name in ("config.json", "optimizer.pt", "training_args.bin", "trainer_state.json", "modeling_x.py"):
         (tmp_path / name).write_text("")
-    with pytest.raises(HubError, match="holds no whole model"):
+    with pytest.raises(HubError, match="has no complete model"):
         model_files(tmp_path)
     (tmp_path / "model.safetensors").write_text("")
     assert set(model_files(tmp_path)) == {"config.json", "modeling_x.py", "model.safetensors"}

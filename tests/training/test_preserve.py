@@ -300,13 +300,16 @@ def recipe_of(**preserve):
         (recipe_of(l2=-1.0), "preserve.l2 is -1.0"),
         (recipe_of(distillation=1.0, distillation_of="logit"), "did you mean 'preserve.distillation_of=logits'"),
         (recipe_of(distillation=1.0, temperature=0.0), "temperature above 0"),
-        (recipe_of(distillation=1.0, temperature=2.0), "preserve.temperature is one of logits"),
-        (recipe_of(ewc=1.0, fisher_batches=0), "fisher_batches from 1 on"),
+        (recipe_of(distillation=1.0, temperature=2.0), "preserve.temperature applies only to logits"),
+        (recipe_of(ewc=1.0, fisher_batches=0), "fisher_batches of 1 or more"),
         (recipe_of(ewc=1.0, options={"word": False}), "did you mean 'preserve.options.words'"),
         (recipe_of(ewc=1.0, builder="coco_caption"), "did you mean 'preserve.builder=coco_captions'"),
-        (Recipe(preserve=Preserve(l2=1.0)), "preserve keeps what a start model has learnt"),
-        (replace(recipe_of(ewc=1.0), start=Recipe(task="vgp")), "preserve.ewc needs a start with pre-training heads"),
-        (replace(recipe_of(l2=1.0), training={"fsdp": "full_shard"}), "leave training.fsdp"),
+        (Recipe(preserve=Preserve(l2=1.0)), "preserve needs a start model"),
+        (
+            replace(recipe_of(ewc=1.0), start=Recipe(task="vgp")),
+            "preserve.ewc needs a start model with pre-training heads",
+        ),
+        (replace(recipe_of(l2=1.0), training={"fsdp": "full_shard"}), "remove training.fsdp"),
     ],
 )
 def test_a_bad_section_is_refused(recipe, words):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from grounded_attention.commands.user_errors import explain
+from grounded_attention.commands.user_errors import explain_error
 from grounded_attention.training.loop import progress
 from grounded_attention.training.loop.side_by_side import run_side_by_side
 from grounded_attention.training.recipes.recipe import RecipeError
@@ -145,7 +145,7 @@ def test_a_narrow_terminal():
 def test_a_job_that_is_killed_is_one_line(tmp_path):
     with pytest.raises(RecipeError, match=r"dead: a process was killed.*dead/log.txt") as caught:
         list(run_side_by_side([Job(tmp_path / "dead")], 1, die))
-    assert "fewer workers" in explain(caught.value)
+    assert "fewer workers" in explain_error(caught.value)
 
 
 @pytest.mark.parametrize("quiet", [False, True])
@@ -155,11 +155,11 @@ def test_a_run_has_one_line_and_disable_tqdm_takes_it_away(tmp_path, monkeypatch
     recipe["training"] |= {"disable_tqdm": quiet, "max_steps": 2}
     assert run_train(monkeypatch, tmp_path, recipe) == 0
     printed = capsys.readouterr()
-    said = [line for line in printed.err.splitlines() if line.startswith("none: ")]
+    lines = [line for line in printed.err.splitlines() if line.startswith("none: ")]
     assert "none: step" not in printed.out
     assert "\r" not in printed.out + printed.err and "it/s" not in printed.err
     if quiet:
-        assert said == []
+        assert lines == []
     else:
-        assert any(line.startswith("none: step 2 of 2, loss") for line in said)
-        assert any(line.startswith("none: evaluate test 1 of 1") for line in said)
+        assert any(line.startswith("none: step 2 of 2, loss") for line in lines)
+        assert any(line.startswith("none: evaluate test 1 of 1") for line in lines)

@@ -62,7 +62,7 @@ def test_overrides_replace_nested_values_and_keep_the_rest(tmp_path):
         ("supervision: {weight: heavy}", ["supervision.weight must be of type float", "'heavy'"]),
         ("seed: true", ["seed must be of type int"]),
         ("start: 3", ["start must be a section"]),
-        ("a: [", ["not YAML"]),
+        ("a: [", ["invalid YAML"]),
     ],
 )
 def test_a_wrong_recipe_names_the_file_and_the_key(tmp_path, text, words):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from grounded_attention.commands.user_errors import explain
+from grounded_attention.commands.user_errors import explain_error
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.side_by_side import run_side_by_side
 from tests.helpers.progress_jobs import Job
@@ -34,10 +34,10 @@ def divide_by_zero(job):
 
 
 def test_a_mistake_of_the_user_is_one_line_and_a_fault_is_none(tmp_path):
-    for work, said in ((give_a_wrong_share, "exchanged is 3, expected a share in [0, 1]"), (divide_by_zero, None)):
+    for work, message in ((give_a_wrong_share, "exchanged is 3, expected a share in [0, 1]"), (divide_by_zero, None)):
         with pytest.raises((ValueError, ZeroDivisionError)) as caught:
             list(run_side_by_side([Job(tmp_path / "job")], 1, work))
-        assert explain(caught.value) == said
+        assert explain_error(caught.value) == message
 
 
 def test_jobs_share_the_threads_and_one_alone_has_all(tmp_path, monkeypatch):

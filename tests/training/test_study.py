@@ -224,7 +224,7 @@ def test_more_rows_and_seeds_keep_what_is_there(study):
 
 def test_a_change_refuses_the_cells_below_it_and_overwrite_trains_them_again(study):
     run_study(study(), Experiment())
-    with pytest.raises(RecipeError, match=r"fine_tuning holds a cell of another recipe .*5 more.*overwrite=true"):
+    with pytest.raises(RecipeError, match=r"fine_tuning contains a cell of another recipe .*5 more.*overwrite=true"):
         run_study(study("fine_tuning.training.max_steps=6"), Experiment())
     experiment = Experiment()
     run_study(study("fine_tuning.training.max_steps=6", "overwrite=true"), experiment)
@@ -287,7 +287,7 @@ def test_time_left_is_that_of_finished_cells_of_the_same_stage(study, tmp_path):
         (cell.directory / "cell.json").write_text(json.dumps(record))
     assert time_left(cells, states) == "all cells have finished"
     states |= {"direct/seed2/vqa": "missing", "direct/seed2/refs": "started"}
-    assert time_left(cells, states) == "2 to come, about 3 min"
+    assert time_left(cells, states) == "2 cells left, about 3 min"
 
 
 @pytest.mark.parametrize(
@@ -304,16 +304,16 @@ def test_time_left_is_that_of_finished_cells_of_the_same_stage(study, tmp_path):
         ("against=[originl]", ["'against.originl'", "'against.original'"]),
         ("known_rows.direct.methodz=[x]", ["'known_rows.direct.methodz'", "'known_rows.direct.methods'"]),
         ("known_rows.direct=3", ["known_rows.direct must be a section", "3"]),
-        ("known_rows.direct.methods=[none,direct]", ["known_rows.direct.methods must be one method"]),
+        ("known_rows.direct.methods=[none,direct]", ["known_rows.direct.methods must contain exactly one method"]),
         ("known_rows.continued.objectives=others", ["objectives", "'others'"]),
         ("known_rows.direct.zero_visual_scales=true", ["zero_visual_scales", "give known_rows.direct.start"]),
         ("downstream.vqa.task=vqaa", ["downstream.vqa.task=vqaa", "vqa"]),
         ("downstream.vqa.trainin={}", ["'downstream.vqa.trainin'", "'downstream.vqa.training'"]),
         ("downstream.vqa.training=5", ["downstream.vqa.training", "dict"]),
-        ("original.methods=[]", ["original.methods must be one method"]),
-        ("original.extends=other.yaml", ["extends can't be given", "other.yaml"]),
+        ("original.methods=[]", ["original.methods must contain exactly one method"]),
+        ("original.extends=other.yaml", ["extends is not allowed", "other.yaml"]),
         ("output_dir=", ["output_dir"]),
-        ("study=a/b", ["study must be a name", "a/b"]),
+        ("study=a/b", ["study must be a valid file name", "a/b"]),
     ],
 )
 def test_a_wrong_study_recipe(study, tmp_path, override, words):
@@ -329,7 +329,7 @@ def test_a_wrong_study_recipe(study, tmp_path, override, words):
         ({"task": "vqaa"}, ["columns[0]", "task=vqaa", "task=vqa"]),
         ({"split": "testA"}, ["columns[0]", "split=testA", "test"]),
         ({"track": "found"}, ["columns[0]", "track=found"]),
-        ({"task": "refs"}, ["columns[0]", "give track, one of found"]),
+        ({"task": "refs"}, ["columns[0]", "give one of found"]),
         ({"task": "refs", "track": "fund"}, ["columns[0]", "track=fund", "track=found"]),
         ({"scores": "x"}, ["columns[0]", "scores", "score"]),
     ],
@@ -450,7 +450,7 @@ def test_a_cell_that_was_refused_before_it_began_is_missing(study):
     assert {cell.state for cell in plan_cells(found)} == {"missing"}
 
 
-def test_a_study_without_its_data_says_so_and_plans_all_the_same(study, tmp_path, capsys):
+def test_a_study_without_its_data_is_an_error_but_can_be_planned(study, tmp_path, capsys):
     gone = f"data.data_dir={tmp_path / 'gone'}"
     with pytest.raises(RecipeError, match=r"study.yaml: original: data.data_dir .*gone: no such file or folder"):
         run_study(study(gone), Experiment())

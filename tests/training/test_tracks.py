@@ -122,7 +122,7 @@ def test_a_nested_start_and_training_on_what_is_measured(scenes, tmp_path, monke
     recipe["data"]["train_splits"] = ["train", "validation"]
     assert run_train(monkeypatch, tmp_path, recipe) == 0
     printed = capsys.readouterr().out
-    assert "rows of validation are trained on" in printed and "answers, train: " in printed
+    assert "validation is used for training" in printed and "answers, train: " in printed
     assert json.loads((tmp_path / "run" / "none" / "config.json").read_text())["vqa_loss"] == "cross_entropy"
 
 
@@ -132,8 +132,8 @@ def _model(scenes, **config):
 
 
 def test_questions_about_an_image_without_features(scenes, tmp_path, monkeypatch, capsys):
-    asked = json.loads((scenes / "vqa" / "v2_OpenEnded_mscoco_val2014_questions.json").read_text())
-    image = str(asked["questions"][0]["image_id"])
+    content = json.loads((scenes / "vqa" / "v2_OpenEnded_mscoco_val2014_questions.json").read_text())
+    image = str(content["questions"][0]["image_id"])
     some = copy_table(scenes / "regions", tmp_path / "some", lambda image_id: image_id != image)
     recipe = questions(scenes, tmp_path / "run")
     recipe["data"] |= {"regions": str(some), "limit": {}}
@@ -151,7 +151,7 @@ def test_a_table_of_other_images(scenes, tmp_path, monkeypatch, capsys):
     recipe["data"]["tracks"]["detected"] = str(tmp_path / "other")
     assert run_train(monkeypatch, tmp_path, recipe) == 2
     line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert "images of the rows has regions" in line and "COCO_1" in line and "image_id_format" in line
+    assert "images of the rows is in the region table" in line and "COCO_1" in line and "image_id_format" in line
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_a_new_file_is_not_there_until_it_is_whole(tmp_path):
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), Stop()])
 @pytest.mark.parametrize("begun", [False, True])
-def test_after_an_exception_the_old_file_stands_alone(old, error, begun):
+def test_after_an_exception_only_the_old_file_exists(old, error, begun):
     with pytest.raises(type(error)), whole_file(old) as draft:
         if begun:
             draft.write_text("ne")

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""An audit as a section of a model card: what was measured, the best heads, the limits; and its place in a card."""
+"""An audit as a section of a model card: method, best heads and limits; and its place in the card."""
 
 import re
 from collections.abc import Iterator
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from .result import AuditResult
 
 NAMES = {"text_to_region": "words → regions", "region_to_text": "regions → words", "relations": "relation"}
-# As many as in the paper's Table 2.
+# The number of relations in Table 2 of the paper.
 MOST_RELATIONS = 10
 CARD = "README.md"
-# Where a card wants its audit; once it is there it ends in the second line, so that the next one takes its place.
+# The place of the audit in a card. A written section ends with the second line, so a new section replaces it.
 PLACE = "<!-- audit: grounded-attention audit --card puts its section here -->"
 _END = "<!-- end of the audit -->"
 _PLACED = re.compile(f"{re.escape(PLACE)}(?:(?:(?!{re.escape(PLACE)}).)*?{re.escape(_END)})?", re.DOTALL)
@@ -27,7 +27,7 @@ _COLUMNS = ("what", "best head", "accuracy (95 % interval)", "attention", "rule"
 
 
 def card_section(result: "AuditResult") -> str:
-    """Markdown, from a heading of the second level on."""
+    """The section as Markdown; it starts with a second-level heading."""
     parts = ["## Grounding audit", " ".join(_introduction(result)), _table(result), _layers(result)]
     return "\n\n".join([*parts, "\n".join(f"- {line}" for line in _limits(result))]) + "\n"
 
@@ -36,22 +36,22 @@ def _introduction(result: "AuditResult") -> Iterator[str]:
     about = result.about
     where = " ".join(str(about[name]) for name in ("data", "split") if about.get(name))
     kinds = ", ".join(dict.fromkeys(NAMES.get(kind, kind) for kind in result.counted))
-    yield f"How often each attention head looks at the right place ({kinds}){f', on {where}' if where else ''}."
+    yield f"How often each attention head attends most to the right place ({kinds}){f', on {where}' if where else ''}."
     word = about.get("word", "last")
-    asked = "sub-words on average attend" if word == "mean" else f"{word} sub-word attends"
+    attending = "sub-words on average attend" if word == "mean" else f"{word} sub-word attends"
     gold = "the box around all gold boxes" if about.get("merged_box") else "any gold box"
     yield (
-        f"A head answers a phrase with the region that its {asked} to most; right is an overlap (IoU) of at least "
-        f"{about.get('iou_threshold', 0.5):g} with {gold}."
+        f"The answer of a head to a phrase is the region that its {attending} to most. It is right with an overlap "
+        f"(IoU) of at least {about.get('iou_threshold', 0.5):g} with {gold}."
     )
     for kind, groups in result.entities.items():
         active = groups["all"].active
         yield (
-            f"{NAMES[kind].capitalize()}: {active.sum()} of {active.size} heads are active, which is to give the "
-            f"candidates more than {ACTIVE_SHARE:.0%} of their attention on average."
+            f"{NAMES[kind].capitalize()}: {active.sum()} of {active.size} heads are active; an active head gives "
+            f"more than {ACTIVE_SHARE:.0%} of its attention to the candidates on average."
         )
     if result.choice.split == SAME_SPLIT:
-        yield "Heads were chosen on the items they are reported on, as in the paper, which flatters them."
+        yield "Heads were chosen on the same items that they are reported on, as in the paper; this overstates them."
     else:
         yield f"Heads were chosen on {result.choice.split}."
 
@@ -81,29 +81,29 @@ def _row(result: "AuditResult", best: BestHead) -> tuple[str, ...]:
 
 def _layers(result: "AuditResult") -> str:
     best = [layer for layer in result.best_layers() if layer.group == "all"]
-    said = [
+    texts = [
         f"{NAMES[layer.kind]}, layer {result.layers[layer.layer]}: {layer.accuracy:.1%} "
         f"({interval_text(layer.interval)})"
         for layer in best
     ]
-    return f"Mean over the heads of the best layer: {'; '.join(said)}."
+    return f"Mean over the heads of the best layer: {'; '.join(texts)}."
 
 
 def _limits(result: "AuditResult") -> Iterator[str]:
     about, phrases = result.about, result.about.get("phrases", {})
     yield "Heads are named layer-head, both counted from 0. Intervals resample images, not phrases."
     yield (
-        "*attention*: the mean share of a head's attention that goes to all candidates together. *rule*: always the "
-        f"{about.get('baseline', 'first region')} (from regions to words: the first word). *reachable*: items that "
-        "any candidate answers; the others count as wrong."
+        "*attention*: the mean share of a head's attention on all candidates together. *rule*: accuracy of always "
+        f"answering the {about.get('baseline', 'first region')} (from regions to words: the first word). "
+        "*reachable*: items that any candidate answers; the others count as wrong."
     )
-    yield "The whole image, END and special tokens are no candidates."
-    yield "That a head looks at a region does not show that the model's answer rests on it."
+    yield "The whole image, END and special tokens are not candidates."
+    yield "A head that looks at a region does not show that the model's answer depends on the region."
     if phrases:
         cut, empty = phrases.get("truncated", 0), phrases.get("no_token", 0)
         yield (
             f"{phrases.get('judged', 0)} phrases were judged; {phrases.get('without_boxes', 0)} without a gold box "
-            f"were left out, {cut} were cut with their text, {empty} have no token."
+            f"were skipped, {cut} were cut with their text, {empty} have no token."
         )
 
 
@@ -111,29 +111,33 @@ def _limits(result: "AuditResult") -> Iterator[str]:
 
 
 def find_card(path: str | Path) -> Path:
-    """The card that is named, or lies in the folder that is named.
+    """
+    Finds a model card.
+
+    Args:
+        path (`str | Path`): a card, or a folder with one (`README.md`).
 
     Raises:
-        ValueError: there is none, or none that has a place for an audit.
+        ValueError: if there is no card, or it has no place for an audit.
     """
     card = Path(path, CARD) if Path(path).is_dir() else Path(path)
     if not card.is_file():
-        raise ValueError(f"{card}: no model card; train.py writes one beside a model")
+        raise ValueError(f"{card}: no model card found; train.py writes one into the folder of a model")
     try:
         text = card.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{card}: not UTF-8 text ({error.reason})") from error
     if PLACE not in text:
-        raise ValueError(f"{card}: no place for the audit; put this line where it belongs: {PLACE}")
+        raise ValueError(f"{card}: no place for the audit; add this line where the section should be: {PLACE}")
     return card
 
 
 def put_in_card(result: "AuditResult", path: str | Path) -> Path:
-    """Puts the section of an audit into a model card, in the place of an earlier one; returns the card.
+    """Writes the section of an audit into a model card, replacing an earlier one; returns the card.
 
     Args:
-        result: the audit.
-        path: a card, or the folder of a checkpoint that has one (`README.md`).
+        result (`AuditResult`): the audit.
+        path (`str | Path`): a card, or the folder of a checkpoint that has one (`README.md`).
 
     Raises:
         ValueError: see `find_card`.

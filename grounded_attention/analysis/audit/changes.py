@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Two checkpoints side by side: which heads changed, by a paired test by image, corrected for the number of heads."""
+"""Compares the heads of two checkpoints with a paired test over images, corrected for the number of heads."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,15 +19,15 @@ _SHOWN = 5
 
 @dataclass(frozen=True, eq=False)
 class Changes:
-    """How the heads of two audits differ, over all phrases of each direction.
+    """The differences between the heads of two audits, over all phrases of each direction.
 
     Args:
-        names: of the model before and the one after.
-        before: its audit.
-        after: the other's, of the same data, regions and words.
-        correction: for the number of heads, of `CORRECTIONS`.
-        comparisons: direction -> difference (after minus before) and p of each head.
-        corrected: direction -> (L, H) p corrected for all heads.
+        names (`tuple[str, str]`): names of the model before and of the model after.
+        before (`AuditResult`): audit of the model before.
+        after (`AuditResult`): audit of the model after, on the same data, regions and words.
+        correction (`str`): key of `CORRECTIONS`.
+        comparisons (`dict[str, Comparison]`): direction -> difference (after minus before) and p of each head.
+        corrected (`dict[str, np.ndarray]`): direction -> (L, H) p corrected for all heads.
     """
 
     names: tuple[str, str]
@@ -38,11 +38,11 @@ class Changes:
     corrected: dict[str, np.ndarray]
 
     def significant(self, direction: str) -> np.ndarray:
-        """(L, H) bool, the heads that changed: corrected p at most 0.05."""
+        """Mask of the heads that changed, (L, H) bool: corrected p of at most 0.05."""
         return self.corrected[direction] <= LEVEL
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
+        """The content as JSON types."""
         found = {
             direction: {
                 "difference": comparison.difference.tolist(),
@@ -60,7 +60,7 @@ class Changes:
         }
 
     def to_markdown(self) -> str:
-        """How many heads changed, and the most changed ones."""
+        """The number of changed heads and a table of the most changed ones, as Markdown."""
         return (
             "\n\n".join([f"## {self.names[1]} against {self.names[0]}", *map(self._section, self.comparisons)]) + "\n"
         )
@@ -68,12 +68,12 @@ class Changes:
     def _section(self, direction: str) -> str:
         significant = self.significant(direction)
         rises = int((significant & (self.comparisons[direction].difference > 0)).sum())
-        told = (
+        text = (
             f"{direction.replace('_', ' ')}: {significant.sum()} of {significant.size} heads changed, {rises} of them "
-            f"to the better (paired permutation test by image, {self.correction.replace('_', ' ')}, p ≤ {LEVEL:g})."
+            f"for the better (paired permutation test by image, {self.correction.replace('_', ' ')}, p ≤ {LEVEL:g})."
         )
         lines = ["| head | before | after | difference | corrected p |", "|---|--:|--:|--:|--:|"]
-        return "\n".join([told, "", *lines, *self._rows(direction)])
+        return "\n".join([text, "", *lines, *self._rows(direction)])
 
     def _rows(self, direction: str) -> Iterator[str]:
         difference, p = self.comparisons[direction].difference, self.corrected[direction]
@@ -104,31 +104,31 @@ def compare(
     draws: int = PERMUTATIONS,
     seed: int = 0,
 ) -> Changes:
-    """Which heads changed.
+    """Tests which heads changed.
 
     Args:
-        before: audit of one checkpoint.
-        after: audit of the other, on the same data, regions and words.
-        names: what they are called.
-        correction: "holm" or "benjamini_hochberg".
-        draws: of the permutation test.
-        seed: of the draws.
+        before (`AuditResult`): audit of one checkpoint.
+        after (`AuditResult`): audit of the other, on the same data, regions and words.
+        names (`tuple[str, str]`, *optional*): names of the two checkpoints.
+        correction (`str`, *optional*, defaults to `HOLM`): "holm" or "benjamini_hochberg".
+        draws (`int`, *optional*, defaults to `PERMUTATIONS`): number of draws of the permutation test.
+        seed (`int`, *optional*, defaults to `0`): seed of the draws.
 
     Raises:
-        ValueError: an unknown correction, or audits of other data, options, layers or heads.
+        ValueError: if the correction is unknown, or the audits differ in data, options, layers or heads.
     """
     if correction not in CORRECTIONS:
         raise ValueError(f"correction={correction!r} is unknown; expected one of {', '.join(CORRECTIONS)}")
     if (before.layers, before.heads) != (after.layers, after.heads):
         raise ValueError(
             f"the models have the layers {', '.join(before.layers)} of {before.heads} heads and "
-            f"{', '.join(after.layers)} of {after.heads}: compare two of one kind"
+            f"{', '.join(after.layers)} of {after.heads}: compare two models of the same architecture"
         )
     for name in ("data", "split", "word", "iou_threshold", "merged_box"):
         if before.about.get(name) != after.about.get(name):
             raise ValueError(
-                f"the audits have {name} {before.about.get(name)!r} and {after.about.get(name)!r}: compare "
-                "like with like"
+                f"the audits have {name} {before.about.get(name)!r} and {after.about.get(name)!r}: run both "
+                "audits with the same options"
             )
     shared = [direction for direction in after.entities if direction in before.entities]
     comparisons = {

@@ -1,8 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Which heads and layers an audit names as best, and what the named ones reach.
+"""Chooses the best heads and layers of an audit, and reports their accuracy.
 
-The best of 144 heads is the best by chance too: its accuracy on the very items it was chosen on is too high. So heads
-are chosen on one split and reported on another; the paper's way, both on the validation set, has a name of its own.
+The best of 144 heads is partly the best by chance, so its accuracy on the items of the choice is too high. Therefore
+heads are chosen on one split and reported on another. `SAME_SPLIT` selects the way of the paper, one split for both.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from grounded_attention.metrics.intervals import Interval
 
 from .statistics import DRAWS, LEVEL, baseline_interval, bootstrap_intervals, ratio_intervals
 
-# Li et al. (2020): heads are chosen on the items they are reported on.
+# Li et al. (2020): heads are chosen on the items that they are reported on.
 SAME_SPLIT = "same_split"
 
 # Direction -> group -> what was counted.
@@ -25,12 +25,13 @@ Counted = Mapping[str, Mapping[str, HeadCounts]]
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen, and on what.
+    """The chosen heads and layers.
 
     Args:
-        split: a name of the split it was chosen on, or `SAME_SPLIT`.
-        heads: direction, or "relations" -> group -> (layer, head), indices from 0.
-        layers: direction, or "relations" -> group -> layer.
+        split (`str`): name of the split of the choice, or `SAME_SPLIT`.
+        heads (`Mapping[str, Mapping[str, tuple[int, int]]]`): direction, or "relations" -> group -> (layer, head),
+            indices from 0.
+        layers (`Mapping[str, Mapping[str, int]]`): direction, or "relations" -> group -> layer.
     """
 
     split: str
@@ -38,7 +39,7 @@ class Choice:
     layers: Mapping[str, Mapping[str, int]]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able; `from_dict` makes an equal choice."""
+        """The content as JSON types; `from_dict` makes an equal choice."""
         heads = {name: {group: list(pair) for group, pair in found.items()} for name, found in self.heads.items()}
         return {"split": self.split, "heads": heads, "layers": {name: dict(v) for name, v in self.layers.items()}}
 
@@ -53,7 +54,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class BestHead:
-    """A chosen head and what it reaches where it is reported; every number but `items` in [0, 1]."""
+    """A chosen head and its scores on the reported split; all scores are in [0, 1]."""
 
     kind: str
     group: str
@@ -73,7 +74,7 @@ class BestHead:
 
 @dataclass(frozen=True)
 class BestLayer:
-    """A chosen layer and the mean accuracy of its heads where it is reported."""
+    """A chosen layer and the mean accuracy of its heads on the reported split, in [0, 1]."""
 
     kind: str
     group: str
@@ -83,10 +84,15 @@ class BestLayer:
 
 
 def choose(counted: Counted, split: str) -> Choice:
-    """The best head and layer of each group.
+    """
+    Chooses the best head and layer of each group.
 
-    The best head is the most accurate of those that are active (the paper's Table 2), of all where none is; the first
-    of equals. The best layer is the one whose heads are the most accurate on average, active or not.
+    The best head is the most accurate active head (Table 2 of the paper), or the most accurate head if none is active;
+    the first of equals. The best layer has the highest mean accuracy over all its heads.
+
+    Args:
+        counted (`Counted`): direction -> group -> counts.
+        split (`str`): name of the split of these counts.
     """
     heads = {name: {group: _best(counts) for group, counts in found.items()} for name, found in counted.items()}
     layers = {
@@ -103,7 +109,15 @@ def _best(counts: HeadCounts) -> tuple[int, int]:
 
 
 def report_heads(counted: Counted, choice: Choice, level: float = LEVEL, draws: int = DRAWS) -> list[BestHead]:
-    """What the chosen heads reach; a group that the other split did not have has none."""
+    """
+    The scores of the chosen heads; skips a group that the split of the choice did not have.
+
+    Args:
+        counted (`Counted`): direction -> group -> counts of the reported split.
+        choice (`Choice`): the chosen heads and layers.
+        level (`float`, *optional*, defaults to `LEVEL`): level of the intervals, in (0, 1).
+        draws (`int`, *optional*, defaults to `DRAWS`): number of samples for the intervals.
+    """
     found = []
     for kind, groups in counted.items():
         for group, counts in groups.items():
@@ -144,7 +158,15 @@ def _only(counts: HeadCounts, pair: tuple[int, int]) -> HeadCounts:
 
 
 def report_layers(counted: Counted, choice: Choice, level: float = LEVEL, draws: int = DRAWS) -> list[BestLayer]:
-    """What the chosen layers reach."""
+    """
+    The scores of the chosen layers; skips a group that the split of the choice did not have.
+
+    Args:
+        counted (`Counted`): direction -> group -> counts of the reported split.
+        choice (`Choice`): the chosen heads and layers.
+        level (`float`, *optional*, defaults to `LEVEL`): level of the intervals, in (0, 1).
+        draws (`int`, *optional*, defaults to `DRAWS`): number of samples for the intervals.
+    """
     found = []
     for kind, groups in counted.items():
         for group, counts in groups.items():

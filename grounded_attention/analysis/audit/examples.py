@@ -1,8 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""What an audit asks of a model: captions, the words in them, and where in the image those words should look.
+"""The input of an audit: captions, phrases in them, and the gold boxes of the phrases.
 
-The measuring core knows nothing finer: an entity's phrase with its boxes, and a word that a dependency ties to an
-entity, with the entity's boxes, are the same to it.
+A phrase is either the phrase of an entity with its boxes, or a word that a dependency relates to an entity, with the
+boxes of the entity. The audit treats both in the same way.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,14 +15,15 @@ import numpy.typing as npt
 
 @dataclass(frozen=True, eq=False)
 class AuditPhrase:
-    """A span of a caption and the boxes that it should look at.
+    """A span of a caption and its gold boxes.
 
     Args:
-        start: first character of the span.
-        end: the character after its last.
-        boxes: (G, 4) float32 gold boxes x1, y1, x2, y2, divided by image width and height; G may be 0: such a phrase
-            is left out.
-        groups: what it is reported under besides "all": types of an entity, or the relation of a syntactic query.
+        start (`int`): first character of the span.
+        end (`int`): the character after the last one.
+        boxes (`npt.NDArray[np.float32]`): (G, 4) float32 gold boxes x1, y1, x2, y2, divided by image width and height;
+            G may be 0; such a phrase is skipped.
+        groups (`tuple[str, ...]`, *optional*, defaults to `()`): groups of the report besides "all": types of an
+            entity, or the relation of a syntactic query.
     """
 
     start: int
@@ -41,14 +42,15 @@ class AuditExample:
 
 
 def entity_examples(rows: Iterable[Mapping[str, Any]]) -> Iterator[AuditExample]:
-    """The captions of a builder's rows whose phrases name entities, such as Flickr30K Entities.
+    """Makes examples of the captions and entity phrases of a builder's rows, such as Flickr30K Entities.
 
     Args:
-        rows: `{image_id, captions, entities}` (one row an image; a caption that does not describe its image is left
-            out), or `{image_id, caption1, caption2, phrases}` (pairs of captions, as VGP; each caption once).
+        rows (`Iterable[Mapping[str, Any]]`): `{image_id, captions, entities}` (one row per image; a caption that does
+            not describe its image is skipped), or `{image_id, caption1, caption2, phrases}` (pairs of captions, as
+            VGP; each caption once).
 
     Raises:
-        ValueError: the rows are neither.
+        ValueError: if the rows have other columns.
     """
     seen: set[tuple[str, str]] = set()
     for row in rows:
@@ -63,7 +65,7 @@ def entity_examples(rows: Iterable[Mapping[str, Any]]) -> Iterator[AuditExample]
         else:
             raise ValueError(
                 f"rows of {', '.join(row)} have no captions with phrases; expected captions and entities, or "
-                "caption1, caption2 and phrases, as the builders flickr30k_entities and vgp give"
+                "caption1, caption2 and phrases, as the builders flickr30k_entities and vgp have"
             )
 
 

@@ -1,9 +1,10 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Figures of an audit: every head's accuracy by layer, for entities and for relations, and what training changed.
+"""Figures of an audit: accuracy of every head by layer, for entities and relations, and changes by training.
 
-After Figures 3 and 4 of "What Does BERT with Vision Look At?" (papers/visualbert_head_analysis.txt). A head that gives
-more than a fifth of its attention to the regions is *active*: large and dark; the others are small and light. Heads
-and layers carry the audit's own names, counted from 0. Same input, same bytes. L layers, H heads.
+They follow Figures 3 and 4 of "What Does BERT with Vision Look At?" (papers/visualbert_head_analysis.txt). A head that
+gives more than a fifth of its attention to the regions is *active* and drawn large and dark; other heads are small and
+light. Heads and layers have the names of the audit, counted from 0. The same input gives the same bytes. Shape
+letters: L layers, H heads.
 """
 
 import math
@@ -22,10 +23,10 @@ from grounded_attention.analysis.head_counts import ACTIVE_SHARE, HeadCounts
 from grounded_attention.reports.attention_pictures import MISS
 from grounded_attention.reports.figure_style import BLUE, DPI, GREY, SKY, VERMILLION, WIDTH, save
 
-SPREAD = 0.6  # of the space between two layers over which the heads of one are spread, so that none hides another
+SPREAD = 0.6  # the heads of a layer are spread over this share of the space between layers, so none hides another
 ALPHA = 0.05
 BASELINE = "most confident region"
-CHANGES = "PuOr"  # purple falls, orange rises: told apart with any colour vision, and by lightness from no change
+CHANGES = "PuOr"  # purple: decrease, orange: increase; readable with colour blindness
 
 
 def entity_grounding_figure(
@@ -38,22 +39,24 @@ def entity_grounding_figure(
     baseline: str = BASELINE,
     title: str = "Entity grounding: the most-attended region is gold",
 ) -> Figure:
-    """Draws a point a head: its layer across, its accuracy up, with the baseline and chance (the paper's Figure 3).
+    """Draws one point per head: layer on x, accuracy on y, with baseline and chance (Figure 3 of the paper).
 
     Args:
-        counts: what the audit counted.
-        path: a .png, .pdf or .svg file; its folder is created.
-        layers: the L names of the layers; by default 0 to L - 1.
-        intervals: (2, L, H), lower and upper end of each accuracy in [0, 1]; drawn for the active heads.
-        active: a head is active from more than this mean share of its attention on.
-        baseline: what the rule is that the grey line shows.
-        title: the line above.
+        counts (`HeadCounts`): counts of the audit.
+        path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
+        layers (`Sequence[str]`, *optional*): names of the L layers; defaults to 0 to L - 1.
+        intervals (`ArrayLike`, *optional*): (2, L, H), lower and upper end of the interval of each accuracy, in [0,
+            1]; drawn for active heads.
+        active (`float`, *optional*, defaults to `ACTIVE_SHARE`): a head is active if its mean share of attention on
+            the candidates is above this.
+        baseline (`str`, *optional*, defaults to `BASELINE`): name of the baseline rule, the grey line.
+        title (`str`, *optional*): title of the figure.
 
     Returns:
-        The figure, already saved.
+        `Figure`: the figure, already saved.
 
     Raises:
-        ValueError: shapes that do not fit, nothing counted, or another file type.
+        ValueError: if shapes do not fit, nothing was counted, or the file type is unknown.
     """
     figure = Figure(figsize=(0.86 * WIDTH / DPI, 4.3), dpi=DPI, layout="constrained")
     axes = figure.subplots()
@@ -72,18 +75,18 @@ def grounding_panels_figure(
     intervals: Mapping[str, ArrayLike] | None = None,
     active: float = ACTIVE_SHARE,
     baseline: str = BASELINE,
-    title: str = "Syntactic grounding: of a relation w1 → w2, the word w2 looks at the region of w1",
+    title: str = "Syntactic grounding: for a relation w1 → w2, the word w2 looks at the region of w1",
 ) -> Figure:
-    """Draws a panel for each relation (the paper's Figure 4), phrase type or model, all on one scale.
+    """Draws one panel per relation (Figure 4 of the paper), phrase type or model, all on one scale.
 
     Args:
-        counts: heading of the panel -> what was counted there; all of the same L and H.
-        intervals: heading -> (2, L, H), for as many panels as there are.
+        counts (`Mapping[str, HeadCounts]`): heading of a panel -> its counts; all with the same L and H.
+        intervals (`Mapping[str, ArrayLike]`, *optional*): heading -> intervals (2, L, H) of that panel.
 
     The other arguments, the return value and the errors are those of `entity_grounding_figure`.
     """
     if not counts:
-        raise ValueError("nothing to draw; give at least one heading with its counts")
+        raise ValueError("counts is empty; give at least one heading with its counts")
     across = min(len(counts), 3 if len(counts) != 4 else 2)
     down = math.ceil(len(counts) / across)
     figure = Figure(figsize=(WIDTH / DPI, 2.6 * down + 0.9), dpi=DPI, layout="constrained")
@@ -117,23 +120,25 @@ def changes_figure(
     most: int = 12,
     baseline: str = BASELINE,
 ) -> Figure:
-    """Draws which heads changed: the difference by layer and head, and the most changed heads before and after.
+    """Draws the change of each head by layer and head, and the most changed heads before and after.
 
     Args:
-        before, after: counts of the same data under two models of the same L and H.
-        path: a .png, .pdf or .svg file; its folder is created.
-        p: (L, H), p-values of a paired test, corrected for the number of heads; significant heads are marked.
-        alpha: a head is significant where its p is at most this.
-        layers: the L names of the layers; by default 0 to L - 1.
-        names: what the two models are called.
-        most: how many heads stand in the second panel.
-        baseline: what the rule is that the grey line shows.
+        before (`HeadCounts`): counts of the model before.
+        after (`HeadCounts`): counts of the model after, on the same data and with the same L and H.
+        path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
+        p (`ArrayLike`, *optional*): (L, H), p-values of a paired test, corrected for the number of heads; significant
+            heads are marked.
+        alpha (`float`, *optional*, defaults to `ALPHA`): a head is significant if its p is at most this.
+        layers (`Sequence[str]`, *optional*): names of the L layers; defaults to 0 to L - 1.
+        names (`tuple[str, str]`, *optional*): names of the two models.
+        most (`int`, *optional*, defaults to `12`): number of heads in the second panel.
+        baseline (`str`, *optional*, defaults to `BASELINE`): name of the baseline rule, the grey line.
 
     Returns:
-        The figure, already saved.
+        `Figure`: the figure, already saved.
 
     Raises:
-        ValueError: counts of different layers and heads or images, `p` of another shape, or another file type.
+        ValueError: if layers, heads or images differ, `p` has another shape, or the file type is unknown.
     """
     significant = _significant(before, after, p, alpha)
     labels = _names(before, layers)
@@ -149,15 +154,15 @@ def changes_figure(
     return save(figure, path)
 
 
-# What goes in
+# Checks of the input
 
 
 def _names(counts: HeadCounts, layers: Sequence[str] | None) -> list[str]:
     if not counts.total:
-        raise ValueError("nothing was counted: no image has an item")
+        raise ValueError("no image has an item; give counts of at least one item")
     found = counts.accuracy.shape[0]
     if layers is not None and len(layers) != found:
-        raise ValueError(f"{len(layers)} names of layers for the {found} layers that were counted")
+        raise ValueError(f"found {len(layers)} layer names, expected {found}, one per layer")
     return [str(name) for name in (range(found) if layers is None else layers)]
 
 
@@ -166,22 +171,24 @@ def _checked(intervals: ArrayLike | None, counts: HeadCounts) -> np.ndarray | No
         return None
     array = np.asarray(intervals, dtype=float)
     if array.shape != (2, *counts.accuracy.shape):
-        raise ValueError(f"intervals of the shape {array.shape}; expected {(2, *counts.accuracy.shape)}")
+        raise ValueError(f"intervals have the shape {array.shape}; expected {(2, *counts.accuracy.shape)}")
     return array
 
 
 def _significant(before: HeadCounts, after: HeadCounts, p: ArrayLike | None, alpha: float) -> np.ndarray:
-    """(L, H) bool."""
+    """Mask of the significant heads, (L, H) bool."""
     shape = before.accuracy.shape
     if after.accuracy.shape != shape:
-        raise ValueError(f"{shape} layers and heads before, {after.accuracy.shape} after; compare one architecture")
+        raise ValueError(
+            f"{shape} layers and heads before, {after.accuracy.shape} after; compare models of the same architecture"
+        )
     if set(before.image_ids) != set(after.image_ids):
         raise ValueError("the two models were audited on different images; audit both on the same split")
     if p is None:
         return np.zeros(shape, dtype=bool)
     values = np.asarray(p, dtype=float)
     if values.shape != shape:
-        raise ValueError(f"p-values of the shape {values.shape}; expected {shape}")
+        raise ValueError(f"p has the shape {values.shape}; expected {shape}")
     return values <= alpha
 
 
@@ -217,7 +224,7 @@ def _draw_heads(
 
 
 def _ceiling(counts: HeadCounts, intervals: np.ndarray | None) -> float:
-    """Room above the highest point for the name of the best head."""
+    """The upper limit of the y axis in percent, with room for the name of the best head."""
     highest = max(counts.accuracy.max(), counts.baseline_accuracy, counts.chance_accuracy)
     if intervals is not None:
         highest = max(highest, float(intervals.max()))
@@ -225,7 +232,7 @@ def _ceiling(counts: HeadCounts, intervals: np.ndarray | None) -> float:
 
 
 def _mark_best(axes: Axes, x: np.ndarray, accuracy: np.ndarray, names: Sequence[str], small: bool) -> None:
-    """The best active head's name and accuracy, beside a ring around it; nothing where no head is active."""
+    """Draws a ring around the best active head with its name and accuracy; nothing if no head is active."""
     layer, head = divmod(int(accuracy.argmax()), accuracy.shape[1])
     best = float(accuracy[layer, head])
     if best < 0:
@@ -288,7 +295,9 @@ def _draw_dumbbells(
     names: tuple[str, str],
     most: int,
 ) -> None:
-    """Hollow before, filled after; the arrow of a significant head is thick and its name bold."""
+    """
+    Draws hollow points for before and filled points for after; a significant head has a thick line and bold name.
+    """
     old, new = 100 * before.accuracy, 100 * after.accuracy
     order = np.argsort(-np.abs(new - old), axis=None, kind="stable")[:most]
     for place, (layer, head) in enumerate(zip(*np.unravel_index(order, old.shape), strict=True)):

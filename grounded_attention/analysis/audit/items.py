@@ -1,10 +1,10 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The questions of an audit in one batch, and their right answers; what the model attends to plays no part here.
+"""The items of an audit in one batch, and their gold answers; independent of the model's attention.
 
-From words to regions an item is a phrase with gold boxes, its answer any candidate region that overlaps them enough.
-From regions to words an item is a candidate region that some phrase means, its answer any word of such a phrase.
+From words to regions, an item is a phrase with gold boxes; a gold answer is any candidate region with enough overlap.
+From regions to words, an item is a candidate region that answers a phrase; a gold answer is any word of such a phrase.
 
-Shape letters: B batch, T text, R regions, P phrases, Q asked rows, K asked columns, M items, W tokens of an item.
+Shape letters: B batch, T text, R regions, P phrases, Q query rows, K key columns, M items, W tokens of an item.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -19,8 +19,8 @@ from grounded_attention.utils.boxes import box_iou, enclosing_box
 
 from .examples import AuditExample
 
-# Which of a phrase's tokens are asked, as indices into them. The paper (Li et al., 2020) says "word" and leaves open
-# which of a phrase; its grounding fine-tuning, appendix B.4, reads the last sub-word, which is our default.
+# The tokens of a phrase that give its attention, as indices into them. The paper (Li et al., 2020) writes "word"
+# without saying which word of a phrase; its grounding fine-tuning (appendix B.4) uses the last sub-word, our default.
 WORDS: dict[str, slice] = {"last": slice(-1, None), "first": slice(0, 1), "mean": slice(None)}
 DEFAULT_WORD = "last"
 IOU_THRESHOLD = 0.5
@@ -28,16 +28,19 @@ IOU_THRESHOLD = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Rules:
-    """What counts as right.
+    """The rules for a right answer.
 
     Args:
-        word: of `WORDS`.
-        iou_threshold: overlap from which a region answers a phrase.
-        merged: whether several gold boxes are one, the smallest around all of them, instead of any of them.
-        not_words: ids of the special tokens, which answer nothing from regions to words.
+        word (`str`, *optional*, defaults to `DEFAULT_WORD`): key of `WORDS`.
+        iou_threshold (`float`, *optional*, defaults to `IOU_THRESHOLD`): smallest overlap (IoU) of a right region, in
+            (0, 1].
+        merged (`bool`, *optional*, defaults to `False`): whether to merge the gold boxes of a phrase into the smallest
+            box around them; otherwise any of them counts.
+        not_words (`Collection[int]`, *optional*, defaults to `()`): ids of the special tokens, which are not
+            candidates from regions to words.
 
     Raises:
-        ValueError: an unknown word, or a threshold outside (0, 1].
+        ValueError: if `word` is unknown, or the threshold is outside (0, 1].
     """
 
     word: str = DEFAULT_WORD
@@ -52,7 +55,7 @@ class Rules:
             raise ValueError(f"iou_threshold={self.iou_threshold}: expected a number above 0 and at most 1")
 
     def hits(self, region_boxes: np.ndarray, gold: np.ndarray) -> np.ndarray:
-        """(R,) bool: which regions answer a phrase with the gold boxes (G, 4)."""
+        """Mask of the regions (R, 4) that answer a phrase with the gold boxes (G, 4): (R,) bool."""
         targets = enclosing_box(gold)[None] if self.merged else gold
         return np.any(box_iou(region_boxes, targets) >= self.iou_threshold, axis=1)
 
@@ -62,13 +65,13 @@ class Items:
     """The M items of one direction in a batch.
 
     Args:
-        rows: (B, Q) int64, indices of the asked tokens (or regions), -1 pads.
-        columns: (B, K) int64, indices of the candidates among regions (or tokens), -1 at all others.
-        example: (M,) int64, the row of the batch of each item.
-        places: (M, W) int64, where in `rows` its tokens are, -1 pads.
-        gold: (M, K) bool, the columns that answer it; none where no candidate does.
-        baseline: (M,) bool, whether the rule's choice answers it.
-        groups: what each is reported under besides "all".
+        rows (`Tensor`): (B, Q) int64, indices of the query tokens (or regions); -1 is padding.
+        columns (`Tensor`): (B, K) int64, indices of the candidate regions (or tokens); -1 elsewhere.
+        example (`np.ndarray`): (M,) int64, the batch row of each item.
+        places (`np.ndarray`): (M, W) int64, positions of its tokens in `rows`; -1 is padding.
+        gold (`np.ndarray`): (M, K) bool, the columns that answer it; all False if no candidate does.
+        baseline (`np.ndarray`): (M,) bool, whether the choice of the baseline rule answers it.
+        groups (`list[tuple[str, ...]]`): groups of each item besides "all".
     """
 
     rows: Tensor
@@ -84,14 +87,14 @@ class Items:
 
     @property
     def chance(self) -> np.ndarray:
-        """(M,) float64, the gold share of the candidates."""
+        """The share of gold columns among the candidates of each item, (M,) float64 in [0, 1]."""
         candidates = (self.columns >= 0).sum(1).numpy()[self.example]
         return self.gold.sum(1) / np.maximum(candidates, 1)
 
 
 @dataclass(frozen=True, eq=False)
 class _Grounded:
-    """A phrase that the model reads: its row of the batch, its tokens, the candidate regions that answer it (R,)."""
+    """A phrase in the model input: its batch row, its token indices, and the mask (R,) of regions that answer it."""
 
     example: int
     tokens: np.ndarray
@@ -100,12 +103,12 @@ class _Grounded:
 
 
 def ground(batch: Mapping[str, Any], examples: Sequence[AuditExample], rules: Rules) -> list[_Grounded]:
-    """The phrases of a batch that the model reads, with their answers; phrases cut from the text are not among them.
+    """Finds the phrases of a batch and their answers; a phrase that was cut with its text is skipped.
 
     Args:
-        batch: what the processor made of the captions, regions and phrases of `examples`.
-        examples: all of whose phrases have gold boxes.
-        rules: what counts as right.
+        batch (`Mapping[str, Any]`): output of the processor for the captions, regions and phrases of `examples`.
+        examples (`Sequence[AuditExample]`): examples whose phrases all have gold boxes.
+        rules (`Rules`): the rules for a right answer.
     """
     boxes, candidates = (batch[name].cpu().numpy() for name in ("region_boxes", "region_candidate_mask"))
     mask = batch["phrase_mask"].cpu().numpy()
@@ -122,11 +125,15 @@ def ground(batch: Mapping[str, Any], examples: Sequence[AuditExample], rules: Ru
 def text_items(
     grounded: Sequence[_Grounded], batch: Mapping[str, Any], rules: Rules, scores: Sequence[np.ndarray | None]
 ) -> Items:
-    """From words to regions.
+    """
+    Makes the items from words to regions.
 
     Args:
-        scores: of each example, the detector's confidence in its candidates in their order; without it the rule's
-            choice is the first candidate.
+        grounded (`Sequence[_Grounded]`): the phrases of the batch.
+        batch (`Mapping[str, Any]`): output of the processor.
+        rules (`Rules`): the rules for a right answer.
+        scores (`Sequence[np.ndarray | None]`): for each example, the confidence of the detector in each candidate;
+            without it the baseline rule chooses the first candidate.
     """
     columns = _columns(batch["region_candidate_mask"].bool().cpu())
     chosen = [_most_confident(row, given) for row, given in zip(columns.numpy(), scores, strict=True)]
@@ -138,7 +145,7 @@ def text_items(
 
 
 def _most_confident(columns: np.ndarray, scores: np.ndarray | None) -> int:
-    """The column of an example's most confident candidate, -1 where it has none."""
+    """The column of the most confident candidate of an example; -1 if it has none."""
     candidates = np.flatnonzero(columns >= 0)
     if not len(candidates):
         return -1
@@ -146,14 +153,21 @@ def _most_confident(columns: np.ndarray, scores: np.ndarray | None) -> int:
 
 
 def region_items(grounded: Sequence[_Grounded], batch: Mapping[str, Any], rules: Rules) -> Items:
-    """From regions to words; the rule's choice is the caption's first word."""
+    """
+    Makes the items from regions to words; the baseline rule chooses the first word of the caption.
+
+    Args:
+        grounded (`Sequence[_Grounded]`): the phrases of the batch.
+        batch (`Mapping[str, Any]`): output of the processor.
+        rules (`Rules`): the rules for a right answer.
+    """
     ids = batch["input_ids"].cpu()
     words = batch["attention_mask"].bool().cpu() & ~torch.isin(ids, torch.tensor(sorted(rules.not_words)).to(ids))
     columns = _columns(words)
-    asked: dict[tuple[int, int], tuple[np.ndarray, list[str]]] = {}
+    queried: dict[tuple[int, int], tuple[np.ndarray, list[str]]] = {}
     for one in grounded:
         for region in np.flatnonzero(one.regions).tolist():
-            tokens, groups = asked.setdefault((one.example, region), (np.zeros(ids.shape[1], dtype=bool), []))
+            tokens, groups = queried.setdefault((one.example, region), (np.zeros(ids.shape[1], dtype=bool), []))
             tokens[one.tokens] = True
             groups.extend(one.groups)
     first = [_most_confident(row, None) for row in columns.numpy()]
@@ -161,35 +175,35 @@ def region_items(grounded: Sequence[_Grounded], batch: Mapping[str, Any], rules:
         columns,
         [
             (example, np.array([region]), tokens, tuple(groups))
-            for (example, region), (tokens, groups) in sorted(asked.items(), key=lambda item: item[0])
+            for (example, region), (tokens, groups) in sorted(queried.items(), key=lambda item: item[0])
         ],
         lambda example: first[example],
     )
 
 
 def _columns(candidates: Tensor) -> Tensor:
-    """(B, K) bool -> the index of each candidate, -1 elsewhere."""
+    """Mask (B, K) -> the index of each candidate, -1 elsewhere: (B, K) int64."""
     return torch.arange(candidates.shape[1]).expand(candidates.shape).masked_fill(~candidates, -1)
 
 
 def _items(
     columns: Tensor,
-    asked: Sequence[tuple[int, np.ndarray, np.ndarray, tuple[str, ...]]],
+    queries: Sequence[tuple[int, np.ndarray, np.ndarray, tuple[str, ...]]],
     rule: Callable[[int], int],
 ) -> Items:
-    """Items of (example, its rows, its gold columns (K,), groups); a row that several ask is asked once."""
+    """Makes items of (example, query rows, gold columns (K,), groups); a row of several items is queried once."""
     rows: list[dict[int, int]] = [{} for _ in columns]
-    width = max((len(wanted) for _, wanted, _, _ in asked), default=1)
-    places = np.full((len(asked), width), -1, dtype=np.int64)
-    for number, (example, wanted, _, _) in enumerate(asked):
+    width = max((len(wanted) for _, wanted, _, _ in queries), default=1)
+    places = np.full((len(queries), width), -1, dtype=np.int64)
+    for number, (example, wanted, _, _) in enumerate(queries):
         known = rows[example]
         places[number, : len(wanted)] = [known.setdefault(row, len(known)) for row in wanted.tolist()]
     padded = torch.full((len(rows), max(1, *map(len, rows))), -1, dtype=torch.int64)
     for row, known in zip(padded, rows, strict=True):
         row[: len(known)] = torch.tensor(list(known), dtype=torch.int64)
-    gold = np.array([golden for _, _, golden, _ in asked], dtype=bool).reshape(len(asked), columns.shape[1])
-    examples = np.array([example for example, *_ in asked], dtype=np.int64)
-    choices = [rule(example) for example, *_ in asked]
+    gold = np.array([golden for _, _, golden, _ in queries], dtype=bool).reshape(len(queries), columns.shape[1])
+    examples = np.array([example for example, *_ in queries], dtype=np.int64)
+    choices = [rule(example) for example, *_ in queries]
     right = [choice >= 0 and bool(golden[choice]) for choice, golden in zip(choices, gold, strict=True)]
-    groups = [tuple(dict.fromkeys(named)) for *_, named in asked]
+    groups = [tuple(dict.fromkeys(named)) for *_, named in queries]
     return Items(padded, columns, examples, places, gold, np.array(right, dtype=bool), groups)

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""An audit of one or several models as one page: tables, figures, what changed, and the attention explorer.
+"""The audit of one or several models as one HTML page: tables, figures, changes, and the attention explorer.
 
-The page is one file and loads nothing. With several models the first is what the others are compared with.
+The page is one file and needs no network. With several models, the others are compared with the first.
 """
 
 import base64
@@ -38,7 +38,7 @@ from .result import AuditResult
 from .statistics import bootstrap_intervals, holm, permutation_test
 
 ALL = "all"
-MOST_LAYERS = 4  # rows of the picture of words across layers
+MOST_LAYERS = 4  # number of rows in the picture of words across layers
 RULES = {"text_to_region": BASELINE, "region_to_text": "first word"}
 STYLE = """
 figure { margin: 14px 0; }
@@ -56,12 +56,14 @@ Correction = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class ExtraSection:
-    """A further part of the page, such as maps compared or how faithful they are.
+    """An additional section of the page, such as a comparison of maps.
 
     Args:
-        heading, text: plain text.
-        head, rows: a table, plain text; none without rows.
-        figures: (file, what it shows); .svg or .png.
+        heading (`str`): plain text.
+        text (`str`): plain text.
+        head (`Sequence[str]`, *optional*, defaults to `()`): column names of a table, plain text.
+        rows (`Sequence[Sequence[str]]`, *optional*, defaults to `()`): rows of the table; no table without rows.
+        figures (`Sequence[tuple[Path, str]]`, *optional*, defaults to `()`): (file, caption); .svg or .png.
     """
 
     heading: str
@@ -80,22 +82,24 @@ def audit_page(
     extra: Sequence[ExtraSection] = (),
     correction: tuple[str, Correction] = ("Holm", holm),
 ) -> str:
-    """The page, whole; everything in it that comes from data is escaped.
+    """Builds the page; all text from data is escaped.
 
     Args:
-        results: name of a model -> its audit; all on the same data. The first is compared with each of the others
-            that has its layers and heads.
-        title: the heading.
-        about: (name, text) lines under it.
-        examples: name of a model -> captured examples, for the explorer; see `explorer_page`.
-        extra: further parts, before the explorer.
-        correction: name and function that corrects the (L, H) p-values of a comparison for the number of heads.
+        results (`Mapping[str, AuditResult]`): name of a model -> its audit; all on the same data. Each other model
+            with the same layers and heads is compared with the first.
+        title (`str`, *optional*): the heading.
+        about (`Sequence[tuple[str, str]]`, *optional*, defaults to `()`): (name, text) lines below the title.
+        examples (`Mapping[str, Sequence[ExampleAttention]]`, *optional*): name of a model -> captured examples, for
+            the explorer; see `explorer_page`.
+        extra (`Sequence[ExtraSection]`, *optional*, defaults to `()`): additional sections, before the explorer.
+        correction (`tuple[str, Correction]`, *optional*): name and function that corrects the (L, H) p-values of a
+            comparison for the number of heads.
 
     Raises:
-        ValueError: no result, results that cannot be compared, or examples that cannot be explored together.
+        ValueError: if there is no result, or results or examples do not fit together.
     """
     if not results:
-        raise ValueError("no audit to show; give at least one model with its result")
+        raise ValueError("results is empty; give at least one model with its result")
     parts = [("best-heads", "Best heads", _best_heads(results))]
     parts += [("by-layer", "By layer and head", "".join(_layer_figures(results)))]
     if len(results) > 1:
@@ -105,7 +109,7 @@ def audit_page(
     parts += [(f"extra-{n}", section.heading, _extra(section)) for n, section in enumerate(extra)]
     if examples:
         parts.append(("words", "Words across layers", "".join(_words(results, examples))))
-        parts.append(("explore", "Look for yourself", explorer_body(examples)))
+        parts.append(("explore", "Explorer", explorer_body(examples)))
     links = "".join(f'<a href="#{place}">{escape(heading)}</a>' for place, heading, _ in parts)
     body = f"<nav>{links}</nav>" + "\n".join(
         f'<h2 id="{place}">{escape(heading)}</h2>\n{content}' for place, heading, content in parts
@@ -118,7 +122,7 @@ def audit_page(
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1) -> str:
-    """A table of plain text; all but the first columns are numbers."""
+    """An HTML table of plain text; all columns after the first `text_columns` are numbers."""
     kinds = ["" if n < text_columns else ' class="number"' for n in range(len(head))]
     top = "".join(f'<th scope="col"{kind}>{escape(cell)}</th>' for kind, cell in zip(kinds, head, strict=True))
     body = "".join(
@@ -141,14 +145,14 @@ def _best_heads(results: Mapping[str, AuditResult]) -> str:
 def _how_chosen(splits: Mapping[str, str]) -> str:
     same = [name for name, split in splits.items() if split == SAME_SPLIT]
     if same:
-        how = "Heads are chosen on the items they are reported on, as in the paper, which flatters them"
+        how = "Heads are chosen on the same items that they are reported on, as in the paper; this overstates them"
         how += "." if len(same) == len(splits) else f" ({', '.join(same)})."
     else:
         how = f"Heads are chosen on another split ({', '.join(dict.fromkeys(splits.values()))})."
     return (
         f"{how} Heads are named layer-head, both counted from 0. Intervals resample images. Attention: mean share of "
-        "the head's attention on all candidates together. Rule: accuracy of the most confident region, from "
-        "regions to words of the first word. Reachable: items that any candidate answers."
+        "the head's attention on all candidates together. Rule: accuracy of always answering the most confident "
+        "region, or from regions to words the first word. Reachable: items that any candidate answers."
     )
 
 
@@ -157,7 +161,7 @@ def _head_rows(
     chosen: Mapping[str, Sequence[BestHead]],
     wanted: Callable[[BestHead], bool],
 ) -> list[tuple[str, ...]]:
-    """Rows of one group stand together, one a model."""
+    """One row per group and model; rows of one group are adjacent."""
     rows = [(best, name) for name, found in chosen.items() for best in found if wanted(best)]
     groups = list(dict.fromkeys((best.kind, best.group) for best, _ in rows))
     rows.sort(key=lambda row: groups.index((row[0].kind, row[0].group)))
@@ -182,7 +186,7 @@ def _note(text: str) -> str:
 def _drawn(
     draw: Callable[..., object], alt: str, caption: str, *arguments: object, suffix: str = ".svg", **options: object
 ) -> str:
-    """A figure inside the page."""
+    """Draws a figure and embeds it into the page."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"figure{suffix}"
         draw(*arguments, path, **options)
@@ -203,7 +207,7 @@ def _layer_figures(results: Mapping[str, AuditResult]) -> Iterator[str]:
         alt = f"{NAMES[kind]}: accuracy of each head by layer, of {', '.join(found)}"
         caption = (
             f"{NAMES[kind].capitalize()}. Large and dark: heads that give more than {ACTIVE_SHARE:.0%} of their "
-            "attention to the candidates. Ring: the best of them on these very items. Lines: 95% intervals."
+            "attention to the candidates. Ring: the best of them on these items. Lines: 95% intervals."
         )
         known: dict[str, Any] = {"title": NAMES[kind].capitalize(), "baseline": RULES[kind]}
         if len(layers) == 1:
@@ -219,12 +223,12 @@ def _layer_figures(results: Mapping[str, AuditResult]) -> Iterator[str]:
 def _changes(results: Mapping[str, AuditResult], correction: tuple[str, Correction]) -> Iterator[str]:
     (first, before), *others = results.items()
     yield _note(
-        f"Each model against {first}, head by head: a paired permutation test that exchanges the answers to whole "
+        f"Each model against {first}, for each head: a paired permutation test that exchanges the answers for whole "
         f"images, two-sided, corrected for the number of heads ({correction[0]}); significant where p ≤ {ALPHA:g}."
     )
     for name, after in others:
         if (before.layers, before.heads) != (after.layers, after.heads):
-            yield _note(f"{name} has other layers or heads than {first}: not compared.")
+            yield _note(f"{name} is not compared, because it has other layers or heads than {first}.")
             continue
         yield f"<h3>{escape(name)} against {escape(first)}</h3>"
         for kind in before.entities:
@@ -247,9 +251,9 @@ def _change(
     up, down = int((sure & (rise > 0)).sum()), int((sure & (rise < 0)).sum())
     layer, head = divmod(int(np.abs(rise).argmax()), rise.shape[1])
     caption = (
-        f"{NAMES[kind].capitalize()}: {up} of {p.size} heads are significantly more accurate than under {names[0]}, "
-        f"{down} less. The largest change is {result.name(layer, head)}'s, {100 * rise[layer, head]:+.1f} points "
-        f"(p {_p(p[layer, head])})."
+        f"{NAMES[kind].capitalize()}: {up} of {p.size} heads are significantly more accurate than in {names[0]}, "
+        f"{down} less accurate. The largest change is that of {result.name(layer, head)}, "
+        f"{100 * rise[layer, head]:+.1f} points (p {_p(p[layer, head])})."
     )
     alt = f"Change of each head's accuracy from {names[0]} to {names[1]}, {NAMES[kind]}"
     known: dict[str, Any] = {"p": p, "layers": result.layers, "names": names, "baseline": RULES[kind]}
@@ -273,8 +277,8 @@ def _relations(results: Mapping[str, AuditResult]) -> str:
     rows = _head_rows(results, chosen, lambda best: best.kind == "relations" and best.group in common)
     rows.sort(key=lambda row: [f"{NAMES['relations']}: {relation}" for relation in common].index(row[0]))
     note = (
-        "For a dependency relation w1 → w2 whose word w1 names a region: how often w2 attends most to that region; "
-        f"the {len(common)} most common relations, the best head of each."
+        "For a dependency relation w1 → w2 whose word w1 has a region: how often w2 attends most to that region. "
+        f"The {len(common)} most common relations, with the best head of each."
     )
     figures = [
         _drawn(
@@ -283,7 +287,7 @@ def _relations(results: Mapping[str, AuditResult]) -> str:
             "",
             {relation: result.relations[relation] for relation in common if relation in result.relations},
             layers=result.layers,
-            title=f"{name}: of a relation w1 → w2, the word w2 looks at the region of w1",
+            title=f"{name}: for a relation w1 → w2, the word w2 looks at the region of w1",
         )
         for name, result in results.items()
         if result.relations
@@ -292,17 +296,17 @@ def _relations(results: Mapping[str, AuditResult]) -> str:
 
 
 def _words(results: Mapping[str, AuditResult], examples: Mapping[str, Sequence[ExampleAttention]]) -> Iterator[str]:
-    """The paper's Figures 1 and 5: the first example under each model."""
+    """Figures 1 and 5 of the paper: the first example with each model."""
     yield _note(
-        "What words of one caption attend to in the best head of each of the layers where heads are most accurate. "
-        "Beside each row stands how much of the attention goes to the regions at all."
+        "The regions that words of one caption attend to, in the best heads of the most accurate layers. "
+        "The label of a row shows the share of the attention that goes to regions."
     )
     best = max(results, key=lambda name: _best_accuracy(results[name]))
     for name, shown in examples.items():
         counts = results[name].entities.get("text_to_region", {}).get(ALL) if name in results else None
         if counts is not None and counts.accuracy.shape == shown[0].attention.shape[:2]:
             words, heads = naming_words(shown[0]), best_heads(counts.accuracy, MOST_LAYERS, counts.active)
-            alt = f"Regions that words of “{shown[0].caption}” attend to across layers, under {name}"
+            alt = f"Regions that words of “{shown[0].caption}” attend to across layers, in {name}"
             picture = _drawn(words_across_layers_figure, alt, "", shown[0], words, heads, suffix=".png")
             opened = " open" if name == best else ""
             yield f"<details{opened}><summary>{escape(name)}</summary>{picture}</details>"

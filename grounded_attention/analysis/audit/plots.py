@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The figures of an audit's result, each as .png and .pdf."""
+"""Draws the figures of an audit result, each as .png and .pdf."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,19 +14,23 @@ if TYPE_CHECKING:
     from .result import AuditResult
 
 TYPES = (".png", ".pdf")
-# The paper reports its ten most common relations.
+# The paper reports the ten most common relations.
 MOST_PANELS = 10
 _TITLES = {
     "text_to_region": "Entity grounding: the most-attended region is gold",
-    "region_to_text": "From regions to words: the most-attended word names the region",
+    "region_to_text": "From regions to words: the most-attended word refers to the region",
 }
 
 
 def plot_result(result: "AuditResult", folder: Path) -> list[Path]:
     """Draws each direction by layer and head, the phrase types and the relations.
 
+    Args:
+        result (`AuditResult`): the result of an audit.
+        folder (`Path`): folder of the files.
+
     Returns:
-        the files: `<direction>`, `<direction>_types`, `relations`, each .png and .pdf.
+        `list[Path]`: the files `<direction>`, `<direction>_types`, `relations`, each .png and .pdf.
     """
     files: list[Path] = []
     for direction, groups in result.entities.items():
@@ -46,7 +50,17 @@ def plot_result(result: "AuditResult", folder: Path) -> list[Path]:
 def plot_changes(
     before: HeadCounts, after: HeadCounts, path: Path, p: Any, layers: tuple[str, ...], names: tuple[str, str]
 ) -> list[Path]:
-    """Draws which heads changed, as .png and .pdf; returns the files."""
+    """
+    Draws the changes of the heads as .png and .pdf; returns the files.
+
+    Args:
+        before (`HeadCounts`): counts of the model before.
+        after (`HeadCounts`): counts of the model after.
+        path (`Path`): file without suffix.
+        p (`Any`): (L, H) corrected p-values.
+        layers (`tuple[str, ...]`): names of the L layers.
+        names (`tuple[str, str]`): names of the two models.
+    """
     files = [path.with_suffix(kind) for kind in TYPES]
     for file in files:
         changes_figure(before, after, file, p=p, layers=layers, names=names)

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The result of an audit: sums of every head for every image, and what can be said, drawn and kept of them."""
+"""The result of an audit: sums per head and image, with reports, figures and files."""
 
 import hashlib
 import io
@@ -28,16 +28,18 @@ _ARRAYS = ("items", "correct", "share", "baseline", "chance", "reachable")
 
 @dataclass(frozen=True, eq=False)
 class AuditResult:
-    """What an audit counted.
+    """The counts of an audit.
 
     Args:
-        layers: names of the L layers.
-        heads: H, in each layer.
-        entities: direction -> group -> counts; "all" is in each direction, beside the phrase types.
-        relations: dependency relation -> counts, from words to regions.
-        about: how it was measured: model, data, split, word, iou_threshold, baseline, how many phrases were judged,
-            had no box, were cut.
-        chosen: the heads and layers to report; None is the paper's way, those that are best here.
+        layers (`tuple[str, ...]`): names of the L layers.
+        heads (`int`): H, the number of heads per layer.
+        entities (`dict[str, dict[str, HeadCounts]]`): direction -> group -> counts; the groups are "all" and the
+            phrase types.
+        relations (`dict[str, HeadCounts]`, *optional*): dependency relation -> counts from words to regions.
+        about (`dict[str, Any]`, *optional*): settings and facts: model, data, split, word, iou_threshold, baseline,
+            numbers of judged, boxless and cut phrases.
+        chosen (`Choice`, *optional*): heads and layers to report; None chooses the best of this result, as the paper
+            does.
     """
 
     layers: tuple[str, ...]
@@ -49,19 +51,20 @@ class AuditResult:
 
     @property
     def counted(self) -> dict[str, dict[str, HeadCounts]]:
-        """Everything that was counted: the directions, and the relations where there are any."""
+        """All counts: the directions, and the relations if there are any."""
         return {**self.entities, **({RELATIONS: self.relations} if self.relations else {})}
 
-    # What is best
+    # Best heads and layers
 
     def choose_on(self, other: "AuditResult | str") -> "AuditResult":
-        """The same result, that reports the heads and layers which are best on another split.
+        """A copy that reports the heads and layers that are best on another split.
 
         Args:
-            other: the audit of the split to choose on, or "same_split" for the paper's way: this one.
+            other (`AuditResult | str`): the audit of the split to choose on, or "same_split" to choose on this one, as
+                the paper does.
 
         Raises:
-            ValueError: an audit of a model of another size, or another name.
+            ValueError: if the other audit has other layers or heads, or the name is not "same_split".
         """
         if isinstance(other, str):
             if other != SAME_SPLIT:
@@ -69,8 +72,8 @@ class AuditResult:
             return replace(self, chosen=choose(self.counted, SAME_SPLIT))
         if (other.layers, other.heads) != (self.layers, self.heads):
             raise ValueError(
-                f"heads are chosen in {len(other.layers)} layers of {other.heads}, but reported in {len(self.layers)} "
-                f"of {self.heads}: give audits of one model"
+                f"the audit to choose on has {len(other.layers)} layers of {other.heads} heads, but the reported one "
+                f"has {len(self.layers)} of {self.heads}: give audits of the same model"
             )
         return replace(self, chosen=choose(other.counted, str(other.about.get("split", "another split"))))
 
@@ -80,23 +83,22 @@ class AuditResult:
         return self.chosen or choose(self.counted, SAME_SPLIT)
 
     def best_heads(self, level: float = LEVEL, draws: int = DRAWS) -> list[BestHead]:
-        """The chosen head of each group with what it reaches here and its interval."""
+        """The chosen head of each group, with its accuracy and interval in this result."""
         return report_heads(self.counted, self.choice, level, draws)
 
     def best_layers(self, level: float = LEVEL, draws: int = DRAWS) -> list[BestLayer]:
-        """The chosen layer of each group with the mean accuracy of its heads here."""
+        """The chosen layer of each group, with the mean accuracy of its heads in this result."""
         return report_layers(self.counted, self.choice, level, draws)
 
     def name(self, layer: int, head: int) -> str:
-        """A head's name as the paper writes it, layer-head, both from 0 (or the layer's own name)."""
+        """The name of a head as in the paper, layer-head, both counted from 0 (or the name of the layer)."""
         return f"{self.layers[layer]}-{head}"
 
-    # What can be done with it
+    # Output
 
     def to_pandas(self, level: float = LEVEL, draws: int = DRAWS) -> "pandas.DataFrame":
-        """One row a head and group: kind, group, layer, head, accuracy, low, high (its interval), share, active.
-
-        Besides what holds for the group: items, images, baseline, chance, upper_bound.
+        """One row per head and group: kind, group, layer, head, accuracy, low, high (its interval), share, active,
+        and for the group: items, images, baseline, chance, upper_bound.
         """
         import pandas
 
@@ -129,7 +131,7 @@ class AuditResult:
                     }
 
     def to_card_section(self) -> str:
-        """Markdown for a model card: what was measured, the best heads with their intervals, the limits."""
+        """Markdown for a model card: method, best heads with intervals, limits."""
         from .card import card_section
 
         return card_section(self)
@@ -143,10 +145,10 @@ class AuditResult:
     # Files
 
     def save(self, folder: str | Path) -> Path:
-        """Writes `audit.json`, and beside it the counts it names; what was there before stays whole until the end.
+        """Writes `audit.json` and a file with the counts; an earlier result stays readable until the end.
 
         Returns:
-            the folder.
+            `Path`: the folder.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -171,10 +173,10 @@ class AuditResult:
 
     @classmethod
     def load(cls, folder: str | Path) -> "AuditResult":
-        """Reads what `save` wrote.
+        """Reads a result that `save` wrote.
 
         Raises:
-            ValueError: there is no audit, one of another format, or one whose counts are damaged or gone.
+            ValueError: if there is no audit, it has another format, or its counts are damaged or missing.
         """
         path = Path(folder, MANIFEST)
         try:
@@ -190,13 +192,11 @@ class AuditResult:
             relations = counted.pop(RELATIONS, {})
             return cls(tuple(manifest["layers"]), manifest["heads"], counted, relations, manifest["about"], chosen)
         except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-            raise ValueError(
-                f"{path}: no audit that can be read ({error}): run grounded-attention audit again"
-            ) from error
+            raise ValueError(f"{path}: cannot read the audit ({error}); run grounded-attention audit again") from error
 
 
 def _pack(counted: Mapping[str, Mapping[str, HeadCounts]]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
-    """Arrays by name, and what each number in the names means."""
+    """The arrays by name, and the kind and group of each number in the names."""
     arrays: dict[str, np.ndarray] = {}
     index: list[dict[str, Any]] = []
     for kind, groups in counted.items():

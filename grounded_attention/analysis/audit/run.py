@@ -1,9 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Which heads look at the right region: every head of a model, asked about every phrase of a data set.
+"""Measures for every head of a model, and every phrase of a data set, whether the head attends most to a gold region.
 
-Li et al. (2020), "What does BERT with vision look at?", section 3.1: each head is a classifier that answers a word
-with the region it attends to most, among the regions alone. The whole image's region and END are no answers
-(`region_candidate_mask`). What is decided where the paper leaves things open: docs/audit.md.
+Li et al. (2020), "What does BERT with vision look at?", section 3.1: each head is a classifier; its answer for a word
+is the region that it attends to most, among the regions only. The whole-image region and END are not candidates
+(`region_candidate_mask`). docs/audit.md lists our decisions where the paper is open.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ from .tally import ALL, Tally
 
 TEXT_TO_REGION, REGION_TO_TEXT = DIRECTIONS
 CONFIDENT, FIRST = "most confident region", "first region"
-# Special tokens that are no words; [UNK] and [MASK] stand for one.
+# Special tokens that are not words; [UNK] and [MASK] replace a word, so they count as words.
 _NOT_WORDS = ("cls_token_id", "sep_token_id", "pad_token_id", "bos_token_id", "eos_token_id")
 
 
@@ -50,30 +50,38 @@ def audit(
     """Audits a model.
 
     Args:
-        model: of this project, on transformers' attention interface, or transformers' VisualBERT or LXMERT; with or
-            without a task's head. It is set to evaluation mode and, where it is on the interface, its attention back
-            end is exchanged for the supervised twin.
-        processor: its processor, one of this project (transformers' two models: `VisualBERTProcessor`).
-        examples: captions with phrases, see `entity_examples`; phrases without gold boxes are left out.
-        regions: image id -> regions with `boxes` (n, 4) normalised, `features` (n, D) and, where the detector gave
-            them, `scores` (n,), such as a `RegionTable`. As in training, an image with more regions than the processor
-            takes keeps the first.
-        relations: captions whose "phrases" are words tied to an entity by a dependency, the relation their group.
-        word: which of a phrase's sub-words is asked: "last" (default), "first" or "mean".
-        batch_size: captions at a time.
-        directions: of "text_to_region" and "region_to_text".
-        iou_threshold: overlap with a gold box from which a region is right.
-        merged_box: whether several gold boxes of a phrase are one, around all of them, instead of any.
-        images: image id -> picture, for a model that reads pixels.
-        about: what the result is to say of itself besides: the names of model, data and split.
-        progress: whether to show a progress bar.
+        model (`Any`): a model of this project, a model on transformers' attention interface, or transformers'
+            VisualBERT or LXMERT; with or without a task head. It is set to evaluation mode. On the interface, its
+            attention back end is replaced by the supervised one during the audit.
+        processor (`Any`): its processor, of this project (for transformers' two models: `VisualBERTProcessor`).
+        examples (`Iterable[AuditExample]`): captions with phrases, see `entity_examples`; phrases without gold boxes
+            are skipped.
+        regions (`Mapping[str, Any]`): image id -> regions with `boxes` (n, 4) normalised, `features` (n, D) and
+            optionally `scores` (n,), such as a `RegionTable`. As in training, an image with too many regions for the
+            processor keeps the first ones.
+        relations (`Iterable[AuditExample]`, *optional*, defaults to `()`): captions whose "phrases" are words related
+            to an entity by a dependency; their group is the relation.
+        word (`str`, *optional*, defaults to `DEFAULT_WORD`): the sub-word of a phrase that gives its attention:
+            "last", "first" or "mean".
+        batch_size (`int`, *optional*, defaults to `32`): captions per batch.
+        directions (`Sequence[str]`, *optional*, defaults to `DIRECTIONS`): one or both of "text_to_region" and
+            "region_to_text".
+        iou_threshold (`float`, *optional*, defaults to `IOU_THRESHOLD`): smallest overlap (IoU) of a right region with
+            a gold box, in (0, 1].
+        merged_box (`bool`, *optional*, defaults to `False`): whether to merge the gold boxes of a phrase into the
+            smallest box around them; otherwise any counts.
+        images (`Callable[[str], Any]`, *optional*): image id -> image, for a model that reads pixels.
+        about (`Mapping[str, Any]`, *optional*): additional facts for the result, such as the names of model, data and
+            split.
+        progress (`bool`, *optional*, defaults to `True`): whether to show a progress bar.
 
     Returns:
-        what was counted; the same in every process of a distributed launch, and the same as with one process.
+        `AuditResult`: the counts; equal in every process of a distributed launch, and equal to those of a single
+        process.
 
     Raises:
-        ValueError: an unknown option, a model whose attention cannot be read, or examples without a phrase to judge.
-            A region table's own error for an image that it does not hold.
+        ValueError: if an option is unknown, the attention of the model cannot be read, or no phrase can be judged.
+        Errors of the region table, such as a missing image, are passed on.
     """
     unknown = [name for name in directions if name not in DIRECTIONS]
     if unknown or not directions:
@@ -82,19 +90,21 @@ def audit(
         raise ValueError(f"batch_size={batch_size}: expected 1 or more")
     tokenizer = processor.tokenizer
     specials = {number for name in _NOT_WORDS if (number := getattr(tokenizer, name, None)) is not None}
-    asker = _Asker(
+    auditor = _Auditor(
         get_observer(model), processor, regions, Rules(word, iou_threshold, merged_box, specials), images, batch_size
     )
     model.eval()
-    entities = asker.run(examples, tuple(name for name in DIRECTIONS if name in directions), progress and "entities")
-    asked = asker.run(relations, (TEXT_TO_REGION,), progress and "relations")
-    if not entities.phrases["judged"] and not asked.phrases["judged"]:
-        raise ValueError(f"no phrase to judge: {entities.said()}; expected captions with phrases that have gold boxes")
+    entities = auditor.run(examples, tuple(name for name in DIRECTIONS if name in directions), progress and "entities")
+    words = auditor.run(relations, (TEXT_TO_REGION,), progress and "relations")
+    if not entities.phrases["judged"] and not words.phrases["judged"]:
+        raise ValueError(
+            f"no phrase can be judged ({entities.summary()}); expected captions with phrases that have gold boxes"
+        )
     return AuditResult(
-        layers=asker.observer.layers,
-        heads=asker.observer.heads,
+        layers=auditor.observer.layers,
+        heads=auditor.observer.heads,
         entities={name: counts for name in entities.tallies if (counts := entities.groups(name))},
-        relations={name: counts for name, counts in asked.groups(TEXT_TO_REGION).items() if name != ALL},
+        relations={name: counts for name, counts in words.groups(TEXT_TO_REGION).items() if name != ALL},
         about={
             **(about or {}),
             "word": word,
@@ -102,14 +112,14 @@ def audit(
             "merged_box": merged_box,
             "baseline": CONFIDENT if entities.scored and not entities.unscored else FIRST,
             "phrases": dict(entities.phrases),
-            **({"relation_words": dict(asked.phrases)} if asked.phrases["judged"] else {}),
+            **({"relation_words": dict(words.phrases)} if words.phrases["judged"] else {}),
         },
     )
 
 
 @dataclass
-class _Asked:
-    """What one pass over examples counted."""
+class _Counted:
+    """The counts of one pass over examples."""
 
     tallies: dict[str, Tally]
     phrases: Counter = field(default_factory=lambda: Counter(judged=0, without_boxes=0, truncated=0, no_token=0))
@@ -119,12 +129,12 @@ class _Asked:
     def groups(self, direction: str) -> dict[str, Any]:
         return self.tallies[direction].counts() if direction in self.tallies else {}
 
-    def said(self) -> str:
+    def summary(self) -> str:
         return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in self.phrases.items())
 
-    def gathered(self) -> "_Asked":
-        """What all processes counted together."""
-        whole = _Asked({name: Tally() for name in self.tallies})
+    def gathered(self) -> "_Counted":
+        """The counts of all processes together."""
+        whole = _Counted({name: Tally() for name in self.tallies})
         for part in gather_object([self]):
             for name, tally in part.tallies.items():
                 whole.tallies[name].merge(tally)
@@ -134,7 +144,7 @@ class _Asked:
 
 
 @dataclass(frozen=True)
-class _Asker:
+class _Auditor:
     observer: Observer
     processor: Any
     regions: Mapping[str, Any]
@@ -142,39 +152,39 @@ class _Asker:
     images: Callable[[str], Any] | None
     batch_size: int
 
-    def run(self, examples: Iterable[AuditExample], directions: Sequence[str], progress: str | bool) -> _Asked:
-        """One pass; each process takes every so many-th batch, so batches are those of a single process."""
-        state, asked = _processes(), _Asked({name: Tally() for name in directions})
-        judged = self._with_boxes(examples, asked if state.is_main_process else _Asked({}))
+    def run(self, examples: Iterable[AuditExample], directions: Sequence[str], progress: str | bool) -> _Counted:
+        """Runs one pass. The processes take batches in turn, so the batches equal those of a single process."""
+        state, counted = _processes(), _Counted({name: Tally() for name in directions})
+        judged = self._with_boxes(examples, counted if state.is_main_process else _Counted({}))
         shown = bool(progress) and state.is_main_process
         bar = tqdm(desc=str(progress), unit=" captions", disable=not shown, leave=False)
         with bar:
             for number, batch in enumerate(_batches(judged, self.batch_size)):
                 if number % state.num_processes == state.process_index:
-                    self._count(batch, asked)
+                    self._count(batch, counted)
                 bar.update(len(batch))
-        return asked.gathered()
+        return counted.gathered()
 
-    def _with_boxes(self, examples: Iterable[AuditExample], asked: _Asked) -> Iterator[tuple[int, AuditExample]]:
-        """The examples, numbered, with those phrases alone that have gold boxes."""
+    def _with_boxes(self, examples: Iterable[AuditExample], counted: _Counted) -> Iterator[tuple[int, AuditExample]]:
+        """Yields numbered examples, with only the phrases that have gold boxes."""
         for number, example in enumerate(examples):
             kept = tuple(phrase for phrase in example.phrases if len(phrase.boxes))
-            asked.phrases["without_boxes"] += len(example.phrases) - len(kept)
+            counted.phrases["without_boxes"] += len(example.phrases) - len(kept)
             if kept:
                 yield number, replace(example, phrases=kept)
 
-    def _count(self, numbered: Sequence[tuple[int, AuditExample]], asked: _Asked) -> None:
+    def _count(self, numbered: Sequence[tuple[int, AuditExample]], counted: _Counted) -> None:
         numbers, examples = [number for number, _ in numbered], [example for _, example in numbered]
         records = [self.regions[example.image_id] for example in examples]
         batch = self._process(examples, records)
-        _note_dropped(batch, asked)
+        _note_dropped(batch, counted)
         grounded = ground(batch, examples, self.rules)
-        asked.phrases["judged"] += len(grounded)
+        counted.phrases["judged"] += len(grounded)
         scores = [getattr(record, "scores", None) for record in records]
-        asked.scored += sum(given is not None for given in scores)
-        asked.unscored += sum(given is None for given in scores)
+        counted.scored += sum(given is not None for given in scores)
+        counted.unscored += sum(given is None for given in scores)
         items: dict[str, Items] = {}
-        for name in asked.tallies:
+        for name in counted.tallies:
             text = name == TEXT_TO_REGION
             items[name] = (
                 text_items(grounded, batch, self.rules, scores) if text else region_items(grounded, batch, self.rules)
@@ -187,10 +197,10 @@ class _Asker:
         queries = {name: (found.rows.to(device), found.columns.to(device)) for name, found in wanted.items()}
         pairs = self.observer.observe(batch, queries)
         for name, found in wanted.items():
-            asked.tallies[name].add(found, pairs[name], [example.image_id for example in examples], numbers)
+            counted.tallies[name].add(found, pairs[name], [example.image_id for example in examples], numbers)
 
     def _process(self, examples: Sequence[AuditExample], records: Sequence[Any]) -> Any:
-        """The captions, their regions and phrases as the model reads them."""
+        """The model input of the captions, regions and phrases."""
         if self.images is None:
             seen = {"region_features": [record.features for record in records]}
         else:
@@ -205,7 +215,7 @@ class _Asker:
 
 
 def _processes() -> PartialState:
-    """The processes of this launch; without a GPU accelerate sees several only when told to stay on the CPU."""
+    """The processes of this launch; without a GPU, accelerate needs `cpu=True` to find several."""
     return PartialState(cpu=not torch.cuda.is_available())
 
 
@@ -214,6 +224,6 @@ def _batches(examples: Iterator[Any], size: int) -> Iterator[list[Any]]:
         yield batch
 
 
-def _note_dropped(batch: Any, asked: _Asked) -> None:
+def _note_dropped(batch: Any, counted: _Counted) -> None:
     for dropped in getattr(batch, "dropped_phrases", ()):
-        asked.phrases.update("truncated" if each.reason == "truncated" else "no_token" for each in dropped)
+        counted.phrases.update("truncated" if each.reason == "truncated" else "no_token" for each in dropped)

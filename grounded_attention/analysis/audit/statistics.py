@@ -1,9 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""How sure an audit is: intervals and tests that take images, not phrases, as what is drawn by chance.
+"""Intervals and tests of an audit; they resample images, not phrases.
 
-The phrases of one image share its regions, its light and its captions. An interval that resamples phrases takes five
-captions of one photograph for five photographs and comes out too narrow; here an image comes or goes as a whole.
-Shape letters: I images, L layers, H heads, D draws, K columns.
+The phrases of one image share its regions and captions, so they are not independent. An interval that resamples
+phrases is too narrow. Here an image is included or excluded as a whole. Shape letters: I images, L layers, H heads, D
+draws, K columns.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,18 +18,18 @@ from grounded_attention.analysis.head_counts import HeadCounts
 LEVEL = 0.95
 DRAWS = 2000
 PERMUTATIONS = 10_000
-# Numbers in the largest temporary array, (draws of a block, I): 32 MiB of float64 whatever the data set.
+# Numbers in the largest temporary array, (draws of a block, I): 32 MiB of float64 for any data set.
 _BLOCK = 4 * 2**20
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """How two sets of answers to the same items differ, head by head.
+    """The differences between two sets of answers to the same items, for each head.
 
     Args:
-        difference: (L, H) float64, accuracy of the second minus accuracy of the first, in [-1, 1].
-        p: (L, H) float64, two-sided p of the permutation test, in (0, 1]; not corrected for the number of heads, see
-            `holm` and `benjamini_hochberg`.
+        difference (`np.ndarray`): (L, H) float64, accuracy of the second minus accuracy of the first, in [-1, 1].
+        p (`np.ndarray`): (L, H) float64, two-sided p of the permutation test, in (0, 1]; not corrected for the number
+            of heads, see `holm` and `benjamini_hochberg`.
     """
 
     difference: np.ndarray
@@ -38,19 +38,19 @@ class Comparison:
 
 def bootstrap_intervals(counts: HeadCounts, level: float = LEVEL, draws: int = DRAWS, seed: int = 0) -> np.ndarray:
     """
-    The bootstrap interval of each head's accuracy: percentiles over `draws` samples of I images with replacement.
+    Bootstrap intervals of the accuracy of each head: percentiles over `draws` samples of I images with replacement.
 
     Args:
-        counts: what the heads answered, image by image.
-        level: of the interval, in (0, 1).
-        draws: how many samples.
-        seed: of the draws.
+        counts (`HeadCounts`): counts of the answers of the heads per image.
+        level (`float`, *optional*, defaults to `LEVEL`): level of the interval, in (0, 1).
+        draws (`int`, *optional*, defaults to `DRAWS`): number of samples.
+        seed (`int`, *optional*, defaults to `0`): seed of the draws.
 
     Returns:
-        (2, L, H) float64: lower and upper end.
+        `np.ndarray`: (2, L, H) float64: lower and upper end.
 
     Raises:
-        ValueError: no images, or a level or number of draws out of range.
+        ValueError: if there are no images, or the level or number of draws is out of range.
     """
     images, layers, heads = counts.correct.shape
     columns = counts.correct.reshape(images, layers * heads)
@@ -60,7 +60,15 @@ def bootstrap_intervals(counts: HeadCounts, level: float = LEVEL, draws: int = D
 def baseline_interval(
     counts: HeadCounts, level: float = LEVEL, draws: int = DRAWS, seed: int = 0
 ) -> tuple[float, float]:
-    """The same interval for the rule baseline, from the same samples of images as the heads' with the same seed."""
+    """
+    The interval of the baseline rule, in [0, 1]; the same seed gives the same samples of images as for the heads.
+
+    Args:
+        counts (`HeadCounts`): counts of an audit.
+        level (`float`, *optional*, defaults to `LEVEL`): level of the interval, in (0, 1).
+        draws (`int`, *optional*, defaults to `DRAWS`): number of samples.
+        seed (`int`, *optional*, defaults to `0`): seed of the draws.
+    """
     low, high = ratio_intervals(counts.baseline[:, None], counts.items, level, draws, seed)[:, 0]
     return float(low), float(high)
 
@@ -71,21 +79,21 @@ def ratio_intervals(
     """
     Bootstrap intervals of sum(sums) / sum(items) over images, for each column.
 
-    The samples depend on the seed and the number of images alone, so intervals of one seed are paired. One image alone
-    has no interval: every sample would be that image.
+    The samples depend only on the seed and the number of images, so intervals with one seed are paired. A single image
+    has no interval, because every sample would be that image.
 
     Args:
-        sums: (I, K), what each image adds to each of K numerators.
-        items: (I,), what it adds to the denominator.
-        level: of the interval, in (0, 1).
-        draws: how many samples.
-        seed: of the draws.
+        sums (`npt.ArrayLike`): (I, K), the part of each image in each of K numerators.
+        items (`npt.ArrayLike`): (I,), the part of each image in the denominator.
+        level (`float`, *optional*, defaults to `LEVEL`): level of the interval, in (0, 1).
+        draws (`int`, *optional*, defaults to `DRAWS`): number of samples.
+        seed (`int`, *optional*, defaults to `0`): seed of the draws.
 
     Returns:
-        (2, K) float64: lower and upper end; NaN where there is one image alone.
+        `np.ndarray`: (2, K) float64: lower and upper end; NaN for a single image.
 
     Raises:
-        ValueError: no images, or a level or number of draws out of range.
+        ValueError: if there are no images, or the level or number of draws is out of range.
     """
     sums, items = np.asarray(sums, dtype=np.float64), np.asarray(items, dtype=np.float64)
     if not len(items) or not 0 < level < 1 or draws < 1:
@@ -102,7 +110,7 @@ def ratio_intervals(
 
 
 def _resamples(images: int, draws: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """How often each image is in each sample, (draws of a block, I) float64, a block at a time."""
+    """Yields blocks of counts of each image in each sample, (draws of a block, I) float64."""
     for size in _block_sizes(images, draws):
         drawn = rng.integers(images, size=(size, images)) + images * np.arange(size)[:, None]
         yield np.bincount(drawn.ravel(), minlength=size * images).reshape(size, images).astype(np.float64)
@@ -115,28 +123,35 @@ def _block_sizes(images: int, draws: int) -> list[int]:
 
 def permutation_test(before: HeadCounts, after: HeadCounts, draws: int = PERMUTATIONS, seed: int = 0) -> Comparison:
     """
-    Which heads changed between two checkpoints that answered the same items: a paired permutation test.
+    Tests which heads changed between two checkpoints with answers to the same items: a paired permutation test.
 
-    If nothing had changed, the two answers to an image could be exchanged. Each draw exchanges them, for all items of
-    an image together, with probability 1/2; p is the share of draws with a difference at least as large as the one
-    seen, the seen one counted as a draw. Where images with any difference are so few that there are no more than
-    `draws` exchanges, all are tried and p is exact.
+    Under the null hypothesis the answers of the two checkpoints to an image can be exchanged. Each draw exchanges all
+    answers of an image with probability 1/2. p is the share of draws with a difference at least as large as the
+    observed one, which counts as a draw. If the images with a difference allow at most `draws` exchanges, all are
+    tried and p is exact.
 
     Args:
-        before: answers of one checkpoint.
-        after: answers of the other; the same images, in any order, with as many items.
-        draws: how many exchanges are drawn; p is at least 1 / (draws + 1).
-        seed: of the draws.
+        before (`HeadCounts`): answers of one checkpoint.
+        after (`HeadCounts`): answers of the other, on the same images (in any order) with the same numbers of items.
+        draws (`int`, *optional*, defaults to `PERMUTATIONS`): number of draws; p is at least 1 / (draws + 1).
+        seed (`int`, *optional*, defaults to `0`): seed of the draws.
 
     Raises:
-        ValueError: other images, items, layers or heads.
+        ValueError: if images, items, layers or heads differ.
     """
     after = _paired(before, after)
     return _exchanged(after.correct - before.correct, before.total, draws, seed)
 
 
 def baseline_test(counts: HeadCounts, draws: int = PERMUTATIONS, seed: int = 0) -> Comparison:
-    """As `permutation_test`, of each head against the most confident region: accuracy of the head minus the rule's."""
+    """
+    Like `permutation_test`, but compares each head with the baseline rule: accuracy of the head minus the rule.
+
+    Args:
+        counts (`HeadCounts`): counts of an audit.
+        draws (`int`, *optional*, defaults to `PERMUTATIONS`): number of draws.
+        seed (`int`, *optional*, defaults to `0`): seed of the draws.
+    """
     return _exchanged(counts.correct - counts.baseline[:, None, None], counts.total, draws, seed)
 
 
@@ -144,7 +159,7 @@ def _paired(before: HeadCounts, after: HeadCounts) -> HeadCounts:
     """`after` with its images in the order of `before`."""
     if before.correct.shape[1:] != after.correct.shape[1:]:
         shapes = f"{before.correct.shape[1:]} and {after.correct.shape[1:]}"
-        raise ValueError(f"the checkpoints have {shapes} layers and heads; compare two of one size")
+        raise ValueError(f"the checkpoints have {shapes} layers and heads; compare two of the same size")
     index = {image: row for row, image in enumerate(after.image_ids)}
     if index.keys() != set(before.image_ids):
         first, second = len(set(before.image_ids) - index.keys()), len(index.keys() - set(before.image_ids))
@@ -164,14 +179,14 @@ def _paired(before: HeadCounts, after: HeadCounts) -> HeadCounts:
 
 
 def _exchanged(differences: np.ndarray, total: int, draws: int, seed: int) -> Comparison:
-    """The test on (I, L, H) differences between two counts of right answers."""
+    """Runs the test on the (I, L, H) differences between two counts of right answers."""
     if draws < 1:
-        raise ValueError(f"{draws} draws; expected at least 1")
+        raise ValueError(f"draws is {draws}; expected at least 1")
     shape = differences.shape[1:]
-    # Whole numbers in float64: sums are exact, so that "at least as large" needs no tolerance.
+    # Whole numbers in float64: sums are exact, so the comparison needs no tolerance.
     rows = differences.reshape(len(differences), -1).astype(np.float64)
     seen = rows.sum(0)
-    rows = rows[rows.any(1)]  # an image without a difference is the same either way
+    rows = rows[rows.any(1)]  # an exchange does not change an image without a difference
     exact = len(rows) < draws.bit_length()
     signs = _all_signs(len(rows)) if exact else _drawn_signs(len(rows), draws, np.random.default_rng(seed))
     reached, tried = np.zeros(len(seen)), 0
@@ -193,16 +208,16 @@ def _drawn_signs(images: int, draws: int, rng: np.random.Generator) -> Iterator[
 
 def holm(p: npt.ArrayLike) -> np.ndarray:
     """
-    Holm's step-down correction (1979): the chance of even one false claim among all tests stays below the level.
+    Holm's step-down correction (1979): the probability of one or more false claims among all tests is below the level.
 
     Args:
-        p: any shape, in [0, 1].
+        p (`npt.ArrayLike`): any shape, in [0, 1].
 
     Returns:
-        The corrected p, float64 of the same shape: claim a test where it is at most the level.
+        `np.ndarray`: the corrected p, float64 of the same shape; a test is significant if it is at most the level.
 
     Raises:
-        ValueError: a p outside [0, 1].
+        ValueError: if a p is outside [0, 1].
     """
     flat, order = _sorted(p)
     steps = flat[order] * np.arange(flat.size, 0, -1)
@@ -211,8 +226,8 @@ def holm(p: npt.ArrayLike) -> np.ndarray:
 
 def benjamini_hochberg(p: npt.ArrayLike) -> np.ndarray:
     """
-    The correction of Benjamini and Hochberg (1995): of the claims made, the expected share of false ones stays below
-    the level, for tests that are independent or positively dependent. Arguments, result and errors as of `holm`.
+    The correction of Benjamini and Hochberg (1995): the expected share of false claims among all claims is below the
+    level, for tests that are independent or positively dependent. Arguments, result and errors are those of `holm`.
     """
     flat, order = _sorted(p)
     steps = flat[order] * flat.size / np.arange(1, flat.size + 1)

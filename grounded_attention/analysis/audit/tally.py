@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Attention and right answers -> sums for each image; what several processes counted becomes one.
+"""Sums the right answers and the attention of each image; merges the sums of several processes.
 
-Shape letters: L layers, B batch, H heads, Q asked rows, K asked columns, M items, W tokens of an item.
+Shape letters: L layers, B batch, H heads, Q query rows, K key columns, M items, W tokens of an item.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,13 +21,14 @@ ALL = "all"
 
 
 def read_answers(pair: AttentionPair, items: Items) -> tuple[Tensor, Tensor]:
-    """What each head answers to each item, and how much of its attention goes to the candidates.
+    """The answer of each head to each item, and the share of its attention on the candidates.
 
-    The attention of an item is the mean over its tokens, added up as logarithms: in float32 the attention of a head
-    that spends next to nothing on the candidates would be 0 at all of them.
+    The attention of an item is the mean over its tokens. It is summed in log space, because in float32 a very small
+    attention on the candidates would be 0 for all of them.
 
     Returns:
-        (M, L, H) int64, the column with the most attention among the candidates; (M, L, H) float32 in [0, 1].
+        `tuple[Tensor, Tensor]`: (M, L, H) int64, the column with the most attention among the candidates; (M, L, H)
+        float32 in [0, 1].
     """
     log_alpha, log_share = pair[0], cast(Tensor, pair[1])
     device = log_alpha.device
@@ -43,7 +44,7 @@ def read_answers(pair: AttentionPair, items: Items) -> tuple[Tensor, Tensor]:
 
 @dataclass
 class _ImageSums:
-    """The sums of one image, see `HeadCounts`; `first` is the number of the first example that adds to them."""
+    """The sums of one image, see `HeadCounts`; `first` is the number of its first example."""
 
     first: int
     items: int
@@ -64,7 +65,7 @@ class _ImageSums:
 
 
 class Tally:
-    """Counts of one direction, group by group and image by image; its size depends on no number of phrases."""
+    """Counts of one direction, per group and image; its size does not depend on the number of phrases."""
 
     def __init__(self) -> None:
         self.groups: dict[str, dict[str, _ImageSums]] = {}
@@ -73,10 +74,10 @@ class Tally:
         """Counts the items of a batch.
 
         Args:
-            items: the questions.
-            pair: what the observer read for them.
-            images: the image of each example of the batch.
-            numbers: the number of each example among all.
+            items (`Items`): the items.
+            pair (`AttentionPair`): their attention from the observer.
+            images (`Sequence[str]`): image id of each example of the batch.
+            numbers (`Sequence[int]`): number of each example in the data set.
         """
         if not len(items):
             return
@@ -94,13 +95,13 @@ class Tally:
             known[image] = _ImageSums(**vars(sums))
 
     def merge(self, other: "Tally") -> None:
-        """Adds what another process counted."""
+        """Adds the counts of another process."""
         for group, images in other.groups.items():
             for image, sums in images.items():
                 self._add(group, image, sums)
 
     def counts(self) -> dict[str, HeadCounts]:
-        """Group -> its counts, "all" first, the others by name; images in the order of the examples."""
+        """Group -> its counts; "all" first, the others sorted by name; images in the order of the examples."""
         names = sorted(self.groups, key=lambda name: (name != ALL, name))
         return {name: _to_counts(self.groups[name]) for name in names}
 

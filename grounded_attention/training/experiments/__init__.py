@@ -1,2 +1,2 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""From a recipe to trained and measured models."""
+"""Trains and evaluates the models of a recipe."""

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Runs a recipe: data, a shared start, every supervision method from it, and what they are worth."""
+"""Runs a recipe: prepares the data, trains a shared start and every supervision method, and measures them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,14 +23,14 @@ from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.publish.card import Trained, progress_card, write_card
 from grounded_attention.training.publish.hub import START, HubPush, HubRepo, prepare_repos
 from grounded_attention.training.recipes.places import check_places
-from grounded_attention.training.recipes.recipe import Model, Preserve, Recipe, blame, is_quiet
+from grounded_attention.training.recipes.recipe import Model, Preserve, Recipe, is_quiet, recipe_key_errors
 from grounded_attention.utils.whole_files import write_json
 
 from .checks import check, check_grounding
 from .measuring import TEXT_ONLY, measure_all, reported
 from .output import check_output, open_output, read_json
 from .setup import (
-    Prepared,
+    PreparedData,
     check_pixels,
     check_width,
     make_model,
@@ -44,35 +44,48 @@ from .start_model import make_preservation
 
 @dataclass(frozen=True)
 class Outcome:
-    """A finished run: the content of `results.json` (`methods` by name, `baselines`, the recipe) and the data."""
+    """
+    A finished run.
+
+    Args:
+        results (`dict[str, Any]`): content of `results.json`: `methods` by name, `baselines`, `recipe`.
+        data (`PreparedData`): the data of the run.
+    """
 
     results: dict[str, Any]
-    data: Prepared
+    data: PreparedData
 
 
 def run(recipe: Recipe) -> Outcome:
-    """Trains and evaluates what the recipe names; writes everything below `output_dir`.
+    """
+    Trains and evaluates the methods of a recipe; writes all files to `output_dir`.
+
+    Args:
+        recipe (`Recipe`): the recipe.
+
+    Returns:
+        `Outcome`: the results and the data.
 
     Raises:
-        RecipeError: a recipe that can't run as written, an output directory of another recipe.
-        HubError: a repository that can't be pushed to, found out before training, or a final push that failed.
+        RecipeError: if the recipe cannot run as written, or the output directory contains a run of another recipe.
+        HubError: if a repository cannot be pushed to (checked before training), or the final push fails.
     """
     plain_bars(is_quiet(recipe))
     check_places(recipe)
     check(recipe)
     check_output(recipe)
-    drawn = recipe.data.scenes and f" ({recipe.data.scenes.images} scenes; drawn now where they are missing)"
+    drawn = recipe.data.scenes and f" ({recipe.data.scenes.images} scenes; missing files are generated now)"
     say(f"data: {recipe.data.data_dir}{drawn or ''}")
     data = prepare_data(recipe)
     check_grounding(recipe, data)
     for name in [split for split in recipe.data.train_splits if split != "train"]:
-        say(f"the rows of {name} are trained on: its figures are not those of unseen rows")
+        say(f"the split {name} is used for training: its figures are not those of unseen rows")
     for line in TASKS[recipe.task].remarks(data.options, data.splits):
         say(line)
     processor = make_processor(recipe.model)
     other = record_features(processor, data.regions) if data.images is None else None
     if other is not None:
-        say(f"model.source {recipe.model.source}: {other.partition(':')[0]}; it is trained further on these")
+        say(f"model.source {recipe.model.source}: {other.partition(':')[0]}; training continues on the new features")
     rehearse(recipe, data, processor)
     repos = prepare_repos(recipe)
     output = open_output(recipe)
@@ -86,14 +99,20 @@ def run(recipe: Recipe) -> Outcome:
     return Outcome(gathered, data)
 
 
-def rehearse(recipe: Recipe, data: Prepared, processor: Any) -> None:
-    """Makes every training that is still to be run, one after another, and trains none.
+def rehearse(recipe: Recipe, data: PreparedData, processor: Any) -> None:
+    """
+    Makes the Trainer of every unfinished training, one after another, without training.
 
-    What is wrong with a model, its checkpoint, the width of its regions, a method's or the task's options or the
-    training arguments comes out while nothing has been written. What the start has to tell is left out.
+    Errors in a model, a checkpoint, the region width, the options of a method or task, or the training arguments
+    appear here, before any file is written. Checks that need the trained start model are skipped.
+
+    Args:
+        recipe (`Recipe`): the recipe.
+        data (`PreparedData`): its data.
+        processor (`Any`): processor of the model family.
 
     Raises:
-        RecipeError: as it would be raised in the middle of the run.
+        RecipeError: the error that the run would raise later.
     """
     plain = replace(recipe, preserve=Preserve())
     output = Path(recipe.output_dir)
@@ -105,18 +124,18 @@ def rehearse(recipe: Recipe, data: Prepared, processor: Any) -> None:
                 _rehearse(each, name, rows, processor, Path(folder))
 
 
-def _rehearse(recipe: Recipe, name: str, data: Prepared, processor: Any, folder: Path) -> None:
+def _rehearse(recipe: Recipe, name: str, data: PreparedData, processor: Any, folder: Path) -> None:
     blind = name == TEXT_ONLY
     method = name if name in recipe.methods and name != START else "none"
     trainer = make_trainer(recipe, method, data.text_alone() if blind else data, processor, folder)
-    with blame("training"):
+    with recipe_key_errors("training"):
         if not (trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled):
             trainer.create_optimizer_and_scheduler(num_training_steps=1)
 
 
 @dataclass(frozen=True)
 class _Training:
-    """A method to be trained beside others."""
+    """A method to train in parallel with others."""
 
     directory: Path
     parent: None = None
@@ -126,8 +145,8 @@ class _Training:
         return self.directory.name
 
 
-def _results(recipe: Recipe, data: Prepared, processor: Any, repos: Mapping[str, HubRepo]) -> dict[str, Any]:
-    """The result of every method, trained one after the other or side by side."""
+def _results(recipe: Recipe, data: PreparedData, processor: Any, repos: Mapping[str, HubRepo]) -> dict[str, Any]:
+    """The results of all methods, trained one after another or in parallel."""
     names = _names(recipe)
     workers = min(recipe.workers, len(names))
     if workers == 1:
@@ -146,9 +165,9 @@ def _results(recipe: Recipe, data: Prepared, processor: Any, repos: Mapping[str,
 
 
 def _train_apart(
-    training: _Training, recipe: Recipe, data: Prepared, processor: Any, repos: Mapping[str, HubRepo]
+    training: _Training, recipe: Recipe, data: PreparedData, processor: Any, repos: Mapping[str, HubRepo]
 ) -> None:
-    """Trains a method in a process of its own; rows and regions travel there as the names of their files."""
+    """Trains a method in a separate process; rows and regions are passed as file names."""
     name = training.name
     _result(recipe, name, data, processor, repos.get(name))
 
@@ -158,13 +177,13 @@ def _names(recipe: Recipe) -> list[str]:
 
 
 def say(message: str) -> None:
-    """A line on the terminal, from the main process alone."""
+    """Prints a line, from the main process only."""
     if PartialState().is_main_process:
         print(message, flush=True)
 
 
 def _trained_start(recipe: Recipe, processor: Any, repo: HubRepo | None) -> Model:
-    """The model every method starts from; one that was trained before is taken as it is."""
+    """Trains the model that every method starts from, or reuses a finished one."""
     directory = Path(recipe.output_dir)
     hub = HubPush(repo, directory) if repo else None
     if not is_complete(directory):
@@ -173,20 +192,20 @@ def _trained_start(recipe: Recipe, processor: Any, repo: HubRepo | None) -> Mode
         hub = _make_push(recipe, START, data, repo, directory)
         trainer = make_trainer(recipe, "none", data, processor, directory, hub)
         with named(START):
-            spent = _fit(trainer, recipe.resume, directory)
+            duration = _fit(trainer, recipe.resume, directory)
         if trainer.is_world_process_zero():
-            write_card(_described(recipe, START, trainer, processor, {}, spent), data, directory)
+            write_card(_described(recipe, START, trainer, processor, {}, duration), data, directory)
         _seal(trainer, directory)
     if hub is not None:
         hub.finish()
-    # The checkpoint has the configuration, but for the attention back end, which none keeps.
+    # The checkpoint contains the configuration, except the attention back end, which is never saved.
     back_end = {key: value for key, value in recipe.model.config.items() if key == "attn_implementation"}
     return replace(recipe.model, source=str(directory), config=back_end)
 
 
-def _choose_heads(recipe: Recipe, data: Prepared, processor: Any) -> tuple[Recipe, dict[str, Any]]:
-    """The recipe that supervises the chosen heads, and `supervised_heads` for the results; heads measured before keep
-    their figures."""
+def _choose_heads(recipe: Recipe, data: PreparedData, processor: Any) -> tuple[Recipe, dict[str, Any]]:
+    """The recipe that supervises the chosen heads, and `supervised_heads` for the results. An earlier measurement is
+    reused."""
     if recipe.supervision.heads == "all":
         return recipe, {}
     path = Path(recipe.output_dir) / "start_heads.json"
@@ -202,75 +221,89 @@ def _choose_heads(recipe: Recipe, data: Prepared, processor: Any) -> tuple[Recip
     return recipe, {"supervised_heads": record}
 
 
-def _result(recipe: Recipe, name: str, data: Prepared, processor: Any, repo: HubRepo | None) -> dict[str, Any]:
-    """Trains one method, measures it and pushes it where it goes to the Hub; a finished one is read back instead."""
+def _result(recipe: Recipe, name: str, data: PreparedData, processor: Any, repo: HubRepo | None) -> dict[str, Any]:
+    """Trains one method, measures it and pushes it if it has a repository; reads the result of a finished one."""
     hub = _make_push(recipe, name, data, repo, Path(recipe.output_dir) / name)
     say(f"method: {name}")
     result = _trained(recipe, name, data, processor, hub)
-    if hub is not None:  # a finished one too: its push may have failed
+    if hub is not None:  # also for a finished method, because its push may have failed
         hub.finish()
     return result
 
 
-def _make_push(recipe: Recipe, name: str, data: Prepared, repo: HubRepo | None, directory: Path) -> HubPush | None:
+def _make_push(recipe: Recipe, name: str, data: PreparedData, repo: HubRepo | None, directory: Path) -> HubPush | None:
     return None if repo is None else HubPush(repo, directory, partial(progress_card, recipe, name, data))
 
 
-def _trained(recipe: Recipe, name: str, data: Prepared, processor: Any, hub: HubPush | None) -> dict[str, Any]:
+def _trained(recipe: Recipe, name: str, data: PreparedData, processor: Any, hub: HubPush | None) -> dict[str, Any]:
     directory, blind = Path(recipe.output_dir) / name, name == TEXT_ONLY
     finished = _finished(directory)
     if finished is not None:
         say(f"  finished before: {directory}")
         return finished
-    if blind:  # what a model can do without seeing, whatever the others are held to
+    if blind:  # the baseline without regions is trained without `preserve`
         data, recipe = data.text_alone(), replace(recipe, preserve=Preserve())
     trainer = make_trainer(recipe, "none" if blind else name, data, processor, directory, hub)
     with named(name):
-        spent = _fit(trainer, recipe.resume, directory)
+        duration = _fit(trainer, recipe.resume, directory)
         figures = measure_all(trainer, data, directory)
-    result = {**_headline(figures), "figures": figures, "train_seconds": spent.seconds}
+    result = {**_headline(figures), "figures": figures, "train_seconds": duration.seconds}
     if trainer.is_world_process_zero():
         write_json(directory / "results.json", result)
-        write_card(_described(recipe, name, trainer, processor, figures, spent), data, directory)
+        write_card(_described(recipe, name, trainer, processor, figures, duration), data, directory)
     _seal(trainer, directory)
     return result
 
 
 def _finished(directory: Path) -> dict[str, Any] | None:
-    """The result of a training that has ended, its model complete."""
+    """The result of a finished training with a complete model; `None` otherwise."""
     return read_json(directory / "results.json") if is_complete(directory) else None
 
 
 def _described(
-    recipe: Recipe, name: str, trainer: GroundingTrainer, processor: Any, figures: Any, spent: "Spent"
+    recipe: Recipe, name: str, trainer: GroundingTrainer, processor: Any, figures: Any, duration: "TrainingTime"
 ) -> Trained:
-    """What the model card is written of."""
+    """The input of the model card."""
     model: Any = trainer.accelerator.unwrap_model(trainer.model)
     steps = trainer.state.global_step
-    return Trained(recipe, name, model, processor, trainer.method, figures, spent.seconds, steps, spent.after_step)
+    return Trained(
+        recipe, name, model, processor, trainer.method, figures, duration.seconds, steps, duration.after_step
+    )
 
 
 def make_trainer(
-    recipe: Recipe, method_name: str, data: Prepared, processor: Any, directory: Path, hub: HubPush | None = None
+    recipe: Recipe, method_name: str, data: PreparedData, processor: Any, directory: Path, hub: HubPush | None = None
 ) -> GroundingTrainer:
-    """The Trainer of one run, with a fresh model; `method_name` with the recipe's options supervises the attention,
-    `hub` pushes what is saved."""
+    """
+    Makes the Trainer of one method, with a new model.
+
+    Args:
+        recipe (`Recipe`): the recipe.
+        method_name (`str`): supervision method; its options are those of the recipe.
+        data (`PreparedData`): the data.
+        processor (`Any`): processor of the model family.
+        directory (`Path`): output folder of the method.
+        hub (`HubPush`, *optional*): pushes saved checkpoints.
+
+    Raises:
+        RecipeError: if the model, the method, the data or the training arguments do not fit together.
+    """
     task, options = TASKS[recipe.task], data.options
     method = get_method(method_name, **recipe.supervision.options.get(method_name, {}))
     set_seed(recipe.seed)
     model = make_model(task.head, recipe.model, processor, **method.model_config, **task.model_config(options))
-    with blame("options"):
+    with recipe_key_errors("options"):
         task.initialise(model, processor, options)
     task = task.configure(task, options, model.config)
     supervise(model)
-    with blame(f"supervision.options.{method_name}"):
+    with recipe_key_errors(f"supervision.options.{method_name}"):
         method.prepare(model)
     _check_regions(model, processor, recipe, data)
     grounded = data.regions is not None and "phrase_mask" in task.model_inputs
     train, validation = data.splits["train"], data.splits.get("validation")
     arguments = training_arguments(recipe, directory)
     preservation = make_preservation(recipe, model, processor, arguments.device)
-    with blame("training"):
+    with recipe_key_errors("training"):
         return GroundingTrainer(
             model,
             arguments,
@@ -298,8 +331,8 @@ def make_trainer(
         )
 
 
-def _check_regions(model: PreTrainedModel, processor: Any, recipe: Recipe, data: Prepared) -> None:
-    if data.images is not None or data.regions is not None:  # else it is to see text alone
+def _check_regions(model: PreTrainedModel, processor: Any, recipe: Recipe, data: PreparedData) -> None:
+    if data.images is not None or data.regions is not None:  # otherwise the model reads text only
         check_pixels(model, data.images)
     if data.images is not None or data.regions is None:
         return
@@ -309,23 +342,29 @@ def _check_regions(model: PreTrainedModel, processor: Any, recipe: Recipe, data:
 
 
 @dataclass(frozen=True)
-class Spent:
-    """The seconds of training after a step: that of the checkpoint it was continued from, or 0."""
+class TrainingTime:
+    """
+    The duration of a training.
+
+    Args:
+        seconds (`float`): seconds of training.
+        after_step (`int`): step of the checkpoint from which this training was resumed; 0 for a new one.
+    """
 
     seconds: float
     after_step: int
 
 
-def _fit(trainer: GroundingTrainer, resume: bool, directory: Path) -> Spent:
-    """Trains (from the last complete checkpoint when resuming), saves the model."""
+def _fit(trainer: GroundingTrainer, resume: bool, directory: Path) -> TrainingTime:
+    """Trains and saves the model; with `resume` it continues from the last complete checkpoint."""
     checkpoint = last_complete_checkpoint(directory) if resume else None
     outcome = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if trainer.hub is not None:
-        trainer.hub.wait()  # what it pushes from lies in the directory that is sealed next
+        trainer.hub.wait()  # it reads from the directory that is sealed next
     trainer.save_model(str(directory))
     if trainer.is_world_process_zero():
         write_json(directory / "history.json", trainer.state.log_history)
-    return Spent(outcome.metrics["train_runtime"], step_of(checkpoint) if checkpoint else 0)
+    return TrainingTime(outcome.metrics["train_runtime"], step_of(checkpoint) if checkpoint else 0)
 
 
 def _seal(trainer: GroundingTrainer, directory: Path) -> None:
@@ -336,7 +375,7 @@ def _seal(trainer: GroundingTrainer, directory: Path) -> None:
 
 
 def _headline(figures: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """The figures of the comparison table; layer and head are chosen on validation, reported on test."""
+    """The figures of the comparison table; layer and head are chosen on validation and reported on test."""
     found = reported(figures)
     accuracies = {k: v for k, v in found.items() if k.endswith("_accuracy") and isinstance(v, float)}
     if "text_to_region_by_head" not in found:
@@ -345,7 +384,7 @@ def _headline(figures: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def _gather(results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """Methods and baselines: those without training are the same for every method, so the first one's are taken."""
+    """Methods and baselines; baselines without training are equal for all methods, so those of the first are used."""
     found = reported(next(iter(results.values()))["figures"])
     plain = {
         kind: {k.replace(kind, "accuracy"): v for k, v in found.items() if k.endswith("_" + kind) and "_to_" not in k}

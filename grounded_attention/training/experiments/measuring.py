@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Measures a trained model on every split, once on each track, and keeps the scores of single examples."""
+"""Measures a trained model on every split and track, and saves the scores of single examples."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,34 +9,43 @@ from grounded_attention.metrics.item_scores import ID_COLUMNS
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.utils.whole_files import write_json
 
-from .setup import Prepared
+from .setup import PreparedData
 
 TRAIN, TEXT_ONLY = "train", "text_only"
-# Which split's figures are reported where one is to stand for all, in order of preference.
+# The split to report if there is room for only one, in order of preference.
 REPORTED = ("test", "validation")
 
 
 def measured_splits(splits: Mapping[str, Any]) -> list[str]:
-    """The splits that are measured, in order: all but the one that is trained on."""
+    """The splits to measure, in order: all except the training split."""
     return [name for name in splits if name != TRAIN]
 
 
-def measure_all(trainer: GroundingTrainer, data: Prepared, directory: Path) -> dict[str, dict[str, Any]]:
-    """Split -> its figures, on tracks `<track>_<figure>`.
+def measure_all(trainer: GroundingTrainer, data: PreparedData, directory: Path) -> dict[str, dict[str, Any]]:
+    """
+    Measures every split except the training split.
 
-    Where the task's metrics keep single examples, `directory` gets `items_<split>.json`, one column a score named as
-    its figure, and what the task exports (`predictions_<split>`, on tracks `predictions_<split>_<track>`).
+    If the metrics of the task keep single examples, this writes `items_<split>.json` with one column per score, and
+    the exported predictions of the task (`predictions_<split>`, with tracks `predictions_<split>_<track>`).
+
+    Args:
+        trainer (`GroundingTrainer`): the Trainer of the model.
+        data (`PreparedData`): the data.
+        directory (`Path`): folder of the files.
+
+    Returns:
+        `dict[str, dict[str, Any]]`: split -> its figures; with tracks the names are `<track>_<figure>`.
     """
     return {name: _measure_split(trainer, data, name, directory) for name in measured_splits(data.splits)}
 
 
-def _measure_split(trainer: GroundingTrainer, data: Prepared, split: str, directory: Path) -> dict[str, Any]:
+def _measure_split(trainer: GroundingTrainer, data: PreparedData, split: str, directory: Path) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     items: dict[str, list] = {}
     tracks: dict[str, Any] = {**data.tracks} or {"": None}
     for track, regions in tracks.items():
-        said = f"evaluate {split}" + (f", {track}" if track else "")
-        found, kept = trainer.measure(data.splits[split], said, items=True, regions=regions)
+        title = f"evaluate {split}" + (f", {track}" if track else "")
+        found, kept = trainer.measure(data.splits[split], title, items=True, regions=regions)
         figures |= {_on(track, name): value for name, value in found.items()}
         items |= {name if name in ID_COLUMNS else _on(track, name): values for name, values in kept.items()}
         if kept and trainer.task.export is not None and trainer.is_world_process_zero():
@@ -51,7 +60,7 @@ def _on(track: str, name: str) -> str:
 
 
 def reported(figures: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """The figures of the split that is reported: of test where it is scored, else of validation, else of any."""
+    """The figures of the reported split: test if it is scored, else validation, else any."""
     order = [*REPORTED, *(name for name in figures if name not in REPORTED)]
     return next((figures[name] for name in order if name in figures and _is_scored(figures[name])), {})
 
@@ -61,6 +70,6 @@ def _is_scored(figures: Mapping[str, Any]) -> bool:
 
 
 def scored_splits(figures: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The figures to show: of each scored split where the data set has test splits of its own, else of one."""
+    """The figures to show: all scored splits if the data set has special test splits, otherwise one split."""
     own = [name for name in figures if name not in REPORTED and _is_scored(figures[name])]
     return {name: found for name, found in figures.items() if _is_scored(found)} if own else {"": reported(figures)}

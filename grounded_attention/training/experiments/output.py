@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The folder of a run: whose run it holds."""
+"""The output folder of a run, and the recipe that it belongs to."""
 
 import json
 import shutil
@@ -12,15 +12,16 @@ from accelerate import PartialState
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, without_hub
 from grounded_attention.utils.whole_files import write_json
 
-# What may differ when a run is continued; so may where it is pushed to.
+# Keys that may differ when a run is resumed; the Hub keys may differ too.
 ASIDE = ("resume", "overwrite", "output_dir", "pictures", "card", "workers")
 
 
 def check_output(recipe: Recipe) -> None:
-    """Looks whether the output directory is free for the recipe; writes nothing.
+    """
+    Checks that the output directory is free for the recipe; writes nothing.
 
     Raises:
-        RecipeError: it holds a run of another recipe, or of this one which is not to be resumed.
+        RecipeError: if it contains a run of another recipe, or a run of this recipe and `resume` is not set.
     """
     output = Path(recipe.output_dir)
     found = read_json(output / "recipe.json")
@@ -33,9 +34,14 @@ def _wanted(recipe: Recipe) -> dict[str, Any]:
 
 
 def open_output(recipe: Recipe) -> Path:
-    """The output directory, empty or holding an unfinished run of the same recipe, as `check_output` has found it.
+    """
+    Creates the output directory and writes `recipe.json`.
 
-    From now on it belongs to this recipe: whatever a user can get wrong is to be checked before.
+    From then on the directory belongs to this recipe, so all user errors must be checked before. `check_output` must
+    have accepted the directory.
+
+    Returns:
+        `Path`: the directory, empty or with an unfinished run of the same recipe.
     """
     output, state = Path(recipe.output_dir), PartialState()
     state.wait_for_everyone()
@@ -52,15 +58,17 @@ def _check_same(output: Path, found: dict[str, Any], wanted: dict[str, Any], res
     if found != wanted:
         keys = ", ".join(sorted(k for k in wanted.keys() | found.keys() if wanted.get(k) != found.get(k)))
         raise RecipeError(
-            f"{output} holds a run of another recipe (they differ in: {keys}): "
+            f"{output} contains a run of another recipe (different keys: {keys}): "
             "give another output_dir, or overwrite=true to delete it"
         )
     if not resume:
-        raise RecipeError(f"{output} holds a run of this recipe: resume=true continues it, overwrite=true restarts")
+        raise RecipeError(
+            f"{output} contains a run of this recipe: resume=true continues it, overwrite=true restarts it"
+        )
 
 
 def identity(recipe: Recipe) -> dict[str, Any]:
-    """What makes a recipe this one and no other."""
+    """The content of a recipe that identifies its run."""
     return _without_aside(asdict(recipe))
 
 
@@ -71,5 +79,5 @@ def _without_aside(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file, or None where there is none."""
+    """The content of a JSON file; `None` if the file does not exist."""
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Pictures of held-out images: which regions the words of a caption attend to, method by method."""
+"""Pictures of held-out images with the regions that the words of a caption attend to, for each method."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,16 +16,26 @@ from grounded_attention.tasks import TASKS
 from grounded_attention.training.recipes.model_family import head_class, processor_class
 from grounded_attention.training.recipes.recipe import Model, Recipe
 
-from .setup import Prepared
+from .setup import PreparedData
 
 WORDS_SHOWN = 4
 
 
-def draw_pictures(results: Mapping[str, Any], recipe: Recipe, data: Prepared, directory: Path) -> list[Path]:
-    """One picture an image: rows are methods, columns words of a caption; each method in its own best layer.
+def draw_pictures(results: Mapping[str, Any], recipe: Recipe, data: PreparedData, directory: Path) -> list[Path]:
+    """
+    Draws one picture per image: rows are methods, columns are words of a caption; each method uses its best layer.
 
-    The images are the first of the test split whose caption grounds several phrases; images that are not on disk
-    (`<data_dir>/flickr30k-images/<id>.jpg`) are left out.
+    The images are the first of the test split whose caption has several grounded phrases and whose file
+    `<data_dir>/flickr30k-images/<id>.jpg` exists.
+
+    Args:
+        results (`Mapping[str, Any]`): content of `results.json`.
+        recipe (`Recipe`): the recipe of the run.
+        data (`PreparedData`): data of the run.
+        directory (`Path`): folder of the pictures.
+
+    Returns:
+        `list[Path]`: the files.
     """
     task, regions = TASKS[recipe.task], cast(RegionTable, data.regions)
     rows = _rows_to_show(data, Path(recipe.data.data_dir) / "flickr30k-images", recipe.pictures)
@@ -42,7 +52,7 @@ def draw_pictures(results: Mapping[str, Any], recipe: Recipe, data: Prepared, di
     return [_draw(row, path, words, directory) for (row, path), words in zip(rows, shown, strict=True)]
 
 
-def _rows_to_show(data: Prepared, images: Path, wanted: int) -> list[tuple[dict[str, Any], Path]]:
+def _rows_to_show(data: PreparedData, images: Path, wanted: int) -> list[tuple[dict[str, Any], Path]]:
     shown: dict[str, tuple[dict[str, Any], Path]] = {}
     for row in data.splits["test"]:
         path = images / f"{row['image_id']}.jpg"
@@ -58,7 +68,16 @@ def _rows_to_show(data: Prepared, images: Path, wanted: int) -> list[tuple[dict[
 def word_attention(
     model: Any, processor: Any, row: Mapping[str, Any], regions: Any, layer: int
 ) -> list[WordAttention]:
-    """What each grounded phrase of the row's first caption attends to in `layer`, mean over its heads and tokens."""
+    """
+    The attention of each grounded phrase of the row's first caption in `layer`, mean over heads and tokens.
+
+    Args:
+        model (`Any`): a trained model in evaluation mode.
+        processor (`Any`): its processor.
+        row (`Mapping[str, Any]`): a row of the data set with `caption1`, `caption2` and `phrases`.
+        regions (`Any`): region record of the image.
+        layer (`int`): index of the layer, from 0.
+    """
     phrases = [{"text": 0, "start": p["start"], "end": p["end"], "boxes": p["boxes"]} for p in row["phrases"]]
     inputs = processor(
         text=[row["caption1"]],

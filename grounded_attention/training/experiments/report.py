@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""What a finished run shows: the comparison table on the terminal and in a file, curves, heads, pictures."""
+"""The report of a finished run: comparison table, loss curves, heads, pictures."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ from .pictures import draw_pictures
 
 
 def report(outcome: Outcome, recipe: Recipe) -> None:
-    """Prints the table and writes `table.md` and the figures beside `results.json`; the main process alone does."""
+    """Prints the table, and writes `table.md` and the figures to the output folder; only in the main process."""
     if not PartialState().is_main_process:
         return
     results, output = outcome.results, Path(recipe.output_dir)
@@ -29,11 +29,11 @@ def report(outcome: Outcome, recipe: Recipe) -> None:
     _heads(results, output)
     if recipe.pictures and outcome.data.regions is not None:
         draw_pictures(results, recipe, outcome.data, output / "pictures")
-    print(f"written: {output}/ (results.json, table.md, figures; one checkpoint directory a method)")
+    print(f"written: {output}/ (results.json, table.md, figures; one checkpoint directory per method)")
 
 
 def _table(results: dict[str, Any]) -> str:
-    """Prints the comparison of the methods, or what was predicted how well, and returns it as Markdown."""
+    """Prints the comparison of the methods, or the accuracies of the task, and returns it as Markdown."""
     if any("vgp_accuracy" in result for result in results["methods"].values()):
         print_table(results)
         return comparison_table(results)
@@ -51,7 +51,7 @@ def _table(results: dict[str, Any]) -> str:
 def _curves(results: dict[str, Any], output: Path) -> None:
     histories = {name: _history(output / name) for name in results["methods"]}
     logged = {name: entries for name, entries in histories.items() if any("loss" in entry for entry in entries)}
-    if logged:  # a run shorter than logging_steps has none
+    if logged:  # a run shorter than logging_steps has no entries
         loss_curves_figure(logged, output / "loss_curves.png")
 
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Scores a saved checkpoint, or a file of answers, on prepared data: the figures of training and every prediction."""
+"""Scores a saved checkpoint, or a file of answers, on prepared data; gives figures and predictions."""
 
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ from grounded_attention.training.recipes.model_family import head_class, wanted_
 from grounded_attention.training.recipes.recipe import Model, Recipe
 
 from .setup import (
-    Prepared,
+    PreparedData,
     check_pixels,
     check_width,
     load_model,
@@ -36,7 +36,16 @@ from .setup import (
 
 @dataclass(frozen=True)
 class Scored:
-    """A split on one track: its figures, its predictions, the task's items (for the official file)."""
+    """
+    The scores of one split on one track.
+
+    Args:
+        split (`str`): name of the split.
+        track (`str`): name of the track; empty without tracks.
+        figures (`dict[str, Any]`): name -> figure.
+        judged (`list[Judged]`): the predictions.
+        items (`Mapping[str, list]`): columns of the task's items, for the official file.
+    """
 
     split: str
     track: str
@@ -46,49 +55,61 @@ class Scored:
 
     @property
     def name(self) -> str:
-        """What its files end in."""
+        """The end of its file names."""
         return "_".join(filter(None, (self.split, self.track)))
 
 
 def read_config(checkpoint: str, task: Task) -> Any:
-    """The configuration of a checkpoint that has the task's head.
+    """
+    Reads the configuration of a checkpoint and checks that it has the head of the task.
+
+    Args:
+        checkpoint (`str`): folder or Hub name.
+        task (`Task`): the task.
 
     Raises:
-        ValueError: there is none, it is incomplete, of another family, or has another head.
+        ValueError: if the checkpoint does not exist, is incomplete, or has another family or head.
     """
     if Path(checkpoint, MANIFEST).is_file() and not is_complete(checkpoint):
-        raise ValueError(f"{checkpoint}: the checkpoint is incomplete or was changed: copy or train it again")
+        raise ValueError(f"{checkpoint}: the checkpoint is incomplete or was changed; copy or train it again")
     try:
         config = AutoConfig.from_pretrained(checkpoint)
     except (OSError, ValueError) as error:
-        raise ValueError(f"{checkpoint}: no checkpoint: {str(error).splitlines()[0]}") from error
+        raise ValueError(f"{checkpoint}: not a checkpoint: {str(error).splitlines()[0]}") from error
     name = find_family(config.model_type)
     if name is None:
         raise ValueError(
             f"{checkpoint}: a checkpoint of the family {config.model_type!r}, expected {wanted_families(Model())}: "
-            "one that train.py saved, or a converted one (grounded-attention convert)"
+            "give one that train.py saved, or a converted one (grounded-attention convert)"
         )
-    family, found = FAMILIES[name], (config.architectures or ["no task's model"])[0]
+    family, found = FAMILIES[name], (config.architectures or ["a model without a task head"])[0]
     head = family.head_of(found)
     if head != task.head:
         wanted = head_class(task.head, Model(source=checkpoint)).__name__
         fits = [name for name, other in TASKS.items() if other.head == head]
         hint = f"give --task {fits[0]}" if fits else "give a checkpoint of this task"
-        raise ValueError(f"{checkpoint}: holds {found}, but the task {task.name} needs {wanted}: {hint}")
+        raise ValueError(f"{checkpoint}: contains {found}, but the task {task.name} needs {wanted}: {hint}")
     return config
 
 
-def make_scorer(recipe: Recipe, checkpoint: str, data: Prepared, directory: str) -> GroundingTrainer:
-    """The Trainer that measures; it trains nothing.
+def make_scorer(recipe: Recipe, checkpoint: str, data: PreparedData, directory: str) -> GroundingTrainer:
+    """
+    Makes a Trainer that only measures.
+
+    Args:
+        recipe (`Recipe`): recipe of the data, the task and the batch size.
+        checkpoint (`str`): folder or Hub name.
+        data (`PreparedData`): the data.
+        directory (`str`): output folder that the Trainer needs.
 
     Raises:
-        ValueError: region features of another width, or pixels where the model reads features.
+        ValueError: if weights are missing, or the region features or pixels do not fit the model.
     """
     task, source = TASKS[recipe.task], Model(source=checkpoint)
     processor = make_processor(source)
     model, missing = load_model(head_class(task.head, source), source)
     if missing:
-        raise ValueError(f"{checkpoint}: weights are missing, such as {min(missing)}: copy or train it again")
+        raise ValueError(f"{checkpoint}: weights are missing, such as {min(missing)}; copy or train it again")
     if data.images is not None or data.regions is not None:
         check_pixels(model, data.images)
     for name, table in tables(data).items():
@@ -110,13 +131,20 @@ def make_scorer(recipe: Recipe, checkpoint: str, data: Prepared, directory: str)
     )
 
 
-def tables(data: Prepared) -> dict[str, Any]:
-    """Track -> its regions; without tracks the one table under an empty name."""
+def tables(data: PreparedData) -> dict[str, Any]:
+    """Track -> its region table; without tracks, an empty name -> the only table."""
     return dict(data.tracks) or ({"": data.regions} if data.regions is not None else {})
 
 
-def score_splits(checkpoint: str, recipe: Recipe, data: Prepared) -> Iterator[Scored]:
-    """Every split on every track."""
+def score_splits(checkpoint: str, recipe: Recipe, data: PreparedData) -> Iterator[Scored]:
+    """
+    Scores every split on every track.
+
+    Args:
+        checkpoint (`str`): folder or Hub name.
+        recipe (`Recipe`): recipe of the data, the task and the batch size.
+        data (`PreparedData`): the data.
+    """
     with tempfile.TemporaryDirectory() as directory:
         trainer = make_scorer(recipe, checkpoint, data, directory)
         for split, rows in data.splits.items():
@@ -129,8 +157,8 @@ def _score(trainer: Any, split: str, track: str, rows: Any, regions: Any) -> Sco
     judge = Judge(task.judge, rows, _context(trainer, rows, regions))
     grounded = regions is not None and "phrase_mask" in task.model_inputs
     trainer.metrics = lambda: [*task.metrics(), *([AttentionGrounding()] if grounded else []), judge]
-    said = f"evaluate {split}" + (f", {track}" if track else "")
-    figures, items = trainer.measure(rows, said, items=True, regions=regions)
+    title = f"evaluate {split}" + (f", {track}" if track else "")
+    figures, items = trainer.measure(rows, title, items=True, regions=regions)
     return Scored(split, track, figures, with_scores(judge.judged, items), items)
 
 
@@ -142,7 +170,7 @@ def _context(trainer: Any, rows: Any, regions: Any) -> JudgeContext:
 
 
 def _class_labels(features: Any) -> Iterator[tuple[str, datasets.ClassLabel]]:
-    """Every class column, nested ones by their last name."""
+    """Every class column; a nested one has its last name."""
     for name, kind in features.items():
         if isinstance(kind, datasets.ClassLabel):
             yield name, kind
@@ -154,14 +182,20 @@ def _class_labels(features: Any) -> Iterator[tuple[str, datasets.ClassLabel]]:
 
 
 def score_file(path: Path, split: str, rows: Any) -> Scored:
-    """An official file of answers.
+    """
+    Scores an official file of answers.
+
+    Args:
+        path (`Path`): the file.
+        split (`str`): name of the split.
+        rows (`Any`): rows of the split.
 
     Raises:
-        ValueError: it leaves out questions of the split, answers one twice, or one that is not in it.
+        ValueError: if the file omits a question of the split, answers one twice, or answers an unknown one.
     """
     answers = read_predictions(path)
     if not any(rows["answers"]):
-        raise ValueError(f"the split {split} has no human answers: only the evaluation server scores it")
+        raise ValueError(f"the split {split} has no human answers; only the evaluation server can score it")
     references = dict(zip(rows["example_id"], rows["answers"], strict=True))
     score_questions(answers, references, str(path))
     judged = [judge_answer(row, answers[row["example_id"]]) for row in rows]

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""From a recipe's sections to the things they describe: data, processor, model, training arguments."""
+"""Makes the data, the processor, the model and the training arguments of a recipe."""
 
 import dataclasses
 import inspect
@@ -37,22 +37,30 @@ from grounded_attention.training.recipes.recipe import (
     Model,
     Recipe,
     RecipeError,
-    blame,
     check_names,
     convert,
+    recipe_key_errors,
     without_hub,
 )
 
-# A recipe gives the tokenizer in a key of its own.
+# Processor arguments that a recipe sets with another key: `model.tokenizer`.
 PARTS = ("tokenizer",)
 
 
 @dataclasses.dataclass
-class Prepared:
-    """What a task trains and is judged on; `texts` is a corpus without images, `images` a folder.
+class PreparedData:
+    """
+    The data for training and evaluation.
 
-    `tracks` are region tables that splits are measured on instead of `regions`, by name; `options` the task's options,
-    completed with what the rows say, `pulled` what is known of rows that come from the Hub.
+    Args:
+        splits (`dict[str, Dataset]`): split -> rows.
+        regions (`RegionTable | JoinedRegions | None`): region table of training; `None` for text alone.
+        texts (`Dataset`, *optional*): rows of a text corpus without images.
+        images (`str`, *optional*): folder of images.
+        tracks (`dict[str, RegionTable | JoinedRegions]`, *optional*): name -> region table that replaces `regions` in
+            an evaluation.
+        options (`Any`, *optional*): options of the task, completed from the rows.
+        pulled (`Pulled`, *optional*): facts about rows from the Hub.
     """
 
     splits: dict[str, datasets.Dataset]
@@ -63,28 +71,29 @@ class Prepared:
     options: Any = None
     pulled: RemoteRows | None = None
 
-    def text_alone(self) -> "Prepared":
-        """The same without regions and pictures."""
+    def text_alone(self) -> "PreparedData":
+        """A copy without regions and images."""
         return dataclasses.replace(self, regions=None, images=None, tracks={})
 
 
-def prepare_data(recipe: Recipe) -> Prepared:
-    """Generates scenes when the recipe says so, builds the task's rows, opens the region table.
+def prepare_data(recipe: Recipe) -> PreparedData:
+    """
+    Generates scenes if the recipe has them, builds the rows of the task, and opens the region tables.
 
-    One process does the work, the others wait and read what it wrote.
+    One process does the work; the others wait and read its files.
 
     Raises:
-        RecipeError: no `data_dir`, or rows that are none of the task's. The builder's and the region table's own
-            errors otherwise.
+        RecipeError: if `data_dir` is empty, or the rows do not fit the task. Errors of the builder and of the region
+            table are passed on.
     """
     task, data = TASKS[recipe.task], recipe.data
     if not data.data_dir:
-        raise RecipeError("data.data_dir is empty: give the folder that holds the data set")
+        raise RecipeError("data.data_dir is empty: give the folder of the data set")
     with PartialState().main_process_first():
         if data.scenes is not None:
             if is_on_hub(data.data_dir):
                 raise RecipeError(
-                    f"data.scenes are written to a folder, and data.data_dir is {data.data_dir}: drop one"
+                    f"data.scenes needs a folder, but data.data_dir is {data.data_dir}: remove one of them"
                 )
             write_scenes(
                 Path(data.data_dir), images=data.scenes.images, seed=data.scenes.seed, num_proc=recipe.workers
@@ -99,7 +108,7 @@ def prepare_data(recipe: Recipe) -> Prepared:
     regions = open_regions(data.regions, task.empty_images)
     tracks = {name: open_regions(places, task.empty_images) for name, places in data.tracks.items()}
     for name, rows in splits.items():
-        with blame(f"data.builder {data.builder or task.builder}"):
+        with recipe_key_errors(f"data.builder {data.builder or task.builder}"):
             rows = task.to_rows(rows)
         _check_columns(task, data, rows)
         seed = recipe.seed if data.limit_seed is None else data.limit_seed
@@ -109,14 +118,14 @@ def prepare_data(recipe: Recipe) -> Prepared:
     if recipe.training.get("train_sampling_strategy") == "group_by_length":
         splits["train"] = add_lengths(splits["train"], regions)
     given = check_options(task, recipe.options, "options")
-    with blame("options"):
+    with recipe_key_errors("options"):
         options = task.fit_options(given, splits)
     opened = {name: table for name, table in tracks.items() if table is not None}
-    return Prepared(splits, regions, texts, data.images, opened, options, pulled)
+    return PreparedData(splits, regions, texts, data.images, opened, options, pulled)
 
 
 def _check_tables(splits: Mapping[str, Any], regions: Any, tracks: Mapping[str, Any], empty_images: bool) -> None:
-    """Every table has the images of the splits that are read with it."""
+    """Checks that every table contains the images of its splits."""
     trained = [rows for name, rows in splits.items() if name in ("train", "validation") or not tracks]
     measured = [rows for name, rows in splits.items() if name != "train"]
     for table, rows in ((regions, trained), *((track, measured) for track in tracks.values())):
@@ -125,19 +134,20 @@ def _check_tables(splits: Mapping[str, Any], regions: Any, tracks: Mapping[str, 
 
 
 def _train_rows(splits: Mapping[str, datasets.Dataset], names: Sequence[str]) -> datasets.Dataset:
-    """The rows that are trained on, of one split or several."""
+    """The training rows, of one split or several."""
     check_names(names, list(splits), "data.train_splits: ")
     if not names:
-        raise RecipeError("data.train_splits is empty: name the splits to train on")
+        raise RecipeError("data.train_splits is empty: give the splits to train on")
     return splits[names[0]] if len(names) == 1 else datasets.concatenate_datasets([splits[name] for name in names])
 
 
 def open_regions(places: str | Sequence[str] | None, empty_images: bool = False) -> RegionTable | JoinedRegions | None:
-    """The region table of a folder, or several read as one; None for none.
+    """Opens a region table, or several as one.
 
     Args:
-        places: folders, or `hub://ORG/NAME`.
-        empty_images: whether an image that no table holds has no regions, instead of being an error.
+        places (`str | Sequence[str] | None`): folders, or `hub://ORG/NAME`; `None` for no table.
+        empty_images (`bool`, *optional*, defaults to `False`): whether an image in no table has 0 regions instead of
+            raising an error.
     """
     if not places:
         return None
@@ -146,7 +156,7 @@ def open_regions(places: str | Sequence[str] | None, empty_images: bool = False)
 
 
 def _find(task: Task, data: Data) -> RemoteRows | None:
-    """The rows on the Hub, where the recipe has them from there."""
+    """Finds the rows on the Hub; `None` if the data are local."""
     name = data.builder or task.builder
     return find_rows(data.data_dir, name, BUILDERS[name], data.options) if is_on_hub(data.data_dir) else None
 
@@ -166,7 +176,7 @@ def builder_options(builder_class: type[datasets.DatasetBuilder]) -> list[str]:
 def _built(name: str, options: Mapping[str, Any], num_proc: int = 1, **places: Any) -> dict[str, datasets.Dataset]:
     builder_class = BUILDERS[name]
     check_names(options, builder_options(builder_class), "data.options.")
-    with blame("data.options"):
+    with recipe_key_errors("data.options"):
         builder = builder_class(**places, **options)
     builder.download_and_prepare(num_proc=num_proc)
     return dict(builder.as_dataset())
@@ -176,27 +186,27 @@ def _check_columns(task: Task, data: Data, rows: datasets.Dataset) -> None:
     missing = [name for name in task.columns if name not in rows.column_names]
     if missing:
         raise RecipeError(
-            f"data.builder {data.builder or task.builder}: its rows lack {', '.join(missing)}, which the task "
-            f"{task.name!r} reads; it has {', '.join(rows.column_names)}"
+            f"data.builder {data.builder or task.builder}: its rows have no column {', '.join(missing)}, which the "
+            f"task {task.name!r} needs; found {', '.join(rows.column_names)}"
         )
 
 
 def _build_texts(path: str, length: int) -> datasets.Dataset:
-    """The rows of a text corpus, lines joined until they have `length` words; they lie on disk, read one by one."""
+    """The rows of a text corpus, read from disk one by one; lines are joined until they have `length` words."""
     return _built("text_corpus", {"join_until": length}, data_dir=path)["train"]
 
 
 def make_processor(model: Model) -> Any:
-    """The source's processor, or a new one around the recipe's tokenizer."""
+    """Loads the processor of `model.source`, or makes a new one with the tokenizer of the recipe."""
     if model.tokenizer is None and model.source:
-        with blame(f"model.source {model.source}"):
+        with recipe_key_errors(f"model.source {model.source}"):
             return processor_class(model).from_pretrained(model.source, **model.processor)
     name = model.tokenizer or model.bert
     if not name:
         raise RecipeError("model.tokenizer is empty: give a directory, a Hub id or a vocab.txt")
-    with blame(f"model.tokenizer {name}"):
+    with recipe_key_errors(f"model.tokenizer {name}"):
         tokenizer = _tokenizer(name)
-    with blame("model.processor"):
+    with recipe_key_errors("model.processor"):
         pixels = {"image_processor": FastRCNNImageProcessor()} if model.config.get("vision_config") else {}
         return processor_class(model)(tokenizer, **{**pixels, **model.processor})
 
@@ -209,14 +219,22 @@ def _tokenizer(name: str) -> Any:
 
 
 def make_model(head: str, model: Model, processor: Any, **config: Any) -> PreTrainedModel:
-    """The recipe's model with this head: from a checkpoint, from BERT, or new. `config` adds fields to its own."""
+    """
+    Makes the model of a recipe: from a checkpoint, from a BERT, or with random weights.
+
+    Args:
+        head (`str`): head of the task.
+        model (`Model`): the `model` section.
+        processor (`Any`): its tokenizer gives the vocabulary size of a new model.
+        **config: further config fields.
+    """
     model_class = head_class(head, model)
     if model.source:
         made, found = _load(model_class, model, config)
         _say_once(describe_loading(made, model.source, found))
         return made
     fields = {**model.config, **_own_fields(model_class, config)}
-    with blame("model"):
+    with recipe_key_errors("model"):
         if model.bert:
             return model_class.from_bert(model.bert, **fields)  # type: ignore[attr-defined]
         config_class: Any = FAMILIES[family_name(model)].config_class
@@ -225,8 +243,11 @@ def make_model(head: str, model: Model, processor: Any, **config: Any) -> PreTra
 
 def load_model(model_class: type[PreTrainedModel], model: Model, **config: Any) -> tuple[PreTrainedModel, set[str]]:
     """
-    The checkpoint `model.source` as a model of this class, and the names of its weights that start at random. What a
-    head takes from one of pre-training (`pretraining_handover.py`), or from `model.bert`, is not random.
+    Loads the checkpoint `model.source` as a model of a class.
+
+    Returns:
+        `tuple[PreTrainedModel, set[str]]`: the model, and the names of its randomly initialised weights. Weights that
+        a head takes from a pre-training head (`pretraining_handover.py`) or from `model.bert` are not among them.
     """
     loaded, found = _load(model_class, model, config)
     return loaded, set(found["missing_keys"])
@@ -235,9 +256,9 @@ def load_model(model_class: type[PreTrainedModel], model: Model, **config: Any) 
 def _load(
     model_class: type[PreTrainedModel], model: Model, config: Mapping[str, Any]
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
-    """The checkpoint `model.source` and transformers' loading info."""
+    """Loads `model.source`; returns the model and transformers' loading info."""
     fields = {**model.config, **_own_fields(model_class, config), **({"bert": model.bert} if model.bert else {})}
-    with blame(f"model.source {model.source}"), _quiet_loading():
+    with recipe_key_errors(f"model.source {model.source}"), _quiet_loading():
         loaded: Any = model_class.from_pretrained(
             model.source, **fields, ignore_mismatched_sizes=True, output_loading_info=True
         )
@@ -247,20 +268,20 @@ def _load(
 
 @cache
 def _say_once(line: str | None) -> None:
-    """A line on the terminal, from the main process alone; several methods and stages load the same."""
+    """Prints a line once, from the main process only; several methods and stages load the same checkpoint."""
     if line and PartialState().is_main_process:
         print(f"  {line}", flush=True)
 
 
 def _own_fields(model_class: type[PreTrainedModel], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Of what a task or a method asks for, what the family has a field for; another has it without being asked, or
-    has no use for it."""
+    """The config fields of a task or method that the family has. A family without the field always behaves that way,
+    or does not need it."""
     return {name: value for name, value in fields.items() if hasattr(model_class.config_class, name)}
 
 
 @contextmanager
 def _quiet_loading() -> Iterator[None]:
-    """Without the reports of every process; a recipe prints one line of its own."""
+    """Silences transformers' loading reports; a recipe prints its own line."""
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()
     try:
@@ -270,23 +291,35 @@ def _quiet_loading() -> Iterator[None]:
 
 
 def check_width(model: PreTrainedModel, processor: Any, table: str, found: int) -> None:
-    """Refuses region features of another width than the model or the processor takes."""
+    """
+    Checks that the region features have the width that the model and the processor need.
+
+    Args:
+        model (`PreTrainedModel`): the model.
+        processor (`Any`): its processor.
+        table (`str`): name of the region table, for the message.
+        found (`int`): width of its features.
+
+    Raises:
+        RecipeError: if the widths differ.
+    """
     appended = processor.model_feature_size - processor.region_feature_size
     sizes = {"config": model.config.region_feature_size - appended, "processor": processor.region_feature_size}
     for key, wanted in sizes.items():
         if found != wanted:
-            beside = f" (and {appended} that the processor appends)" if appended and key == "config" else ""
+            beside = f" (plus {appended} that the processor appends)" if appended and key == "config" else ""
             raise RecipeError(
-                f"{table} holds region features of width {found}, but model.{key}.region_feature_size is for {wanted}"
-                f"{beside}: give both the same, or the features the checkpoint was trained on"
+                f"{table} has region features of width {found}, but model.{key}.region_feature_size is {wanted}"
+                f"{beside}: make them equal, or give the features that the checkpoint was trained on"
             )
 
 
 def record_features(processor: Any, regions: RegionTable | JoinedRegions | None) -> str | None:
-    """The processor keeps what computed the features of these tables, where they say one thing.
+    """
+    Records in the processor which model computed the region features, if all tables have the same source.
 
     Returns:
-        one line where a checkpoint's processor says that it was trained on others, else None.
+        `str | None`: a warning if the checkpoint was trained on other features, otherwise `None`.
     """
     tables = [] if regions is None else regions.tables if isinstance(regions, JoinedRegions) else [regions]
     found = [feature_source(table.provenance) for table in tables]
@@ -298,23 +331,30 @@ def record_features(processor: Any, regions: RegionTable | JoinedRegions | None)
 
 
 def check_pixels(model: PreTrainedModel, images: str | None) -> None:
-    """Refuses pictures for a model that reads features, and the other way round."""
+    """
+    Checks that a model that reads pixels has images, and that a model that reads features has none.
+
+    Raises:
+        RecipeError: if images are missing or not used.
+    """
     reads_pixels = getattr(model.config, "vision_config", None) is not None
     if reads_pixels and images is None:
-        raise RecipeError("the model reads pixels (model.config.vision_config): give data.images a folder of pictures")
+        raise RecipeError(
+            "the model reads pixels (model.config.vision_config): give the folder of the images as data.images"
+        )
     if images is not None and not reads_pixels:
         raise RecipeError(
-            "data.images is given, but the model reads region features: give model.config.vision_config, or a "
-            "checkpoint that has one"
+            "data.images is given, but the model reads region features: remove it, or give model.config.vision_config "
+            "or a checkpoint that has one"
         )
 
 
 def training_arguments(recipe: Recipe, output_dir: Path) -> GroundingTrainingArguments:
-    """The arguments of the `training` section, which `check_training` has seen.
+    """Makes the training arguments of a `training` section that `check_training` has accepted.
 
-    `training/publish/hub.py` decides what is pushed: the Trainer's own pushing leaves the code out until the end.
+    Keys of the Hub are removed: `training/publish/hub.py` pushes, because the Trainer's own push omits the code.
     """
-    # The collator reads more columns than the model takes, and the task names its own labels.
+    # The collator reads more columns than the model, and the task defines its labels.
     fixed = {
         "output_dir": str(output_dir),
         "remove_unused_columns": False,
@@ -322,18 +362,28 @@ def training_arguments(recipe: Recipe, output_dir: Path) -> GroundingTrainingArg
         "length_column_name": LENGTH,
     }
     defaults = {"seed": recipe.seed, "report_to": "none", "disable_tqdm": False}
-    with blame("training"):
+    with recipe_key_errors("training"):
         return GroundingTrainingArguments(**{**defaults, **without_hub(recipe.training), **fixed})
 
 
 def check_options(task: Task, options: Mapping[str, Any], key: str) -> Any:
-    """The task's options made from a recipe's; RecipeError for one that it does not have, or of another type."""
-    with blame(key):
+    """
+    Makes the options of a task.
+
+    Args:
+        task (`Task`): the task.
+        options (`Mapping[str, Any]`): options of a recipe.
+        key (`str`): key of these options in the recipe, for messages.
+
+    Raises:
+        RecipeError: if an option is unknown or has another type.
+    """
+    with recipe_key_errors(key):
         return convert(task.options, options, "", key)
 
 
 def check_model(model: Model, head: str) -> None:
-    """Refuses a family without the head, and configuration fields and processor arguments that nobody reads."""
+    """Checks that the family has the head, and that config fields and processor arguments are known."""
     head_class(head, model)
     config_class: Any = FAMILIES[family_name(model)].config_class
     fields = [*_fields(config_class), *config_class.attribute_map, "attn_implementation"]
@@ -343,7 +393,7 @@ def check_model(model: Model, head: str) -> None:
 
 
 def check_training(training: Mapping[str, Any], prefix: str) -> None:
-    """Refuses training arguments that are unknown, or no number where one is needed."""
+    """Checks that training arguments are known, and that numbers are numbers."""
     check_names(training, _fields(GroundingTrainingArguments), prefix)
     hints = typing.get_type_hints(GroundingTrainingArguments)
     for name, value in training.items():
@@ -353,30 +403,35 @@ def check_training(training: Mapping[str, Any], prefix: str) -> None:
     check_device(training, prefix)
     check_mapping(training.get(MAPPING), prefix + MAPPING)
     if training.get(MAPPING) and training.get("deepspeed"):
-        raise RecipeError(f"{prefix}{MAPPING}: DeepSpeed makes an optimizer of its own; leave one of the two out")
+        raise RecipeError(
+            f"{prefix}{MAPPING} cannot be combined with deepspeed, which makes its own optimizer; remove one of them"
+        )
 
 
 def check_device(training: Mapping[str, Any], prefix: str) -> None:
-    """Refuses what the machine can't do, or what would do nothing.
+    """
+    Checks that the machine supports the training arguments, and that they have an effect.
 
     Raises:
-        RecipeError: `use_cpu: false` without an accelerator, float16 on a CPU, weights cast for measuring alone.
+        RecipeError: for `use_cpu: false` without an accelerator, float16 on a CPU, or a cast for evaluation only.
     """
     found = torch.accelerator.is_available()
     none = f"PyTorch {torch.__version__} finds no GPU or other accelerator"
     if training.get("use_cpu") is False and not found:
-        raise RecipeError(f"{prefix}use_cpu is false, but {none}: give {prefix}use_cpu=true, or install what it lacks")
+        raise RecipeError(
+            f"{prefix}use_cpu is false, but {none}: give {prefix}use_cpu=true, or install the missing drivers"
+        )
     on_cpu = bool(training.get("use_cpu")) or not found
-    for name, other in (("fp16", "give bf16=true, which computes in bfloat16 there, or "), ("tf32", "")):
+    for name, other in (("fp16", "give bf16=true, which a CPU supports, or "), ("tf32", "")):
         if training.get(name) and on_cpu:
             why = f"{prefix}use_cpu is true" if training.get("use_cpu") else none
-            raise RecipeError(f"{prefix}{name} would do nothing on a CPU, and {why}: {other}leave it out")
+            raise RecipeError(f"{prefix}{name} has no effect on a CPU, and {why}: {other}remove it")
     if training.get("bf16") and not found and not training.get("use_cpu"):
-        raise RecipeError(f"{prefix}bf16: {none}: to compute in bfloat16 on the CPU give {prefix}use_cpu=true too")
+        raise RecipeError(f"{prefix}bf16: {none}: to compute in bfloat16 on the CPU, also give {prefix}use_cpu=true")
     for name in ("fp16_full_eval", "bf16_full_eval"):
         if training.get(name):
             raise RecipeError(
-                f"{prefix}{name} would do nothing: models are measured in the type they have; leave it out"
+                f"{prefix}{name} has no effect, because models are evaluated in their own dtype: remove it"
             )
 
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""What a recipe's `preserve` needs: the start model, which of its weights are shared, the Fisher information."""
+"""Prepares the `preserve` section: the start model, its shared weights, the Fisher information."""
 
 from copy import deepcopy
 from dataclasses import fields, replace
@@ -17,35 +17,46 @@ from grounded_attention.training.loop.data import Collator, limit_rows
 from grounded_attention.training.loop.fisher import estimate_fisher, saved_fisher, single_batches
 from grounded_attention.training.loop.preserve import Preservation
 from grounded_attention.training.recipes.model_family import family_name, head_class
-from grounded_attention.training.recipes.recipe import Data, Preserve, Recipe, RecipeError, blame, check_names
+from grounded_attention.training.recipes.recipe import (
+    Data,
+    Preserve,
+    Recipe,
+    RecipeError,
+    check_names,
+    recipe_key_errors,
+)
 
 from .setup import check_options, load_model, prepare_data
 
-PRETRAINING = "pretraining"  # the head, and the task where no start says which
+PRETRAINING = "pretraining"  # the head, and the default task of the pre-training
 KINDS = ("hidden_states", "logits")
 WEIGHTS = ("distillation", "l2", "ewc")
 FISHER_FILE = "fisher.safetensors"
-EXAMPLES = 8  # of a Fisher batch, where the recipe has no batch size: that of TrainingArguments
+EXAMPLES = 8  # default batch size, as in TrainingArguments
 
 
 def preserves(section: Preserve) -> bool:
-    """Whether any weight is above 0."""
+    """Whether any weight of `preserve` is above 0."""
     return any(getattr(section, name) for name in WEIGHTS)
 
 
 def check_preserve(recipe: Recipe) -> None:
-    """Refuses a `preserve` that can't be followed.
+    """
+    Checks the `preserve` section.
 
     Raises:
-        RecipeError: a value out of its range, nothing to preserve, or no pre-training heads where they are needed.
+        RecipeError: if a value is out of range, there is no start model, or required pre-training heads are missing.
     """
     section = recipe.preserve
     for name in WEIGHTS:
         if getattr(section, name) < 0:
-            raise RecipeError(f"preserve.{name} is {getattr(section, name)}, expected a weight from 0 on")
+            raise RecipeError(f"preserve.{name} is {getattr(section, name)}, expected a weight of 0 or more")
     check_names([section.distillation_of], KINDS, "preserve.distillation_of=")
     if section.temperature <= 0 or section.fisher_batches < 1:
-        raise RecipeError("preserve: expected temperature above 0 and fisher_batches from 1 on")
+        raise RecipeError(
+            f"preserve: expected temperature above 0 and fisher_batches of 1 or more, found {section.temperature} and "
+            f"{section.fisher_batches}"
+        )
     if section.builder is not None:
         check_names([section.builder], BUILDERS, "preserve.builder=")
     check_options(TASKS[pretraining_recipe(recipe).task], section.options, "preserve.options")
@@ -56,21 +67,21 @@ def check_preserve(recipe: Recipe) -> None:
 def _check_start(recipe: Recipe) -> None:
     section = recipe.preserve
     if recipe.start is None and recipe.model.source is None:
-        raise RecipeError(
-            "preserve keeps what a start model has learnt, but there is none: give start, or model.source a checkpoint"
-        )
+        raise RecipeError("preserve needs a start model: give a start section, or a checkpoint as model.source")
     if section.distillation and section.distillation_of == "hidden_states" and section.temperature != 1:
         raise RecipeError(
-            "preserve.temperature is one of logits: give preserve.distillation_of=logits, or leave it out"
+            "preserve.temperature applies only to logits: give preserve.distillation_of=logits, or remove it"
         )
     if any(recipe.training.get(name) for name in ("fsdp", "deepspeed")):
-        raise RecipeError("preserve needs whole parameters in every process: leave training.fsdp and deepspeed out")
+        raise RecipeError(
+            "preserve needs whole parameters in every process: remove training.fsdp and training.deepspeed"
+        )
     logits = section.distillation and section.distillation_of == "logits"
     if (logits or section.ewc) and not _starts_with_heads(recipe):
         needing = "preserve.distillation_of=logits" if logits else "preserve.ewc"
         raise RecipeError(
-            f"{needing} needs a start with pre-training heads: give start a task of pre-training, or model.source "
-            f"a checkpoint of {head_class(PRETRAINING, recipe.model).__name__}"
+            f"{needing} needs a start model with pre-training heads: give a start with a pre-training task, or a "
+            f"checkpoint of {head_class(PRETRAINING, recipe.model).__name__} as model.source"
         )
 
 
@@ -78,22 +89,32 @@ def _starts_with_heads(recipe: Recipe) -> bool:
     if recipe.start is not None:
         return TASKS[recipe.start.task].head == PRETRAINING
     source = recipe.model.source or ""
-    with blame(f"model.source {source}"):
+    with recipe_key_errors(f"model.source {source}"):
         found = AutoConfig.from_pretrained(source).architectures
     family = FAMILIES[family_name(recipe.model)]
     return any(family.head_of(name) == PRETRAINING for name in found or [])
 
 
 def make_preservation(recipe: Recipe, model: PreTrainedModel, processor: Any, device: Any) -> Preservation | None:
-    """The `preserve` of a recipe whose start is trained (`model.source` is set), or None without any weight.
+    """
+    Makes the losses of the `preserve` section. The start must be trained (`model.source` is set).
+
+    Args:
+        recipe (`Recipe`): the recipe of the run.
+        model (`PreTrainedModel`): the model to train.
+        processor (`Any`): its processor.
+        device (`Any`): device of the estimate of the Fisher information.
+
+    Returns:
+        `Preservation | None`: the losses; `None` if all weights are 0.
 
     Raises:
-        RecipeError: the pre-training objective of `ewc` needs heads that the start has not.
+        RecipeError: if the start model has no heads for the pre-training loss of `ewc`.
     """
     section, task = recipe.preserve, TASKS[recipe.task]
     if not preserves(section):
         return None
-    # Made like the model, whose heads and configuration may be others than the checkpoint's.
+    # With the configuration of the model, because its heads and fields may differ from those of the checkpoint.
     start, new = load_model(type(model), replace(recipe.model, config={}), config=deepcopy(model.config))
     shared = {name for name, _ in start.named_parameters()} - new
     heads, with_heads = None, head_class(PRETRAINING, recipe.model)
@@ -104,11 +125,11 @@ def make_preservation(recipe: Recipe, model: PreTrainedModel, processor: Any, de
 
 
 def _fisher(recipe: Recipe, processor: Any, names: set[str], device: Any) -> dict[str, Tensor]:
-    """One process estimates it and writes it beside the runs, which all methods and a resumed run read."""
+    """Estimates the Fisher information in one process and writes it; all methods and a resumed run read the file."""
     path = Path(recipe.output_dir) / FISHER_FILE
     with PartialState().main_process_first():
         fisher = saved_fisher(path, lambda: _estimate(recipe, processor, names, device))
-    if PartialState().is_main_process:  # what a weight must be chosen by
+    if PartialState().is_main_process:  # helps to choose the weight
         total, size = sum(value.sum().item() for value in fisher.values()), sum(map(Tensor.numel, fisher.values()))
         print(f"  {path}: mean {total / size:.3g} over {size} weights", flush=True)
     return fisher
@@ -121,10 +142,10 @@ def _estimate(recipe: Recipe, processor: Any, names: set[str], device: Any) -> d
     model, new = load_model(head_class(task.head, recipe.model), recipe.model, **task.model_config(options))
     if new:
         raise RecipeError(
-            f"preserve.ewc: {recipe.model.source} lacks {sorted(new)[0]}, which the pre-training objective trains: "
-            "give preserve.options what it was pre-trained with (relationship=false without that head)"
+            f"preserve.ewc: {recipe.model.source} has no weight {sorted(new)[0]}, which the pre-training loss needs: "
+            "set preserve.options to the options of its pre-training (relationship=false without that head)"
         )
-    with blame("preserve.options"):
+    with recipe_key_errors("preserve.options"):
         task = task.configure(task, options, model.config)
     data = prepare_data(objective)
     train = data.splits["train"]
@@ -146,7 +167,7 @@ def _estimate(recipe: Recipe, processor: Any, names: set[str], device: Any) -> d
 
 
 def pretraining_recipe(recipe: Recipe) -> Recipe:
-    """Data and options of the pre-training whose Fisher information counts."""
+    """The recipe of the pre-training for the Fisher information."""
     section = recipe.preserve
     if TASKS[recipe.task].head == PRETRAINING:
         base = recipe

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Checkpoints that survive: complete ones carry a manifest, written last; only complete ones are resumed from."""
+"""Complete checkpoints: a manifest, written last, marks a complete one; training resumes only from these."""
 
 import hashlib
 import json
@@ -11,25 +11,25 @@ from pathlib import Path
 from grounded_attention.utils.whole_files import DRAFT, write_text
 
 MANIFEST = "checkpoint_manifest.json"
-# Text for people, who may edit it, as grounded-attention audit --card does: the checkpoint is as complete as before.
+# Users and `grounded-attention audit --card` may edit the card; the checkpoint stays complete.
 CARD = "README.md"
 
 
 def seal(directory: str | Path) -> None:
-    """Declares a checkpoint complete: writes the size and SHA-256 of each of its files but the card, durably."""
+    """Marks a checkpoint as complete: writes the size and SHA-256 of every file except the card, durably."""
     directory = Path(directory)
     files = {str(p.relative_to(directory)): _describe(p) for p in _files(directory)}
     write_text(directory / MANIFEST, json.dumps(files, indent=1, sort_keys=True), durable=True)
 
 
 def is_complete(directory: str | Path) -> bool:
-    """Whether every file the manifest names is there, unchanged; the card may change."""
+    """Whether every file of the manifest exists and is unchanged; the card may change."""
     directory = Path(directory)
     try:
         files = json.loads((directory / MANIFEST).read_text())
     except (OSError, ValueError):
         return False
-    files.pop(CARD, None)  # manifests of before name it
+    files.pop(CARD, None)  # earlier manifests contain it
     return all((directory / name).is_file() and _describe(directory / name) == d for name, d in files.items())
 
 
@@ -39,7 +39,7 @@ def step_of(checkpoint: Path) -> int:
 
 
 def last_complete_checkpoint(output_dir: str | Path) -> Path | None:
-    """The complete `checkpoint-<step>` with the highest step, or None."""
+    """The complete `checkpoint-<step>` with the highest step; `None` if there is none."""
     output_dir = Path(output_dir)
     if not output_dir.is_dir():
         return None
@@ -48,9 +48,15 @@ def last_complete_checkpoint(output_dir: str | Path) -> Path | None:
 
 
 def snapshot(directory: Path, target: Path) -> Path:
-    """A second name for every file of a checkpoint, without a second copy where the file system allows it.
+    """
+    Copies a checkpoint with hard links where the file system allows them.
 
-    The files outlive the deletion of the checkpoint; `target` is replaced.
+    Args:
+        directory (`Path`): the checkpoint. Deleting it later does not delete the copy.
+        target (`Path`): folder of the copy; replaced if it exists.
+
+    Returns:
+        `Path`: `target`.
     """
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(directory, target, copy_function=_link)
@@ -65,7 +71,7 @@ def _link(source: str, target: str) -> None:
 
 
 def _files(directory: Path) -> list[Path]:
-    """All but the card, the manifest, drafts that a killed process left, and the checkpoints below with their own."""
+    """All files except the card, the manifest, drafts of a killed process, and checkpoints inside the folder."""
     found = (p for p in directory.rglob("*") if p.is_file() and not p.name.startswith((MANIFEST, CARD)))
     found = (p for p in found if p.suffix != DRAFT)
     return sorted(p for p in found if not p.relative_to(directory).parts[0].startswith("checkpoint-"))

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Which heads are supervised: all, those that ground best or worst before supervision, some layers, or a list.
+"""The supervised heads: all, the best or worst before supervision, some layers, or a list.
 
 Shape letters: L layers, H heads.
 """
@@ -18,34 +18,36 @@ from grounded_attention.modeling.bert_start import read_bert_config
 from grounded_attention.supervision import get_method
 from grounded_attention.supervision.supervise import find_calls
 from grounded_attention.training.recipes.model_family import family_name
-from grounded_attention.training.recipes.recipe import Model, Recipe, RecipeError, blame, check_names
+from grounded_attention.training.recipes.recipe import Model, Recipe, RecipeError, check_names, recipe_key_errors
 
 from .data import limit_rows
 from .trainer import GroundingTrainer
 
 KEY = "supervision.heads"
 KINDS = ("best", "worst", "layers", "list")
-# Of the train split, drawn by the recipe's seed: the standard error of an accuracy is below 1% from 2,500 tokens on.
+# Rows of the train split, drawn with the recipe's seed. With 2,500 tokens the standard error of an accuracy is below
+# 1%.
 MEASURED_ROWS = 1000
 
 
 @dataclass(frozen=True)
 class HeadChoice:
-    """A recipe's `supervision.heads`.
+    """The `supervision.heads` of a recipe.
 
     Args:
-        kind: `best`, `worst`, `layers` or `list`.
-        value: how many heads, the layers, or (layer, head) pairs.
+        kind (`str`): `best`, `worst`, `layers` or `list`.
+        value (`Any`): the number of heads, the layers, or (layer, head) pairs; all indices from 0.
     """
 
     kind: str
     value: Any
 
     def pick(self, accuracy: np.ndarray) -> list[tuple[int, int]]:
-        """The chosen (layer, head) pairs, in order.
+        """The chosen (layer, head) pairs, sorted.
 
         Args:
-            accuracy: (L, H) grounding accuracy before supervision; of equal ones the first counts as better.
+            accuracy (`np.ndarray`): (L, H) grounding accuracy before supervision, in [0, 1]; of equal heads the first
+                counts as better.
         """
         layers, heads = accuracy.shape
         if self.kind == "list":
@@ -57,15 +59,19 @@ class HeadChoice:
         return sorted((int(place) // heads, int(place) % heads) for place in chosen)
 
     def options(self, pairs: list[tuple[int, int]]) -> dict[str, Any]:
-        """The options of a method that confine it to the chosen heads."""
+        """Options of a method that restrict it to the chosen heads."""
         return {"layers": sorted(set(self.value))} if self.kind == "layers" else {"heads": [list(p) for p in pairs]}
 
 
 def read_choice(heads: Any) -> HeadChoice | None:
-    """`supervision.heads` as a recipe has it; None for all heads.
+    """
+    Parses `supervision.heads` of a recipe.
+
+    Returns:
+        `HeadChoice | None`: the choice; `None` for all heads.
 
     Raises:
-        RecipeError: neither `all` nor one of the forms of `KINDS`.
+        RecipeError: if the value is neither `all` nor one of the forms of `KINDS`.
     """
     if heads == "all":
         return None
@@ -76,12 +82,12 @@ def read_choice(heads: Any) -> HeadChoice | None:
     check_names(heads, KINDS, f"{KEY}.")
     ((kind, value),) = heads.items()
     if kind in ("best", "worst"):
-        good, expected = _is_index(value) and value > 0, "a number of heads from 1 on"
+        good, expected = _is_index(value) and value > 0, "a number of heads, 1 or more"
     elif kind == "layers":
-        good, expected = _is_list(value) and all(map(_is_index, value)), "layers from 0 on, at least one"
+        good, expected = _is_list(value) and all(map(_is_index, value)), "a list of at least one layer, counted from 0"
     else:
         good = _is_list(value) and all(_is_list(p) and len(p) == 2 and all(map(_is_index, p)) for p in value)
-        expected = "pairs [layer, head], each from 0 on, at least one"
+        expected = "a list of at least one pair [layer, head], counted from 0"
     if not good:
         raise RecipeError(f"{KEY}.{kind} is {value!r}, expected {expected}")
     return HeadChoice(kind, value)
@@ -96,10 +102,11 @@ def _is_list(value: Any) -> bool:
 
 
 def check_heads(recipe: Recipe) -> None:
-    """Refuses a choice that the methods can't follow, or that the model has not.
+    """
+    Checks that the methods support the choice of heads, and that the model has these heads.
 
     Raises:
-        RecipeError: names the method, the option or the head.
+        RecipeError: if a method or the model does not fit; the message contains the method, the option or the head.
     """
     choice = read_choice(recipe.supervision.heads)
     if choice is None:
@@ -113,20 +120,21 @@ def check_heads(recipe: Recipe) -> None:
 def _check_method(name: str, wanted: str, options: Mapping[str, Any]) -> None:
     choosable = get_method(name).choosable
     if wanted not in choosable:
-        can = f"only {', '.join(choosable)}" if choosable else "supervises none"
+        can = f"can only choose {', '.join(choosable)}" if choosable else "supervises no heads"
         raise RecipeError(
-            f"{KEY} chooses {wanted}, but of these method {name!r} {'chooses ' if choosable else ''}{can}: "
-            f"leave it out of methods, or give {KEY}=all"
+            f"{KEY} chooses {wanted}, but method {name!r} {can}: remove the method from methods, or give {KEY}=all"
         )
     given = [option for option in ("layers", "heads") if options.get(option) is not None]
     if given:
-        raise RecipeError(f"{KEY} and supervision.options.{name}.{given[0]} both choose what is supervised: give one")
+        raise RecipeError(
+            f"{KEY} and supervision.options.{name}.{given[0]} both choose the supervised heads: give only one of them"
+        )
 
 
 def model_sizes(model: Model) -> tuple[int, int]:
-    """Layers and heads of the recipe's model, which is not loaded for it."""
+    """The number of layers, and of heads per layer, of the recipe's model; reads only its configuration."""
     name = model.source or model.bert
-    with blame(f"model.{'source' if model.source else 'bert'} {name}" if name else "model.config"):
+    with recipe_key_errors(f"model.{'source' if model.source else 'bert'} {name}" if name else "model.config"):
         if model.source:
             config = AutoConfig.from_pretrained(model.source, **model.config)
         else:
@@ -150,13 +158,13 @@ def _check_sizes(choice: HeadChoice, layers: int, heads: int) -> None:
 
 
 def measure_heads(trainer: GroundingTrainer, seed: int) -> dict[str, Any]:
-    """Where the heads of the trainer's model look, on at most `MEASURED_ROWS` of the rows it is to train on.
+    """Measures the grounding accuracy of every head on at most `MEASURED_ROWS` training rows.
 
     Returns:
         `rows`, `tokens` (grounded words counted), `chance`, and `accuracy`, lists (L, H).
 
     Raises:
-        RecipeError: no word of these rows is grounded.
+        RecipeError: if no word of these rows is grounded.
     """
     rows = limit_rows(trainer.train_dataset, MEASURED_ROWS, seed)
     trainer.metrics = lambda: [AttentionGrounding(rollout=False)]
@@ -174,9 +182,16 @@ def measure_heads(trainer: GroundingTrainer, seed: int) -> dict[str, Any]:
 
 
 def supervise_chosen(recipe: Recipe, measured: Mapping[str, Any]) -> tuple[Recipe, dict[str, Any]]:
-    """The recipe whose methods supervise the chosen heads alone, and what is recorded of them.
+    """
+    Restricts the methods of a recipe to the chosen heads.
 
-    The record holds the measurement and `heads`: `{layer, head, accuracy}` of each chosen head.
+    Args:
+        recipe (`Recipe`): the recipe.
+        measured (`Mapping[str, Any]`): the result of `measure_heads`.
+
+    Returns:
+        `tuple[Recipe, dict[str, Any]]`: the recipe with the options of the chosen heads; and a record with the
+        measurement and `heads`, a list of `{layer, head, accuracy}`. The record is empty for all heads.
     """
     choice = read_choice(recipe.supervision.heads)
     if choice is None:

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Rows joined with region features, and batches of them."""
+"""Joins rows with region features and makes batches."""
 
 import re
 import zlib
@@ -17,41 +17,50 @@ from grounded_attention.supervision.controls import control_labels
 from grounded_attention.tasks import Task
 from grounded_attention.tasks.task import Examples
 
-from .shuffled_targets import LentTargets
+from .shuffled_targets import ShuffledTargets
 
 COUNTS = "component_counts"  # the entry of a training batch
 
-# The draws of a validation or test split are those of this epoch, which no training reaches.
+# Random draws of a validation or test split use this epoch number, which no training reaches.
 EVALUATION = 2**31 - 1
 
 
 def count_components(task: Task, method: SupervisionMethod, batch: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Loss component -> how many things its sum runs over, () int64; without those that the batch has nothing of."""
+    """
+    Loss component -> number of terms in its sum, () int64; without components that the batch does not have.
+
+    Args:
+        task (`Task`): the task.
+        method (`SupervisionMethod`): the supervision method.
+        batch (`Mapping[str, Any]`): a batch.
+    """
     counted = {component.name: component.count(batch) for component in task.losses}
     return {name: count for name, count in counted.items() if count is not None} | method.counts(batch)
 
 
 class Collator:
-    """Turns a task's rows into a batch: looks up each row's regions, lets the task build inputs and targets.
+    """Makes a batch of a task's rows: looks up the regions of each row; the task builds inputs and targets.
 
-    Draws that a task makes (masking) depend on the seed, the epoch and the row's own key alone: they change from epoch
-    to epoch and are the same after a resume, with any number of processes or workers.
+    Random draws of a task (masking) depend only on the seed, the epoch and the key of the row. They change from epoch
+    to epoch, and are the same after a resume and with any number of processes or workers.
 
     Args:
-        task: whose `collate` builds the batch.
-        processor: the model family's processor.
-        regions: a region table, or None for text alone.
-        seed: of the draws.
-        split: the rows that are trained on, for tasks that draw others beside a row.
-        texts: rows of a text corpus, for tasks that read one.
-        images: folder of the pictures, `file_name` of a row or `<image_id>.jpg`, for models that read pixels.
-        options: the task's options, or what they are made of.
-        labels: the regions that phrases are trained with, see `supervision/controls.py`; what is
-            measured is always gold.
-        method: how attention is supervised: what it needs of a batch is made here, once, on the CPU.
+        task (`Task`): the task; its `collate` builds the batch.
+        processor (`Any`): the processor of the model family.
+        regions (`Any | None`): a region table; `None` for text alone.
+        seed (`int`, *optional*, defaults to `0`): seed of the draws.
+        split (`Any`, *optional*): the training rows, for tasks that draw other rows in addition.
+        texts (`Any`, *optional*): rows of a text corpus, for tasks that use one.
+        images (`str | Path`, *optional*): folder of the images, for models that read pixels; a file is the `file_name`
+            of the row, or `<image_id>.jpg`.
+        options (`Any`, *optional*): options of the task, or keyword arguments for them.
+        labels (`str`, *optional*, defaults to `"gold"`): targets of phrases in training, see
+            `supervision/controls.py`; evaluation always uses "gold".
+        method (`SupervisionMethod`, *optional*): the supervision method; its batch entries are made here, once, on the
+            CPU.
 
     Raises:
-        ValueError: from a call: what the processor or the task has against a row; the message names the image.
+        ValueError: raised by a call if the processor or the task rejects a row; the message contains the image.
     """
 
     def __init__(
@@ -75,20 +84,21 @@ class Collator:
         self.training, self.labels = True, labels
         self.method = method
         self._readers: tuple[Any, ...] = () if method is None else (method,)
-        self._lent = LentTargets(split, self._collate, seed)
-        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # seen by running DataLoader workers too
+        self._donor_targets = ShuffledTargets(split, self._collate, seed)
+        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # shared with running DataLoader workers
 
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the draws of this epoch."""
+        """Sets the epoch of the random draws."""
         self._epoch.fill_(epoch)
 
     def evaluating(self, split: Any, regions: Any | None = None, metrics: Sequence[Any] = ()) -> "Collator":
-        """The same for a split that is measured: the same draws every time, whatever the epoch of training.
+        """A copy for an evaluation split; its random draws are the same in every epoch.
 
         Args:
-            split: its rows.
-            regions: a region table in the place of the one that is trained on.
-            metrics: what is measured; the batches hold what their `prepare_batch` makes, where they have one.
+            split (`Any`): the rows of the split.
+            regions (`Any`, *optional*): a region table that replaces the one of training.
+            metrics (`Sequence[Any]`, *optional*, defaults to `()`): the metrics; batches contain the entries of their
+                `prepare_batch`, for metrics that have one.
         """
         other = copy(self)
         other.split, other.training = split, False
@@ -104,7 +114,7 @@ class Collator:
         for reader in self._readers:
             batch |= reader.prepare_batch(batch)
         if self.training and self.method is not None:
-            # Plain numbers, for which no device has to be waited.
+            # Plain numbers, so that reading them does not synchronise with the device.
             batch[COUNTS] = {
                 name: int(count) for name, count in count_components(self.task, self.method, batch).items()
             }
@@ -120,7 +130,7 @@ class Collator:
             entities,
             seed=self.seed,
             epoch=epoch,
-            lender=self._lent if self.split is not None else None,
+            lender=self._donor_targets if self.split is not None else None,
         )
 
     def _collate(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -134,7 +144,7 @@ class Collator:
             raise ValueError(f"{_image(rows, str(error))}{error}") from error
 
     def _regions(self, row: Mapping[str, Any]) -> Any:
-        """The region record of the row's image, or the tuple of those of its `image_ids`."""
+        """The region record of the row's image, or a tuple with one record for each of its `image_ids`."""
         table: Any = self.regions
         return tuple(table[each] for each in row["image_ids"]) if "image_ids" in row else table[row["image_id"]]
 
@@ -144,12 +154,12 @@ class Collator:
         return [open_image(self.images / (row.get("file_name") or f"{row['image_id']}.jpg")) for row in rows]
 
     def generator(self, key: str) -> np.random.Generator:
-        """The random generator of the row with this key, in this epoch."""
+        """The random generator for the row with this key, in this epoch."""
         return np.random.default_rng((self.seed, int(self._epoch), zlib.crc32(key.encode())))
 
 
 def _image(rows: Sequence[Mapping[str, Any]], message: str) -> str:
-    """The image of the example of the batch that a processor's message counts."""
+    """The image of the example whose number a message of the processor contains."""
     counted = re.match(r"Example (\d+)", message)
     if counted is None or int(counted[1]) >= len(rows):
         return ""
@@ -157,36 +167,45 @@ def _image(rows: Sequence[Mapping[str, Any]], message: str) -> str:
 
 
 def check_regions(splits: Sequence[Any], regions: Any, empty_images: bool = False) -> None:
-    """Refuses rows whose image has no features, before training rather than in the middle of it.
+    """Checks before training that every image of the rows has region features.
 
     Args:
-        splits: the rows of each split.
-        regions: the region table.
-        empty_images: whether an image without features is one without detections; then some must have them.
+        splits (`Sequence[Any]`): the rows of each split.
+        regions (`Any`): the region table.
+        empty_images (`bool`, *optional*, defaults to `False`): whether an image without features counts as one without
+            detections; then at least one image must have features.
     """
     wanted = {image_id for rows in splits for image_id in _images(rows)}
     missing = sorted(wanted - set(regions.ids))
     if not missing:
         return
     if not empty_images:
-        regions[missing[0]]  # raises the table's own error, which names the table and the image
+        regions[missing[0]]  # raises the error of the table, which contains the table and the image
     if len(missing) == len(wanted):
         known = ", ".join(repr(image_id) for image_id in regions.ids[:3])
         raise ValueError(
-            f"none of the {len(wanted)} images of the rows has regions, such as {missing[0]!r}; the table holds ids "
-            f"such as {known}: give the table of these images, or another data.options.image_id_format"
+            f"none of the {len(wanted)} images of the rows is in the region table; the rows have ids such as "
+            f"{missing[0]!r}, the table has {known}: give the table of these images, or another "
+            "data.options.image_id_format"
         )
 
 
 def _images(rows: Any) -> set[str]:
-    """The images of the rows, which have one each, or several as `image_ids`."""
+    """The image ids of the rows; a row has one `image_id` or several `image_ids`."""
     if "image_ids" in rows.column_names:
         return {image_id for images in rows["image_ids"] for image_id in images}
     return set(rows.unique("image_id"))
 
 
 def limit_rows(rows: Any, limit: int | None, seed: int) -> Any:
-    """At most `limit` rows, chosen by a seeded shuffle; in their original order."""
+    """
+    At most `limit` rows, chosen by a seeded shuffle and kept in their original order.
+
+    Args:
+        rows (`Any`): rows of a data set.
+        limit (`int | None`): largest number of rows; None keeps all.
+        seed (`int`): seed of the shuffle.
+    """
     if limit is None or limit >= len(rows):
         return rows
     chosen = np.random.default_rng(seed).permutation(len(rows))[:limit]

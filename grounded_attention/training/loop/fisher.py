@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The diagonal of the Fisher information of a start model's pre-training, for elastic weight consolidation."""
+"""Diagonal Fisher information of the pre-training of a start model, for elastic weight consolidation."""
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -18,18 +18,19 @@ from .progress import phase
 def estimate_fisher(
     model: nn.Module, task: Task, batches: Iterable[Mapping[str, Any]], names: set[str]
 ) -> dict[str, Tensor]:
-    """Mean over examples of the squared gradient of the task's loss with the data's labels (the empirical Fisher).
+    """Estimates the empirical Fisher information: the mean over examples of the squared gradient of the task's loss.
 
-    Squares are taken example by example: the gradient of a larger batch is already a mean, and its square too small.
+    Gradients are squared for each example. The gradient of a larger batch is a mean, and its square would be too
+    small.
 
     Args:
-        model: with the task's heads; put into evaluation mode.
-        task: whose loss components, each a mean over what it counts in the example, are summed.
-        batches: of one example each; at least one.
-        names: the parameters wanted.
+        model (`nn.Module`): the model with the heads of the task; set to evaluation mode.
+        task (`Task`): the task. The loss is the sum of its components, each a mean over its terms in the example.
+        batches (`Iterable[Mapping[str, Any]]`): batches of one example each; at least one.
+        names (`set[str]`): names of the parameters to estimate.
 
     Returns:
-        name -> float32 tensor like the parameter, non-negative.
+        `dict[str, Tensor]`: name -> float32 tensor with the shape of the parameter, non-negative.
     """
     model.eval()
     for name, parameter in model.named_parameters():
@@ -55,7 +56,15 @@ def _loss(model: nn.Module, task: Task, batch: Mapping[str, Any]) -> Tensor:
 
 
 def single_batches(rows: Any, collate: Callable[[list], Mapping[str, Any]], device: Any, quiet: bool) -> Iterable:
-    """Batches of one row each on a device, with a line of progress."""
+    """
+    Yields batches of one row each, on a device, and shows progress.
+
+    Args:
+        rows (`Any`): rows of the data set.
+        collate (`Callable[[list], Mapping[str, Any]]`): function that makes a batch of rows.
+        device (`Any`): device of the batches.
+        quiet (`bool`): whether to hide the progress line.
+    """
     with phase("Fisher information", len(rows), quiet) as advance:
         for row in rows:
             yield {k: v.to(device) if isinstance(v, Tensor) else v for k, v in collate([row]).items()}
@@ -63,7 +72,7 @@ def single_batches(rows: Any, collate: Callable[[list], Mapping[str, Any]], devi
 
 
 def saved_fisher(path: Path, estimate: Callable[[], Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """The content of the file, which is estimated and written first where there is none; never half written."""
+    """Reads the file; if it does not exist, estimates the information and writes it atomically first."""
     if not path.is_file():
         found = {name: value.cpu().contiguous() for name, value in estimate().items()}
         path.parent.mkdir(parents=True, exist_ok=True)

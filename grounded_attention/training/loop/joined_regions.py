@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Several region tables read as one: an image's regions are those of each table, one after the other."""
+"""Several region tables read as one; an image has the regions of each table, concatenated."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,15 +10,15 @@ from grounded_attention.dataset_scripts.regions.table import Regions, RegionTabl
 
 
 class JoinedRegions:
-    """What training reads of a `RegionTable`, from one or several of them.
+    """The part of the interface of `RegionTable` that training uses, over one or several tables.
 
     Args:
-        tables: at least one; an image's regions are concatenated in this order.
-        empty: whether an image that no table holds has no regions (a detector that found nothing), instead of being
-            an error.
+        tables (`Sequence[RegionTable]`): at least one table; the regions of an image are concatenated in this order.
+        empty (`bool`, *optional*, defaults to `False`): whether an image in no table has 0 regions (nothing was
+            detected) instead of raising an error.
 
     Raises:
-        ValueError: features of different widths.
+        ValueError: if the tables have features of different widths.
     """
 
     def __init__(self, tables: Sequence[RegionTable], empty: bool = False):
@@ -26,21 +26,23 @@ class JoinedRegions:
         widths = {table.feature_size for table in tables}
         if len(widths) > 1:
             found = ", ".join(f"{table.path} {table.feature_size}" for table in tables)
-            raise ValueError(f"region tables read together have features of different widths: {found}")
+            raise ValueError(
+                f"region tables that are read together must have features of the same width, found {found}"
+            )
 
     @property
     def ids(self) -> list[str]:
-        """Image ids that at least one table holds."""
+        """Ids of the images that are in at least one table."""
         return list(dict.fromkeys(image_id for table in self.tables for image_id in table.ids))
 
     @property
     def feature_size(self) -> int:
-        """D, the number of feature values of a region."""
+        """D, the number of feature values per region."""
         return self.tables[0].feature_size
 
     @property
     def class_names(self) -> list[str]:
-        """What the first table's detector calls its classes; all have the same detector where classes matter."""
+        """Class names of the first table; if classes matter, all tables have the same detector."""
         return self.tables[0].class_names
 
     def __contains__(self, image_id: object) -> bool:
@@ -53,7 +55,7 @@ class JoinedRegions:
         if self.empty:
             features = np.zeros((0, self.feature_size), dtype=np.float16)
             return Regions(image_id, 1, 1, np.zeros((0, 4), dtype=np.float32), features)
-        return self.tables[0][image_id]  # raises the table's own error
+        return self.tables[0][image_id]  # raises the error of the table
 
     def counts(self, ids: Iterable[str]) -> npt.NDArray[np.int64]:
         """The number of regions of each image: (number of ids,) int64."""
@@ -66,15 +68,17 @@ class JoinedRegions:
 
 
 def join_regions(records: Sequence[Regions]) -> Regions:
-    """The regions of several records of one image, one after the other, with the arrays that all of them have.
+    """Concatenates the records of one image; keeps the arrays that all records have.
 
     Raises:
-        ValueError: the records are of images of different sizes.
+        ValueError: if the records have different image sizes.
     """
     first = records[0]
     sizes = [(record.width, record.height) for record in records]
     if len(set(sizes)) > 1:
-        raise ValueError(f"image {first.image_id}: region tables read together give it different sizes: {sizes}")
+        raise ValueError(
+            f"image {first.image_id}: region tables that are read together have different sizes for it: {sizes}"
+        )
     held = [record.arrays() for record in records]
     shared = [name for name in held[0] if all(name in arrays for arrays in held)]
     joined = {

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Learning rates of their own for some of the weights."""
+"""Separate learning rates for some of the weights."""
 
 import difflib
 import re
@@ -13,18 +13,19 @@ from transformers import TrainingArguments
 from grounded_attention.training.recipes.recipe import RecipeError
 
 MAPPING = "learning_rate_mapping"
-# What DataParallel, torch.compile, FSDP and activation checkpointing put into the names of weights.
+# Parts that DataParallel, torch.compile, FSDP and activation checkpointing add to the names of weights.
 WRAPPERS = re.compile(r"(?<![^.])(?:module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
 
 
 @dataclass
 class GroundingTrainingArguments(TrainingArguments):
-    """`TrainingArguments` and `learning_rate_mapping`, the argument of sentence-transformers.
+    """`TrainingArguments` plus `learning_rate_mapping`, which sentence-transformers has too.
 
     Args:
-        learning_rate_mapping: regular expression -> learning rate, from 0 on, of the weights in whose name it is found
-            (`re.search` in what the model's own `named_parameters()` says, whatever wraps it); the first one found
-            counts. All others keep `learning_rate`. The schedule is that of all. None is none.
+        learning_rate_mapping (`dict[str, float]`, *optional*): regular expression -> learning rate (0 or more) of the
+            weights whose name it matches with `re.search`. Names are those of `named_parameters()` of the unwrapped
+            model. The first matching expression applies. All other weights keep `learning_rate`. The schedule is the
+            same for all weights.
 
     Raises:
         RecipeError: see `check_mapping`.
@@ -38,33 +39,34 @@ class GroundingTrainingArguments(TrainingArguments):
 
 
 def check_mapping(mapping: Mapping[str, float] | None, key: str) -> None:
-    """Refuses a `learning_rate_mapping` that can't be followed.
+    """Checks a `learning_rate_mapping`.
 
     Raises:
-        RecipeError: names `key`, and what is no regular expression or no learning rate.
+        RecipeError: if a key is not a regular expression or a value is not a learning rate; the message contains
+        `key`.
     """
     if mapping is None:
         return
     if not isinstance(mapping, Mapping):
-        raise RecipeError(f"{key} must give a regular expression its learning rate each, found {mapping!r}")
+        raise RecipeError(f"{key} must map regular expressions to learning rates, found {mapping!r}")
     for pattern, rate in mapping.items():
         try:
             re.compile(pattern)
         except (re.error, TypeError) as error:
-            raise RecipeError(f"{key}: {pattern!r} is no regular expression: {error}") from error
+            raise RecipeError(f"{key}: {pattern!r} is not a regular expression: {error}") from error
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate < float("inf"):
-            raise RecipeError(f"{key}.{pattern} must be a learning rate from 0 on, found {rate!r}")
+            raise RecipeError(f"{key}.{pattern} must be a learning rate of 0 or more, found {rate!r}")
 
 
 def map_learning_rates(optimizer: Optimizer, model: nn.Module, mapping: Mapping[str, float]) -> None:
-    """Moves the weights a pattern names to parameter groups of their own, which differ in their learning rate alone.
+    """Moves the weights that a pattern matches to a new parameter group, which differs only in its learning rate.
 
     Args:
-        optimizer: of the model's trained parameters, before its first step.
-        mapping: see `GroundingTrainingArguments`.
+        optimizer (`Optimizer`): the optimizer of the trained parameters, before its first step.
+        mapping (`Mapping[str, float]`): see `GroundingTrainingArguments`.
 
     Raises:
-        RecipeError: a pattern that takes no weight; names the nearest one.
+        RecipeError: if a pattern matches no weight; the message contains the nearest name.
     """
     named = [(WRAPPERS.sub("", name), weight) for name, weight in model.named_parameters()]
     patterns = {id(weight): _pattern(name, mapping) for name, weight in named}
@@ -88,6 +90,6 @@ def _pattern(name: str, mapping: Mapping[str, float]) -> str | None:
 def _refuse(pattern: str, names: list[str]) -> None:
     close = difflib.get_close_matches(pattern, names, n=1, cutoff=0.0)
     raise RecipeError(
-        f"training.{MAPPING}: {pattern!r} is found in the name of no trained weight, or an earlier pattern takes them "
-        f"all; the nearest name is {close[0]!r}"
+        f"training.{MAPPING}: {pattern!r} matches no trained weight, or an earlier pattern matches them all; the "
+        f"nearest name is {close[0]!r}"
     )

@@ -1,8 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Batches of examples of like lengths: a batch is padded to its longest example.
+"""Batches of examples of similar length, which need little padding.
 
-With `training: {train_sampling_strategy: group_by_length}` the Trainer draws its batches among examples of like
-lengths, read from the column `length` of the rows.
+With `training: {train_sampling_strategy: group_by_length}` the Trainer draws each batch from examples of similar
+length, given by the column `length` of the rows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,26 +14,30 @@ import pyarrow.compute as pc
 from torch.utils.data import Sampler
 
 LENGTH = "length"
-# Rows of this many batches are drawn at random, then sorted by length: few enough to mix, enough to be alike.
+# The rows of this many batches are drawn at random, then sorted by length. A small number mixes the rows better, a
+# large number gives more similar lengths.
 BATCHES_SORTED = 50
-# Of the rows of our builders and tasks: the columns whose words are part of the sequence.
+# Columns of our builders and tasks whose words are part of the sequence.
 TEXT_COLUMNS = ("text", "caption1", "caption2", "question", "sentence")
 
 
 def row_lengths(rows: datasets.Dataset, regions: Any | None) -> list[int]:
-    """Words and regions of each row: the length of its sequence, but for word pieces and special tokens.
+    """The number of words and regions of each row: its sequence length without word pieces and special tokens.
 
     Args:
-        rows: with at least one of `TEXT_COLUMNS`; with `image_id`, or `image_ids` of several, where regions are given.
-        regions: a region table, or None for text alone.
+        rows (`datasets.Dataset`): rows with at least one of `TEXT_COLUMNS`; with regions also `image_id` or
+            `image_ids`.
+        regions (`Any | None`): a region table; `None` for text alone.
 
     Raises:
-        ValueError: rows without a text.
-        MissingRegionsError: an image that the table does not hold.
+        ValueError: if the rows have no text column.
+        MissingRegionsError: if an image is not in the table.
     """
     columns = [name for name in TEXT_COLUMNS if name in rows.column_names]
     if not columns:
-        raise ValueError(f"rows of unknown length: their columns are {rows.column_names}, none of them {TEXT_COLUMNS}")
+        raise ValueError(
+            f"cannot group the rows by length: their columns are {rows.column_names}, expected one of {TEXT_COLUMNS}"
+        )
     table = rows.with_format("arrow")  # whole columns: row by row takes ten times as long
     lengths = np.zeros(len(rows), dtype=np.int64)
     for name in columns:
@@ -48,28 +52,30 @@ def row_lengths(rows: datasets.Dataset, regions: Any | None) -> list[int]:
 
 
 def add_lengths(rows: datasets.Dataset, regions: Any | None) -> datasets.Dataset:
-    """The rows with their lengths as the column `length`."""
+    """Adds the lengths of the rows as the column `length`."""
     return rows.add_column(LENGTH, row_lengths(rows, regions))
 
 
 class LengthSampler(Sampler[int]):
-    """Indices of which each run of `batch_size` has like lengths; runs come in random order, the longest row first.
+    """
+    Samples indices in runs of `batch_size` rows with similar length. The runs are in random order, except that the run
+    with the longest row comes first, so that a lack of memory shows in the first step.
 
-    What does not fit into memory is found out in the first step. The order depends on the seed and the epoch alone, so
-    that a run that is continued draws what it would have drawn. transformers' own sampler goes from long to short
-    every 50 batches, and reads a column of `datasets` value by value, which takes seconds where rows are many.
+    The order depends only on the seed and the epoch, so a resumed run draws the same rows. transformers' own sampler
+    goes from long to short every 50 batches, and reads a column of `datasets` value by value, which takes seconds for
+    many rows.
 
     Args:
-        lengths: of each row.
-        batch_size: rows of one step: of all processes and micro-batches together.
-        seed: of the order.
+        lengths (`Sequence[int] | np.ndarray`): length of each row.
+        batch_size (`int`): rows per step, of all processes and micro-batches together.
+        seed (`int`): seed of the order.
     """
 
     def __init__(self, lengths: Sequence[int] | np.ndarray, batch_size: int, seed: int):
         self.lengths, self.batch_size, self.seed, self.epoch = np.asarray(lengths), batch_size, seed, 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Which epoch is drawn next."""
+        """Sets the epoch of the order."""
         self.epoch = epoch
 
     def __len__(self) -> int:

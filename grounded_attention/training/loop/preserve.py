@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Against forgetting: further loss components that keep a model near the start model it is fine-tuned from.
+"""Losses against forgetting: they keep a model close to the start model of the fine-tuning.
 
 Distillation (Hinton et al., 2015; Li and Hoiem, 2016), L2 to the start weights (L2-SP, Li et al., 2018) and elastic
 weight consolidation (Kirkpatrick et al., 2017).
@@ -19,30 +19,33 @@ from grounded_attention.training.recipes.recipe import Preserve
 
 
 class Preservation:
-    """The loss components of a recipe's `preserve`, for one model in training.
+    """The loss components of the `preserve` section, for one model in training.
 
-    - `distillation_of: hidden_states`: component `distillation`, the squared difference of the final states of model
-      and start model on the same batch, mean over D, then over the tokens and regions that are no padding.
-    - `distillation_of: logits`: `distillation_words` and, of a family that predicts them, `distillation_regions`, the
-      Kullback-Leibler divergence from the start model's word (class) distribution to the model's, both at
-      `temperature`, times its square; mean over tokens (detected regions). A model without pre-training heads is read
-      by those of the start model, frozen.
-    - `l2`: half the squared distance of all parameters that the start gives from their values there: the base model,
-      and a head that is handed over from one of pre-training (`grounded_attention.modeling.pretraining_handover`).
-    - `ewc`: the same with each square weighted by the diagonal of the Fisher information. A head that was handed over
-      has none: the objective of pre-training does not read it.
+    - `distillation_of: hidden_states`: component `distillation`, the squared difference between the final states of
+      the model and of the start model on the same batch, mean over D, then over tokens and regions without padding.
+    - `distillation_of: logits`: `distillation_words` and, for a family that predicts them, `distillation_regions`: the
+      Kullback-Leibler divergence KL(start || model) of the word (class) distributions, both at `temperature`, times
+      the squared temperature; mean over tokens (detected regions). A model without pre-training heads uses the frozen
+      heads of the start model.
+    - `l2`: half the squared distance between the parameters and their start values, for all parameters with a start
+      value: the base model, and a head that takes its weights from a pre-training head
+      (`grounded_attention.modeling.pretraining_handover`).
+    - `ewc`: the same, with each square weighted by the diagonal Fisher information. A head with weights of a
+      pre-training head has no Fisher information, because the pre-training loss does not depend on it.
 
-    The last two do not depend on the batch: every micro-batch counts 1, so that accumulation and several processes
-    give the penalty once.
+    The last two do not depend on the batch. Every micro-batch counts 1, so with gradient accumulation and several
+    processes the penalty is applied once.
 
     Args:
-        section: the recipe's.
-        model: the model that is trained.
-        start: the start model, of the same class, frozen here and in evaluation mode.
-        shared: names of the parameters that the start gives; heads that begin at random are not among them.
-        model_inputs: names of the batch entries that the model takes.
-        heads: the start's model for pre-training, where `model` has no such heads and logits are distilled.
-        fisher: parameter name -> diagonal Fisher information, for `ewc`; 0 for others.
+        section (`Preserve`): the section of the recipe.
+        model (`PreTrainedModel`): the model in training.
+        start (`PreTrainedModel`): the start model, of the same class; it is frozen and set to evaluation mode.
+        shared (`set[str]`): names of the parameters with a start value; without randomly initialised heads.
+        model_inputs (`tuple[str, ...]`): names of the batch entries that are inputs of the model.
+        heads (`PreTrainedModel`, *optional*): the start model with pre-training heads, if `model` has no such heads
+            and logits are distilled.
+        fisher (`Mapping[str, Tensor]`, *optional*): parameter name -> diagonal Fisher information, for `ewc`; other
+            parameters count as 0.
     """
 
     def __init__(
@@ -63,18 +66,18 @@ class Preservation:
         self.heads = None if heads is None else nn.ModuleDict(heads.prediction_heads)  # type: ignore[arg-type]
         if self.heads is not None:
             self.heads.eval().requires_grad_(False)
-        # What logits are distilled of.
+        # The heads whose logits are distilled.
         self.kinds: tuple[str, ...] = ()
         if self._of("logits"):
             self.kinds = tuple((model if heads is None else heads).prediction_heads)  # type: ignore[arg-type]
         self.fisher = dict(fisher or {})
 
     def forward_kwargs(self) -> dict[str, Any]:
-        """What the model's forward must report."""
+        """Extra arguments of the model's forward."""
         return {"output_hidden_states": True} if self._of("hidden_states") or self.heads is not None else {}
 
     def counts(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Component -> how many things its sum runs over."""
+        """Component -> number of terms in its sum, () int64."""
         counts = {}
         if self._of("hidden_states"):
             counts["distillation"] = _attended(batch).sum()
@@ -115,7 +118,7 @@ class Preservation:
         }
 
     def _logits(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, Tensor]:
-        """(M, V) of the tokens as `words` and (M, C) of the detected regions as `regions`, without padding."""
+        """Logits without padding: "words" -> (M, V) of the tokens, "regions" -> (M, C) of the detected regions."""
         places = {kind: _PLACES[kind](batch) for kind in self.kinds}
         if self.heads is None:
             return {kind: getattr(outputs, _LOGITS[kind])[place] for kind, place in places.items()}
@@ -126,10 +129,10 @@ class Preservation:
     # Distance of the weights
 
     def _drift(self, fisher: Mapping[str, Tensor]) -> Tensor:
-        """Half the sum of squared differences from the start, weighted where there is a Fisher information."""
+        """Half the sum of squared differences from the start values, weighted by the Fisher information if given."""
         terms = []
         for name, parameter in self.parameters.items():
-            if fisher and name not in fisher:  # the pre-training objective does not read it
+            if fisher and name not in fisher:  # the pre-training loss does not depend on it
                 continue
             self.values[name] = self.values[name].to(parameter.device)
             importance = fisher[name].to(parameter.device) if fisher else None
@@ -138,7 +141,7 @@ class Preservation:
 
 
 class _HalfSquares(torch.autograd.Function):
-    """Half the weighted sum of squared differences, which keeps no difference for the backward pass."""
+    """Half the weighted sum of squared differences; stores no difference for the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, start: Tensor, importance: Tensor | None) -> Tensor:
@@ -154,23 +157,43 @@ class _HalfSquares(torch.autograd.Function):
 
 
 def state_distance(states: Tensor, start: Tensor, mask: Tensor) -> Tensor:
-    """(): squared difference of states (B, T + R, D), mean over D, summed where the mask (B, T + R) is True."""
+    """
+    Squared difference of states (B, T + R, D), mean over D, summed where the mask (B, T + R) is True.
+
+    Args:
+        states (`Tensor`): (B, T + R, D) states of the model.
+        start (`Tensor`): (B, T + R, D) states of the start model.
+        mask (`Tensor`): (B, T + R) bool, True without padding.
+
+    Returns:
+        `Tensor`: () float32.
+    """
     return F.mse_loss(states[mask].float(), start[mask].float(), reduction="none").mean(-1).sum()
 
 
 def divergence(logits: Tensor, start: Tensor, temperature: float) -> Tensor:
-    """(): KL(start || model) of softmax(logits / temperature), logits (M, V), times temperature², summed over M."""
+    """
+    KL(start || model) of softmax(logits / temperature), times temperature², summed over M.
+
+    Args:
+        logits (`Tensor`): (M, V) logits of the model.
+        start (`Tensor`): (M, V) logits of the start model.
+        temperature (`float`): temperature of both distributions, above 0.
+
+    Returns:
+        `Tensor`: () float32.
+    """
     student, teacher = ((x.float() / temperature).log_softmax(-1) for x in (logits, start))
     return F.kl_div(student, teacher, reduction="sum", log_target=True) * temperature**2
 
 
 def _tokens(batch: Mapping[str, Any]) -> Tensor:
-    """(B, T) bool, without padding; the choices of an example, where it has several, are rows of their own."""
+    """Mask of the tokens without padding, (B, T) bool; if an example has several choices, each choice is a row."""
     return batch["attention_mask"].bool().flatten(0, -2)
 
 
 def _regions(batch: Mapping[str, Any], name: str) -> Tensor:
-    """(B, R) bool mask of regions, R = 0 for text alone; the choices of an example have its regions."""
+    """Mask of the regions, (B, R) bool; R = 0 for text alone; all choices of an example have the same regions."""
     tokens, mask = _tokens(batch), batch.get(name)
     if mask is None:
         return tokens[:, :0]
@@ -182,16 +205,16 @@ def _candidates(batch: Mapping[str, Any]) -> Tensor:
     return _regions(batch, "region_candidate_mask")
 
 
-# What a head predicts -> where, and its logits in the output of a model with that head.
+# Prediction head -> mask of its positions, and name of its logits in the model output.
 _PLACES = {"words": _tokens, "regions": _candidates}
 _LOGITS = {"words": "mlm_logits", "regions": "region_logits"}
 
 
 def _attended(batch: Mapping[str, Any]) -> Tensor:
-    """(B, T + R) bool, without padding."""
+    """Mask of tokens and regions without padding, (B, T + R) bool."""
     return torch.cat([_tokens(batch), _regions(batch, "region_attention_mask")], dim=1)
 
 
 def _states(outputs: Any, batch: Mapping[str, Any]) -> Tensor:
-    """(B, T + R, D) final states, END left out."""
+    """Final states without END, (B, T + R, D)."""
     return outputs.hidden_states[-1][:, : _attended(batch).shape[1]]

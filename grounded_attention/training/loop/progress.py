@@ -1,9 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""How far the work is: one line for all that runs, redrawn in place on a terminal, printed now and then elsewhere.
+"""One progress line for all running work; it is redrawn on a terminal and printed every 30 seconds elsewhere.
 
-What works calls `phase`, and the Trainer has `ProgressCallback`. In the process that the user sees this redraws the
-line; in a job of `side_by_side.py` it writes a small file, replaced whole, which that process reads. A job that dies
-leaves what it said last, and nobody waits for it.
+Long work calls `phase`; the Trainer uses `ProgressCallback`. The main process redraws the line. A job of
+`side_by_side.py` writes its progress atomically to a small file, which the main process reads. If a job dies, its file
+keeps the last progress; no process waits for it.
 """
 
 import json
@@ -23,12 +23,12 @@ from transformers import TrainerCallback
 
 from grounded_attention.utils.whole_files import write_text
 
-REDRAWN, PRINTED, WRITTEN = 0.1, 30.0, 0.3  # seconds between two lines: terminal, pipe or log file, a job's file
+REDRAWN, PRINTED, WRITTEN = 0.1, 30.0, 0.3  # seconds between updates: terminal, pipe or log file, file of a job
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What a job is doing: `done` of `total` steps of a phase; a `total` of 0 has no steps to tell."""
+    """The state of a job: `done` of `total` steps of a phase; with a `total` of 0 no steps are shown."""
 
     job: str = ""
     phase: str = "starting"
@@ -38,15 +38,15 @@ class Progress:
     seconds_left: float | None = None
 
     def text(self, brief: bool = False) -> str:
-        """For example "direct: step 450 of 900, loss 1.23, 2:10 left", or without words "direct 450/900 2:10"."""
+        """For example "direct: step 450 of 900, loss 1.23, 2:10 left", or short "direct 450/900 2:10"."""
         left = "" if self.seconds_left is None else _clock(self.seconds_left)
         steps = f"{self.done}/{self.total}" if brief else f"{self.done} of {self.total}"
         doing = " ".join(filter(None, (self.phase, steps if self.total else "")))
         if brief:
             return " ".join(filter(None, (self.job, doing.removeprefix("step "), left)))
         loss = "" if self.loss is None else f"loss {self.loss:.3g}"
-        said = ", ".join(filter(None, (doing, loss, left and f"{left} left")))
-        return f"{self.job}: {said}" if self.job else said
+        state = ", ".join(filter(None, (doing, loss, left and f"{left} left")))
+        return f"{self.job}: {state}" if self.job else state
 
 
 def _clock(seconds: float) -> str:
@@ -56,7 +56,7 @@ def _clock(seconds: float) -> str:
 
 
 class Sink(Protocol):
-    """Where a process says how far it is."""
+    """Where a process shows its progress."""
 
     def show(self, progress: Progress) -> None: ...
 
@@ -64,13 +64,13 @@ class Sink(Protocol):
 
 
 class ProgressLine:
-    """The line that the user sees, on standard error: what a command prints for other programs stays whole."""
+    """The progress line on standard error; standard output stays free for other programs."""
 
     def __init__(self) -> None:
         self._drawn, self._last = 0, time.monotonic()
 
     def show(self, *jobs: Progress, head: str = "") -> None:
-        """Says how far the jobs are, unless it was said just before."""
+        """Shows the progress of the jobs, unless the last update was a moment ago."""
         terminal, now = sys.stderr.isatty(), time.monotonic()
         if now - self._last < (REDRAWN if terminal else PRINTED):
             return
@@ -84,7 +84,7 @@ class ProgressLine:
         self._drawn = len(text)
 
     def clear(self) -> None:
-        """Takes the line away, so that what is printed next stands by itself."""
+        """Removes the line, so that the next output starts on an empty line."""
         if self._drawn:
             sys.stderr.write("\r" + " " * self._drawn + "\r")
             sys.stderr.flush()
@@ -96,32 +96,32 @@ def _joined(jobs: Sequence[Progress], head: str, brief: bool = False) -> str:
 
 
 def _fitting(jobs: Sequence[Progress], head: str, width: int) -> str:
-    """The long line, the brief one where that is too long, and as much as fits of it where it is too long too."""
+    """The long line; if it does not fit, the short one, cut to the width."""
     lines = [_joined(jobs, head), _joined(jobs, head, brief=True)]
     return next((line for line in lines if len(line) <= width), lines[1][:width])
 
 
 class ProgressFile:
-    """The file in which a job says how far it is; `read_progress` reads it in another process."""
+    """A file with the progress of a job; `read_progress` reads it in another process."""
 
     def __init__(self, path: Path):
         self.path, self._phase, self._last = path, "", 0.0
 
     def show(self, progress: Progress) -> None:
-        """Writes the file, unless it was written just before."""
+        """Writes the file, unless the last update was a moment ago."""
         now = time.monotonic()
         if progress.phase == self._phase and now - self._last < WRITTEN:
             return
         self._phase, self._last = progress.phase, now
-        with suppress(OSError):  # a full disk for temporary files is no reason to end a training
+        with suppress(OSError):  # a full disk for temporary files must not end a training
             write_text(self.path, json.dumps(asdict(progress)))
 
     def clear(self) -> None:
-        """Leaves the file as it is: what comes next replaces it."""
+        """Does nothing; the next update replaces the file."""
 
 
 def read_progress(path: Path, job: str) -> Progress:
-    """What a job's file says; that it is starting where there is none yet."""
+    """The progress in the file of a job; if there is no file yet, the job is starting."""
     try:
         return Progress(**json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
@@ -134,14 +134,14 @@ _job = ""
 
 
 def report_to(path: Path, job: str) -> None:
-    """From now on this process says how far it is in a file, as a job of that name."""
+    """Makes this process write its progress to a file, under the name of a job."""
     global _sink, _job
     _sink, _job = ProgressFile(path), job
 
 
 @contextmanager
 def named(job: str) -> Iterator[None]:
-    """What is done meanwhile is done for the job of this name, unless it is part of another."""
+    """Names the job of the work inside the context; an outer name is kept."""
     global _job
     outer, _job = _job, _job or job
     try:
@@ -152,16 +152,16 @@ def named(job: str) -> Iterator[None]:
 
 @contextmanager
 def phase(name: str, total: int, quiet: bool = False) -> Iterator[Callable[..., None]]:
-    """Something long of so many steps.
+    """Shows the progress of long work with a known number of steps.
 
     Args:
-        name: of the phase, as it is shown.
-        total: number of steps.
-        quiet: say nothing.
+        name (`str`): name of the phase, as shown.
+        total (`int`): number of steps.
+        quiet (`bool`, *optional*, defaults to `False`): show nothing.
 
     Yields:
-        A function that says how many steps are done: one more, or `done`; `loss` where there is one. The time left
-        is worked out from the steps since the first call or, where `done` is not 0 then, from there.
+        A function `advance(done=None, loss=None, resumed=False)` that adds one step, or sets the number of steps to
+        `done`. The remaining time is estimated from the steps since the start, or since the call with `resumed`.
     """
     begun, first, now = time.monotonic(), 0, Progress(_job, name, 0, total)
 
@@ -183,7 +183,7 @@ def phase(name: str, total: int, quiet: bool = False) -> Iterator[Callable[..., 
 
 
 class ProgressCallback(TrainerCallback):
-    """Says how far the training is, in the place of transformers' bar; a job prints what is logged into its log."""
+    """Shows the progress of a training, instead of transformers' bar; a job also prints the logs to its log file."""
 
     def __init__(self) -> None:
         self._phase: Any = None
@@ -209,14 +209,14 @@ class ProgressCallback(TrainerCallback):
             print({k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in logs.items()}, flush=True)
 
     def close(self) -> None:
-        """Ends the line, also of a training that was interrupted."""
+        """Removes the line, also after an interrupted training."""
         if self._phase is not None:
             self._phase.__exit__(None, None, None)
         self._phase = None
 
 
 def plain_bars(quiet: bool = False) -> None:
-    """Turns the bars of libraries off where they would fill a file with carriage returns, or are not wanted."""
+    """Disables the progress bars of libraries if the output is not a terminal, or `quiet` is set."""
     if quiet or not sys.stderr.isatty():
         datasets.disable_progress_bars()
         huggingface_hub.utils.disable_progress_bars()

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The targets of other images' phrases, for supervision with shuffled labels."""
+"""Targets of phrases of other images, for supervision with shuffled labels."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -9,20 +9,22 @@ import numpy as np
 
 from grounded_attention.supervision.controls import keyed_generator
 
-DRAWS = 1000  # of rows, before a split is taken to ground the phrases of one image only
-REMEMBERED = 10_000  # images; a split has several rows of each
+DRAWS = 1000  # rows to draw before the split counts as one with a single grounded image
+REMEMBERED = 10_000  # images in the cache; a split has several rows of each image
 
 
-class LentTargets:
-    """Which image lends an image its targets, and what those are: `lent(image_id)`.
+class ShuffledTargets:
+    """
+    Finds a donor image for each image, and returns the targets of the donor: `targets(image_id)`.
 
-    The lending row is drawn from the split by seed and image id alone: all rows of an image borrow from one image, in
-    every epoch, process and batch.
+    The donor row is drawn from the split and depends only on the seed and the image id. All rows of an image have the
+    same donor, in every epoch, process and batch.
 
     Args:
-        split: the rows that are trained on.
-        collate: rows -> their batch, with gold `phrase_regions` (B, P, R) and `region_candidate_mask` (B, R).
-        seed: of the draws.
+        split (`Any`): the training rows.
+        collate (`Callable[[Sequence[Mapping[str, Any]]], Mapping[str, Any]]`): makes a batch of rows, with gold
+            `phrase_regions` (B, P, R) bool and `region_candidate_mask` (B, R) bool.
+        seed (`int`): seed of the draws.
     """
 
     def __init__(self, split: Any, collate: Callable[[Sequence[Mapping[str, Any]]], Mapping[str, Any]], seed: int):
@@ -30,10 +32,17 @@ class LentTargets:
         self._known: OrderedDict[str, Sequence[np.ndarray]] = OrderedDict()
 
     def __call__(self, image_id: str) -> Sequence[np.ndarray]:
-        """The targets, each the indices (n,) of an image's candidate regions from 0 on.
+        """
+        The targets of the donor of an image.
+
+        Args:
+            image_id (`str`): the image that receives the targets.
+
+        Returns:
+            `Sequence[np.ndarray]`: for each phrase of the donor, (n,) int64 indices of its candidate regions, from 0.
 
         Raises:
-            ValueError: no row of another image has a grounded phrase.
+            ValueError: if no row of another image has a grounded phrase.
         """
         if image_id not in self._known:
             self._known[image_id] = self._draw(image_id)
@@ -42,6 +51,7 @@ class LentTargets:
         return self._known[image_id]
 
     def _draw(self, image_id: str) -> Sequence[np.ndarray]:
+        # The word is part of the seed: another word would draw other donors and change published figures.
         rng = keyed_generator(self.seed, "lender", image_id)
         for _ in range(DRAWS):
             row = self.split[int(rng.integers(len(self.split)))]
@@ -49,8 +59,8 @@ class LentTargets:
             if targets:
                 return targets
         raise ValueError(
-            f"no grounded phrase of another image than {image_id!r} among {len(self.split)} rows: "
-            "supervision.labels=shuffled needs several images"
+            f"found no grounded phrase of an image other than {image_id!r} in {len(self.split)} rows: "
+            "supervision.labels=shuffled needs rows of several images with grounded phrases"
         )
 
     def _targets(self, row: Mapping[str, Any]) -> list[np.ndarray]:

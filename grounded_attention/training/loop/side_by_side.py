@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Trainings side by side, each with its share of the threads: small models gain little from several threads."""
+"""Runs trainings in parallel processes, each with its share of the threads; small models use few threads well."""
 
 import contextlib
 import os
@@ -21,11 +21,11 @@ from grounded_attention.training.recipes.recipe import RecipeError
 from .progress import LINE, plain_bars, read_progress, report_to
 
 LOG = "log.txt"
-GLANCE = 0.5  # seconds between two looks at how far the jobs are
+POLL = 0.5  # seconds between two reads of the progress of the jobs
 
 
 class Job(Protocol):
-    """What can be run side by side with others; a job waits for its parent."""
+    """Work that can run in parallel with other jobs; a job waits for its parent."""
 
     @property
     def name(self) -> str: ...
@@ -41,20 +41,20 @@ J = TypeVar("J", bound=Job)
 
 
 def run_side_by_side(jobs: Sequence[J], workers: int, work: Callable[[J], Any], quiet: bool = False) -> Iterator[J]:
-    """Runs jobs, each in a process with its share of the threads; yields each when it has finished.
+    """Runs jobs in parallel, each in a process with its share of the threads; yields each job when it has finished.
 
-    A job waits for its parent where that is among the jobs. What a job prints goes to its `log.txt`. A job beside
-    which nothing can be run has all threads. One line says how far all of them are.
+    A job waits for its parent if the parent is among the jobs. The output of a job goes to its `log.txt`. A job that
+    runs alone gets all threads. One line shows the progress of all jobs.
 
     Args:
-        jobs: in order; the caller has left out what was finished before.
-        workers: how many run at a time.
-        work: what is done with a job; it has to be picklable.
-        quiet: whether to leave that line out.
+        jobs (`Sequence[J]`): the jobs, in order, without finished ones.
+        workers (`int`): number of jobs that run at the same time.
+        work (`Callable[[J], Any]`): function that runs a job; must be picklable.
+        quiet (`bool`, *optional*, defaults to `False`): whether to hide the progress line.
 
     Raises:
-        RecipeError: the process of a job was killed.
-        Exception: the first that a job raised, once the others under way have ended; no further job is begun.
+        RecipeError: if the process of a job was killed.
+        Exception: the first error of a job, after the running jobs have ended; no further job starts.
     """
     waiting, unfinished = list(jobs), {job.directory for job in jobs}
     pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_end_with_parent)
@@ -80,19 +80,19 @@ def run_side_by_side(jobs: Sequence[J], workers: int, work: Callable[[J], Any], 
 
 
 class Notes:
-    """The files in which jobs say how far they are, and the line that the user sees of them."""
+    """The progress files of the jobs, and the progress line made from them."""
 
     def __init__(self, jobs: int, quiet: bool):
         self.jobs, self.quiet, self.finished = jobs, quiet, 0
         self.folder = tempfile.TemporaryDirectory(prefix="progress_")
 
     def path(self, job: Job) -> Path:
-        """The file of a job."""
+        """The progress file of a job."""
         return Path(self.folder.name) / job.directory.resolve().as_posix().replace("/", "_")
 
     def watch(self, running: Mapping[Future, J]) -> Collection[Future]:
-        """Shows the running jobs until one of them ends; returns those that have ended, the line taken away."""
-        while not (done := wait(running, GLANCE, FIRST_COMPLETED).done):
+        """Shows progress until a job ends; then removes the line and returns the jobs that have ended."""
+        while not (done := wait(running, POLL, FIRST_COMPLETED).done):
             if not self.quiet:
                 shown = [read_progress(self.path(job), job.name) for job in running.values()]
                 LINE.show(*shown, head=f"{self.finished} of {self.jobs} finished")
@@ -106,13 +106,13 @@ def _get_result(future: Future, job: Job) -> None:
         future.result()
     except BrokenProcessPool as error:
         raise RecipeError(
-            f"{job.name}: a process was killed, perhaps for want of memory: fewer workers need less; what was printed "
-            f"is in {job.directory / LOG}"
+            f"{job.name}: a process was killed, perhaps because memory ran out; try fewer workers; the output is in "
+            f"{job.directory / LOG}"
         ) from error
 
 
 def _end_with_parent() -> None:
-    """A killed parent leaves no job behind that would go on writing into its folder."""
+    """Ends this process when its parent dies, so that no job keeps writing into the folder."""
 
     def watch() -> None:
         parent = parent_process()
@@ -136,7 +136,7 @@ def _run_logged(work: Callable[[J], Any], job: J, threads: int, note: Path) -> N
 
 @contextlib.contextmanager
 def _output_to(path: Path) -> Iterator[None]:
-    """Sends what this process prints, whoever prints it, to the end of a file."""
+    """Appends all output of this process, also of C libraries, to a file."""
     kept = os.dup(1), os.dup(2)
     try:
         with path.open("ab") as file:

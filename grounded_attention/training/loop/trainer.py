@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The Trainer: task losses plus attention supervision, each counted exactly, and streaming evaluation."""
+"""The Trainer: task losses plus attention supervision with exact counts, and streaming evaluation."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -27,19 +27,19 @@ from .progress import ProgressCallback, phase
 
 
 class GroundingTrainer(Trainer):
-    """Trains a task's model with a supervision method (equation 9) and logs every component.
+    """Trains the model of a task with a supervision method (equation 9) and logs every loss component.
 
-    Each component is a sum and a count. The count runs over all micro-batches of the step and all processes, so that
-    accumulation and several processes give the loss and gradients of the one large batch, however ragged. With
-    several processes each loss is multiplied by their number, since gradients are averaged over processes.
+    Each component is a sum and a count. The count covers all micro-batches of the step and all processes, so gradient
+    accumulation and several processes give the loss and gradients of one large batch, also with ragged batches. With
+    several processes each loss is multiplied by their number, because gradients are averaged over processes.
 
     Args:
-        task: what is trained.
-        method: how attention is supervised, see `attention_supervision`.
-        metrics: makes the streaming metrics of one evaluation.
-        attention_weight: factor of the attention loss in the total.
-        preservation: further components that keep the model near the one it started from.
-        hub: pushes what is saved, in the place of the Trainer's own pushing, which leaves the code out.
+        task (`Task`): the task.
+        method (`SupervisionMethod`): the supervision method, see `grounded_attention.supervision`.
+        metrics (`Callable[[], list[Metric]]`): function that makes the streaming metrics of one evaluation.
+        attention_weight (`float`, *optional*, defaults to `1.0`): weight of the attention loss in the total.
+        preservation (`Preservation`, *optional*): losses that keep the model close to its start model.
+        hub (`HubPush`, *optional*): pushes saved checkpoints to the Hub; the Trainer's own push omits the code.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class GroundingTrainer(Trainer):
         self._logged_from: int | None = None
 
     def train(self, *args, **kwargs):
-        """As transformers' own; the line that says how far it is ends with it, however it ends."""
+        """Like `Trainer.train`, but removes the progress line at the end, also after an error."""
         try:
             return super().train(*args, **kwargs)
         finally:
@@ -96,7 +96,7 @@ class GroundingTrainer(Trainer):
     # Losses
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Any:
-        """Name of each component -> its count over the micro-batches of all processes, () float64."""
+        """Component -> its count over the micro-batches of all processes, () float64."""
         if not batch_samples:
             return None
         counts = [self._counts(batch) for batch in batch_samples]
@@ -110,7 +110,9 @@ class GroundingTrainer(Trainer):
         return counts if self.preservation is None else counts | self.preservation.counts(batch)
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-        """Total loss (equation 9): each component's sum over this micro-batch, divided by its count over the step."""
+        """
+        Total loss (equation 9): the sum of each component over this micro-batch, divided by its count in the step.
+        """
         outputs = self.run_model(model, inputs)
         counts = num_items_in_batch or self._get_num_items_in_batch([inputs], self.args.device)
         parts = self.components(outputs, inputs)
@@ -122,13 +124,13 @@ class GroundingTrainer(Trainer):
         return (loss, outputs) if return_outputs else loss
 
     def run_model(self, model, inputs: Mapping[str, Any]) -> Any:
-        """One forward pass with what the task and the supervision method ask for."""
+        """One forward pass with the arguments of the task and of the supervision method."""
         given = {name: inputs[name] for name in self.task.model_inputs if name in inputs}
         kept = {} if self.preservation is None else self.preservation.forward_kwargs()
         return model(**given, **self.method.forward_kwargs(inputs), **kept)
 
     def components(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tuple[Tensor, float]]:
-        """Name -> (sum, weight) of every loss term that the batch has."""
+        """Name -> (sum, weight) of every loss component of the batch."""
         counted = batch[COUNTS] if COUNTS in batch else count_components(self.task, self.method, batch)
         terms = [component for component in self.task.losses if component.name in counted]
         parts = {component.name: (component.total(outputs, batch), component.weight) for component in terms}
@@ -157,7 +159,7 @@ class GroundingTrainer(Trainer):
     # Evaluation
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
-        """Streams the split through the task's metrics; logs and returns `<prefix>_<figure>`."""
+        """Computes the metrics of the task on a split in a stream; logs and returns `<prefix>_<figure>`."""
         figures = self.measure(eval_dataset if eval_dataset is not None else self.eval_dataset)
         scalars = {f"{metric_key_prefix}_{k}": v for k, v in figures.items() if isinstance(v, int | float)}
         self.log(scalars)
@@ -176,14 +178,15 @@ class GroundingTrainer(Trainer):
     def measure(
         self, dataset: Any, description: str = "evaluate", *, items: bool = False, regions: Any = None
     ) -> dict[str, Any] | tuple[dict[str, Any], dict[str, list]]:
-        """Every figure of the metrics over a data set, each example once, whatever the number of processes.
+        """Computes all figures of the metrics on a data set; each example counts once with any number of processes.
 
         Args:
-            dataset: the rows.
-            description: what the line of progress says.
-            items: return the scores of single examples too, in the order of the data set, as one column a score
-                (`grounded_attention.metrics.item_scores`); empty where no metric keeps any.
-            regions: a region table in the place of the one that is trained on.
+            dataset (`Any`): the rows.
+            description (`str`, *optional*, defaults to `"evaluate"`): name of the work in the progress line.
+            items (`bool`, *optional*, defaults to `False`): also return the scores of single examples, in the order of
+                the data set, as one column per score (`grounded_attention.metrics.item_scores`); empty if no metric
+                keeps them.
+            regions (`Any`, *optional*): a region table that replaces the one of training.
         """
         model, metrics = cast(torch.nn.Module, self.model), self.metrics()
         rank, world = self.accelerator.process_index, self.accelerator.num_processes
@@ -197,8 +200,8 @@ class GroundingTrainer(Trainer):
             for batch in loader:
                 batch = self._prepare_inputs(batch)
                 given = {name: batch[name] for name in self.task.model_inputs if name in batch}
-                asked = {key: value for metric in metrics for key, value in metric.forward_kwargs(batch).items()}
-                outputs = model(**given, **asked)
+                extra = {key: value for metric in metrics for key, value in metric.forward_kwargs(batch).items()}
+                outputs = model(**given, **extra)
                 for metric in metrics:
                     metric.update(outputs, batch)
                 advance()
@@ -208,12 +211,12 @@ class GroundingTrainer(Trainer):
     # Checkpoints
 
     def _save(self, output_dir=None, state_dict=None):
-        """Saves without `training_args.bin`: it is a pickle, and `recipe.json` says the same."""
+        """Saves without `training_args.bin`, which is a pickle; `recipe.json` contains the same values."""
         super()._save(output_dir, state_dict)
         (Path(cast(str, output_dir or self.args.output_dir)) / TRAINING_ARGS_NAME).unlink(missing_ok=True)
 
     def _save_checkpoint(self, model, trial):
-        """Saves, seals, pushes, and only then deletes older checkpoints: a complete one is there at every moment."""
+        """Saves, seals and pushes, then deletes older checkpoints, so a complete checkpoint exists at all times."""
         limit, self.args.save_total_limit = self.args.save_total_limit, None
         try:
             super()._save_checkpoint(model, trial)
@@ -230,7 +233,7 @@ class GroundingTrainer(Trainer):
 
 
 def _merged(metric: Metric) -> dict[str, Tensor]:
-    """The metric's state summed over processes; one without examples contributes nothing."""
+    """The state of a metric, summed over processes; a process without examples adds nothing."""
     merged: dict[str, Tensor] = {}
     for state in gather_object([{k: v.cpu() for k, v in metric.state().items()}]):
         for key, value in state.items():
@@ -239,14 +242,14 @@ def _merged(metric: Metric) -> dict[str, Tensor]:
 
 
 def _gathered_items(metrics: list[Metric]) -> dict[str, list]:
-    """The items of every metric that keeps them, from all processes."""
+    """The items of every metric that keeps items, from all processes."""
     kept = [metric.items() for metric in metrics if hasattr(metric, "items")]
     shares = gather_object([{name: values for items in kept for name, values in items.items()}])
     return interleave(shares)
 
 
 class _EpochCallback(TrainerCallback):
-    """Tells the collator which epoch it draws for."""
+    """Sets the epoch of the collator."""
 
     def __init__(self, collator):
         self.collator = collator

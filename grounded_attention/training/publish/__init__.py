@@ -1,2 +1,2 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Model cards and the Hub."""
+"""Model cards, and pushes to the Hub."""

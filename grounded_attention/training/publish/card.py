@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The model card of a trained run: what was trained how, what it reached, where its heads look, and what it is not."""
+"""The model card of a trained run: training, results, grounding of its heads, and limits."""
 
 import importlib.metadata
 import platform
@@ -21,7 +21,7 @@ from grounded_attention.supervision import SupervisionMethod
 from grounded_attention.supervision.supervise import find_calls
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments.measuring import TEXT_ONLY, reported
-from grounded_attention.training.experiments.setup import Prepared
+from grounded_attention.training.experiments.setup import PreparedData
 from grounded_attention.training.loop.checkpoint import CARD
 from grounded_attention.training.recipes.model_family import family_name, head_class
 from grounded_attention.training.recipes.recipe import Recipe
@@ -36,32 +36,32 @@ from .hub import START
 
 PACKAGES = ("torch", "transformers", "datasets", "accelerate")
 LIMITS = (
-    "A region that the detector missed cannot be attended to, and features of another detector than that of training "
-    "mean nothing to the model.",
-    "Attention shows where a head looks, not why the model answers as it does; grounded-attention perturb "
-    "measures how faithful a map is.",
-    "The words are English, and whatever the captions and images of the training data over- or misrepresent, the "
-    "model has learned.",
+    "The model cannot attend to a region that the detector missed, and it cannot use features of another model than "
+    "that of training.",
+    "Attention shows where a head looks, not why the model gives an answer; grounded-attention perturb measures how "
+    "faithful a map is.",
+    "The model reads English only, and it has learned the biases of the captions and images of the training data.",
 )
 SCENES_LIMIT = (
-    "It has seen drawn scenes of coloured shapes and a few hundred words, nothing of the world: a demonstration."
+    "It was trained on drawn scenes of coloured shapes with a few hundred words: a demonstration, not for photographs."
 )
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What a card is about.
+    """The input of a model card.
 
     Args:
-        recipe: what was run.
-        name: of the run: a method, `text_only` or `start`.
-        model: the trained model.
-        processor: its processor.
-        method: how its attention was supervised.
-        figures: split -> what was measured on it.
-        seconds: how long training took, since it was last begun or continued.
-        steps: optimizer steps.
-        continued_at: the step that it was continued from; 0 where it went through in one go.
+        recipe (`Recipe`): the recipe of the run.
+        name (`str`): name of the run: a method, `text_only` or `start`.
+        model (`PreTrainedModel`): the trained model.
+        processor (`Any`): its processor.
+        method (`SupervisionMethod`): the supervision method.
+        figures (`Mapping[str, dict[str, Any]]`): split -> its figures.
+        seconds (`float`): duration of the training since its start, or since its last resume.
+        steps (`int`): number of optimizer steps.
+        continued_at (`int`, *optional*, defaults to `0`): step from which the training was resumed; 0 without a
+            resume.
     """
 
     recipe: Recipe
@@ -76,17 +76,17 @@ class Trained:
 
     @property
     def reported(self) -> dict[str, Any]:
-        """The figures of the split that stands for all."""
+        """The figures of the reported split."""
         return reported(self.figures)
 
 
-def write_card(trained: Trained, data: Prepared, directory: Path) -> Path:
-    """Writes the card (README.md), its figure, and `.eval_results/` where the rows are of the Hub; returns the card.
+def write_card(trained: Trained, data: PreparedData, directory: Path) -> Path:
+    """Writes the card (README.md), its figure, and `.eval_results/` if the rows have a Hub data set.
 
     Args:
-        trained: what was trained.
-        data: what it was trained and measured on.
-        directory: of the checkpoint.
+        trained (`Trained`): the trained model.
+        data (`PreparedData`): its data.
+        directory (`Path`): folder of the checkpoint.
     """
     heads = trained.reported.get("text_to_region_by_head")
     if heads is not None:
@@ -108,8 +108,19 @@ def write_card(trained: Trained, data: Prepared, directory: Path) -> Path:
     return directory / CARD
 
 
-def progress_card(recipe: Recipe, name: str, data: Prepared, step: int) -> str:
-    """The card of a model that is still being trained: `name` is that of its run, `step` how far it is."""
+def progress_card(recipe: Recipe, name: str, data: PreparedData, step: int) -> str:
+    """
+    The card of a model during training: `name` is the name of its run, `step` its current step.
+
+    Args:
+        recipe (`Recipe`): the recipe of the run.
+        name (`str`): name of the run: a method or `start`.
+        data (`PreparedData`): data of the run.
+        step (`int`): number of the current step.
+
+    Returns:
+        `str`: the card as Markdown.
+    """
     metadata = _metadata(recipe, name, data)
     model_class = head_class(TASKS[recipe.task].head, recipe.model).__name__
     content = {
@@ -125,8 +136,8 @@ def progress_card(recipe: Recipe, name: str, data: Prepared, step: int) -> str:
 # The metadata
 
 
-def card_metadata(trained: Trained, data: Prepared) -> ModelCardData:
-    """The YAML at the head of the card, with the results as `model-index`."""
+def card_metadata(trained: Trained, data: PreparedData) -> ModelCardData:
+    """The YAML metadata of the card, with the results as `model-index`."""
     recipe, (hub, _) = trained.recipe, _measured_on(trained.recipe, data)
     builder = builder_name(recipe)
     return ModelCardData(
@@ -136,7 +147,7 @@ def card_metadata(trained: Trained, data: Prepared) -> ModelCardData:
     )
 
 
-def _metadata(recipe: Recipe, name: str, data: Prepared) -> dict[str, Any]:
+def _metadata(recipe: Recipe, name: str, data: PreparedData) -> dict[str, Any]:
     hub, _ = _measured_on(recipe, data)
     method = [] if _unsupervised(name) else ["attention-supervision", f"{name}-supervision"]
     return {
@@ -154,26 +165,26 @@ def _unsupervised(name: str) -> bool:
 
 
 def _base_model(recipe: Recipe) -> str | None:
-    """The checkpoint from elsewhere that training began with; a folder of this machine is none."""
+    """The Hub id of the checkpoint that the training started from; `None` for a local folder."""
     model = _as_given(recipe).model
     source = model.source or model.bert
     return None if source is None or Path(source).exists() else source
 
 
 def builder_name(recipe: Recipe) -> str:
-    """Of the builder that made the rows."""
+    """The name of the builder of the rows."""
     return recipe.data.builder or TASKS[recipe.task].builder
 
 
-def drawn_scenes(recipe: Recipe, data: Prepared) -> Mapping[str, Any] | None:
-    """Version, seed and number of the scenes that were trained on; None for other data."""
+def drawn_scenes(recipe: Recipe, data: PreparedData) -> Mapping[str, Any] | None:
+    """Version, seed and number of the training scenes; `None` for other data."""
     if data.pulled is not None:
         return data.pulled.record["scenes"]
     return read_scenes(Path(recipe.data.data_dir))
 
 
-def _measured_on(recipe: Recipe, data: Prepared) -> tuple[str | None, str | None]:
-    """The data set's name on the Hub and its commit, where they are known."""
+def _measured_on(recipe: Recipe, data: PreparedData) -> tuple[str | None, str | None]:
+    """The Hub name and commit of the data set; `None` if unknown."""
     if data.pulled is not None:
         return data.pulled.repository, data.pulled.commit
     return recipe.card.dataset, None
@@ -182,8 +193,8 @@ def _measured_on(recipe: Recipe, data: Prepared) -> tuple[str | None, str | None
 # The text
 
 
-def card_content(trained: Trained, data: Prepared) -> dict[str, Any]:
-    """What the template `model_cards/trained.md` shows."""
+def card_content(trained: Trained, data: PreparedData) -> dict[str, Any]:
+    """The variables of the template `model_cards/trained.md`."""
     config: Any = trained.model.config
     heads = head_table(trained.reported)
     return {
@@ -191,7 +202,7 @@ def card_content(trained: Trained, data: Prepared) -> dict[str, Any]:
         "summary": _summary(trained.recipe, trained.name),
         "about": _about(trained, data),
         "model_class": type(trained.model).__name__,
-        "auto_class": type(trained.model)._auto_class,  # where config.auto_map has it
+        "auto_class": type(trained.model)._auto_class,  # the key in config.auto_map
         "pixels": getattr(config, "vision_config", None) is not None,
         "feature_size": trained.processor.region_feature_size,
         **_use(trained),
@@ -208,7 +219,7 @@ def card_content(trained: Trained, data: Prepared) -> dict[str, Any]:
 
 
 def _as_given(recipe: Recipe) -> Recipe:
-    """The recipe before its start was trained, which is a checkpoint of this machine now."""
+    """The recipe with its original model section; after the start it contains a local checkpoint."""
     return recipe if recipe.start is None else replace(recipe, model=recipe.start.model)
 
 
@@ -220,15 +231,15 @@ def _title(recipe: Recipe, name: str, model_class: str) -> str:
 
 def _summary(recipe: Recipe, name: str) -> str:
     family = FAMILIES[family_name(recipe.model)].title
-    said = f"A {family} that reads words and image regions, trained on {TASKS[recipe.task].title}"
+    summary = f"A {family} that reads words and image regions, trained on {TASKS[recipe.task].title}"
     if name == TEXT_ONLY:
-        return f"A {family} that was trained on {TASKS[recipe.task].title} without seeing a region: a baseline."
+        return f"A {family} that was trained on {TASKS[recipe.task].title} without regions: a baseline."
     if _unsupervised(name):
-        return f"{said}, its attention left to itself."
-    return f"{said}; phrases whose regions are known taught its attention where to look (`{name}` supervision)."
+        return f"{summary}, without attention supervision."
+    return f"{summary}; its attention was supervised with phrases whose regions are known (`{name}` supervision)."
 
 
-def _about(trained: Trained, data: Prepared) -> list[tuple[str, str]]:
+def _about(trained: Trained, data: PreparedData) -> list[tuple[str, str]]:
     config: Any = trained.model.config
     size = sum(parameter.numel() for parameter in trained.model.parameters()) / 1e6
     rows = ", ".join(f"{name} {len(split):,}" for name, split in data.splits.items())
@@ -238,18 +249,18 @@ def _about(trained: Trained, data: Prepared) -> list[tuple[str, str]]:
     return [
         ("class", f"`{type(trained.model).__name__}`"),
         ("size", f"{size:.1f} million parameters, {layers}"),
-        ("data", f"{_data_said(trained.recipe, data)}; rows: {rows}"),
+        ("data", f"{_data_text(trained.recipe, data)}; rows: {rows}"),
         ("seed", str(trained.recipe.seed)),
     ]
 
 
-def _data_said(recipe: Recipe, data: Prepared) -> str:
+def _data_text(recipe: Recipe, data: PreparedData) -> str:
     name, scenes = builder_name(recipe), drawn_scenes(recipe, data)
     hub, commit = _measured_on(recipe, data)
     place = "" if commit is None else f", pulled from `{hub}` at `{commit[:8]}`"
     if scenes is not None:
         drawn = f"{scenes['images']:,} generated scenes (seed {scenes['seed']}, version {scenes['version']})"
-        return f"{drawn}, as the builder `{name}` reads them{place}"
+        return f"{drawn}, read by the builder `{name}`{place}"
     return f"`{name}`{place}" if place else f"`{hub or name}`"
 
 
@@ -257,10 +268,10 @@ def _training(trained: Trained) -> str:
     arguments = trained.recipe.training
     batch = arguments.get("per_device_train_batch_size", 8) * arguments.get("gradient_accumulation_steps", 1)
     versions = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in PACKAGES)
-    start = "" if trained.recipe.start is None else " after the start that the recipe describes"
-    continued = f" for those after step {trained.continued_at:,}" if trained.continued_at else ""
+    start = "" if trained.recipe.start is None else " after the start of the recipe"
+    continued = f" for the steps after {trained.continued_at:,}" if trained.continued_at else ""
     return (
-        f"{trained.steps:,} steps of {batch} rows a process{start}, {trained.seconds / 60:.1f} minutes{continued}. "
+        f"{trained.steps:,} steps of {batch} rows per process{start}, {trained.seconds / 60:.1f} minutes{continued}. "
         f"Python {platform.python_version()}, {versions}. Same seed and machine: same numbers."
         f"{_which_of_several(trained)}"
     )
@@ -268,56 +279,56 @@ def _training(trained: Trained) -> str:
 
 def _which_of_several(trained: Trained) -> str:
     if trained.name == TEXT_ONLY:
-        return " It trains several models; `text_only_baseline` is this one."
+        return " The recipe trains several models; this one is `text_only_baseline`."
     if trained.name == START or len(trained.recipe.methods) == 1:
         return ""
-    return f" It trains several models; `methods=[{trained.name}]` this one."
+    return f" The recipe trains several models; `methods=[{trained.name}]` trains only this one."
 
 
 def _controls(trained: Trained) -> Iterator[str]:
-    """What the figures have to be held against."""
+    """Sentences about controls and comparisons for the figures."""
     recipe = trained.recipe
     if trained.name == START:
-        yield "What other models start from: attention was not supervised, and nothing was measured."
+        yield "Other models start from this one: attention was not supervised, and nothing was measured."
     elif trained.name == TEXT_ONLY:
-        yield "**A control**: what the words alone give away, for models that see regions to be compared with."
+        yield "**A control**: the accuracy from words alone, for a comparison with models that read regions."
     elif trained.name == "none":
         compared = (
-            ": the supervised models of the recipe are compared with this one" if len(recipe.methods) > 1 else ""
+            "; the supervised models of the recipe are compared with this one" if len(recipe.methods) > 1 else ""
         )
         yield f"Attention was not supervised{compared}."
     elif recipe.supervision.labels == "gold":
         yield "Attention was supervised with the gold regions."
     else:
         yield (
-            f"**A control**: attention was taught `{recipe.supervision.labels}` regions, not the gold ones, to see "
-            "what a supervised model owes to the grounding itself."
+            f"**A control**: attention was supervised with `{recipe.supervision.labels}` regions instead of the gold "
+            "ones, to measure how much of the effect of supervision comes from the grounding itself."
         )
     if recipe.supervision.heads != "all" and not _unsupervised(trained.name):
         yield f"Supervised heads: `{recipe.supervision.heads}`."
     if trained.model.config.box_layer is not None:
-        yield "Beside it words were taught the boxes of what they name."
+        yield "In addition, words were trained to predict the boxes of their regions."
     if any(headline_figures(trained.figures)):
         yield (
-            "The table shows the most frequent class (majority) and chance beside a figure, where they are known. "
-            "This is one run of one seed: differences between models of a few points may be luck."
+            "The table also shows the most frequent class (majority) and chance, where they are known. "
+            "This is one run with one seed: small differences between models may be due to chance."
         )
 
 
-def _licence(recipe: Recipe, data: Prepared) -> str:
+def _licence(recipe: Recipe, data: PreparedData) -> str:
     named, terms = recipe.card.license, _data_licence(recipe, data)
-    weights = "apache-2.0" if drawn_scenes(recipe, data) else "not stated; ask who published them"
-    said = f"Data (`{builder_name(recipe)}`): {terms.identifier}. {terms.terms}"
-    return f"Weights: {named or weights}. Code: Apache-2.0. {said}"
+    weights = "apache-2.0" if drawn_scenes(recipe, data) else "not stated; ask the publisher"
+    of_data = f"Data (`{builder_name(recipe)}`): {terms.identifier}. {terms.terms}"
+    return f"Weights: {named or weights}. Code: Apache-2.0. {of_data}"
 
 
-def _data_licence(recipe: Recipe, data: Prepared) -> Licence:
+def _data_licence(recipe: Recipe, data: PreparedData) -> Licence:
     if data.pulled is not None:
         return Licence(**data.pulled.record["licence"])
     return SCENES if drawn_scenes(recipe, data) else BUILDERS[builder_name(recipe)].BUILDER_CONFIG_CLASS.LICENCE
 
 
-def _citations(trained: Trained, data: Prepared) -> Iterator[str]:
+def _citations(trained: Trained, data: PreparedData) -> Iterator[str]:
     paper = FAMILIES[family_name(trained.recipe.model)].citation
     if paper is not None:
         yield paper
@@ -329,25 +340,25 @@ def _citations(trained: Trained, data: Prepared) -> Iterator[str]:
 
 
 def _own_citations(trained: Trained) -> list[str]:
-    """Of the task and of the method, each once."""
+    """The citations of the task and of the method, each once."""
     found = [TASKS[trained.recipe.task].citation, trained.method.citation if trained.method.name != "none" else None]
     return list(dict.fromkeys(citation for citation in found if citation is not None))
 
 
 def _use(trained: Trained) -> dict[str, str]:
-    """The lines of the snippets that use the model."""
-    said, processor = _example(trained.processor.tokenizer), trained.processor
+    """The variables of the code snippets of the card."""
+    example, processor = _example(trained.processor.tokenizer), trained.processor
     pixels, source = getattr(trained.model.config, "vision_config", None) is not None, processor.region_feature_source
     return {
-        **said,
+        **example,
         "seen": seen_lines(pixels, processor.region_feature_size, source),
-        "forward": forward_lines(TASKS[trained.recipe.task].example, **said),
-        "features_said": f"those of {source['name']}, as in training" if source else "those of training",
+        "forward": forward_lines(TASKS[trained.recipe.task].example, **example),
+        "features_text": f"those of {source['name']}, as in training" if source else "those of training",
     }
 
 
 def _example(tokenizer: Any) -> dict[str, str]:
-    """A caption that the tokenizer knows the words of, and a phrase of it."""
+    """A caption whose words are in the vocabulary, and a phrase of it."""
     known = tokenizer.get_vocab()
     captions = {"a dog runs after a red ball": "a red ball", "a red ball left of a blue cube": "a blue cube"}
     for caption, phrase in captions.items():

@@ -1,19 +1,26 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Where a card's snippets say that the model lies: its directory, and once it is pushed its repository."""
+"""The line of a card's snippets that names the model: its directory, or its repository after a push."""
 
 import re
 
-# What a card shows beside its text.
+# Files of a card besides its text.
 FIGURE, EVAL_RESULTS = "head_grounding.png", ".eval_results/results.yaml"
 _LINE = re.compile(r'^name, revision = "[^"\n]*", "[^"\n]*"$', re.MULTILINE)
 
 
 def place_line(name: str, revision: str | None = None) -> str:
-    """The first line of a snippet of the templates; no revision is main."""
+    """The first line of a snippet of the templates; the revision defaults to main."""
     return f'name, revision = "{name}", "{revision or "main"}"'
 
 
 def move_card(text: str, name: str, revision: str | None = None) -> str:
-    """The card with snippets that load from `name`; a card of somebody else's has no such line and stays."""
+    """
+    Changes the snippets of a card to load from `name`; a card without our line is not changed.
+
+    Args:
+        text (`str`): the card.
+        name (`str`): a directory or a repository.
+        revision (`str`, *optional*): branch; None is main.
+    """
     line = place_line(name, revision)
     return _LINE.sub(lambda _: line, text)

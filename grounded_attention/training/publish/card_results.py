@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The figures of a run as a card shows them: tables, `model-index`, `.eval_results`."""
+"""The figures of a run for its card: tables, `model-index`, `.eval_results`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -23,12 +23,12 @@ Figures = Mapping[str, Mapping[str, Any]]
 
 
 def headline_figures(figures: Figures) -> Iterator[tuple[str, str, float]]:
-    """(split, figure, value) of every accuracy of the splits that are reported.
+    """Yields (split, figure, value) for every accuracy of the reported splits.
 
-    Layers and heads that are called best were chosen on the validation split.
+    Best layers and heads are chosen on the validation split.
     """
     for name, found in scored_splits({name: dict(values) for name, values in figures.items()}).items():
-        if not found:  # nothing but losses was measured
+        if not found:  # only losses were measured
             return
         split = name or next(split for split, values in figures.items() if values == found)
         yield from ((split, key, value) for key, value in found.items() if _is_accuracy(key, value))
@@ -42,27 +42,27 @@ def _is_accuracy(name: str, value: Any) -> bool:
 
 
 def result_table(figures: Figures) -> str:
-    """Markdown: one row a figure, with the most frequent class and chance where they are known."""
+    """A Markdown table with one row per figure, and the most frequent class and chance where they are known."""
     rows = []
     for split, name, value in headline_figures(figures):
         beside = figures.get(split, {})
         if name.startswith(f"{HEADS}_"):
-            said = f"words attend to a gold region, {HEAD_FIGURES[name.removeprefix(f'{HEADS}_')]}"
+            title = f"words attend to a gold region, {HEAD_FIGURES[name.removeprefix(f'{HEADS}_')]}"
             others = [None, beside.get(f"{HEADS}_chance")]
         else:
             stem = name.removesuffix(ACCURACY)
-            said, others = stem.replace("_", " "), [beside.get(f"{stem}_majority"), beside.get(f"{stem}_chance")]
-        rows.append((said, split, _shown(value), *map(_shown, others)))
+            title, others = stem.replace("_", " "), [beside.get(f"{stem}_majority"), beside.get(f"{stem}_chance")]
+        rows.append((title, split, _shown(value), *map(_shown, others)))
     if not rows:
-        return "Nothing was measured but the losses, see `history.json`."
+        return "Only the losses were measured, see `history.json`."
     shown = table(("accuracy", "split", "this model", "majority", "chance"), rows)
     return f"{shown}\n\n{_how_chosen(rows)}" if any(HEAD_FIGURES["best_head"] in row[0] for row in rows) else shown
 
 
 def _how_chosen(rows: Sequence[Sequence[str]]) -> str:
-    """On which rows layers and heads were chosen."""
+    """States on which rows layers and heads were chosen."""
     if all(split == "validation" for _, split, *_ in rows):
-        return "Best layer, best head and the rollout's layer were chosen on the very rows they are reported on."
+        return "Best layer, best head and the rollout's layer were chosen on the same rows that they are reported on."
     return "Best layer, best head and the rollout's layer were chosen on the validation split."
 
 
@@ -71,7 +71,7 @@ def _shown(value: float | None) -> str:
 
 
 def head_table(found: Mapping[str, Any]) -> str:
-    """Markdown: layer by layer how often the most-attended region is gold; empty where heads were not measured."""
+    """A Markdown table with the grounding accuracy of each layer; empty if heads were not measured."""
     by_head = found.get(f"{HEADS}_by_head")
     if by_head is None:
         return ""
@@ -81,22 +81,30 @@ def head_table(found: Mapping[str, Any]) -> str:
         for layer, heads in enumerate(accuracy)
     ]
     head = ("layer", "mean over heads", "best head", "its accuracy", "attention on regions")
-    said = (
-        f"For each of {found[f'{HEADS}_tokens']:,} grounded words: is the region it attends to most a gold one? "
+    text = (
+        f"Share of the {found[f'{HEADS}_tokens']:,} grounded words whose most-attended region is a gold region. "
         f"Chance is {found[f'{HEADS}_chance']:.3f}. Layers and heads count from 0; the last column is the share of a "
-        "word's attention that goes to regions at all. The best head of a layer is the best on these very words."
+        "word's attention that goes to regions. The best head of a layer is chosen on these same words."
     )
-    return f"{said}\n\n{table(head, rows)}"
+    return f"{text}\n\n{table(head, rows)}"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of Markdown, figures to the right."""
+    """A Markdown table with right-aligned figures."""
     rule = ("---", *["--:"] * (len(head) - 1))
     return "\n".join("| " + " | ".join(line) + " |" for line in (head, rule, *rows))
 
 
 def eval_results(figures: Figures, task: Task, dataset: str, dataset_name: str) -> list[EvalResult] | None:
-    """The figures for `model-index`; None where there are none."""
+    """
+    The figures for `model-index`; `None` if there are none.
+
+    Args:
+        figures (`Figures`): split -> its figures.
+        task (`Task`): the task.
+        dataset (`str`): Hub name of the data set, or the name of the builder.
+        dataset_name (`str`): display name of the data set.
+    """
     found = [
         EvalResult(
             task.hub_task, dataset, dataset_name, name, round(value, 4), task_name=task.name, dataset_split=split
@@ -107,7 +115,14 @@ def eval_results(figures: Figures, task: Task, dataset: str, dataset_name: str) 
 
 
 def eval_entries(figures: Figures, dataset_id: str | None, commit: str | None = None) -> list[dict[str, Any]]:
-    """The figures for `.eval_results`, which names a data set of the Hub; none where its name is not known."""
+    """
+    The figures for `.eval_results`, which needs a Hub data set; empty without one.
+
+    Args:
+        figures (`Figures`): split -> its figures.
+        dataset_id (`str | None`): Hub name of the data set.
+        commit (`str`, *optional*): commit of the data set.
+    """
     if dataset_id is None:
         return []
     entries = [

@@ -1,8 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Pushing runs to the Hub: where each run goes, checked before anything is trained, and how it gets there.
+"""Pushes runs to the Hub; repositories are checked before any training.
 
-A commit holds weights, configuration, processor and code together, so every one loads. The Hub shows a commit whole or
-not at all; one that fails leaves the last good one, and the run goes on.
+Every commit contains weights, configuration, processor and code, so every commit can be loaded. A commit is atomic: if
+one fails, the Hub keeps the last good one, and the run continues.
 """
 
 import re
@@ -34,27 +34,28 @@ T = TypeVar("T")
 START = "start"
 SNAPSHOTS = ".push"
 LAST_CHECKPOINT = "last-checkpoint"
-# Seconds before the final push is tried again; one in the middle is tried again at the next save.
+# Seconds before a retry of the final push; a push during training is retried at the next save.
 WAITS = (1.0, 5.0)
-# The Trainer's own files, and single examples' scores: no part of a model.
+# Files of the Trainer, and scores of single examples, which are not part of a model.
 TRAINER_SUFFIXES, TRAINER_FILES = (".pt", ".pth", ".bin"), ("trainer_state.json", MANIFEST)
 LEFT_OUT = (MANIFEST, "checkpoint-*/*", f"{SNAPSHOTS}/*", "*.bin", f"*{DRAFT}", "items_*.json", "predictions_*.json")
-# What an earlier commit may hold and this one not: weights that would load as part of this model, and what was
-# measured on others.
+# Files of an earlier commit that a new commit deletes: old weights, and figures of other weights.
 STALE = ("*.safetensors", "*.safetensors.index.json", "results.json", "history.json", FIGURE, EVAL_RESULTS)
 
 
 @dataclass(frozen=True)
 class HubRepo:
-    """Where one run goes: a repository, a branch of it, and how often.
+    """The target of one run: a repository, a branch, and when to push.
 
     Args:
-        id: `NAMESPACE/NAME`, or a name in the namespace of the token's user.
-        revision: branch, made where it is missing; None is main.
-        private: whether nobody else is to see it; None as the namespace has it.
-        strategy: `end`, `every_save`, `checkpoint` (with the newest checkpoint, to resume from) or `all_checkpoints`.
-        always: push a save also while an earlier one is under way, one after the other.
-        token: None takes the one of `hf auth login` or HF_TOKEN.
+        id (`str`): `NAMESPACE/NAME`, or a name in the namespace of the token's user.
+        revision (`str`, *optional*): branch, created if missing; None is main.
+        private (`bool`, *optional*): whether the repository is private; None uses the default of the namespace.
+        strategy (`HubStrategy`, *optional*, defaults to `HubStrategy.EVERY_SAVE`): `end`, `every_save`, `checkpoint`
+            (with the newest checkpoint, to resume from) or `all_checkpoints`.
+        always (`bool`, *optional*, defaults to `False`): also push a save while an earlier push is running; pushes run
+            one after another.
+        token (`str`, *optional*): None uses the token of `hf auth login` or HF_TOKEN.
     """
 
     id: str
@@ -69,13 +70,18 @@ class HubRepo:
 
 
 def plan_repos(recipe: Recipe) -> dict[str, HubRepo]:
-    """Where the runs of a recipe go, by name; none without `training.push_to_hub`.
+    """
+    The repositories of the runs of a recipe.
 
-    One method goes to `training.hub_model_id`, several to `<hub_model_id>-<method>`; the default is the name of the
-    output directory. The start is pushed where `start.training` says so, the text-only baseline never.
+    One method is pushed to `training.hub_model_id`, several to `<hub_model_id>-<method>`; the default id is the name
+    of the output directory. The start is pushed with `start.training.push_to_hub`; the text-only baseline is never
+    pushed.
+
+    Returns:
+        `dict[str, HubRepo]`: run -> repository; empty without `training.push_to_hub`.
 
     Raises:
-        RecipeError: a name, branch or strategy that the Hub does not have, or two runs for one repository.
+        RecipeError: if a name, branch or strategy is invalid, or two runs have the same repository.
     """
     planned, folder = {}, re.sub(r"[^\w.-]+", "-", Path(recipe.output_dir).resolve().name)
     if recipe.start is not None and recipe.start.training.get("push_to_hub"):
@@ -87,7 +93,9 @@ def plan_repos(recipe: Recipe) -> dict[str, HubRepo]:
             planned[name] = replace(repo, id=f"{repo.id}-{name.replace('_', '-')}") if several else repo
     places = {(repo.id, repo.revision) for repo in planned.values()}
     if len(places) < len(planned):
-        raise RecipeError("start.training.hub_model_id and training.hub_model_id must differ: each holds one model")
+        raise RecipeError(
+            "start.training.hub_model_id and training.hub_model_id must differ: a repository contains one model"
+        )
     return planned
 
 
@@ -107,34 +115,35 @@ def _repo(training: Mapping[str, Any], default: str, prefix: str) -> HubRepo:
 
 
 def prepare_repos(recipe: Recipe) -> dict[str, HubRepo]:
-    """The repositories of `plan_repos`, there and writable; found out before hours of training.
+    """
+    Creates the repositories of `plan_repos` and checks, before any training, that they are writable.
 
     Raises:
-        HubError: no token, a rejected one, no right to write, a public repository where a private one is asked for.
+        HubError: if the token is missing or rejected, it cannot write, or a repository is public instead of private.
     """
     planned = plan_repos(recipe)
     return on_main_process(lambda: {name: prepare_repo(repo) for name, repo in planned.items()}) if planned else {}
 
 
 def prepare_repo(repo: HubRepo) -> HubRepo:
-    """Makes a repository and its branch where they are missing; returns it with its whole name."""
+    """Creates a repository and its branch if they are missing; returns it with its full name."""
     api = HfApi(token=repo.token)
     try:
         api.whoami()
         name = api.create_repo(repo.id, private=repo.private, exist_ok=True).repo_id
         if repo.private and not api.repo_info(name).private:
             raise HubError(
-                f"{name} is public, but a private repository is asked for: change it on the Hub, or give another name"
+                f"{name} is public, but a private repository is requested: change it on the Hub, or give another name"
             )
         if repo.revision not in (None, "main"):
             api.create_branch(name, branch=str(repo.revision), exist_ok=True)
     except (OSError, RuntimeError, CONNECTION_LOST) as error:
-        raise HubError(f"{repo.id} can't be pushed to: {explain_failure(error)}") from error
+        raise HubError(f"cannot push to {repo.id}: {explain_failure(error)}") from error
     return replace(repo, id=name)
 
 
 def on_main_process(action: Callable[[], T]) -> T:
-    """What `action` returns in the main process, in all of them; all raise its HubError."""
+    """Runs `action` in the main process; every process returns its result or raises its HubError."""
     outcome: list[Any] = [None, None]
     if PartialState().is_main_process:
         try:
@@ -151,14 +160,15 @@ def on_main_process(action: Callable[[], T]) -> T:
 
 
 class HubPush:
-    """Pushes one run to its repository; the main process does, the others come along to `wait` and `finish`.
+    """Pushes one run to its repository, from the main process; all processes must call `wait` and `finish`.
 
-    Saves are pushed by a thread, from hard links, so that training goes on and may delete old checkpoints.
+    A thread pushes saves from hard links, so training continues and may delete old checkpoints.
 
     Args:
-        repo: where to.
-        directory: of the run.
-        card: the card of a model that is still being trained, by its step; None where nothing is trained.
+        repo (`HubRepo`): the repository.
+        directory (`Path`): folder of the run.
+        card (`Callable[[int], str]`, *optional*): makes the card of a model during training from its step; None if
+            nothing is trained.
     """
 
     def __init__(self, repo: HubRepo, directory: Path, card: Callable[[int], str] | None = None):
@@ -167,11 +177,11 @@ class HubPush:
         self._running: Future | None = None
 
     def save(self, checkpoint: Path) -> None:
-        """Pushes a sealed checkpoint, unless an earlier one is still under way; a failure is a warning."""
+        """Pushes a sealed checkpoint, unless an earlier push is still running; a failure is a warning."""
         busy = self._running is not None and not self._running.done()
         if self.repo.strategy == HubStrategy.END or (busy and not self.repo.always):
             return
-        disable_progress_bars()  # the training's own is on the terminal
+        disable_progress_bars()  # the terminal shows the progress of the training
         copy = snapshot(checkpoint, self.directory / SNAPSHOTS / checkpoint.name)
         self._running = self._worker.submit(self._push_checkpoint, copy)
 
@@ -185,7 +195,7 @@ class HubPush:
         except Exception as error:
             print(
                 f"warning: step {step} was not pushed to {self.repo.id}: {explain_failure(error)}; the Hub keeps the "
-                "last good commit, the next save or the end of training pushes again",
+                "last good commit; the next save or the end of training pushes again",
                 file=sys.stderr,
                 flush=True,
             )
@@ -193,7 +203,7 @@ class HubPush:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _checkpoint_files(self, folder: Path) -> dict[str, Path | bytes]:
-        """The model at the root; with two of the strategies the checkpoint in a folder of its own."""
+        """The model at the root; with two of the strategies also the checkpoint in a separate folder."""
         files: dict[str, Path | bytes] = {**model_files(folder)}
         if self.repo.strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS):
             place = LAST_CHECKPOINT if self.repo.strategy == HubStrategy.CHECKPOINT else folder.name
@@ -201,7 +211,7 @@ class HubPush:
         return files
 
     def wait(self) -> None:
-        """Until nothing is under way, and nothing of it is left in the directory."""
+        """Waits until no push is running, and removes the hard links."""
         if not PartialState().is_main_process:
             return
         self._worker.shutdown()
@@ -209,31 +219,33 @@ class HubPush:
         enable_progress_bars()
 
     def finish(self) -> None:
-        """Pushes the finished run: what is in its directory, apart from checkpoints and single examples' scores.
+        """
+        Pushes the finished run: the files of its directory, except checkpoints and scores of single examples.
 
         Raises:
-            HubError: it failed, again and again where that may help; the directory is whole.
+            HubError: if the push fails, after retries where they may help; the local directory is complete.
         """
         on_main_process(self._finish)
 
     def _finish(self) -> None:
         self.wait()
-        again = "Once the cause is mended, the same command with resume=true pushes it"
+        again = "Fix the cause, then run the same command with resume=true to push it"
         address = push_folder(self.repo, self.directory, "End of training", again)
         print(f"  pushed: {address}", flush=True)
 
 
 def push_folder(repo: HubRepo, directory: Path, message: str, again: str) -> str:
-    """Pushes a model directory, with `WAITS` between attempts where another one may help; returns its address.
+    """
+    Pushes a model directory; retries after `WAITS` seconds where a retry may help.
 
     Args:
-        repo: where to; its branch is there.
-        directory: with the files.
-        message: of the commit.
-        again: what to do after a failure.
+        repo (`HubRepo`): the repository; its branch exists.
+        directory (`Path`): folder of the files.
+        message (`str`): message of the commit.
+        again (`str`): sentence for the error message: how to try again.
 
     Raises:
-        HubError: the last failure.
+        HubError: if the last attempt fails.
     """
     kept: dict[str, Path | bytes] = {}
     for path in _files(directory):
@@ -248,17 +260,27 @@ def push_folder(repo: HubRepo, directory: Path, message: str, again: str) -> str
         except (OSError, RuntimeError, ValueError, CONNECTION_LOST) as error:
             if wait is None or not _may_pass(error):
                 raise HubError(
-                    f"{directory} was not pushed to {repo.id}: {explain_failure(error)}; it is whole, and the Hub "
-                    f"keeps the last good commit. {again}"
+                    f"{directory} was not pushed to {repo.id}: {explain_failure(error)}; the local files are complete "
+                    f"and the Hub keeps the last good commit. {again}"
                 ) from error
-            print(f"warning: push to {repo.id}: {explain_failure(error)}; again in {wait:g} s", file=sys.stderr)
+            print(f"warning: push to {repo.id}: {explain_failure(error)}; retry in {wait:g} s", file=sys.stderr)
             time.sleep(wait)
     raise AssertionError("unreachable")
 
 
 def push_files(repo: HubRepo, files: Mapping[str, Path | bytes], message: str) -> str:
-    """One commit: these files or contents, and without what was of older weights and checkpoints; returns its
-    address."""
+    """
+    Makes one commit with these files or contents, which also deletes old weights and checkpoints; returns its
+    address.
+
+    Args:
+        repo (`HubRepo`): the repository.
+        files (`Mapping[str, Path | bytes]`): path in the repository -> local file or content.
+        message (`str`): message of the commit.
+
+    Returns:
+        `str`: the address of the commit.
+    """
     api = HfApi(token=repo.token)
     stale = [*STALE, *([f"{LAST_CHECKPOINT}/*"] if any(name.startswith(LAST_CHECKPOINT) for name in files) else [])]
     operations: list[Any] = [
@@ -273,15 +295,18 @@ def push_files(repo: HubRepo, files: Mapping[str, Path | bytes], message: str) -
 
 
 def model_files(folder: Path) -> dict[str, Path]:
-    """The files of a checkpoint that make the model: all but the Trainer's own.
+    """
+    The files of a checkpoint that belong to the model, without those of the Trainer.
 
     Raises:
-        HubError: there are no weights to load, as where each process saves its own part.
+        HubError: if there are no complete weights, for example because each process saves only its part.
     """
     files = {path.name: path for path in folder.iterdir() if path.is_file()}
     files = {k: p for k, p in files.items() if p.suffix not in TRAINER_SUFFIXES and k not in TRAINER_FILES}
     if "config.json" not in files or not any(name.endswith(".safetensors") for name in files):
-        raise HubError(f"{folder.name} holds no whole model.safetensors (training.hub_strategy=end pushes at the end)")
+        raise HubError(
+            f"{folder.name} has no complete model.safetensors; give training.hub_strategy=end to push at the end"
+        )
     return files
 
 
@@ -293,7 +318,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _may_pass(error: BaseException) -> bool:
-    """Whether the same push may succeed in a moment: a server's or the network's failure, not the user's."""
+    """Whether a retry may succeed: a failure of the server or the network, not a user error."""
     status = status_of(error)
     if status is not None:
         return status in (408, 412, 429) or status >= 500

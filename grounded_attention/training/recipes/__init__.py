@@ -1,2 +1,2 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Recipes: what is read and checked before anything runs."""
+"""Recipes: reading and checking them before anything runs."""

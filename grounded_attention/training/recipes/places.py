@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Whether what a recipe names is there, data first, then checkpoints: found out at once, before any work."""
+"""Checks that the files and checkpoints of a recipe exist, data first, before any work starts."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,28 +12,29 @@ from grounded_attention.dataset_scripts.regions.hub import is_on_hub
 
 from .recipe import Data, Model, Recipe, RecipeError
 
-PATIENCE = 10.0  # seconds that the Hub has for its one answer
-# Any of these in the cache: the repository was loaded before.
+TIMEOUT = 10.0  # seconds for the answer of the Hub
+# If one of these files is in the cache, the repository was loaded before.
 CACHED = ("config.json", "tokenizer_config.json", "tokenizer.json", "vocab.txt")
-TABLE_HINT = "grounded-attention regions import or extract_regions makes a region table (docs/data.md)"
+TABLE_HINT = "make a region table with grounded-attention regions import or regions extract (docs/data.md)"
 HINTS = {
-    "data_dir": "docs/real_data.md says what to put there; another place is {key}=FOLDER",
-    "images": "give the folder of the pictures",
-    "text_corpus": "give a text file, one sentence a line",
+    "data_dir": "docs/real_data.md lists the files that belong there; to use another folder give {key}=FOLDER",
+    "images": "give the folder of the images",
+    "text_corpus": "give a text file with one sentence per line",
 }
 CHECKPOINT_HINTS = {
-    "source": "convert an original checkpoint (grounded-attention convert, docs/loading.md) or train one with the "
-    "recipe that the first lines of this one name, then give {key}=FOLDER",
+    "source": "convert an original checkpoint (grounded-attention convert, docs/loading.md), or train one with the "
+    "recipe in the first lines of this recipe, then give {key}=FOLDER",
     "bert": "give {key}=FOLDER with a BERT",
     "tokenizer": "give {key}=FOLDER with a tokenizer, or a vocab.txt",
 }
 
 
 def check_places(recipe: Recipe) -> None:
-    """Refuses files and folders that are not there, and checkpoints that are neither there nor on the Hub.
+    """
+    Checks that the files and folders of a recipe exist, and that its checkpoints exist on disk or on the Hub.
 
     Raises:
-        RecipeError: names the key, what was found and what to do.
+        RecipeError: if something is missing; the message contains the key, the value and a remedy.
     """
     check_data(recipe.data, "data.")
     if recipe.start is not None:
@@ -42,7 +43,7 @@ def check_places(recipe: Recipe) -> None:
 
 
 def check_data(data: Data, prefix: str) -> None:
-    """Refuses places of data that are not there; what is drawn (`scenes`) may still come."""
+    """Checks that the files of a data section exist, except those that `scenes` will generate."""
     for name, place in _places(data):
         if is_on_hub(place) or Path(place).exists() or _is_drawn(place, data):
             continue
@@ -51,12 +52,12 @@ def check_data(data: Data, prefix: str) -> None:
 
 
 def _is_drawn(place: str, data: Data) -> bool:
-    """Whether a place lies in the folder that the scenes are drawn into."""
+    """Whether a path is in the folder of the generated scenes."""
     return data.scenes is not None and Path(place).resolve().is_relative_to(Path(data.data_dir).resolve())
 
 
 def _places(data: Data) -> Iterator[tuple[str, str]]:
-    """Key -> each place that it names."""
+    """Yields (key, path) for each path of a data section."""
     named: dict[str, Any] = {"data_dir": data.data_dir, "regions": data.regions}
     named |= {f"tracks.{name}": places for name, places in data.tracks.items()}
     named |= {"images": data.images, "text_corpus": data.text_corpus}
@@ -68,11 +69,11 @@ def _places(data: Data) -> Iterator[tuple[str, str]]:
 
 def check_checkpoints(model: Model, data: Data) -> None:
     """
-    Refuses names that are no folder and not on the Hub either; the Hub is queried once, and not about what is cached.
+    Checks that each checkpoint is a folder or exists on the Hub. The Hub is not queried for cached repositories.
 
     Args:
-        model: whose `source`, `bert` and `tokenizer` are looked up.
-        data: the data beside it; the scenes bring a tokenizer, which may not have been written yet.
+        model (`Model`): the section whose `source`, `bert` and `tokenizer` are checked.
+        data (`Data`): the data section; generated scenes contain a tokenizer, which may not exist yet.
     """
     for name in CHECKPOINT_HINTS:
         wanted = getattr(model, name)
@@ -85,16 +86,16 @@ def check_checkpoints(model: Model, data: Data) -> None:
 
 
 def _missing(repository: str) -> str | None:
-    """Why a name can't be loaded from the Hub, or None."""
+    """The reason why a name cannot be loaded from the Hub; `None` if it can."""
     path = Path(repository)
     if len(path.parts) > 2 or path.is_absolute():
-        return "no name of a repository"
+        return "it is not a name on the Hub"
     if any(isinstance(try_to_load_from_cache(repository, name), str) for name in CACHED):
         return None
     try:
-        HfApi().model_info(repository, timeout=PATIENCE)
+        HfApi().model_info(repository, timeout=TIMEOUT)
     except Exception as error:
         if status_of(error) in (401, 403, 404):
-            return "the Hub has no such model (or hides it from you: hf auth login)"
-        return f"the Hub can't be asked ({explain_failure(error)})"
+            return "the Hub has no such model (or you have no access to it: hf auth login)"
+        return f"the Hub cannot be reached ({explain_failure(error)})"
     return None

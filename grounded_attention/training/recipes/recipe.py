@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Recipes: one YAML an experiment, checked key by key before anything runs."""
+"""Recipes: one YAML file per experiment, checked key by key before anything runs."""
 
 import dataclasses
 import difflib
@@ -18,12 +18,12 @@ from grounded_attention.families import DEFAULT_FAMILY
 
 
 class RecipeError(ValueError):
-    """A recipe that can't run as written; the message names the file and the key."""
+    """A recipe that cannot run as written; the message contains the file and the key."""
 
 
 @dataclass
 class ScenesData:
-    """Embedded data to generate when `data_dir` holds none: so many images, drawn from this seed."""
+    """Scenes to generate if `data_dir` contains none: the number of images and the seed."""
 
     images: int = 1000
     seed: int = 0
@@ -31,17 +31,24 @@ class ScenesData:
 
 @dataclass
 class Data:
-    """Where the rows and the region features come from.
+    """
+    Where the rows and the region features come from.
 
-    `data_dir` is a folder with the official files, `regions` one with a region table; both may be `hub://ORG/NAME`,
-    rows and tables that were pushed.
-    `builder` names the data builder, by default the task's; `options` go to it (`config_name`, `negatives`, ...);
-    `limit` cuts a split to its first rows after a shuffle seeded by `limit_seed`, by default the recipe's seed;
-    `regions: null` trains on text alone, a list of tables gives an image the regions of each, in that order; with
-    `tracks` (name -> a table, or a list of tables) what is measured is measured on each of these, and the figures are
-    `<track>_<figure>`; `text_corpus` is a text file, one sentence a line, for tasks that read texts without images;
-    `images` is a folder of pictures, for models that read pixels: the table then gives boxes and classes.
-    `train_splits` are the splits that are trained on, together.
+    Args:
+        data_dir (`str`): folder with the official files, or `hub://ORG/NAME` for rows that were pushed.
+        builder (`str`, *optional*): name of the data builder; defaults to that of the task.
+        regions (`str | list`, *optional*): folder of a region table, or `hub://ORG/NAME`. With a list of tables an
+            image has the regions of each table, in this order. `None` trains on text alone.
+        tracks (`dict[str, Any]`, *optional*): name -> a table, or a list of tables. Every evaluation runs on each of
+            them; the figures are `<track>_<figure>`.
+        text_corpus (`str`, *optional*): text file with one sentence per line, for tasks that read text without images.
+        images (`str`, *optional*): folder of images, for models that read pixels; the table then gives boxes and
+            classes.
+        options (`dict[str, Any]`, *optional*): options of the builder (`config_name`, `negatives`, ...).
+        limit (`dict[str, int]`, *optional*): split -> number of rows to keep after a shuffle.
+        limit_seed (`int`, *optional*): seed of that shuffle; defaults to the seed of the recipe.
+        train_splits (`list`, *optional*, defaults to `["train"]`): splits to train on, joined.
+        scenes (`ScenesData`, *optional*): scenes to generate in `data_dir`.
     """
 
     data_dir: str = ""
@@ -59,14 +66,20 @@ class Data:
 
 @dataclass
 class Model:
-    """What is trained: a checkpoint (`source`, a directory or Hub id), a BERT to start from (`bert`), or neither.
+    """
+    The model to train. It starts from a checkpoint (`source`), from a BERT (`bert`), or from random weights.
 
-    Beside a source, `bert` gives what that lacks, such as VL-BERT's pooler.
-
-    `family` is a key of `families.FAMILIES`, by default that of the source, or `DEFAULT_FAMILY` without one. `config`
-    overrides configuration fields. `family_config` has those of one family alone, by its name: without a source, which
-    has its own, they join `config`, and what stands there wins. `tokenizer` is a directory, a Hub id or a WordPiece
-    `vocab.txt`, by default the source's own; `processor` holds the processor's arguments.
+    Args:
+        family (`str`, *optional*): key of `families.FAMILIES`; defaults to the family of `source`, or
+            `DEFAULT_FAMILY`.
+        source (`str`, *optional*): directory or Hub id of a checkpoint.
+        bert (`str`, *optional*): directory or Hub id of a BERT. Beside a `source` it provides the weights that the
+            source lacks, such as VL-BERT's pooler.
+        config (`dict[str, Any]`, *optional*): config fields to override.
+        family_config (`dict[str, Any]`, *optional*): family -> config fields for that family only. Without a `source`
+            they are added to `config`; a field in `config` takes precedence.
+        tokenizer (`str`, *optional*): directory, Hub id or WordPiece `vocab.txt`; defaults to that of `source`.
+        processor (`dict[str, Any]`, *optional*): arguments of the processor.
     """
 
     family: str | None = None
@@ -85,10 +98,15 @@ class Model:
 
 @dataclass
 class Supervision:
-    """Weight of the attention loss in the total (equation 9 has 1) and each method's options.
+    """
+    How attention is supervised.
 
-    `labels` says what is taught: `gold`, or a control (`supervision/controls.py`). `heads` says which heads learn
-    it: `all`, `{best: k}`, `{worst: k}` (measured before supervision), `{layers: [..]}` or `{list: [[layer, head]]}`.
+    Args:
+        weight (`float`, *optional*, defaults to `1.0`): weight of the attention loss in the total; equation 9 has 1.
+        labels (`str`, *optional*, defaults to `"gold"`): targets: "gold", or a control (`supervision/controls.py`).
+        heads (`Any`, *optional*, defaults to `"all"`): supervised heads: `all`, `{best: k}`, `{worst: k}` (measured
+            before supervision), `{layers: [..]}` or `{list: [[layer, head]]}`.
+        options (`dict[str, dict[str, Any]]`, *optional*): method -> its options.
     """
 
     weight: float = 1.0
@@ -99,10 +117,19 @@ class Supervision:
 
 @dataclass
 class Preserve:
-    """Weights of the losses that keep a model near the start model (`training/loop/preserve.py`); 0 leaves one out.
+    """
+    Losses that keep a model close to its start model (`training/loop/preserve.py`); a weight of 0 disables a loss.
 
-    `distillation_of` is `hidden_states` or `logits`, at `temperature`. The Fisher information of `ewc` is estimated on
-    `fisher_batches` batches of the pre-training of `start`, or else on rows of `builder` with the task's `options`.
+    Args:
+        distillation (`float`, *optional*, defaults to `0.0`): weight of the distillation.
+        distillation_of (`str`, *optional*, defaults to `"hidden_states"`): "hidden_states" or "logits".
+        temperature (`float`, *optional*, defaults to `1.0`): temperature of the distilled logits.
+        l2 (`float`, *optional*, defaults to `0.0`): weight of the squared distance to the start weights.
+        ewc (`float`, *optional*, defaults to `0.0`): weight of elastic weight consolidation.
+        fisher_batches (`int`, *optional*, defaults to `16`): pre-training batches that estimate the Fisher
+            information.
+        builder (`str`, *optional*): builder of the rows for that estimate; defaults to that of `start`.
+        options (`dict[str, Any]`, *optional*): task options of that estimate.
     """
 
     distillation: float = 0.0
@@ -117,8 +144,14 @@ class Preserve:
 
 @dataclass
 class Card:
-    """What a model card says that nobody can work out: the licence of the weights, a name for the model, and the name
-    on the Hub of the data set that it was measured on."""
+    """
+    Facts of a model card that the code cannot derive.
+
+    Args:
+        license (`str`, *optional*): licence of the weights.
+        name (`str`, *optional*): name of the model.
+        dataset (`str`, *optional*): Hub name of the data set of the evaluation.
+    """
 
     license: str | None = None
     name: str | None = None
@@ -127,12 +160,30 @@ class Card:
 
 @dataclass
 class Recipe:
-    """One experiment. `methods` names the attention supervision methods to train, each from the same start.
+    """
+    One experiment.
 
-    `workers` of them are trained side by side, each with its share of the threads and its own `log.txt`; as many
-    processes draw the scenes and read the rows.
-    `options` go to the task (how much is masked, ...). `start` is what is trained before the methods: a recipe with
-    the model, the seed and the place of the data of the one around it, see `load_recipe`.
+    Args:
+        task (`str`, *optional*, defaults to `"vgp"`): key of `TASKS`.
+        options (`dict[str, Any]`, *optional*): options of the task.
+        output_dir (`str`): folder of all output.
+        seed (`int`, *optional*, defaults to `0`): seed of everything random.
+        methods (`list[str]`, *optional*, defaults to `["none"]`): attention supervision methods to train, each from
+            the same start.
+        text_only_baseline (`bool`, *optional*, defaults to `False`): also train a model without regions.
+        pictures (`int`, *optional*, defaults to `0`): number of pictures of attention to draw.
+        resume (`bool`, *optional*, defaults to `False`): continue an unfinished run.
+        overwrite (`bool`, *optional*, defaults to `False`): delete the output of an earlier run.
+        workers (`int`, *optional*, defaults to `1`): number of methods to train at the same time, each with its share
+            of the threads and its own `log.txt`; also the number of processes that generate scenes and read rows.
+        data (`Data`, *optional*): the data.
+        model (`Model`, *optional*): the model.
+        start (`Recipe`, *optional*): a training that runs before the methods, with the model, the seed and the data
+            folder of this recipe; see `load_recipe`.
+        supervision (`Supervision`, *optional*): the supervision of attention.
+        preserve (`Preserve`, *optional*): losses against forgetting.
+        training (`dict[str, Any]`, *optional*): arguments of transformers' `TrainingArguments`.
+        card (`Card`, *optional*): facts for the model card.
     """
 
     task: str = "vgp"
@@ -154,29 +205,29 @@ class Recipe:
     card: Card = field(default_factory=Card)
 
     def __post_init__(self):
-        """YAML reads `no` as false; where a word is expected, as in `save_strategy: no`, it is the word."""
+        """YAML parses `no` as false; in keys such as `save_strategy: no` the word is restored."""
         for key, value in self.training.items():
             if value is False and key.endswith("_strategy"):
                 self.training[key] = "no"
 
 
 def without_hub(training: dict[str, Any]) -> dict[str, Any]:
-    """A `training` section without what is said about the Hub: it may change, and holds a token at times."""
+    """A `training` section without its Hub keys, which may change between runs and may contain a token."""
     return {key: value for key, value in training.items() if key != "push_to_hub" and not key.startswith("hub_")}
 
 
 def is_quiet(recipe: Recipe) -> bool:
-    """Whether the recipe wants no line that says how far the work is (`training.disable_tqdm`)."""
+    """Whether the recipe disables the progress line (`training.disable_tqdm`)."""
     return bool(recipe.training.get("disable_tqdm"))
 
 
-# What a `start` may say; all else is as in the recipe around it. Of a recipe that it extends, it takes no places.
+# Keys of a `start`; everything else is as in the outer recipe. From a recipe that it extends, a start takes no paths.
 START_KEYS = ("task", "options", "data", "training")
 PLACES = ("data_dir", "regions", "images", "scenes")
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML that reads 1e-4 as the number it is."""
+    """A YAML loader that parses 1e-4 as a number."""
 
 
 _Loader.add_implicit_resolver(
@@ -185,14 +236,24 @@ _Loader.add_implicit_resolver(
 
 
 def load_recipe(path: str | Path, overrides: typing.Sequence[str] = ()) -> Recipe:
-    """Reads a recipe and applies `key=value` overrides (dotted keys, YAML values).
+    """
+    Reads a recipe and applies overrides.
 
-    A recipe may name another one in `extends` (a path relative to its own) and give only what differs; so may its
-    `start`, which takes `task`, `options`, `training` and what of `data` is no place from there. Where the data lie
-    (`data.data_dir`, `regions`, `images`, `scenes`), the model and the seed are those of the recipe around it.
+    A recipe may extend another one: `extends` is a path relative to the recipe, and the recipe contains only the
+    differences. A `start` may extend a recipe too; it takes `task`, `options`, `training` and the `data` keys that are
+    not paths. The paths (`data.data_dir`, `regions`, `images`, `scenes`), the model and the seed are those of the
+    outer recipe.
+
+    Args:
+        path (`str | Path`): a YAML file.
+        overrides (`Sequence[str]`, *optional*): `key=value` texts with dotted keys and YAML values.
+
+    Returns:
+        `Recipe`: the checked recipe.
 
     Raises:
-        RecipeError: unreadable file, unknown key (names the nearest known one), or a value of the wrong type.
+        RecipeError: if the file cannot be read, a key is unknown (the message contains the nearest key), or a value
+            has the wrong type.
     """
     path = Path(path)
     content = read_recipe(path)
@@ -206,7 +267,7 @@ def load_recipe(path: str | Path, overrides: typing.Sequence[str] = ()) -> Recip
 
 
 def _build_start(recipe: Recipe, content: dict[str, Any], start: Any, source: str) -> Recipe:
-    """The recipe of what is trained first: `start` laid over what it shares with the recipe around it."""
+    """The recipe of the first training: the `start` section plus the keys that it shares with the outer recipe."""
     _check_start(start, source)
     shared = {"data": {key: value for key, value in content.get("data", {}).items() if key in PLACES}}
     built = build(Recipe, overlay({"task": "pretraining", **shared}, start), source, "start.")
@@ -222,29 +283,29 @@ def _check_start(start: Any, source: str) -> None:
     for key in start:
         if key not in START_KEYS and key in {field.name for field in dataclasses.fields(Recipe)}:
             raise RecipeError(
-                f"{source}: start.{key} can't be given: a start has {', '.join(START_KEYS)}, and shares the rest with "
-                "the recipe around it"
+                f"{source}: start.{key} is not allowed: a start has the keys {', '.join(START_KEYS)} and shares the "
+                "others with the outer recipe"
             )
     check_names(start, START_KEYS, "start.", f"{source}: ")
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The sections of a YAML file as they stand there."""
+    """The content of a YAML file, unchanged."""
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), _Loader) or {}
     except OSError as error:
-        raise RecipeError(f"{path}: cannot be read ({error.strerror}); recipes lie in recipes/") from error
+        raise RecipeError(f"{path}: cannot be read ({error.strerror}); recipes are in recipes/") from error
     except yaml.YAMLError as error:
-        raise RecipeError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+        raise RecipeError(f"{path}: invalid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise RecipeError(f"{path}: the recipe must be a section of keys, found {content!r}")
     return content
 
 
 def read_recipe(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The content of a recipe file, laid over the one it `extends`; its `start` likewise."""
+    """The content of a recipe file merged over the file that it `extends`; the same for its `start`."""
     if path.resolve() in below:
-        raise RecipeError(f"{path}: extends itself")
+        raise RecipeError(f"{path}: the recipe extends itself; remove `extends` from one of the files")
     below = (*below, path.resolve())
     content = read_yaml(path)
     start = content.get("start")
@@ -258,15 +319,15 @@ def read_recipe(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
 
 
 def extended_path(path: Path, section: dict[str, Any]) -> Path:
-    """The file that a section of `path` extends; takes `extends` out of it."""
+    """Removes `extends` from a section and returns the file that it refers to."""
     name = section.pop("extends")
     if not isinstance(name, str):
-        raise RecipeError(f"{path}: extends must name a recipe file, found {name!r}")
+        raise RecipeError(f"{path}: extends must be the path of a recipe, found {name!r}")
     return path.parent / name
 
 
 def _as_start(content: dict[str, Any]) -> dict[str, Any]:
-    """What a start takes of a recipe that it extends."""
+    """The keys that a start takes from a recipe that it extends."""
     kept = {key: value for key, value in content.items() if key in START_KEYS}
     if isinstance(kept.get("data"), dict):
         kept["data"] = {key: value for key, value in kept["data"].items() if key not in (*PLACES, "tracks")}
@@ -274,13 +335,13 @@ def _as_start(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def overlay(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
-    """`top` over `base`, section by section."""
+    """Merges `top` over `base`, section by section."""
     both = {k: overlay(base[k], v) for k, v in top.items() if isinstance(v, dict) and isinstance(base.get(k), dict)}
     return {**base, **top, **both}
 
 
 def apply_override(content: dict[str, Any], override: str) -> None:
-    """Puts the value of `key=value` (dotted keys, a YAML value) where the key says."""
+    """Applies one `key=value` override (dotted key, YAML value) to the content of a recipe, in place."""
     key, separator, value = override.partition("=")
     if not separator:
         raise RecipeError(f"override {override!r}: expected key=value, for example training.learning_rate=1e-4")
@@ -288,12 +349,23 @@ def apply_override(content: dict[str, Any], override: str) -> None:
     for parent in parents:
         content = content.setdefault(parent, {})
         if not isinstance(content, dict):
-            raise RecipeError(f"override {override!r}: {parent!r} holds a value, not a section")
+            raise RecipeError(f"override {override!r}: {parent!r} is a value, not a section")
     content[last] = yaml.load(value, _Loader)
 
 
 def build(kind: type, content: Any, source: str, prefix: str) -> Any:
-    """The dataclass `kind` made of a section; RecipeError names `source` and the key after `prefix` otherwise."""
+    """
+    Makes a dataclass of a section.
+
+    Args:
+        kind (`type`): the dataclass.
+        content (`Any`): the section.
+        source (`str`): the file, for error messages.
+        prefix (`str`): the section's key with a dot, for error messages.
+
+    Raises:
+        RecipeError: if a key is unknown or a value has the wrong type.
+    """
     if not isinstance(content, dict):
         raise RecipeError(f"{source}: {prefix or 'the recipe'} must be a section of keys, found {content!r}")
     known = {f.name: f for f in dataclasses.fields(kind)}
@@ -304,10 +376,17 @@ def build(kind: type, content: Any, source: str, prefix: str) -> Any:
 
 
 def check_names(given: typing.Iterable[str], known: typing.Collection[str], prefix: str, source: str = "") -> None:
-    """Refuses a key that nobody reads.
+    """
+    Checks names against the known ones.
+
+    Args:
+        given (`Iterable[str]`): names to check.
+        known (`Collection[str]`): allowed names.
+        prefix (`str`): text before each name in the message, such as "model.".
+        source (`str`, *optional*, defaults to `""`): text before the message, such as "recipe.yaml: ".
 
     Raises:
-        RecipeError: names the key and the nearest known one, or all of them.
+        RecipeError: if a name is unknown; the message contains the nearest known name, or all of them.
     """
     for name in given:
         if name not in known:
@@ -317,8 +396,8 @@ def check_names(given: typing.Iterable[str], known: typing.Collection[str], pref
 
 
 @contextmanager
-def blame(key: str) -> typing.Iterator[None]:
-    """Turns the error of a library that reads what stands at `key` into a RecipeError naming the key."""
+def recipe_key_errors(key: str) -> typing.Iterator[None]:
+    """Converts an error of a library into a RecipeError that contains the recipe key `key`."""
     try:
         yield
     except RecipeError:
@@ -328,7 +407,18 @@ def blame(key: str) -> typing.Iterator[None]:
 
 
 def convert(hint: Any, value: Any, source: str, key: str) -> Any:
-    """The value as the type hint wants it; RecipeError names the key, the type and the value otherwise."""
+    """
+    Checks and converts a value for a type hint.
+
+    Args:
+        hint (`Any`): type of a dataclass field.
+        value (`Any`): value from a recipe.
+        source (`str`): text before the message, such as "recipe.yaml: ".
+        key (`str`): full key of the value.
+
+    Raises:
+        RecipeError: if the value has another type.
+    """
     if hint is Any:
         return value
     options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)

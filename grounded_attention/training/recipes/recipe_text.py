@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""A recipe as YAML that makes the same recipe again."""
+"""Writes a recipe as YAML that can be read back."""
 
 import dataclasses
 from typing import Any
@@ -10,16 +10,16 @@ from .recipe import PLACES, START_KEYS, Recipe, without_hub
 
 
 class _Plain(yaml.SafeDumper):
-    """Writes what stands in two places twice."""
+    """A YAML dumper without aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 def recipe_yaml(recipe: Recipe) -> str:
-    """The sections and keys that differ from the defaults, without what is said about the Hub."""
+    """The keys of a recipe that differ from the defaults, without the Hub keys."""
     content = _shortened(recipe)
-    if recipe.start is not None:  # it shares everything else with the recipe around it
+    if recipe.start is not None:  # it shares everything else with the outer recipe
         start = {key: value for key, value in content["start"].items() if key in START_KEYS}
         start["data"] = {key: value for key, value in start.get("data", {}).items() if key not in PLACES}
         content["start"] = start

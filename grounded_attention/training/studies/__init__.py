@@ -1,2 +1,2 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Many recipes, one table."""
+"""Studies: many recipes, one table."""

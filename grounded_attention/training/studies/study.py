@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Runs a study: what is missing of its cells, each a recipe of its own, and the table of those that are there."""
+"""Runs a study: trains its unfinished cells, each with its own recipe, and writes the table of the finished cells."""
 
 import shutil
 import time
@@ -33,17 +33,17 @@ Experiment = Callable[[Recipe], Any]
 
 
 def run_study(study: Study, experiment: Experiment = run) -> None:
-    """Trains and measures every cell that has not finished, then writes `results.json`, `<name>.md` and `<name>.png`.
+    """Trains and measures every unfinished cell, then writes `results.json`, `<name>.md` and `<name>.png`.
 
-    Cells that were finished before are taken as they are, interrupted ones continue. The table is written again after
-    each seed, and of what is there when a cell fails or is interrupted.
+    Finished cells are reused and interrupted cells continue. The table is written after each seed, and also when a
+    cell fails or is interrupted.
 
     Args:
-        study: what to run; with `plan` the cells are listed and nothing is written.
-        experiment: runs the recipe of a cell, as `grounded_attention.training.experiments.experiment.run` does.
+        study (`Study`): the study; with `plan` the cells are listed and nothing is written.
+        experiment (`Experiment`, *optional*, defaults to `run`): function that runs the recipe of a cell.
 
     Raises:
-        RecipeError: a cell's recipe that can't run as written, or a folder that holds a cell of another recipe.
+        RecipeError: if the recipe of a cell cannot run as written, or a folder contains a cell of another recipe.
     """
     cells = plan_cells(study)
     if not study.plan:
@@ -59,7 +59,7 @@ def run_study(study: Study, experiment: Experiment = run) -> None:
             check_scores(study, cell)
             states[cell.name] = FINISHED
             if cell.stage == START:
-                check_cells(study, cells)  # what depends on the checkpoint that is there now
+                check_cells(study, cells)  # checks that need the new checkpoint
             say(f"{cell.name}: finished; {time_left(cells, states, study.workers)}")
             if _ends_a_seed(cell, cells, states):
                 write_report(study, cells, states)
@@ -72,10 +72,12 @@ def run_study(study: Study, experiment: Experiment = run) -> None:
 def _run_missing(
     study: Study, cells: Sequence[Cell], states: Mapping[str, str], experiment: Experiment
 ) -> Iterator[Cell]:
-    """Runs the cells that have not finished, one after another or side by side; yields each when it has."""
+    """Runs the unfinished cells, one after another or in parallel; yields each cell when it has finished."""
     if study.workers > 1:
         if PartialState().num_processes > 1:
-            raise RecipeError(f"{study.source}: workers={study.workers} is for one process: leave the launcher out")
+            raise RecipeError(
+                f"{study.source}: workers={study.workers} needs a single process: run without the launcher"
+            )
         missing = [cell for cell in cells if states[cell.name] != FINISHED]
         quiet = all(is_quiet(cell.recipe) for cell in missing)
         yield from run_side_by_side(missing, study.workers, partial(_run_cell, experiment=experiment), quiet)
@@ -88,10 +90,11 @@ def _run_missing(
 
 
 def check_study_places(study: Study) -> None:
-    """Refuses a study whose data or checkpoints are not there; data first.
+    """
+    Checks that the data and then the checkpoints of a study exist.
 
     Raises:
-        RecipeError: names the section.
+        RecipeError: if something is missing; the message contains the section.
     """
     rows = {name: study.known_rows[name] for name in study.rows}
     recipes = {} if study.checkpoint else {"original": study.original}
@@ -100,16 +103,16 @@ def check_study_places(study: Study) -> None:
     recipes |= {f"downstream.{name}": recipe for name, recipe in study.downstream.items()}
     models = {"original": (Model(source=study.checkpoint), Data())} if study.checkpoint else {}
     for key, recipe in recipes.items():
-        with _naming(f"{study.source}: {key}"):
+        with _section_errors(f"{study.source}: {key}"):
             check_data(recipe.data, "data.")
     models |= {key: (recipe.model, recipe.data) for key, recipe in recipes.items()}
     for key, (model, data) in models.items():
-        with _naming(f"{study.source}: {key}"):
+        with _section_errors(f"{study.source}: {key}"):
             check_checkpoints(model, data)
 
 
 @contextmanager
-def _naming(place: str) -> Iterator[None]:
+def _section_errors(place: str) -> Iterator[None]:
     try:
         yield
     except RecipeError as error:
@@ -117,13 +120,14 @@ def _naming(place: str) -> Iterator[None]:
 
 
 def check_cells(study: Study, cells: Sequence[Cell]) -> None:
-    """Refuses, before anything is trained, a recipe that can't run.
+    """
+    Checks the recipes of the cells before any training.
 
     Raises:
-        RecipeError: names the cell.
+        RecipeError: if a recipe cannot run; the message contains the cell.
     """
     for cell in cells:
-        if cell.seed in (None, study.seeds[0]):  # the others differ in their seed alone
+        if cell.seed in (None, study.seeds[0]):  # cells of other seeds differ only in the seed
             try:
                 check(_checkable(cell))
             except RecipeError as error:
@@ -131,8 +135,8 @@ def check_cells(study: Study, cells: Sequence[Cell]) -> None:
 
 
 def _checkable(cell: Cell) -> Recipe:
-    """The recipe. Where the checkpoint that it starts from is still to come: with the model that is trained first,
-    and without what only that checkpoint can tell."""
+    """The recipe to check. If its start checkpoint does not exist yet, it has the model of the first training instead,
+    and no `preserve`, which needs the checkpoint."""
     if cell.parent is None or (cell.parent.checkpoint / "config.json").is_file():
         return cell.recipe
     first = cell.parent
@@ -143,7 +147,14 @@ def _checkable(cell: Cell) -> Recipe:
 
 
 def cell_list(study: Study, cells: Sequence[Cell], states: Mapping[str, str]) -> str:
-    """One line a cell with its state, and how many have finished."""
+    """
+    One line per cell with its state, and the number of finished cells.
+
+    Args:
+        study (`Study`): the study.
+        cells (`Sequence[Cell]`): its cells.
+        states (`Mapping[str, str]`): cell name -> its state.
+    """
     width = max(len(cell.name) for cell in cells)
     lines = [f"  {cell.name.ljust(width)}  {states[cell.name]}{_seconds_text(cell)}" for cell in cells]
     done = sum(state == FINISHED for state in states.values())
@@ -156,29 +167,36 @@ def _seconds_text(cell: Cell) -> str:
 
 
 def time_left(cells: Sequence[Cell], states: Mapping[str, str], workers: int = 1) -> str:
-    """How long the cells to come will take, from those of the same stage (or else all) that have finished."""
-    spent: dict[str, list[float]] = {}
+    """
+    The number of remaining cells and their estimated time in minutes, from finished cells of the same stage.
+
+    Args:
+        cells (`Sequence[Cell]`): cells of a study.
+        states (`Mapping[str, str]`): cell name -> its state.
+        workers (`int`, *optional*, defaults to `1`): number of cells that run in parallel.
+    """
+    durations: dict[str, list[float]] = {}
     for cell in cells:
         seconds = (cell.record or {}).get("seconds") if states[cell.name] == FINISHED else None
         if seconds is not None:
             for kind in (cell.stage, "", f"{cell.stage} of {cell.row}"):
-                spent.setdefault(kind, []).append(seconds)
-    means = {kind: sum(values) / len(values) for kind, values in spent.items()}
+                durations.setdefault(kind, []).append(seconds)
+    means = {kind: sum(values) / len(values) for kind, values in durations.items()}
     waiting = [cell for cell in cells if states[cell.name] != FINISHED]
     if not waiting:
         return "all cells have finished"
     kinds = [(f"{cell.stage} of {cell.row}", cell.stage, "") for cell in waiting]
     left = sum(next((means[kind] for kind in of_cell if kind in means), 0.0) for of_cell in kinds)
-    return f"{len(waiting)} to come, about {left / 60 / workers:.0f} min"
+    return f"{len(waiting)} cells left, about {left / 60 / workers:.0f} min"
 
 
 def _clear(study: Study, cells: Sequence[Cell], states: dict[str, str]) -> None:
-    """Deletes cells of another recipe where the study says so, and refuses to run beside them otherwise."""
+    """Deletes cells of another recipe with `overwrite`; raises an error without it."""
     others = [cell for cell in cells if states[cell.name] == OTHER]
     if others and not study.overwrite:
         raise RecipeError(
-            f"{others[0].directory} holds a cell of another recipe (so do {len(others) - 1} more of {len(cells)}): "
-            "give another output_dir, or overwrite=true to train these again"
+            f"{others[0].directory} contains a cell of another recipe (and {len(others) - 1} more of {len(cells)} "
+            "cells): give another output_dir, or overwrite=true to train these cells again"
         )
     state = PartialState()
     state.wait_for_everyone()
@@ -201,7 +219,7 @@ def _run_cell(cell: Cell, experiment: Experiment) -> None:
             experiment(cell.recipe)
     except BaseException:
         if main and not (cell.directory / "recipe.json").is_file():
-            (cell.directory / RECORD).unlink()  # refused before it began: the mended recipe may have the folder
+            (cell.directory / RECORD).unlink()  # refused before training, so a corrected recipe may use the folder
         raise
     if main:
         if cell.zero_visual_scales:
@@ -211,16 +229,19 @@ def _run_cell(cell: Cell, experiment: Experiment) -> None:
 
 
 def zero_visual_scales(checkpoint: Path) -> None:
-    """Sets the scales of the visual normalisation to 0, where BERT weights without a visual part begin.
+    """
+    Sets the scales of the visual normalisation to 0, their initial value in a model made from BERT weights.
 
     Raises:
-        ValueError: the checkpoint has none.
+        ValueError: if the checkpoint has no such scales.
     """
     path = checkpoint / "model.safetensors"
     weights = load_file(path)
     scales = [name for name in weights if name.endswith(VISUAL_NORMS)]
     if not scales:
-        raise ValueError(f"{path}: none of its weights is the scale of a visual normalisation ({VISUAL_NORMS[0]})")
+        raise ValueError(
+            f"{path}: found no scale of a visual normalisation, expected a weight such as {VISUAL_NORMS[0]}"
+        )
     for name in scales:
         weights[name].zero_()
     with whole_file(path) as draft:
@@ -229,19 +250,25 @@ def zero_visual_scales(checkpoint: Path) -> None:
 
 
 def _ends_a_seed(cell: Cell, cells: Sequence[Cell], states: Mapping[str, str]) -> bool:
-    """Whether the cell was the last of its seed, and others are to come."""
+    """Whether the cell is the last one of its seed, and cells of other seeds remain."""
     own = [states[other.name] for other in cells if other.seed == cell.seed]
     return cell.seed is not None and set(own) == {FINISHED} and set(states.values()) != {FINISHED}
 
 
 def write_report(study: Study, cells: Sequence[Cell], states: Mapping[str, str]) -> str:
-    """Writes what the finished cells say; nothing before a downstream task has finished. The main process alone does.
+    """
+    Writes the report of the finished cells, from the main process only, once a downstream task has finished.
+
+    Args:
+        study (`Study`): the study.
+        cells (`Sequence[Cell]`): its cells.
+        states (`Mapping[str, str]`): cell name -> its state.
 
     Returns:
-        The table; empty where nothing is written.
+        `str`: the table; empty if nothing is written.
 
     Raises:
-        RecipeError: a column's score is not among those that its task has written.
+        RecipeError: if the task of a column has not written the score of the column.
     """
     judged = any(cell.stage in study.downstream and states[cell.name] == FINISHED for cell in cells)
     if not PartialState().is_main_process or not judged:

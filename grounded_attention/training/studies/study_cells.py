@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The cells of a study: one run of one recipe each, in its own folder, and how far each has come."""
+"""The cells of a study: each is one run of one recipe in its own folder, with a state."""
 
 import hashlib
 import json
@@ -21,16 +21,18 @@ FINISHED, STARTED, MISSING, OTHER = "finished", "started", "missing", "of anothe
 
 @dataclass(frozen=True)
 class Cell:
-    """One run. Cells that do not depend on the row or the seed have none, and exist once.
+    """One run. A cell that does not depend on the row or the seed has none, and exists once.
 
     Args:
-        name: its folder below the study's.
-        stage: `start`, `fine_tuning`, or the name of a downstream task.
-        recipe: what is run, complete with its folder, its seed and the checkpoint it starts from.
-        parent: the cell whose checkpoint that is; None where it is trained from nothing, or from elsewhere.
-        row: name of the row.
-        seed: of the cells of one seed.
-        zero_visual_scales: set the scales of the visual normalisation to 0 once it is trained.
+        name (`str`): its folder, relative to that of the study.
+        stage (`str`): `start`, `fine_tuning`, or the name of a downstream task.
+        recipe (`Recipe`): the recipe to run, with its folder, seed and start checkpoint.
+        parent (`Cell`, *optional*): the cell that trains the start checkpoint; None if there is none, or it comes from
+            elsewhere.
+        row (`str`, *optional*): name of the row.
+        seed (`int`, *optional*): the seed.
+        zero_visual_scales (`bool`, *optional*, defaults to `False`): set the scales of the visual normalisation to 0
+            after training.
     """
 
     name: str
@@ -43,29 +45,29 @@ class Cell:
 
     @property
     def directory(self) -> Path:
-        """Where its files lie."""
+        """The folder of its files."""
         return Path(self.recipe.output_dir)
 
     @property
     def checkpoint(self) -> Path:
-        """Where its trained model lies."""
+        """The folder of its trained model."""
         return self.directory / self.recipe.methods[0]
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of its recipe and of those of all cells that it is trained from."""
+        """SHA-256 of its recipe and of the recipes of all cells before it."""
         above = self.parent.fingerprint if self.parent else ""
         content = json.dumps([identity(self.recipe), self.zero_visual_scales, above], sort_keys=True, default=str)
         return hashlib.sha256(content.encode()).hexdigest()
 
     @property
     def record(self) -> dict[str, Any] | None:
-        """What is written about it: `fingerprint`, and `seconds` once it has finished."""
+        """The content of its record file: `fingerprint`, and `seconds` if it has finished."""
         return read_json(self.directory / RECORD)
 
     @property
     def state(self) -> str:
-        """Read from its folder: finished, started, missing, or of another recipe."""
+        """The state of its folder: finished, started, missing, or of another recipe."""
         found = self.record
         if found is None:
             return MISSING
@@ -76,7 +78,7 @@ class Cell:
 
 
 def plan_cells(study: Study) -> list[Cell]:
-    """Every cell in the order in which they are run: all rows with the first seed, then with the next."""
+    """All cells in the order of their runs: all rows with the first seed, then with the next seed."""
     output, original = Path(study.output_dir), _original(study)
     starts = {name: _start(study, name, output) for name in study.rows}
     cells = [cell for cell in (original, *starts.values()) if cell is not None]
@@ -94,7 +96,7 @@ def plan_cells(study: Study) -> list[Cell]:
 
 
 def _original(study: Study) -> Cell | None:
-    """The cell of the original model; None where it is a checkpoint from elsewhere."""
+    """The cell of the original model; `None` if the original is a checkpoint from elsewhere."""
     if study.checkpoint is not None:
         return None
     recipe = replace(
@@ -115,7 +117,7 @@ def _cell(study: Study, name: str, stage: str, recipe: Recipe, parent: Cell | No
     model = recipe.model
     if model.source is None and model.bert is None:
         given: dict[str, Any] = {"source": str(parent.checkpoint) if parent else study.checkpoint}
-        if parent is None:  # a checkpoint from elsewhere may have no processor of its own
+        if parent is None:  # a checkpoint from elsewhere may have no processor
             original = study.original.model
             given |= {"tokenizer": model.tokenizer or original.tokenizer}
             given |= {"processor": {**original.processor, **model.processor}}

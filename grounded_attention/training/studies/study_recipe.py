@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Study recipes: one YAML that names an original model, what is trained from it, and what each row is judged by."""
+"""Study recipes: one YAML file with an original model, the trainings of each row, and the downstream tasks."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from grounded_attention.training.recipes.recipe import (
     read_yaml,
 )
 
-# What a stage may say; where its files go, its seed and what it starts from are the study's to know.
+# Keys of a stage; the study sets its folder, its seed and its start.
 STAGE_KEYS = ("task", "options", "data", "model", "methods", "supervision", "preserve", "training")
 ORIGINAL_KEYS = (*STAGE_KEYS, "checkpoint")
 ROW_KEYS = (*STAGE_KEYS, "objectives", "start", "zero_visual_scales")
@@ -30,10 +30,15 @@ ROW_KEYS = (*STAGE_KEYS, "objectives", "start", "zero_visual_scales")
 
 @dataclass
 class Column:
-    """One figure of the table: the mean of an item score of a downstream task's split.
+    """
+    One column of the table: the mean of an item score on a split of a downstream task.
 
-    `task` names an entry of `downstream`, `track` one of its `data.tracks`; `score` is a name in its
-    `items_<split>.json`.
+    Args:
+        task (`str`): key of `downstream`.
+        split (`str`): split of the task's data.
+        score (`str`): column of its `items_<split>.json`.
+        name (`str`, *optional*, defaults to `""`): heading; by default task, track and split.
+        track (`str`, *optional*): key of its `data.tracks`.
     """
 
     task: str
@@ -45,12 +50,13 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """What is done to the original model before the downstream tasks.
+    """The trainings between the original model and the downstream tasks.
 
     Args:
-        recipe: the fine-tuning; None leaves the original as it is.
-        start: trained once and taken in the place of the original.
-        zero_visual_scales: whether the scales of the start's visual normalisation are set to 0.
+        recipe (`Recipe | None`): the fine-tuning; None uses the original unchanged.
+        start (`Recipe`, *optional*): recipe of a model that is trained once and replaces the original.
+        zero_visual_scales (`bool`, *optional*, defaults to `False`): whether to set the scales of the visual
+            normalisation of `start` to 0.
     """
 
     recipe: Recipe | None
@@ -60,24 +66,24 @@ class Row:
 
 @dataclass
 class Study:
-    """A study: `rows` (of `known_rows`), each trained with every seed and judged by every downstream task.
+    """A study: every row is trained with every seed and evaluated on every downstream task.
 
     Args:
-        name: of the files that are written, `<name>.md` and `<name>.png`.
-        source: the file it was read from.
-        output_dir: where the cells lie.
-        seeds: of the cells.
-        rows: which of the known rows are run, the first of `against` among them.
-        known_rows: all rows by name.
-        original: how the original model is trained.
-        checkpoint: a directory or Hub id of an original that is not trained here.
-        downstream: tasks by name.
-        columns: of the table.
-        against: rows that each row is compared with; the first is the table's.
-        notes: sentences printed below the table.
-        overwrite: deletes cells of another recipe instead of refusing them.
-        workers: how many cells are run side by side, each in a process of its own with its share of the threads.
-        plan: lists the cells and trains nothing.
+        name (`str`): stem of the output files `<name>.md` and `<name>.png`.
+        source (`str`): the file of the study recipe.
+        output_dir (`str`): folder of the cells.
+        seeds (`list[int]`): seeds of the cells.
+        rows (`list[str]`): the rows to run, a subset of `known_rows`; contains the first of `against`.
+        known_rows (`dict[str, Row]`): all rows by name.
+        original (`Recipe`): recipe of the original model.
+        checkpoint (`str | None`): directory or Hub id of an original model that the study does not train.
+        downstream (`dict[str, Recipe]`): name -> recipe of a downstream task.
+        columns (`list[Column]`): columns of the table.
+        against (`list[str]`): rows that each row is compared with; the table shows the first.
+        notes (`list[str]`): sentences printed below the table.
+        overwrite (`bool`): delete cells of another recipe instead of raising an error.
+        workers (`int`): number of cells to run in parallel, each in a process with its share of the threads.
+        plan (`bool`): list the cells and train nothing.
     """
 
     name: str
@@ -99,7 +105,7 @@ class Study:
 
 @dataclass
 class _Sections:
-    """The top level of a study recipe, before its sections are laid over each other."""
+    """The top level of a study recipe, before its sections are merged."""
 
     study: str
     output_dir: str = ""
@@ -119,23 +125,31 @@ class _Sections:
 
 
 class _Extended:
-    """The content of the recipe that a section extends; no section itself, so that another one replaces it whole."""
+    """The content of the recipe that a section extends. It is not a dict, so a merge replaces it as a whole."""
 
     def __init__(self, content: dict[str, Any]):
         self.content = content
 
 
 def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
-    """Reads a study recipe and applies `key=value` overrides (dotted keys, YAML values).
+    """
+    Reads a study recipe and applies overrides.
 
-    Each section that holds a recipe may name one in `extends`, relative to the file it stands in, of which it takes
-    the task, options, data, methods, supervision, preserve and training (`original` and `start` the model too).
-    The study's `data` is laid over it, and what the section says itself over both. A row that extends nothing is laid
-    over `fine_tuning`.
+    Each section with a recipe may extend a recipe file (`extends`, relative to the study recipe). It takes the task,
+    options, data, methods, supervision, preserve and training of that file; `original` and `start` also take the
+    model. The `data` of the study is merged over it, then the keys of the section. A row that extends nothing is
+    merged over `fine_tuning`.
+
+    Args:
+        path (`str | Path`): a YAML file.
+        overrides (`Sequence[str]`, *optional*): `key=value` texts with dotted keys and YAML values.
+
+    Returns:
+        `Study`: the checked study.
 
     Raises:
-        RecipeError: unreadable file, unknown key (names the nearest known one), a value of the wrong type, a row or
-            column that names something unknown.
+        RecipeError: if the file cannot be read, a key is unknown (the message contains the nearest key), a value has
+            the wrong type, or a row or column refers to something unknown.
     """
     source = str(path)
     content = _read_study(Path(path))
@@ -143,7 +157,9 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
         apply_override(content, override)
     for section in _recipes(content):
         if not isinstance(section.get("extends", _Extended({})), _Extended):
-            raise RecipeError(f"{source}: extends can't be given on the command line, found {section['extends']!r}")
+            raise RecipeError(
+                f"{source}: extends is not allowed as an override, found {section['extends']!r}; put it into a file"
+            )
     sections = build(_Sections, content, source, "")
     _check_sections(sections, source)
     original = _recipe(_original(sections), source, "original.")
@@ -173,9 +189,11 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
 
 
 def _read_study(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The content of a study recipe laid over the one it extends; what its sections extend is read in."""
+    """
+    The content of a study recipe merged over the one it extends; also reads the recipes that its sections extend.
+    """
     if path.resolve() in below:
-        raise RecipeError(f"{path}: extends itself")
+        raise RecipeError(f"{path}: the recipe extends itself; remove `extends` from one of the files")
     content = read_yaml(path)
     for section in _recipes(content):
         if "extends" in section:
@@ -186,7 +204,7 @@ def _read_study(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
 
 
 def _recipes(content: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The sections of a study recipe that hold a recipe."""
+    """The sections of a study recipe that contain a recipe."""
     groups = [content.get(name) for name in ("known_rows", "downstream")]
     nested = [section for group in groups if isinstance(group, dict) for section in group.values()]
     nested += [content.get("original"), content.get("fine_tuning")]
@@ -197,18 +215,18 @@ def _recipes(content: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _check_sections(sections: _Sections, source: str) -> None:
     place = f"{source}: "
     if not sections.output_dir:
-        raise RecipeError(f"{place}output_dir is empty: say where the study's files go")
+        raise RecipeError(f"{place}output_dir is empty: give the folder for the output of the study")
     if not sections.study or Path(sections.study).name != sections.study:
-        raise RecipeError(f"{place}study must be a name that files can have, found {sections.study!r}")
+        raise RecipeError(f"{place}study must be a valid file name, found {sections.study!r}")
     for key in ("original", "known_rows", "downstream", "columns"):
         if not getattr(sections, key):
-            raise RecipeError(f"{place}{key} is empty: a study needs it")
+            raise RecipeError(f"{place}{key} is empty, but a study needs it")
     check_names(_own(sections.original), ORIGINAL_KEYS, "original.", place)
     check_names(_own(sections.fine_tuning), STAGE_KEYS, "fine_tuning.", place)
     for group, keys in (("known_rows", ROW_KEYS), ("downstream", STAGE_KEYS)):
         for name, section in getattr(sections, group).items():
             if not isinstance(name, str) or Path(name).name != name or name == "start":
-                raise RecipeError(f"{place}{group}.{name} must be a name that folders can have, and not start")
+                raise RecipeError(f"{place}{group}.{name} must be a valid folder name other than start")
             if section is None and group == "known_rows":
                 continue
             if not isinstance(section, dict):
@@ -217,27 +235,27 @@ def _check_sections(sections: _Sections, source: str) -> None:
     if sections.workers < 1:
         raise RecipeError(f"{place}workers must be 1 or more, found {sections.workers}")
     if not sections.against:
-        raise RecipeError(f"{place}against is empty: name the row that the others are compared with")
+        raise RecipeError(f"{place}against is empty: give the row that the others are compared with")
     check_names(sections.against, sections.known_rows, "against.", place)
 
 
 def _seeds(seeds: Any, source: str) -> list[int]:
-    """A list of whole numbers; 3 is short for [1, 2, 3]."""
+    """Parses seeds: a list of whole numbers, or a number n for [1, ..., n]."""
     if type(seeds) is int and seeds > 0:
         return list(range(1, seeds + 1))
     whole = isinstance(seeds, list) and bool(seeds) and all(type(seed) is int and seed >= 0 for seed in seeds)
     if not whole or len(set(seeds)) < len(seeds):
         raise RecipeError(
-            f"{source}: seeds must be a list of different whole numbers, or how many there are, found {seeds!r}"
+            f"{source}: seeds must be a list of different whole numbers, or the number of seeds, found {seeds!r}"
         )
     return seeds
 
 
 def _rows(sections: _Sections, source: str) -> list[str]:
-    """The rows to run in the order of the known ones, with the row that the others are compared with."""
+    """The rows to run, in the order of the known rows; always contains the row of the comparison."""
     wanted = list(sections.known_rows) if sections.rows == "all" else sections.rows
     if not isinstance(wanted, list):
-        raise RecipeError(f"{source}: rows must be a list of names, or all, found {wanted!r}")
+        raise RecipeError(f"{source}: rows must be a list of names or `all`, found {wanted!r}")
     check_names(wanted, sections.known_rows, "rows.", f"{source}: ")
     return [name for name in sections.known_rows if name in (*wanted, sections.against[0])]
 
@@ -249,8 +267,8 @@ def _own(section: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in section.items() if key != "extends"}
 
 
-def _laid(section: Mapping[str, Any], sections: _Sections, model: bool = False) -> dict[str, Any]:
-    """What a section extends, the study's data over it, what it says itself over both."""
+def _merged(section: Mapping[str, Any], sections: _Sections, model: bool = False) -> dict[str, Any]:
+    """Merges the recipe that a section extends, the data of the study, and the keys of the section, in this order."""
     extended = section["extends"].content if "extends" in section else {}
     kept = {key: extended[key] for key in STAGE_KEYS if key in extended and (model or key != "model")}
     own = {key: value for key, value in section.items() if key in STAGE_KEYS}
@@ -258,7 +276,7 @@ def _laid(section: Mapping[str, Any], sections: _Sections, model: bool = False) 
 
 
 def _original(sections: _Sections) -> dict[str, Any]:
-    return overlay({"task": "pretraining"}, _laid(sections.original, sections, model=True))
+    return overlay({"task": "pretraining"}, _merged(sections.original, sections, model=True))
 
 
 def _row(name: str, row: dict[str, Any] | None, sections: _Sections, source: str) -> Row:
@@ -267,25 +285,25 @@ def _row(name: str, row: dict[str, Any] | None, sections: _Sections, source: str
     prefix = f"known_rows.{name}."
     objectives = row.get("objectives", "")
     if objectives not in ("", "original"):
-        raise RecipeError(f"{source}: {prefix}objectives can be original, found {objectives!r}")
+        raise RecipeError(f"{source}: {prefix}objectives must be original, found {objectives!r}")
     if objectives:
         content = _continued(row, sections)
     elif "extends" in row:
-        content = _laid(row, sections)
+        content = _merged(row, sections)
     else:
-        content = overlay(_laid(sections.fine_tuning, sections), {k: v for k, v in row.items() if k in STAGE_KEYS})
+        content = overlay(_merged(sections.fine_tuning, sections), {k: v for k, v in row.items() if k in STAGE_KEYS})
     start = row.get("start")
     if start is not None:
         start = _start(start, sections, source, f"{prefix}start.")
     zeroed = convert(bool, row.get("zero_visual_scales", False), f"{source}: ", f"{prefix}zero_visual_scales")
     if zeroed and start is None:
-        raise RecipeError(f"{source}: {prefix}zero_visual_scales changes the row's own start: give {prefix}start")
+        raise RecipeError(f"{source}: {prefix}zero_visual_scales needs a start of this row: give {prefix}start")
     return Row(_recipe(content, source, prefix), start, zeroed)
 
 
 def _continued(row: Mapping[str, Any], sections: _Sections) -> dict[str, Any]:
-    """The original's objectives with the places, limits and steps of the fine-tuning."""
-    original, tuned = _original(sections), _laid(sections.fine_tuning, sections)
+    """The task and options of the original with the data paths, limits and steps of the fine-tuning."""
+    original, tuned = _original(sections), _merged(sections.fine_tuning, sections)
     own = {key: value for key, value in row.items() if key in STAGE_KEYS}
     rows = ("text_corpus",) if "builder" in own.get("data", {}) else ("text_corpus", "builder", "options")
     data = {key: value for key, value in tuned.get("data", {}).items() if key not in ("builder", "options")}
@@ -295,29 +313,29 @@ def _continued(row: Mapping[str, Any], sections: _Sections) -> dict[str, Any]:
 
 
 def _start(start: Any, sections: _Sections, source: str, prefix: str) -> Recipe:
-    """What a row is trained from instead of the original: the original's recipe with what differs."""
+    """The start of a row, which replaces the original: the recipe of the original with the keys of this section."""
     if not isinstance(start, dict):
         raise RecipeError(f"{source}: {prefix.removesuffix('.')} must be a section of keys, found {start!r}")
     check_names(_own(start), STAGE_KEYS, prefix, f"{source}: ")
     if "extends" in start:
-        return _recipe(_laid(start, sections, model=True), source, prefix)
+        return _recipe(_merged(start, sections, model=True), source, prefix)
     return _recipe(overlay(_original(sections), start), source, prefix)
 
 
 def _downstream(name: str, section: Mapping[str, Any], sections: _Sections, source: str) -> Recipe:
-    return _recipe(_laid(section, sections), source, f"downstream.{name}.")
+    return _recipe(_merged(section, sections), source, f"downstream.{name}.")
 
 
 def _recipe(content: dict[str, Any], source: str, prefix: str) -> Recipe:
-    """A recipe with one method; the rows of a limited split are the same whatever the seed."""
+    """Makes a recipe with one method; a limited split has the same rows for every seed."""
     recipe: Recipe = build(Recipe, content, source, prefix)
     if len(recipe.methods) != 1:
-        raise RecipeError(f"{source}: {prefix}methods must be one method, found {recipe.methods!r}")
+        raise RecipeError(f"{source}: {prefix}methods must contain exactly one method, found {recipe.methods!r}")
     check_names([recipe.task], TASKS, f"{prefix}task=", f"{source}: ")
     if recipe.training.get("push_to_hub"):
         raise RecipeError(
-            f"{source}: {prefix}training.push_to_hub: the many models of a study are not pushed; run the recipe of "
-            "the one that you choose by itself"
+            f"{source}: {prefix}training.push_to_hub: the models of a study are not pushed; to push one of them, run "
+            "its recipe alone"
         )
     seed = 0 if recipe.data.limit_seed is None else recipe.data.limit_seed
     return dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, limit_seed=seed))
@@ -331,7 +349,8 @@ def _check_column(column: Column, study: Study, place: str) -> None:
         check_names([column.track], tracks, "track=", f"{place}: ")
     elif tracks:
         raise RecipeError(
-            f"{place}: give track, one of {', '.join(tracks)}: the task {column.task} has no other figures"
+            f"{place}: track is missing, but the task {column.task} has figures only for tracks: give one of "
+            f"{', '.join(tracks)}"
         )
     builder = data.builder or TASKS[study.downstream[column.task].task].builder
     check_names([builder], BUILDERS, "data.builder=", f"{place}: ")

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The figures of a study's finished cells, and which differences between its rows they bear out."""
+"""The figures of the finished cells of a study, and the significant differences between its rows."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,15 +16,21 @@ Items = Mapping[str, list]
 
 
 def study_results(study: Study, cells: Iterable[Cell], states: Mapping[str, str]) -> dict[str, Any]:
-    """Every figure of the cells that are there.
+    """
+    All figures of the finished cells.
+
+    Args:
+        study (`Study`): the study.
+        cells (`Iterable[Cell]`): its cells.
+        states (`Mapping[str, str]`): cell name -> its state.
 
     Returns:
-        The content of `results.json`: `columns` (each with its number of items and images and its baselines), `rows`
-        in order, `figures[row][column]` with `mean`, `seeds` (seed -> figure) and `differences` (other row -> `mean`,
-        `low`, `high`, `seeds` that both have, `by_seed`, `claimed`), all of them shares in [0, 1].
+        `dict[str, Any]`: The content of `results.json`: `columns` (each with its number of items and images and its
+        baselines), `rows` in order, `figures[row][column]` with `mean`, `seeds` (seed -> figure) and `differences`
+        (other row -> `mean`, `low`, `high`, common `seeds`, `by_seed`, `claimed`), all of them shares in [0, 1].
 
     Raises:
-        RecipeError: a column's score is not among those that its task has written.
+        RecipeError: if the task of a column has not written the score of the column.
     """
     judged = {(c.row, c.seed, c.stage): c for c in cells if c.row is not None and states[c.name] == FINISHED}
     figures: dict[str, dict[str, Any]] = {row: {} for row in study.rows}
@@ -55,16 +61,17 @@ def _score_name(column: Column, score: str) -> str:
 
 
 def _runs(study: Study, row: str, column: Column, judged: Mapping[Any, Cell]) -> dict[int, Items]:
-    """Seed -> the items of the column, `score` among them."""
+    """Seed -> the items of the column, with `score`."""
     wanted = ((seed, judged.get((row, seed, column.task))) for seed in study.seeds)
     return {seed: _items(cell, column) for seed, cell in wanted if cell is not None}
 
 
 def check_scores(study: Study, cell: Cell) -> None:
-    """Refuses, as soon as a downstream task has finished, a column whose score it has not written.
+    """
+    Checks, after a downstream task has finished, that it has written the scores of all its columns.
 
     Raises:
-        RecipeError: names the column, the file and the scores that it has.
+        RecipeError: if a score is missing; the message contains the column, the file and its scores.
     """
     for column in study.columns:
         if column.task == cell.stage:
@@ -75,7 +82,7 @@ def _items(cell: Cell, column: Column) -> Items:
     path, name = cell.checkpoint / f"items_{column.split}.json", _score_name(column, column.score)
     items = read_json(path)
     if items is None or name not in items:
-        known = "there is no such file" if items is None else f"it has {', '.join(sorted(items))}"
+        known = "the file does not exist" if items is None else f"found {', '.join(sorted(items))}"
         raise RecipeError(f"column {column.name!r}: no score {name!r} in {path}; {known}")
     counted = [number for number, value in enumerate(items[name]) if value is not None]
     columns = {"example_id": items["example_id"], "image_id": items["image_id"], "score": items[name]}
@@ -108,7 +115,7 @@ def _difference(mine: list[Items], their: list[Items], seeds: list[int]) -> dict
 
 
 def _describe(column: Column, found: list[Items], judged: Mapping[Any, Cell]) -> dict[str, Any]:
-    """What a reader needs to know of a column beside its figures."""
+    """The description of a column: name, task, split, score, counts and baselines."""
     images = len(set(found[0]["image_id"])) if found else None
     described: dict[str, Any] = {
         "name": column.name,
@@ -122,7 +129,7 @@ def _describe(column: Column, found: list[Items], judged: Mapping[Any, Cell]) ->
 
 
 def _baselines(cell: Cell, column: Column) -> dict[str, float]:
-    """What needs no training, as the task reports it beside the column's score."""
+    """Baselines without training that the task reports for the score of the column."""
     figures = read_json(cell.checkpoint / "results.json").get("figures", {}).get(column.split, {})
     stem = column.score.removesuffix("accuracy")
     names = {kind: _score_name(column, stem + kind) for kind in BASELINES}
