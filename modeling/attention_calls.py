@@ -11,9 +11,9 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Which attention a model has: the calls in which words and regions meet, in the order in which they are made.
+"""The attention calls of a model in which words and regions meet, in order of execution.
 
-Supervision, audits and figures loop over calls, so that they need not know how a family is built.
+Supervision, audits and figures loop over these calls, so they do not depend on the architecture of a family.
 """
 
 from collections.abc import Sequence
@@ -30,12 +30,12 @@ class AttentionCall(NamedTuple):
     One call of an attention module.
 
     Args:
-        name (`str`): what users call it, such as `"layer 3"` or `"cross 3"`, from 0 on. The two directions of a
-            co-attention are two calls of one name; calls of one name read the same states.
-        query_stream (`str`): whose states are the queries: `"text"`, `"regions"`, or `"sequence"` for text and regions
+        name (`str`): the name for users, such as `"layer 3"` or `"cross 3"`, counted from 0. The two directions of a
+            co-attention are two calls with the same name; calls with the same name read the same states.
+        query_stream (`str`): the stream of the queries: `"text"`, `"regions"`, or `"sequence"` for text and regions
             together.
-        key_stream (`str`): whose states are the keys.
-        num_heads (`int`): attention heads.
+        key_stream (`str`): the stream of the keys, with the same values.
+        num_heads (`int`): number of attention heads.
     """
 
     name: str
@@ -45,7 +45,7 @@ class AttentionCall(NamedTuple):
 
     @property
     def directions(self) -> tuple[str, ...]:
-        """`"text_to_region"` and `"region_to_text"`, those that this call can answer."""
+        """The directions that this call computes, of `"text_to_region"` and `"region_to_text"`."""
         return tuple(
             name
             for name, (query, key) in DIRECTION_STREAMS.items()
@@ -54,12 +54,12 @@ class AttentionCall(NamedTuple):
 
 
 def one_stream_calls(num_layers: int, num_heads: int) -> tuple[AttentionCall, ...]:
-    """The calls of a model with one sequence of text and regions: one a layer, over the whole sequence."""
+    """The calls of a model with one sequence of text and regions: one call per layer, over the whole sequence."""
     return tuple(AttentionCall(f"layer {layer}", SEQUENCE, SEQUENCE, num_heads) for layer in range(num_layers))
 
 
 def layer_names(calls: Sequence[AttentionCall]) -> list[str]:
-    """The names of calls, each once, in order: what `layer` numbers of options and figures count."""
+    """The names of the calls, each once, in order. The `layer` numbers of options and figures index this list."""
     return list(dict.fromkeys(call.name for call in calls))
 
 

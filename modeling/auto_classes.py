@@ -11,12 +11,12 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Under which names a checkpoint's classes are found: by the ends of the classes' names."""
+"""The names under which transformers finds the classes of a checkpoint, by the suffixes of the class names."""
 
 from collections.abc import Mapping
 from typing import Any
 
-# End of a class's name -> the Auto class that finds it. The base model alone is `AutoModel`.
+# Suffix of a class name -> the Auto class that finds the class. `AutoModel` is for the base model only.
 AUTO_CLASSES = {
     "Config": "AutoConfig",
     "Model": "AutoModel",
@@ -28,11 +28,14 @@ AUTO_CLASSES = {
 
 def make_auto_map(model_type: str, *names: str) -> dict[str, str]:
     """
-    The `auto_map` of a configuration: where transformers finds each class that travels with a checkpoint.
+    The `auto_map` of a configuration: the location of each class that is saved with a checkpoint.
 
     Args:
         model_type (`str`): the classes are in `configuration_{model_type}.py` and `modeling_{model_type}.py`.
-        names (`str`): the names of the classes. A class for which there is no Auto class goes by its own name.
+        names (`str`): the names of the classes. The key of a class without an Auto class is its name.
+
+    Returns:
+        `dict[str, str]`: Auto class, or class name -> `"{file}.{class name}"`.
     """
     found = {}
     for name in names:
@@ -44,14 +47,14 @@ def make_auto_map(model_type: str, *names: str) -> dict[str, str]:
 
 def set_auto_classes(auto_map: Mapping[str, str], classes: Mapping[str, Any]) -> None:
     """
-    Tells each class of a file what it goes by, so that its code is saved with its weights.
+    Sets the Auto class of each class of a file, so that the code is saved with the weights.
 
     Args:
         auto_map (`Mapping[str, str]`): see `make_auto_map`.
         classes (`Mapping[str, Any]`): name -> class, such as `globals()` of the file.
 
     Raises:
-        KeyError: the file has no class of a name in `auto_map`.
+        KeyError: if the file lacks a class of `auto_map`.
     """
     for auto, place in auto_map.items():
         classes[place.partition(".")[2]]._auto_class = auto

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What the model families take from a BERT checkpoint to start from, and which fields a caller may still choose."""
+"""Initialises a model family from a BERT checkpoint, and checks the configuration fields that a caller may set."""
 
 from typing import Any
 
@@ -24,8 +24,8 @@ _BERT_SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_s
 
 class BertStart:
     """
-    Starts a model from a BERT checkpoint. A family's `PreTrainedModel` takes this class before
-    [`PretrainingHandover`], which reads weights from BERT too, and says in `_rename_bert_weight` where they go.
+    Initialises a model from a BERT checkpoint. A family's `PreTrainedModel` inherits from this class before
+    [`PretrainingHandover`], which reads weights from BERT too. `_rename_bert_weight` maps the names of the weights.
     """
 
     config_class: Any
@@ -39,14 +39,18 @@ class BertStart:
     def from_bert(cls, pretrained_model_name_or_path: str, **config_overrides: Any) -> Any:
         """
         Initialises a model from a BERT checkpoint: words, positions, token types, encoder, pooler, and the heads that
-        BERT has too. The rest is random.
+        BERT has too. The other weights are random.
 
         Args:
             pretrained_model_name_or_path (`str`): directory or Hub id of a BERT checkpoint.
-            config_overrides: fields of the configuration other than those that BERT decides.
+            config_overrides: configuration fields that the BERT checkpoint does not fix.
+
+        Returns:
+            the model.
 
         Raises:
-            ValueError: when the checkpoint is not of the BERT family, or an override is no field or BERT's to decide.
+            ValueError: if the checkpoint is not of the BERT family, an override is not a field of the configuration,
+                or the BERT checkpoint fixes its value.
         """
         name = pretrained_model_name_or_path
         fields = read_bert_config(name)
@@ -57,7 +61,7 @@ class BertStart:
 
     @torch.no_grad()
     def _copy_bert_weights(self, name: str, only: set[str] | None = None) -> set[str]:
-        """Copies weights of a BERT checkpoint, of `only` these names here; returns the names that it reached."""
+        """Copies the weights of a BERT checkpoint; `only` limits the names in this model. Returns the names copied."""
         check_sizes(self.config, read_bert_config(name), name)
         loaded: Any = BertForPreTraining.from_pretrained(name, output_loading_info=True)
         bert, info = loaded
@@ -68,7 +72,7 @@ class BertStart:
             target = self._rename_bert_weight(key, prefix)
             if key in info["missing_keys"] or target not in wanted:
                 continue
-            # BERT's class 0 is "belongs"; that of the families, as in VL-BERT's targets, is 1.
+            # "Belongs together" is class 0 in BERT, and class 1 here, as in VL-BERT's targets.
             value = value.flip(0) if "seq_relationship" in key else value
             # A family may have more token types than BERT.
             weights[target][: value.shape[0]].copy_(value)
@@ -78,20 +82,26 @@ class BertStart:
         return copied
 
     def _rename_bert_weight(self, name: str, prefix: str) -> str:
-        """The name here of a weight of `BertForPreTraining`; `prefix` is where the base model sits."""
+        """The name in this model of a weight of `BertForPreTraining`; `prefix` is the prefix of the base model."""
         return prefix + name.removeprefix("bert.") if name.startswith("bert.") else name
 
     def _derive_from_bert(self, weights: dict[str, torch.Tensor], prefix: str, wanted: set[str]) -> set[str]:
-        """Sets those of the `wanted` weights that start as copies of weights from BERT; returns their names."""
+        """Sets the `wanted` weights that start as copies of other BERT weights. Returns their names."""
         return set()
 
 
 def read_bert_config(name: str) -> dict:
     """
-    The fields of a BERT checkpoint's configuration that decide those of a model that starts from it.
+    The configuration fields that a model takes over from a BERT checkpoint.
+
+    Args:
+        name (`str`): directory or Hub id of a BERT checkpoint.
+
+    Returns:
+        `dict`: field -> value.
 
     Raises:
-        ValueError: a checkpoint of another family.
+        ValueError: if the checkpoint is of another family.
     """
     bert_config = AutoConfig.from_pretrained(name)
     if bert_config.model_type != "bert":
@@ -108,28 +118,28 @@ def read_bert_config(name: str) -> dict:
 
 
 def check_overrides(config_class: type[PreTrainedConfig], overrides: dict, bert_fields: dict, name: str) -> None:
-    """Refuses (`ValueError`) overrides that are no fields or contradict the weights of the BERT `name`."""
+    """Raises `ValueError` for overrides that are not fields, or contradict the weights of the BERT model `name`."""
     unknown = sorted(
         set(overrides) - {*config_class().to_dict(), *config_class.attribute_map, "answers", "num_labels"}
     )
     if unknown:
-        raise ValueError(f"{unknown[0]} is no field of {config_class.__name__}.")
+        raise ValueError(f"{config_class.__name__} has no field {unknown[0]}.")
     for field in _BERT_SIZES:
         if overrides.get(field, bert_fields[field]) != bert_fields[field]:
             raise ValueError(
                 f"{field}={overrides[field]} contradicts the weights of {name}, where it is {bert_fields[field]}; "
-                "leave it out."
+                "remove this override."
             )
 
 
 def check_sizes(config: PreTrainedConfig, bert_fields: dict, name: str) -> None:
-    """Refuses (`ValueError`) a BERT `name` whose tensors have other shapes than a model with this `config`."""
+    """Raises `ValueError` if the tensors of the BERT model `name` do not have the shapes of a model with `config`."""
     for field in _BERT_SIZES:
         found = getattr(config, field)
         if found != bert_fields[field]:
             raise ValueError(
-                f"{field} is {bert_fields[field]} in the BERT {name}, but {found} in the model; give a BERT of the "
-                "same size."
+                f"{field} is {bert_fields[field]} in the BERT model {name}, but {found} in this model; use a BERT "
+                "model of the same size."
             )
 
 

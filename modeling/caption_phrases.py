@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Which spans of a caption are phrases: those that are told, noun phrases by spaCy, or each content word."""
+"""Finds the phrases of a caption: the given ones, noun phrases by spaCy, or each content word."""
 
 import importlib
 import importlib.util
@@ -24,7 +24,7 @@ from typing import Any
 SPACY_MODEL = "en_core_web_sm"
 GIVEN, BY_SPACY, BY_WORDS = "given", f"noun phrases by spaCy ({SPACY_MODEL})", "each content word"
 
-# English words that name nothing one can see.
+# English words that do not describe anything visible.
 FUNCTION_WORDS = frozenset(
     "a about above across after against all along also am among an and another any are around as at be because been "
     "before behind being below beneath beside between both but by can could did do does doing down during each either "
@@ -38,7 +38,7 @@ FUNCTION_WORDS = frozenset(
 
 @dataclass(frozen=True)
 class Phrase:
-    """A span of a caption: its text, and its first character and the one after its last."""
+    """A span of a caption: the text, the index of its first character, and the index after its last character."""
 
     text: str
     start: int
@@ -46,16 +46,22 @@ class Phrase:
 
 
 def find_phrases(caption: str, wanted: Sequence[str | Sequence[int]] | None = None) -> tuple[list[Phrase], str]:
-    """The phrases of an English caption in its order, and which way they were found.
+    """
+    Finds the phrases of an English caption.
 
     Args:
-        caption: the text.
-        wanted: texts to find in it, whatever their case, or spans: first character and the one after the last. A text
-            that is named twice is its first and second occurrence. Without them: noun phrases where spaCy and its
-            model are installed, else each content word.
+        caption (`str`): the text.
+        wanted (`Sequence[str | Sequence[int]]`, *optional*):
+            Texts to find in the caption, ignoring case, or spans `(start, end)` with `end` after the last character. A
+            text that is given twice selects its first and second occurrence. When not given: noun phrases if spaCy
+            and its model are installed, otherwise each content word.
+
+    Returns:
+        `tuple[list[Phrase], str]`: the phrases in the order of the caption, and how they were found: `GIVEN`,
+        `BY_SPACY` or `BY_WORDS`.
 
     Raises:
-        ValueError: a wanted phrase does not occur, a span does not fit the caption, or there is no phrase.
+        ValueError: if a wanted phrase does not occur, a span does not fit the caption, or there is no phrase.
     """
     if wanted is not None:
         phrases, way = _locate(caption, wanted), GIVEN
@@ -64,7 +70,7 @@ def find_phrases(caption: str, wanted: Sequence[str | Sequence[int]] | None = No
     else:
         phrases, way = content_words(caption), BY_WORDS
     if not phrases:
-        raise ValueError(f"caption {caption!r} has no phrases ({way}); expected a caption that names what is seen")
+        raise ValueError(f"caption {caption!r} has no phrases ({way}); expected a caption that describes the image")
     return phrases, way
 
 
@@ -88,7 +94,7 @@ def _span(caption: str, span: Sequence[int]) -> Phrase:
 
 
 def _occurrence(caption: str, text: str, found: Sequence[Phrase]) -> Phrase:
-    """The first occurrence of the text as words that is not found yet."""
+    """The first occurrence of the text, at word boundaries, that is not in `found`."""
     taken = {other.start for other in found if other.text.lower() == text.lower()}
     pattern = rf"(?<!\w){re.escape(text)}(?!\w)"
     for match in re.finditer(pattern, caption, re.IGNORECASE):
@@ -98,19 +104,18 @@ def _occurrence(caption: str, text: str, found: Sequence[Phrase]) -> Phrase:
 
 
 def content_words(caption: str) -> list[Phrase]:
-    """Every word that is no English function word."""
+    """Every word of the caption except English function words."""
     words = re.finditer(r"\w+(?:['’-]\w+)*", caption)
     return [Phrase(word.group(), *word.span()) for word in words if word.group().lower() not in FUNCTION_WORDS]
 
 
 def unknown_words(tokenizer: Any, caption: str) -> list[str]:
-    """The words of a caption that the tokenizer has no token for, in their order and each once; it reads [UNK] there.
-
-    Punctuation does not count.
+    """
+    The words of a caption that the tokenizer replaces by [UNK], each once, in order, without punctuation.
 
     Args:
         tokenizer: a fast tokenizer.
-        caption: the text.
+        caption (`str`): the text.
     """
     encoded = tokenizer(caption, return_offsets_mapping=True, add_special_tokens=False)
     pairs = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
@@ -124,7 +129,7 @@ def _has_spacy() -> bool:
 
 @cache
 def _parser() -> Any:
-    # Not an import statement: transformers wants every package that a checkpoint's files import.
+    # Not an import statement: transformers requires every package that the files of a checkpoint import.
     return importlib.import_module("spacy").load(SPACY_MODEL)
 
 

@@ -11,12 +11,12 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Refuses a transformers that is too old, before anything of it that it may lack is imported."""
+"""Raises an error if transformers is too old, before the import of names that an old version lacks."""
 
 import transformers
 from packaging import version
 
-# The oldest version whose interfaces the models use (the test suite passes on it).
+# The oldest version that the models support (the test suite passes with it).
 OLDEST_TRANSFORMERS = "5.4.0"
 
 if version.parse(transformers.__version__) < version.parse(OLDEST_TRANSFORMERS):

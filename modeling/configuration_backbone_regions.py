@@ -29,8 +29,8 @@ _AUTO_MAP = {
 
 @auto_docstring(
     custom_intro="""
-    Configuration of [`BackboneRegionFeatures`]. [`BackboneRegionFeatures.from_backbone`] makes it, and finds the width
-    and the stride by running the backbone once.
+    Configuration of [`BackboneRegionFeatures`]. [`BackboneRegionFeatures.from_backbone`] makes it, and runs the
+    backbone once to find the width and the stride.
     """
 )
 @strict
@@ -41,15 +41,15 @@ class BackboneRegionsConfig(PreTrainedConfig):
     feature_size (`int`, *optional*):
         Width of a region feature: the channels of the backbone's last feature map. The model needs it.
     feature_stride (`int`, *optional*):
-        Pixels between neighbouring cells of that map. The model needs it.
+        Pixels between neighbouring cells of the feature map. The model needs it.
     roi_size (`int`, *optional*, defaults to 7):
-        Height and width, in cells, of what RoIAlign cuts out of the map for a region.
+        Height and width, in cells, of the RoIAlign output of a region.
     sampling_ratio (`int`, *optional*, defaults to 2):
         Samples along each side of such a cell.
 
     Raises:
-        StrictDataclassFieldValidationError: when a field has the wrong type.
-        StrictDataclassClassValidationError: when a number is not positive; the message names it.
+        StrictDataclassFieldValidationError: if a field has the wrong type.
+        StrictDataclassClassValidationError: if a number is not positive; the message contains its field.
 
     Example:
 
@@ -74,7 +74,7 @@ class BackboneRegionsConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs):
         if isinstance(self.backbone_config, dict):
             self.backbone_config = AutoConfig.for_model(**self.backbone_config)
-        # Bare file names, whatever repository a loaded config came from: a saved directory then reads its own code.
+        # File names without the repository of the loaded config, so that a saved directory loads the code in it.
         kwargs["auto_map"] = {**(kwargs.get("auto_map") or {}), **_AUTO_MAP}
         super().__post_init__(**kwargs)
 

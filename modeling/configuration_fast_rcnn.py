@@ -24,7 +24,7 @@ _AUTO_MAP = {
     "AutoModel": "modeling_fast_rcnn.FastRCNNFeatures",
 }
 
-# The stages whose output is the feature map; the last one reads regions of it.
+# The number of stages that compute the feature map; the last stage reads regions of the map.
 _MAP_STAGES = 3
 
 
@@ -43,20 +43,20 @@ class FastRCNNConfig(PreTrainedConfig):
         Bottleneck blocks of the four stages: `[3, 4, 23, 3]` is ResNet-101, `[3, 4, 6, 3]` ResNet-50.
     stride_in_1x1 (`bool`, *optional*, defaults to `True`):
         Whether a stage halves the resolution in the first 1x1 convolution of its first block, as in the original
-        (Caffe) ResNet, or in the 3x3 convolution, as in torchvision's.
+        (Caffe) ResNet, or in the 3x3 convolution, as in torchvision's ResNet.
     dilated_c5 (`bool`, *optional*, defaults to `True`):
         Whether the last stage keeps the resolution and dilates its 3x3 convolutions by 2 instead.
     roi_size (`int`, *optional*, defaults to 14):
-        Height and width, in cells, of what RoIAlign cuts out of the feature map for a region.
+        Height and width, in cells, of the RoIAlign output of a region.
     sampling_ratio (`int`, *optional*, defaults to 1):
         Samples along each side of such a cell.
     frozen_stages (`int`, *optional*, defaults to 2):
-        How many stages are not trained, the stem counting as the first: 0 none, 2 the stem and `hidden_sizes[0]`, 5
-        all. Batch norm is always frozen.
+        Number of stages that are not trained. The stem is the first stage: 0 freezes nothing, 2 the stem and the stage
+        of `hidden_sizes[0]`, 5 everything. Batch norm is always frozen.
 
     Raises:
-        StrictDataclassFieldValidationError: when a field has the wrong type.
-        StrictDataclassClassValidationError: when fields contradict each other; the message names them.
+        StrictDataclassFieldValidationError: if a field has the wrong type.
+        StrictDataclassClassValidationError: if fields contradict each other; the message contains their names.
 
     Example:
 
@@ -84,7 +84,7 @@ class FastRCNNConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs):
         self.hidden_sizes, self.depths = list(self.hidden_sizes), list(self.depths)
-        # Bare file names, whatever repository a loaded config came from: a saved directory then reads its own code.
+        # File names without the repository of the loaded config, so that a saved directory loads the code in it.
         kwargs["auto_map"] = {**(kwargs.get("auto_map") or {}), **_AUTO_MAP}
         super().__post_init__(**kwargs)
 
@@ -104,7 +104,7 @@ class FastRCNNConfig(PreTrainedConfig):
         for name in ("hidden_sizes", "depths"):
             values = getattr(self, name)
             if len(values) != _MAP_STAGES + 1 or min(values) < 1:
-                raise ValueError(f"{name} must be {_MAP_STAGES + 1} positive numbers, one a stage, found {values}.")
+                raise ValueError(f"{name} must be {_MAP_STAGES + 1} positive numbers, one per stage, found {values}.")
         if any(size % 4 != 0 for size in self.hidden_sizes):
             raise ValueError(
                 f"hidden_sizes must be multiples of 4, the bottleneck's factor, found {self.hidden_sizes}."
@@ -113,7 +113,7 @@ class FastRCNNConfig(PreTrainedConfig):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be positive, found {getattr(self, name)}.")
         if not 0 <= self.frozen_stages <= _MAP_STAGES + 2:
-            raise ValueError(f"frozen_stages must lie in 0 to {_MAP_STAGES + 2}, found {self.frozen_stages}.")
+            raise ValueError(f"frozen_stages must be from 0 to {_MAP_STAGES + 2}, found {self.frozen_stages}.")
 
 
 FastRCNNConfig.register_for_auto_class("AutoConfig")

@@ -27,9 +27,9 @@ from .pipeline_entry import PipelineEntry
 from .task_config import OneStreamConfig
 
 if TYPE_CHECKING:
-    # The pipeline and what it imports. Transformers copies what a file names, so these travel with every checkpoint;
-    # transformers 5.4 copies only what is named here, beside this file, out of it.
-    from .asked_rows import ASKED_ROWS as ASKED_ROWS
+    # The pipeline and its imports. Transformers copies the imported files, so they are saved with every checkpoint.
+    # Transformers 5.4 follows only the imports of this file, not those of the imported files.
+    from .attention_query import ATTENTION_QUERY as ATTENTION_QUERY
     from .caption_phrases import find_phrases as find_phrases
     from .configuration_backbone_regions import BackboneRegionsConfig as BackboneRegionsConfig
     from .configuration_fast_rcnn import FastRCNNConfig as FastRCNNConfig
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from .region_feature_models import load_region_features as load_region_features
     from .roi_align import roi_align as roi_align
 
-# transformers' own class, whose checkpoints these models read.
+# The VisualBERT of transformers; these models read its checkpoints.
 _THEIR_MODEL_TYPE = "visual_bert"
 
-# Every class that travels with a checkpoint.
+# Every class that is saved with a checkpoint.
 AUTO_MAP = make_auto_map(
     "visualbert",
     "VisualBERTConfig",
@@ -60,9 +60,9 @@ AUTO_MAP = make_auto_map(
 
 @auto_docstring(
     custom_intro="""
-    Configuration of the VisualBERT models (https://huggingface.co/papers/1908.03557). It reads the configurations of
-    transformers' VisualBERT too, whose weights have the same names here. The defaults are what the public checkpoints
-    need; where the paper differs from the public code, the other choice is named below.
+    Configuration of the VisualBERT models (https://huggingface.co/papers/1908.03557). It also reads configurations of
+    the VisualBERT in transformers, which uses the same names of weights. The defaults match the public checkpoints.
+    Where the paper differs from the public code, the description of the field gives both.
     """
 )
 @strict
@@ -73,23 +73,23 @@ class VisualBERTConfig(PipelineEntry, OneStreamConfig):
     special_visual_initialize (`bool`, *optional*, defaults to `True`):
         Whether the token types and positions of regions start as copies of those of the text (public code).
     bypass_transformer (`bool`, *optional*, defaults to `False`):
-        Whether regions join the text only in one further layer behind the encoder (the public code's "without early
-        fusion").
+        Whether regions join the text only in one additional layer after the encoder ("without early fusion" in the
+        public code).
     vqa_loss (`str`, *optional*, defaults to `"kl_divergence"`):
-        Loss of [`VisualBERTForVisualQuestionAnswering`]: `"kl_divergence"` from the answers' scores as they are,
-        summed over the answers (public code), `"binary_cross_entropy"`, one decision an answer, or `"cross_entropy"`,
+        Loss of [`VisualBERTForVisualQuestionAnswering`]: `"kl_divergence"` from the unchanged scores of the answers,
+        summed over the answers (public code), `"binary_cross_entropy"`, one decision per answer, or `"cross_entropy"`,
         with the scores divided by their sum.
     choice_loss (`str`, *optional*, defaults to `"softmax"`):
         Loss of [`VisualBERTForMultipleChoice`]: `"softmax"`, one choice among all (public code), or `"sigmoid"`, one
-        decision a choice.
+        decision per choice.
     phrase_scorer (`str`, *optional*, defaults to `"single_head"`):
-        How [`VisualBERTForPhraseGrounding`] scores regions: `"single_head"`, one attention head as wide as those of
-        the encoder, on phrases and regions alone (public code), or `"self_attention"`, the mean over the heads of a
-        further self-attention over the whole sequence (paper, appendix B.4).
+        How [`VisualBERTForPhraseGrounding`] scores regions: `"single_head"`, one attention head with the head width of
+        the encoder, over phrases and regions only (public code), or `"self_attention"`, the mean over the heads of an
+        additional self-attention over the whole sequence (paper, appendix B.4).
 
     Raises:
-        StrictDataclassFieldValidationError: when a field has the wrong type or an unknown choice.
-        StrictDataclassClassValidationError: when fields contradict each other; the message names them.
+        StrictDataclassFieldValidationError: if a field has the wrong type or an unknown choice.
+        StrictDataclassClassValidationError: if fields contradict each other; the message contains their names.
 
     Example:
 
@@ -115,13 +115,13 @@ class VisualBERTConfig(PipelineEntry, OneStreamConfig):
     def get_config_dict(
         cls, pretrained_model_name_or_path: str | os.PathLike, **kwargs: Any
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The fields of a saved configuration, of this family or of transformers' VisualBERT, as here."""
+        """Reads a saved configuration, of this family or of the VisualBERT in transformers, as fields of this one."""
         fields, rest = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
         return _adapt_fields(fields), rest
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> "VisualBERTConfig":
-        """A configuration from the fields of this family or of transformers' VisualBERT; `kwargs` win."""
+        """Makes a configuration from fields of this family or of the VisualBERT in transformers; `kwargs` override."""
         return super().from_dict(_adapt_fields(config_dict), **kwargs)
 
     @property
@@ -137,13 +137,13 @@ class VisualBERTConfig(PipelineEntry, OneStreamConfig):
 
 
 def _adapt_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    """Fields of transformers' VisualBERT as this family has them; others as they are."""
+    """Converts the fields of the VisualBERT in transformers to the fields of this family; others stay unchanged."""
     if fields.get("model_type") != _THEIR_MODEL_TYPE:
         return fields
-    # Their special tokens are RoBERTa's by default; the vocabulary of every public checkpoint is BERT's, whose [PAD]
-    # is row 0 and whose row 1 is another word.
+    # The default special tokens there are those of RoBERTa, but every public checkpoint has the vocabulary of BERT,
+    # where [PAD] is row 0 and row 1 is another word.
     kept = {name: value for name, value in fields.items() if name not in ("bos_token_id", "eos_token_id")}
-    # 512 is what their configuration means where it does not say.
+    # 512 is the default there for a missing field.
     return {"visual_embedding_dim": 512, **kept, "model_type": VisualBERTConfig.model_type, "pad_token_id": 0}
 
 

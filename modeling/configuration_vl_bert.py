@@ -26,10 +26,10 @@ from .pipeline_entry import PipelineEntry
 from .task_config import OneStreamConfig
 
 if TYPE_CHECKING:
-    # The pipeline and what it imports. Transformers copies what a file names, so these travel with every checkpoint;
-    # transformers 5.4 copies only what is named here, beside this file, out of it.
-    from .asked_rows import ASKED_ROWS as ASKED_ROWS
+    # The pipeline and its imports. Transformers copies the imported files, so they are saved with every checkpoint.
+    # Transformers 5.4 follows only the imports of this file, not those of the imported files.
     from .attention_calls import AttentionCall as AttentionCall
+    from .attention_query import ATTENTION_QUERY as ATTENTION_QUERY
     from .caption_phrases import find_phrases as find_phrases
     from .configuration_backbone_regions import BackboneRegionsConfig as BackboneRegionsConfig
     from .grounding_items import GroundingItem as GroundingItem
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .region_feature_models import load_region_features as load_region_features
     from .roi_align import roi_align as roi_align
 
-# Every class that travels with a checkpoint.
+# Every class that is saved with a checkpoint.
 AUTO_MAP = make_auto_map(
     "vl_bert",
     "VLBertConfig",
@@ -58,7 +58,7 @@ _REGION_TOKEN_TYPE = 2
 @auto_docstring(
     custom_intro="""
     Configuration of the VL-BERT models (https://huggingface.co/papers/1908.08530). The defaults are the base model and
-    what the public checkpoints need; where the paper differs from the public code, the other choice is named below.
+    match the public checkpoints. Where the paper differs from the public code, the description of the field has both.
     """
 )
 @strict
@@ -67,53 +67,54 @@ class VLBertConfig(PipelineEntry, OneStreamConfig):
     position_offset (`int`, *optional*, defaults to 0):
         Added to every position id. 0 for BERT; 2 for weights that come from RoBERTa (`padding_idx + 1`).
     region_feature_size (`int`, *optional*, defaults to 2048):
-        Width of the region features, given or computed by the model's own pixel network.
+        Width of the region features, given as inputs or computed by the pixel network of the model.
     region_classes (`int`, *optional*, defaults to 1601):
-        Number of detector classes the masked-region head predicts, background included.
+        Number of detector classes that the masked-region head predicts, background included.
     region_dropout (`float`, *optional*, defaults to 0.1):
         Dropout on region coordinates and features before their projection.
     coordinate_embedding (`str`, *optional*, defaults to `"center"`):
-        What of a box is embedded: `"center"`, centre, width and height (public code), or `"corner"`, the two corners
-        (paper, section 3.2).
+        The embedded coordinates of a box: `"center"`, centre, width and height (public code), or `"corner"`, the two
+        corners (paper, section 3.2).
     coordinate_dim (`int`, *optional*, defaults to 256):
         Wavelengths per coordinate; the embedding of a box is `8 * coordinate_dim` wide.
     vision_config (`FastRCNNConfig` or `dict`, *optional*):
-        The pixel network, trained end to end with the rest: the model then takes images. Without it the region
-        features are given.
+        The pixel network, trained end to end with the model. The model then takes images. Without it the model takes
+        region features.
     region_masking (`str`, *optional*, defaults to `"feature"`):
-        What hides a region in pre-training: `"feature"` puts a learned embedding in the place of its feature (paper;
-        public checkpoints on precomputed features), `"pixels"` blanks its box in the image before the pixel network
-        sees it (public end-to-end checkpoints). `"pixels"` needs `vision_config`.
+        How a region is hidden in pre-training: `"feature"` replaces its feature by a learned embedding (paper; public
+        checkpoints on precomputed features), `"pixels"` blanks its box in the image before the pixel network reads it
+        (public end-to-end checkpoints). `"pixels"` needs `vision_config`.
     visual_size (`int`, *optional*):
-        Width of the visual embeddings; `hidden_size` when not given. Another width adds a projection.
+        Width of the visual embeddings; `hidden_size` when not given. A different width adds a projection.
     visual_norm (`bool`, *optional*, defaults to `True`):
         `True` passes visual embeddings through a LayerNorm before they join the sequence, `False` multiplies them by a
         learned scalar.
     visual_scale_text_init (`float`, *optional*, defaults to 0.0):
-        Initial scale of the visual embeddings of text elements. At 0 a model that starts from BERT starts as BERT.
+        Initial scale of the visual embeddings of text elements. With 0, a model from BERT weights first computes the
+        same as BERT.
     visual_scale_region_init (`float`, *optional*, defaults to 0.0):
         Initial scale of the visual embeddings of regions.
     use_pooler (`bool`, *optional*, defaults to `True`):
-        Whether `VLBertModel` has a pooler. A task class sets it to what it needs: [`VLBertForVGP`] that pools and
-        [`VLBertForMultipleChoice`] own one, [`VLBertForVisualQuestionAnswering`] and
-        [`VLBertForReferringExpression`] do not.
+        Whether `VLBertModel` has a pooler. Task classes set this field: [`VLBertForMultipleChoice`], and
+        [`VLBertForVGP`] with `identification_pooling="pooled"`, have a pooler; [`VLBertForVisualQuestionAnswering`]
+        and [`VLBertForReferringExpression`] do not.
     relationship_head (`bool`, *optional*, defaults to `False`):
         Whether [`VLBertForPreTraining`] predicts if the caption belongs to the image (off in the public checkpoints).
     answer_head (`str`, *optional*, defaults to `"mlm"`):
-        What [`VLBertForVisualQuestionAnswering`] scores answers with: `"mlm"`, the transform of the masked-word head
-        and a linear layer (public configuration), `"1fc"`, a linear layer, or `"2fc"`, two. The answers are the values
-        of `id2label`; `answers=[...]` sets them.
+        The head of [`VLBertForVisualQuestionAnswering`]: `"mlm"`, the transform of the masked-word head and a linear
+        layer (public configuration), `"1fc"`, one linear layer, or `"2fc"`, two linear layers. The answers are the
+        values of `id2label`; `answers=[...]` sets them.
     answer_hidden_size (`int`, *optional*):
         Hidden size of a `"2fc"` answer head; `hidden_size` when not given.
     choice_hidden_size (`int`, *optional*):
         Hidden size of the head of [`VLBertForMultipleChoice`]; a single linear layer when not given.
     choice_region_classes (`int`, *optional*, defaults to 81):
-        Object classes that [`VLBertForMultipleChoice`] predicts for every region, 0 the whole image and 1 to 80 those
-        of COCO (public code). `None` leaves that head out.
+        Number of object classes that [`VLBertForMultipleChoice`] predicts for every region: 0 is the whole image, 1 to
+        80 are the classes of COCO (public code). `None` removes this head.
 
     Raises:
-        StrictDataclassFieldValidationError: when a field has the wrong type or an unknown choice.
-        StrictDataclassClassValidationError: when fields contradict each other; the message names them.
+        StrictDataclassFieldValidationError: if a field has the wrong type or an unknown choice.
+        StrictDataclassClassValidationError: if fields contradict each other; the message contains their names.
 
     Example:
 
@@ -160,7 +161,7 @@ class VLBertConfig(PipelineEntry, OneStreamConfig):
 
     @classmethod
     def large(cls, **overrides) -> "VLBertConfig":
-        """VL-BERT large: 24 layers, 16 heads, width 1024 (VL-BERT public configuration); `overrides` win."""
+        """VL-BERT large: 24 layers, 16 heads, width 1024 (VL-BERT public configuration); `overrides` set fields."""
         sizes = {
             "hidden_size": 1024,
             "num_hidden_layers": 24,
@@ -171,17 +172,17 @@ class VLBertConfig(PipelineEntry, OneStreamConfig):
 
     @property
     def answer_width(self) -> int | None:
-        """Hidden size of the answer head; `None` where it has a single layer."""
+        """Hidden size of the answer head; `None` if it has a single layer."""
         return (self.answer_hidden_size or self.hidden_size) if self.answer_head == "2fc" else None
 
     @property
     def visual_width(self) -> int:
-        """`visual_size`, or `hidden_size` where that is not given."""
+        """`visual_size`, or `hidden_size` if `visual_size` is not given."""
         return self.hidden_size if self.visual_size is None else self.visual_size
 
     @property
     def max_text_length(self) -> int:
-        """Text positions left after those of the regions (one, shared) and of END."""
+        """Number of positions for text, without the shared position of the regions and that of END."""
         return self.max_position_embeddings - self.position_offset - 2
 
     def validate_architecture(self):
@@ -194,16 +195,16 @@ class VLBertConfig(PipelineEntry, OneStreamConfig):
             )
         if self.max_text_length < 1:
             raise ValueError(
-                f"max_position_embeddings ({self.max_position_embeddings}) must leave room for text beside "
-                f"position_offset ({self.position_offset}) and the two positions of regions and END."
+                f"max_position_embeddings ({self.max_position_embeddings}) is too small for text: position_offset "
+                f"({self.position_offset}), the regions and END take {self.position_offset + 2} positions."
             )
         if self.region_masking == "pixels" and self.vision_config is None:
             raise ValueError('region_masking "pixels" needs vision_config: without it there are no pixels to hide.')
         if isinstance(self.vision_config, FastRCNNConfig):
             if self.vision_config.feature_size != self.region_feature_size:
                 raise ValueError(
-                    f"region_feature_size ({self.region_feature_size}) must be the width of the features that the "
-                    f"pixel network of vision_config gives ({self.vision_config.feature_size})."
+                    f"region_feature_size ({self.region_feature_size}) must equal the feature width of the pixel "
+                    f"network in vision_config ({self.vision_config.feature_size})."
                 )
         for name in ("region_feature_size", "coordinate_dim", "region_classes", "choice_region_classes"):
             value = getattr(self, name)

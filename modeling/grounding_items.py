@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""One input of the pipeline `visual-grounding`: what is known of an image's regions, and checks of it; n regions."""
+"""One input of the pipeline `visual-grounding`: a caption and the regions of its image, with checks; n regions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,13 +30,13 @@ class GroundingItem:
 
     Args:
         caption (`str`): the text.
-        phrases (`list[Phrase]`): spans of it.
-        image (`PIL.Image.Image`, *optional*): the picture, where it is needed.
-        size (`tuple[int, int]`, *optional*): width and height in pixels; known where boxes are.
+        phrases (`list[Phrase]`): spans of the caption.
+        image (`PIL.Image.Image`, *optional*): the image, if it is needed.
+        size (`tuple[int, int]`, *optional*): width and height in pixels; required if boxes are given.
         boxes (`np.ndarray` of shape `(n, 4)`, *optional*): `(x1, y1, x2, y2)` divided by width and height, float32.
         features (`np.ndarray` of shape `(n, D)`, *optional*): region features.
         scores (`list[float]`, *optional*): the detector's score of each region.
-        labels (`list[str | None]`): what the detector calls each region.
+        labels (`Sequence[str | None]`): the detector's class of each region.
     """
 
     caption: str
@@ -50,7 +50,7 @@ class GroundingItem:
 
     @property
     def known_boxes(self) -> np.ndarray:
-        """`boxes`, which something must have found by now."""
+        """`boxes`; `ValueError` if no regions were found."""
         if self.boxes is None:
             raise ValueError(f"no regions were found for the caption {self.caption!r}")
         return self.boxes
@@ -63,19 +63,19 @@ class GroundingItem:
 
 
 def image_size(image: Image.Image | None, given: Any) -> tuple[int, int] | None:
-    """Width and height: those of the image, or as they are given."""
+    """Width and height in pixels: `given`, or the size of the image. `ValueError` if they differ."""
     if given is None:
         return None if image is None else image.size
     width, height = (int(value) for value in given)
     if image is not None and image.size != (width, height):
-        raise ValueError(f"image_size ({width}, {height}), but the image has {image.size}")
+        raise ValueError(f"image_size is ({width}, {height}), but the image has the size {image.size}")
     return width, height
 
 
 def normalise(boxes: Any, size: tuple[int, int] | None) -> np.ndarray:
-    """Boxes in pixels, cut at the edges of the image, divided by its size: (n, 4) float32."""
+    """Boxes in pixels, clipped to the image and divided by its size: (n, 4) float32. `ValueError` if malformed."""
     if size is None:
-        raise ValueError("boxes are in pixels: give the image, or image_size")
+        raise ValueError("boxes are in pixels: give the image or image_size too")
     pixels = np.asarray(boxes, np.float32)
     if pixels.ndim != 2 or pixels.shape[1] != 4 or not len(pixels):
         raise ValueError(f"boxes of shape {pixels.shape}, expected (n, 4): x1, y1, x2, y2 in pixels")
@@ -87,17 +87,17 @@ def normalise(boxes: Any, size: tuple[int, int] | None) -> np.ndarray:
         expected = f"x1 <= x2 <= {size[0]} and y1 <= y2 <= {size[1]} in pixels"
         raise ValueError(f"box {index}: found {pixels[index].tolist()}, expected {expected}")
     if pixels.max() <= 1 and min(size) > 2:
-        raise ValueError(f"boxes up to {pixels.max():g} look divided by the image size; give pixels")
+        raise ValueError(f"boxes up to {pixels.max():g} look normalised by the image size; give boxes in pixels")
     return pixels.clip(0, limit) / limit
 
 
 def of_each(values: Any, count: int, name: str) -> list[Any] | None:
-    """A plain list with one entry a region."""
+    """The values as a list with one entry per region; `None` without values. `ValueError` if the length differs."""
     if values is None:
         return None
     entries = values.tolist() if hasattr(values, "tolist") else list(values)
     if len(entries) != count:
-        raise ValueError(f"{len(entries)} {name} of {count} boxes, expected one a box")
+        raise ValueError(f"found {len(entries)} {name} for {count} boxes, expected one per box")
     return entries
 
 

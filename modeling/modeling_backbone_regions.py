@@ -13,7 +13,7 @@
 # limitations under the License.
 """Region features from any vision backbone of transformers.
 
-Shape letters: B batch, R regions, K regions that are no padding, C channels, h and w cells of the feature map.
+Shape letters: B batch, R regions, K regions without padding, C channels, h and w cells of the feature map.
 """
 
 from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
@@ -30,11 +30,11 @@ from transformers.utils import auto_docstring
 from transformers.utils.generic import can_return_tuple
 
 from .configuration_backbone_regions import BackboneRegionsConfig
-from .configuration_fast_rcnn import FastRCNNConfig as FastRCNNConfig  # transformers 5.4 copies only what stands here
+from .configuration_fast_rcnn import FastRCNNConfig as FastRCNNConfig  # transformers 5.4 copies only direct imports
 from .modeling_fast_rcnn import FastRCNNOutput, check_regions
 from .roi_align import roi_align
 
-# Side of the image that a backbone is tried on when its configuration names none.
+# Side of the image for the trial run of a backbone whose configuration has no image size.
 _TRIAL_SIZE = 224
 
 
@@ -44,7 +44,7 @@ class BackboneRegionsPreTrainedModel(PreTrainedModel):
     base_model_prefix = "backbone_regions"
     main_input_name = "pixel_values"
     input_modalities = ["image"]
-    # A backbone is a model with interfaces of its own, which it checks itself.
+    # The backbone inside checks which attention back ends it supports.
     _supports_sdpa = True
     _supports_flash_attn = True
     _supports_flex_attn = True
@@ -53,11 +53,11 @@ class BackboneRegionsPreTrainedModel(PreTrainedModel):
 
 @auto_docstring(
     custom_intro="""
-    Region features from any vision backbone of transformers: the mean of what RoIAlign cuts out of its last feature
-    map, or of its grid of patches.
+    Region features from any vision backbone of transformers: the mean of the RoIAlign output of each region, from the
+    last feature map or from the grid of patches.
 
-    The centre of a cell is the centre of the pixels it stands for: boxes are shifted by half a cell (Mask R-CNN as in
-    later implementations, "aligned"), unlike in [`FastRCNNFeatures`].
+    The centre of a cell is the centre of the pixels that it covers. Boxes are therefore shifted by half a cell (the
+    "aligned" form of later Mask R-CNN implementations), unlike in [`FastRCNNFeatures`].
     """
 )
 class BackboneRegionFeatures(BackboneRegionsPreTrainedModel):
@@ -65,8 +65,8 @@ class BackboneRegionFeatures(BackboneRegionsPreTrainedModel):
         super().__init__(config)
         if config.backbone_config is None or config.feature_size is None or config.feature_stride is None:
             raise ValueError(
-                "backbone_config, feature_size and feature_stride must all be given; "
-                "BackboneRegionFeatures.from_backbone finds them."
+                "backbone_config, feature_size and feature_stride must all be given; use "
+                "BackboneRegionFeatures.from_backbone to find them."
             )
         self.feature_stride = config.feature_stride
         self.backbone = _choose_auto_class(config.backbone_config).from_config(config.backbone_config)
@@ -80,18 +80,21 @@ class BackboneRegionFeatures(BackboneRegionsPreTrainedModel):
         cls, pretrained_model_name_or_path: str, roi_size: int = 7, sampling_ratio: int = 2, **kwargs
     ) -> "BackboneRegionFeatures":
         """
-        Wraps a pretrained vision model, and runs it once on an empty image to find width and stride.
+        Wraps a pretrained vision model, and runs it once on an empty image to find the width and the stride.
 
         Args:
             pretrained_model_name_or_path (`str`): directory or Hub id of a vision model of transformers, or of a model
-                of images and texts whose image half is one (CLIP, SigLIP).
-            roi_size (`int`): cells along each side of a region, of which the feature is the mean.
-            sampling_ratio (`int`): samples along each side of such a cell.
-            kwargs: handed to `from_pretrained`, such as `dtype` or `revision`.
+                of images and texts that contains one (CLIP, SigLIP).
+            roi_size (`int`, *optional*, defaults to 7): cells along each side of a region; the feature is their mean.
+            sampling_ratio (`int`, *optional*, defaults to 2): samples along each side of such a cell.
+            kwargs: arguments of `from_pretrained`, such as `dtype` or `revision`.
+
+        Returns:
+            [`BackboneRegionFeatures`]: the model, in evaluation mode.
 
         Raises:
-            ValueError: for a model that reads no images or makes no map of them, and for a checkpoint that lacks some
-                of its weights.
+            ValueError: if the model does not read images or does not compute a feature map, or the checkpoint lacks
+                some of its weights.
         """
         where = {name: kwargs[name] for name in ("revision", "token", "cache_dir", "subfolder") if name in kwargs}
         backbone_config = AutoConfig.from_pretrained(pretrained_model_name_or_path, **where)
@@ -100,12 +103,12 @@ class BackboneRegionFeatures(BackboneRegionsPreTrainedModel):
         backbone, info = _choose_auto_class(backbone_config).from_pretrained(
             pretrained_model_name_or_path, config=backbone_config, output_loading_info=True, **kwargs
         )
-        # A pooler is not used here, and many checkpoints come without.
+        # The pooler is not used here, and many checkpoints do not have one.
         missing = sorted(name for name in info["missing_keys"] if "pooler" not in name)
         if missing:
             raise ValueError(
-                f"{pretrained_model_name_or_path}: has no weights for {missing[0]} ({len(missing)} are missing); "
-                f"they would be random. Expected a complete checkpoint of a vision model."
+                f"{pretrained_model_name_or_path} has no weights for {missing[0]} ({len(missing)} are missing), so "
+                "they would be random. Expected a complete checkpoint of a vision model."
             )
         feature_size, feature_stride = _measure(backbone, pretrained_model_name_or_path)
         config = BackboneRegionsConfig(
@@ -122,10 +125,10 @@ class BackboneRegionFeatures(BackboneRegionsPreTrainedModel):
 
     def get_feature_map(self, pixel_values: torch.Tensor) -> torch.Tensor:
         """
-        The map that regions are cut out of.
+        Computes the feature map from which regions are read.
 
         Args:
-            pixel_values (`torch.Tensor` of shape `(B, 3, H, W)`): images; padded with zeros to whole cells.
+            pixel_values (`torch.Tensor` of shape `(B, 3, H, W)`): images. They are padded with zeros to whole cells.
 
         Returns:
             `torch.Tensor` of shape `(B, feature_size, h, w)` with a cell every `feature_stride` pixels.
@@ -146,15 +149,15 @@ class BackboneRegionFeatures(BackboneRegionsPreTrainedModel):
     ) -> FastRCNNOutput:
         r"""
         pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`):
-            Images as the backbone's image processor normalises them, padded at the right and the bottom; a backbone
-            with attention sees the padding.
+            Images normalised by the backbone's image processor, padded at the right and the bottom. A backbone with
+            attention attends to the padding.
         region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`):
             Corners `(x1, y1, x2, y2)` in pixels of `pixel_values`.
         region_attention_mask (`torch.LongTensor` of shape `(batch_size, num_regions)`, *optional*):
             1 for regions, 0 for padding.
 
         Raises:
-            ValueError: for boxes that do not fit the images, or are not finite.
+            ValueError: if boxes do not fit the images, or are not finite.
         """
         check_regions(pixel_values, region_boxes, region_attention_mask)
         if region_attention_mask is None:
@@ -173,12 +176,12 @@ class BackboneRegionFeatures(BackboneRegionsPreTrainedModel):
 
 
 def _choose_auto_class(config: Any) -> Any:
-    """Whole models, with their last norm; a few configurations have a backbone only."""
+    """`AutoModel` for complete models, which include the last norm; `AutoBackbone` for the other configurations."""
     return AutoModel if type(config) in MODEL_MAPPING else AutoBackbone
 
 
 def _check_reads_images(config: PreTrainedConfig, name: str) -> None:
-    """Refuses a text model before its weights are loaded."""
+    """Raises `ValueError` for a text model, before its weights are loaded."""
     if type(config) not in MODEL_MAPPING:
         return
     found: Any = MODEL_MAPPING[type(config)]
@@ -201,40 +204,40 @@ def _run(backbone: Any, pixel_values: torch.Tensor) -> torch.Tensor:
 
 
 def _to_map(states: torch.Tensor, config: PreTrainedConfig, pixel_values: torch.Tensor, stride: int) -> torch.Tensor:
-    """Tokens as a map (B, C, h, w), without those that stand in front of the patches; a map as it is."""
+    """Converts tokens to a map (B, C, h, w), without the tokens before the patches. Returns a map unchanged."""
     if states.dim() == 4:
         return states
     height, width = (size // stride for size in pixel_values.shape[-2:])
     extra = states.shape[1] - height * width
     if extra not in _list_extra_tokens(config):
         raise ValueError(
-            f"a {config.model_type} makes {states.shape[1]} tokens of {height} x {width} patches; expected a token a "
-            "patch and, in front, a class token or registers."
+            f"a {config.model_type} model makes {states.shape[1]} tokens of {height} x {width} patches; expected one "
+            "token per patch and, before them, a class token or registers."
         )
     return states[:, extra:].transpose(1, 2).unflatten(2, (height, width))
 
 
 def _list_extra_tokens(config: PreTrainedConfig) -> set[int]:
-    """How many tokens may stand in front: class token, distillation token (DeiT), registers."""
+    """The possible numbers of tokens before the patches: class token, distillation token (DeiT), registers."""
     return {0, 1, 2, 1 + getattr(config, "num_register_tokens", 0)}
 
 
 @torch.no_grad()
 def _measure(backbone: Any, name: str) -> tuple[int, int]:
-    """Channels and stride of a backbone's map, seen on one empty square image."""
+    """Channels and stride of a backbone's map, measured on one empty square image."""
     config = backbone.config
     size = getattr(config, "image_size", None) or _TRIAL_SIZE
     side = size if isinstance(size, int) else max(size)
     image = torch.zeros(1, getattr(config, "num_channels", 3), side, side, device=backbone.device)
     try:
         states = _run(backbone, image)
-    except Exception as error:  # whatever a model that wants more than an image raises
+    except Exception as error:  # any error of a model that needs more than an image
         raise ValueError(f"{name}: a {config.model_type} model cannot be run on an image alone: {error}") from error
     stride = _find_stride(states, config, side)
     if stride is None:
         raise ValueError(
-            f"{name}: a {config.model_type} model makes states of the shape {tuple(states.shape)} of an image of "
-            f"{side} x {side} pixels; expected a map (1, channels, h, h) or a token for every patch."
+            f"{name}: a {config.model_type} model returns states of the shape {tuple(states.shape)} for an image of "
+            f"{side} x {side} pixels; expected a map (1, channels, h, h) or one token per patch."
         )
     return states.shape[1 if states.dim() == 4 else 2], stride
 
@@ -247,7 +250,7 @@ def _find_stride(states: torch.Tensor, config: PreTrainedConfig, side: int) -> i
     patch = patch[0] if isinstance(patch, (list, tuple)) else patch
     if states.dim() != 3 or not isinstance(patch, int):
         return None
-    # Models with several stages halve the grid of patches between them.
+    # Models with several stages halve the grid of patches between the stages.
     strides = [patch * 2**halvings for halvings in range(6)]
     counts = {stride: states.shape[1] - (side // stride) ** 2 for stride in strides if stride <= side}
     return next((stride for stride, extra in counts.items() if extra in _list_extra_tokens(config)), None)

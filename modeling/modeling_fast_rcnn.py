@@ -13,11 +13,12 @@
 # limitations under the License.
 """PyTorch model of the region-feature network of VL-BERT.
 
-Shape letters: B batch, R regions, K regions that are no padding, C channels, h and w cells of the feature map, S cells
+Shape letters: B batch, R regions, K regions without padding, C channels, h and w cells of the feature map, S cells
 along a side of a region.
 
-The blocks are transformers' ResNet blocks, whose numbers equal the public VL-BERT code's to 1e-4 (tested). Two things
-differ from a ResNet there: batch norm is frozen, and the last stage, which may be dilated, reads regions.
+The blocks are the ResNet blocks of transformers; their outputs equal those of the public VL-BERT code to 1e-4
+(tested). Two parts differ from a ResNet: batch norm is frozen, and the last stage, which can be dilated, reads
+regions.
 """
 
 from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
@@ -37,7 +38,7 @@ from transformers.utils.generic import can_return_tuple
 from .configuration_fast_rcnn import FastRCNNConfig
 from .roi_align import roi_align
 
-# Regions that go through the last stage at a time; it treats each by itself, so the numbers stay the same.
+# Number of regions per run of the last stage. It computes each region independently, so the results do not change.
 _REGIONS_AT_ONCE = 128
 
 
@@ -50,14 +51,14 @@ _REGIONS_AT_ONCE = 128
 class FastRCNNOutput(ModelOutput):
     r"""
     region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, feature_size)`):
-        One feature a region, zeros for padded ones.
+        One feature per region, zeros for padded regions.
     """
 
     region_features: torch.Tensor | None = None
 
 
 class FastRCNNFrozenBatchNorm(nn.Module):
-    """Batch norm that always uses its stored statistics and trains nothing: a scale and a shift for each channel."""
+    """Batch norm with stored statistics and without trained weights: a scale and a shift for each channel."""
 
     def __init__(self, num_channels: int, weight_init: float = 1.0, eps: float = 1e-5):
         super().__init__()
@@ -72,7 +73,7 @@ class FastRCNNFrozenBatchNorm(nn.Module):
         scale = self.weight.float() * (self.running_var.float() + self.eps).rsqrt()
         shift = self.bias.float() - self.running_mean.float() * scale
         scale, shift = (channel.to(hidden_states.dtype)[:, None, None] for channel in (scale, shift))
-        # One pass, and nothing of the size of the input is kept for the backward pass.
+        # One pass, which keeps no tensor of the input's size for the backward pass.
         return torch.addcmul(shift, hidden_states, scale)
 
 
@@ -89,7 +90,7 @@ class FastRCNNBlock(GradientCheckpointingLayer, ResNetBottleNeckLayer):
         )
         middle: Any = self.layer[1].convolution
         middle.dilation = middle.padding = (dilation, dilation)
-        # Frozen, batch norm cannot tame a random network: blocks that add this little keep its scale.
+        # A frozen batch norm does not normalise a random network. This small weight keeps the scale of the states.
         self.layer[2].normalization = FastRCNNFrozenBatchNorm(out_channels, sum(config.depths) ** -0.5)
         _freeze_batch_norm(self)
 
@@ -106,14 +107,14 @@ class FastRCNNStage(nn.Sequential):
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         checkpointing = self.training and torch.is_grad_enabled() and self[0].gradient_checkpointing
-        # Reentrant checkpointing trains nothing behind an input without gradient, such as a frozen stage's output.
+        # Reentrant checkpointing gives no gradient to layers whose input has none, such as a frozen stage's output.
         if checkpointing and any(parameter.requires_grad for parameter in self.parameters()):
             hidden_states.requires_grad_()
         return super().forward(hidden_states)
 
 
 def _freeze_batch_norm(module: nn.Module) -> None:
-    """Replaces the batch norms within a module."""
+    """Replaces every batch norm in a module by a frozen one."""
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, nn.BatchNorm2d):
@@ -128,7 +129,7 @@ class FastRCNNPreTrainedModel(PreTrainedModel):
     input_modalities = ["image"]
     supports_gradient_checkpointing = True
     _no_split_modules = ["ResNetEmbeddings", "FastRCNNBlock"]
-    # There is no attention here, so a model around this one may use any.
+    # This model has no attention, so a model that contains it may use any back end.
     _supports_flash_attn = True
     _supports_sdpa = True
     _supports_flex_attn = True
@@ -149,8 +150,8 @@ class FastRCNNPreTrainedModel(PreTrainedModel):
 
 @auto_docstring(
     custom_intro="""
-    The region-feature network of VL-BERT: ResNet stages make a feature map with a cell every 16 pixels, RoIAlign cuts
-    the regions out of it, the last stage and a mean over their cells make the features.
+    The region-feature network of VL-BERT: ResNet stages compute a feature map with a cell every 16 pixels, RoIAlign
+    reads the regions from the map, and the last stage and a mean over the cells of a region give its feature.
     """
 )
 class FastRCNNFeatures(FastRCNNPreTrainedModel):
@@ -175,7 +176,7 @@ class FastRCNNFeatures(FastRCNNPreTrainedModel):
         self._freeze_stages()
 
     def train(self, mode: bool = True) -> "FastRCNNFeatures":
-        """Sets the mode. Frozen stages stay so: loading weights makes parameters that ask for gradients again."""
+        """Sets the mode, and freezes stages again, because loading weights makes parameters that require gradients."""
         super().train(mode)
         self._freeze_stages()
         return self
@@ -186,7 +187,7 @@ class FastRCNNFeatures(FastRCNNPreTrainedModel):
 
     def get_feature_map(self, pixel_values: torch.Tensor) -> torch.Tensor:
         """
-        The map that regions are cut out of.
+        Computes the feature map from which regions are read.
 
         Args:
             pixel_values (`torch.Tensor` of shape `(B, 3, H, W)`): images.
@@ -203,7 +204,7 @@ class FastRCNNFeatures(FastRCNNPreTrainedModel):
         self, feature_map: torch.Tensor, boxes: torch.Tensor, batch_index: torch.Tensor
     ) -> torch.Tensor:
         """
-        Features of regions of a feature map.
+        Computes the features of regions from a feature map.
 
         Args:
             feature_map (`torch.Tensor` of shape `(B, C, h, w)`): from `get_feature_map`.
@@ -237,15 +238,15 @@ class FastRCNNFeatures(FastRCNNPreTrainedModel):
     ) -> FastRCNNOutput:
         r"""
         pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`):
-            Images as the image processor returns them: blue, green, red in 0 to 255 less their means, padded with
-            zeros at the right and the bottom.
+            Images from the image processor: blue, green and red in 0 to 255 minus their means, padded with zeros at
+            the right and the bottom.
         region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`):
             Corners `(x1, y1, x2, y2)` in pixels of `pixel_values`.
         region_attention_mask (`torch.LongTensor` of shape `(batch_size, num_regions)`, *optional*):
             1 for regions, 0 for padding.
 
         Raises:
-            ValueError: for boxes that do not fit the images, or are not finite.
+            ValueError: if boxes do not fit the images, or are not finite.
         """
         check_regions(pixel_values, region_boxes, region_attention_mask)
         if region_attention_mask is None:
@@ -262,7 +263,7 @@ class FastRCNNFeatures(FastRCNNPreTrainedModel):
 def check_regions(
     pixel_values: torch.Tensor, region_boxes: torch.Tensor, region_attention_mask: torch.Tensor | None
 ) -> None:
-    """Raises `ValueError` when boxes or mask do not fit the images, or a box that is no padding is not finite."""
+    """Raises `ValueError` if boxes or mask do not fit the images, or a box (except padding) is not finite."""
     batch_size = len(pixel_values)
     if region_boxes.dim() != 3 or region_boxes.shape[0] != batch_size or region_boxes.shape[-1] != 4:
         raise ValueError(

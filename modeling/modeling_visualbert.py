@@ -14,8 +14,8 @@
 """PyTorch VisualBERT model.
 
 Shape letters: B batch, C choices, T text, R regions, A aligned words, P phrases, N = T + R, H heads, D hidden.
-The sequence has fixed columns, [text T][regions R]. Embeddings and heads are those of transformers' VisualBERT, whose
-weights have the same names; the encoder is BERT's, on every attention back end.
+The sequence has fixed columns, [text T][regions R]. Embeddings and heads are those of the VisualBERT in transformers,
+with the same names of weights. The encoder is that of BERT, with every attention back end.
 """
 
 from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
@@ -63,27 +63,28 @@ from .task_forward import (
     score_classes,
 )
 from .task_heads import NO_CANDIDATE, ReferringHead, VGPHeads
-from .task_losses import mean_of as mean_of  # transformers 5.4 copies only what stands here
+from .task_losses import mean_of as mean_of  # transformers 5.4 copies only direct imports
 from .task_outputs import GroundedModelOutput, MultipleChoiceOutput, PreTrainingOutput, TaskOutput, VGPOutput
 from .unpadding import UnpaddedEncoder, find_packing
 
 _REGION_ARGS = """
         region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_embedding_dim)`, *optional*):
-            Features of the image regions. Without them the input is text alone.
+            Features of the image regions. Without them the input is text only.
         region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
-            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1]. Not read: a processor adds
-            what a checkpoint wants of boxes to the features.
+            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1]. The model ignores boxes: if
+            a checkpoint uses them, the processor adds them to the features.
         region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
-            1 for regions, 0 for padding. Rows without any region are text alone.
+            1 for regions, 0 for padding. Rows without regions are text only.
         region_token_type_ids (`torch.LongTensor` of shape `(batch_size, num_regions)`, *optional*):
             Token types of the regions: 0 (the default, as in the public code), 1 for those of a second image.
         image_text_alignment (`torch.LongTensor` of shape `(batch_size, num_regions, num_words)`, *optional*):
-            The text columns of the words that name each region, -1 pads: it gets the mean of their positions too.
+            The text columns of the words for each region, -1 for padding. The mean of their position embeddings is
+            added to the region.
         grounding_queries (`dict`, *optional*):
-            Index pairs whose attention the attention function is to report: under `"text_to_region"` token rows
-            `(batch_size, Q)` and region columns `(batch_size, K)`, under `"region_to_text"` region rows and token
-            columns; int64, -1 pads. They reach the attention function as `attention_queries`, a tuple of (rows,
-            columns) in sequence positions in that order.
+            The attention that the attention function reports. `"text_to_region"`: token rows `(batch_size, Q)` and
+            region columns `(batch_size, K)`. `"region_to_text"`: region rows and token columns. int64 indices, -1 for
+            padding. The attention function gets them as `attention_queries`, a tuple of (rows, columns) pairs of
+            sequence positions in this order.
         """
 
 
@@ -108,12 +109,12 @@ class VisualBERTEmbeddings(VisualBertEmbeddings):
             token_type_ids (`torch.LongTensor` of shape `(B, T)`): types of the text.
             region_features (`torch.Tensor` of shape `(B, R, F)`): features of the regions.
             region_token_type_ids (`torch.LongTensor` of shape `(B, R)`): types of the regions.
-            image_text_alignment (`torch.LongTensor` of shape `(B, R, A)`, *optional*): text columns, -1 pads.
+            image_text_alignment (`torch.LongTensor` of shape `(B, R, A)`, *optional*): text columns, -1 for padding.
         """
-        # A token's rank among its row's tokens, wherever the padding is.
+        # The rank of a token among the tokens of its row, for left and right padding.
         position_ids = (attention_mask.long().cumsum(dim=1) - 1).clamp(min=0)
         text = inputs_embeds + self.token_type_embeddings(token_type_ids) + self.position_embeddings(position_ids)
-        # Every region has position 0 of the regions' own table.
+        # Every region has position 0 of the position table for regions.
         regions = self.visual_projection(region_features.to(self.visual_projection.weight.dtype))
         regions = regions + self.visual_token_type_embeddings(region_token_type_ids)
         regions = regions + self.visual_position_embeddings(torch.zeros_like(region_token_type_ids))
@@ -130,9 +131,9 @@ class VisualBERTEmbeddings(VisualBertEmbeddings):
         return total / aligned.sum(dim=2).clamp(min=1)[..., None]
 
 
-# No "Attention" in its name, by which transformers would take it for one that ought to be exchangeable.
+# The name does not contain "Attention": transformers would treat the class as one with exchangeable back ends.
 class VisualBERTPhraseScorer(nn.Module):
-    """Scores regions for phrases by a further self-attention's weights, averaged over its heads (appendix B.4)."""
+    """Scores regions for phrases by the weights of another self-attention, averaged over heads (appendix B.4)."""
 
     def __init__(self, config: VisualBERTConfig):
         super().__init__()
@@ -141,7 +142,7 @@ class VisualBERTPhraseScorer(nn.Module):
         self.key = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(self, phrase_states: torch.Tensor, states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Log of the mean weight of phrases (B, P, D) on the columns (B, N, D) that `mask` (B, N) has: (B, P, N)."""
+        """Log of the mean weight of phrases (B, P, D) on the columns (B, N, D) of `mask` (B, N): (B, P, N)."""
         query, key = (
             layer(inputs).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
             for layer, inputs in ((self.query, phrase_states), (self.key, states))
@@ -178,7 +179,7 @@ class VisualBERTPreTrainedModel(BertStart, PretrainingHandover, PreTrainedModel)
     _supports_attention_backend = True
     _no_split_modules = ["VisualBERTEmbeddings", "BertLayer"]
     _can_record_outputs = {"hidden_states": BertLayer, "attentions": BertSelfAttention}
-    # The losses are plain means over the batch at hand.
+    # The losses are plain means over the current batch.
     accepts_loss_kwargs = False
 
     @torch.no_grad()
@@ -207,7 +208,7 @@ class VisualBERTPreTrainedModel(BertStart, PretrainingHandover, PreTrainedModel)
 
 
 def _leave_untrained(*modules: nn.Module | None) -> None:
-    """Freezes what a class only carries so that checkpoints keep their names: no loss of it reaches these weights."""
+    """Freezes modules that a class has only for the names in checkpoints; its loss does not depend on them."""
     for module in modules:
         if module is not None:
             module.requires_grad_(False)
@@ -264,8 +265,8 @@ class VisualBERTModel(VisualBERTPreTrainedModel):
         self._check_regions(batch_size, region_features, region_boxes, region_attention_mask, kwargs)
         if grounding_queries is not None and self.additional_layer is not None:
             raise ValueError(
-                "grounding_queries are given, but with config.bypass_transformer the layers see text alone: there is "
-                "no attention to regions in them."
+                "grounding_queries are given, but with config.bypass_transformer the layers read only text, without "
+                "attention to regions."
             )
         attention_kwargs = drop_unread(kwargs)
 
@@ -314,9 +315,9 @@ class VisualBERTModel(VisualBERTPreTrainedModel):
         )
 
     def _encode(self, embeddings: torch.Tensor, columns: torch.Tensor, **kwargs: Any) -> torch.Tensor:
-        """The encoder's states of the columns that `columns` (B, N) has."""
+        """The encoder's states for the valid columns of `columns` (B, N)."""
         mask = create_bidirectional_mask(config=self.config, inputs_embeds=embeddings, attention_mask=columns)
-        # Hidden states are recorded as the layers see them, so they are computed padded.
+        # Hidden states are recorded as inputs of the layers, so recording them requires a computation with padding.
         recorded = kwargs.get("output_hidden_states", self.config.output_hidden_states)
         packing = find_packing(columns, self.config.unpad and not recorded)
         return self.encoder(embeddings, attention_mask=mask, packing=packing, **kwargs).last_hidden_state
@@ -325,7 +326,7 @@ class VisualBERTModel(VisualBERTPreTrainedModel):
         self, batch_size: int, region_features, region_boxes, region_attention_mask, kwargs: Any
     ) -> None:
         if kwargs.get("pixel_values") is not None:
-            raise ValueError("pixel_values are given, but a VisualBERT has no pixel network: give region_features.")
+            raise ValueError("pixel_values are given, but VisualBERT has no pixel network: give region_features.")
         if region_features is None:
             for name, value in {"region_boxes": region_boxes, "region_attention_mask": region_attention_mask}.items():
                 if value is not None and value.numel() > 0:
@@ -338,8 +339,8 @@ def _check_alignment(image_text_alignment: torch.Tensor, shape: tuple[int, int],
     check_shape("image_text_alignment", image_text_alignment, (*shape, "num_words"))
     if not torch.compiler.is_compiling() and (image_text_alignment >= text_length).any():
         raise ValueError(
-            f"image_text_alignment names column {int(image_text_alignment.max())} of a text of {text_length} tokens; "
-            "expected text columns, -1 for padding."
+            f"image_text_alignment contains column {int(image_text_alignment.max())}, but the text has {text_length} "
+            "tokens; expected text columns, -1 for padding."
         )
 
 
@@ -372,7 +373,7 @@ class VisualBERTForPreTraining(VisualBERTPreTrainedModel):
 
     @property
     def prediction_heads(self) -> dict[str, nn.Module]:
-        """What reads words off the states of tokens; nothing is read off regions."""
+        """The heads that predict words from the states of tokens; there is none for regions."""
         return {"words": self.cls.predictions}
 
     @can_return_tuple
@@ -420,8 +421,8 @@ class VisualBERTForPreTraining(VisualBERTPreTrainedModel):
 
 @auto_docstring(
     custom_intro="""
-    VisualBERT for visually grounded paraphrases: which caption belongs to the image, how phrase pairs relate and,
-    optionally, which region each phrase names and the box of what each word names.
+    VisualBERT for visually grounded paraphrases: predicts which caption belongs to the image, the relation of phrase
+    pairs and, optionally, the region of each phrase and the box of the object that each word names.
     """
 )
 class VisualBERTForVGP(VGPHeads, VisualBERTPreTrainedModel):
@@ -429,7 +430,7 @@ class VisualBERTForVGP(VGPHeads, VisualBERTPreTrainedModel):
         super().__init__(config)
         self.visual_bert = VisualBERTModel(config)
         self.make_vgp_heads()
-        # CODEPATH: "pooled" is what the public VGP code trains, "cls" the paper's equation 1.
+        # CODEPATH: "pooled" in the public VGP code, "cls" in the paper's equation 1.
         if config.identification_pooling != "pooled":
             _leave_untrained(self.visual_bert.pooler)
         self.post_init()
@@ -476,7 +477,7 @@ class VisualBERTForVGP(VGPHeads, VisualBERTPreTrainedModel):
 
 @auto_docstring(
     custom_intro="""
-    VisualBERT for referring expressions: which region the text names.
+    VisualBERT for referring expressions: finds the region that the text describes.
     """
 )
 class VisualBERTForReferringExpression(VisualBERTPreTrainedModel):
@@ -525,7 +526,7 @@ class VisualBERTForReferringExpression(VisualBERTPreTrainedModel):
 
 @auto_docstring(
     custom_intro="""
-    VisualBERT for visual question answering: scores the answers of `config.answers` from the state at the `[MASK]`
+    VisualBERT for visual question answering: scores the answers of `config.answers` from the state of the `[MASK]`
     that stands for the answer.
     """
 )
@@ -544,10 +545,10 @@ class VisualBERTForVisualQuestionAnswering(VisualBERTClassifier, VisualBERTPreTr
         custom_args=_REGION_ARGS
         + r"""
         answer_positions (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
-            The text column of each row's `[MASK]`, in the place of the answer; the last but one token of each row when
-            not given (public code).
+            The text column of the `[MASK]` that stands for the answer, per row; the second-to-last token of each row
+            when not given (public code).
         labels (`torch.FloatTensor` of shape `(batch_size, num_labels)`, *optional*):
-            How right each answer is, in [0, 1].
+            Score of each answer, in [0, 1].
         """
     )
     def forward(
@@ -581,12 +582,12 @@ class VisualBERTForVisualQuestionAnswering(VisualBERTClassifier, VisualBERTPreTr
             **kwargs,
         )
         if answer_positions is None:
-            answer_positions = _find_last_but_one(outputs.text_hidden_state, attention_mask)
+            answer_positions = _find_second_to_last(outputs.text_hidden_state, attention_mask)
         return score_answers(self.classify, outputs, answer_positions, labels, self.config.vqa_loss)
 
 
-def _find_last_but_one(text_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-    """The column (B,) of each row's last but one token, in front of `[SEP]`."""
+def _find_second_to_last(text_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+    """The column (B,) of the second-to-last token of each row, before `[SEP]`."""
     batch_size, text_length = text_states.shape[:2]
     if attention_mask is None:
         return torch.full((batch_size,), text_length - 2, device=text_states.device)
@@ -635,24 +636,24 @@ class VisualBERTForMultipleChoice(VisualBERTClassifier, VisualBERTPreTrainedMode
         token_type_ids (`torch.LongTensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
             Types of the tokens: 0 the question, 1 the choice.
         region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_embedding_dim)`, *optional*):
-            Features of the image regions, which all choices share. All inputs of regions may also have a dimension
-            `num_choices` after the first. Without them the input is text alone.
+            Features of the image regions, shared by all choices. All region inputs can also have a dimension
+            `num_choices` after the first. Without them the input is text only.
         region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
-            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1]. Not read.
+            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1]. Ignored.
         region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
-            1 for regions, 0 for padding. Rows without any region are text alone.
+            1 for regions, 0 for padding. Rows without regions are text only.
         inputs_embeds (`torch.FloatTensor` of shape `(batch_size, num_choices, text_length, hidden_size)`, *optional*):
             Word embeddings instead of `input_ids`.
         region_token_type_ids (`torch.LongTensor` of shape `(batch_size, num_regions)`, *optional*):
             Token types of the regions, 0 by default.
         image_text_alignment (`torch.LongTensor`, *optional*):
-            `(batch_size, num_choices, num_regions, num_words)`: the text columns of the words that name each region,
-            -1 pads.
+            `(batch_size, num_choices, num_regions, num_words)`: the text columns of the words for each region, -1
+            for padding.
         grounding_queries (`dict`, *optional*):
-            Index pairs whose attention is to be reported, see [`VisualBERTModel`]; one row a choice, the choices of an
-            item one after the other, or with a dimension `num_choices` after the first.
+            The attention to report, see [`VisualBERTModel`]; one row per choice, with the choices of an item
+            consecutive, or with a dimension `num_choices` after the first.
         labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
-            Index of the right choice, -100 to leave an item out.
+            Index of the right choice, -100 to ignore an item.
         """
         choices = Choices.find(input_ids, inputs_embeds)
         outputs = self.visual_bert(
@@ -674,8 +675,8 @@ class VisualBERTForMultipleChoice(VisualBERTClassifier, VisualBERTPreTrainedMode
 
 @auto_docstring(
     custom_intro="""
-    VisualBERT for reasoning over two images (NLVR2): whether the text is true of them. The regions of the second image
-    follow those of the first, with token type 1.
+    VisualBERT for reasoning over two images (NLVR2): predicts whether the text is true for the two images. The regions
+    of the second image follow those of the first, with token type 1.
     """
 )
 class VisualBERTForVisualReasoning(VisualBERTClassifier, VisualBERTPreTrainedModel):
@@ -692,7 +693,7 @@ class VisualBERTForVisualReasoning(VisualBERTClassifier, VisualBERTPreTrainedMod
         custom_args=_REGION_ARGS
         + r"""
         labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
-            1 when the text is true, 0 when not, -100 to leave a row out.
+            1 if the text is true, 0 if not, -100 to ignore a row.
         """
     )
     def forward(
@@ -747,7 +748,7 @@ class VisualBERTForPhraseGrounding(VisualBERTPreTrainedModel):
         self.cls = VisualBertPreTrainingHeads(config)
         _leave_untrained(self.visual_bert.pooler, self.cls)
         self.attention: Any
-        # CODEPATH: public checkpoints have the single head; the other is what the paper describes.
+        # CODEPATH: public checkpoints have the single head; the paper describes the other scorer.
         if config.phrase_scorer == "single_head":
             self.attention = VisualBertRegionToPhraseAttention(config)
             _leave_untrained(self.attention.value)

@@ -15,11 +15,12 @@
 
 Shape letters: B batch, C choices, T text, R regions, P phrases, K phrase pairs, N = T + R + 1, D hidden, V visual
 width.
-The sequence has fixed columns, [text T][regions R][END]; position ids and the mask carry what the public VL-BERT code
-does by moving each row's elements together, so a text token or a region is always where its index says.
+The sequence has fixed columns, [text T][regions R][END], so the column of a text token or a region depends only on its
+index. The public VL-BERT code instead moves the elements of each row together; position ids and the mask have the same
+effect here.
 
-Boxes are used as they are given. The public code ends them at the last pixel: the whole image is (0, 0, w - 1, h - 1)
-there, divided by (w, h); the processors here give (0, 0, 1, 1).
+Boxes are not changed. In the public code they end at the last pixel: the whole image is (0, 0, w - 1, h - 1) divided
+by (w, h). The processors of this package return (0, 0, 1, 1).
 """
 
 from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
@@ -50,7 +51,7 @@ from .bert_start import BertStart
 from .configuration_vl_bert import _REGION_TOKEN_TYPE, AUTO_MAP, VLBertConfig
 from .modeling_fast_rcnn import FastRCNNFeatures
 from .pretraining_handover import PretrainingHandover
-from .roi_align import roi_align as roi_align  # transformers 5.4 copies only what stands here
+from .roi_align import roi_align as roi_align  # transformers 5.4 copies only direct imports
 from .sequence_inputs import (
     Choices,
     check_region_shapes,
@@ -64,17 +65,17 @@ from .sequence_inputs import (
 from .task_arguments import ANSWER_ARGS, PRETRAINING_ARGS, REFERRING_ARGS, VGP_ARGS
 from .task_forward import choose_region, predict_hidden, score_answers, score_choices
 from .task_heads import ClassificationHead, ReferringHead, VGPHeads
-from .task_losses import mean_of as mean_of  # transformers 5.4 copies only what stands here
+from .task_losses import mean_of as mean_of  # transformers 5.4 copies only direct imports
 from .task_outputs import MultipleChoiceOutput, PreTrainingOutput, TaskOutput, VGPOutput
 from .unpadding import UnpaddedEncoder, apply_packed, find_packing
 
-# Boxes arrive divided by the image size, so an edge on a pixel comes back a little off; this decides whose it is.
+# The inputs are boxes divided by the image size. This tolerance corrects rounding errors of edges in pixels.
 _PIXEL_TOLERANCE = 1e-3
 
 
 @auto_docstring(
     custom_intro="""
-    Output of [`VLBertModel`]. States at padded columns carry no meaning.
+    Output of [`VLBertModel`]. States at padded columns have no meaning.
     """
 )
 @dataclass
@@ -83,7 +84,7 @@ class VLBertModelOutput(ModelOutput):
     last_hidden_state (`torch.FloatTensor` of shape `(batch_size, sequence_length, hidden_size)`):
         Last-layer states of the whole sequence, columns `[text][regions][END]`.
     pooler_output (`torch.FloatTensor` of shape `(batch_size, hidden_size)`):
-        Dense layer and tanh on the first attended token's last state; `None` without pooler.
+        Dense layer and tanh on the last state of the first attended token; `None` without a pooler.
     text_hidden_state (`torch.FloatTensor` of shape `(batch_size, text_length, hidden_size)`):
         The text columns of `last_hidden_state`.
     region_hidden_state (`torch.FloatTensor` of shape `(batch_size, num_regions, hidden_size)`):
@@ -103,26 +104,26 @@ class VLBertModelOutput(ModelOutput):
 
 _REGION_ARGS = """
         region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, region_feature_size)`, *optional*):
-            Features of the image regions, the whole image first. Without them the input is text alone.
+            Features of the image regions, the whole image first. Without them the input is text only.
         region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
             `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1].
         region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
-            1 for regions, 0 for padding. Rows without any region are text alone.
+            1 for regions, 0 for padding. Rows without regions are text only.
         pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, *optional*):
             Images to compute the region features from, in the top left corner of a padded canvas, instead of
-            `region_features`. For models with `config.vision_config`. Rows of text alone are not looked at.
+            `region_features`. For models with `config.vision_config`. Images of text-only rows are ignored.
         image_sizes (`torch.LongTensor` of shape `(batch_size, 2)`, *optional*):
-            Width and height in pixels of each image within the canvas; needed beside `pixel_values`.
+            Width and height in pixels of each image within the canvas; required with `pixel_values`.
         grounding_queries (`dict`, *optional*):
-            Index pairs whose attention the attention function is to report: under `"text_to_region"` token rows
-            `(batch_size, Q)` and region columns `(batch_size, K)`, under `"region_to_text"` region rows and token
-            columns; int64, -1 pads. They reach the attention function as `attention_queries`, a tuple of (rows,
-            columns) in sequence positions in that order.
+            The attention that the attention function reports. `"text_to_region"`: token rows `(batch_size, Q)` and
+            region columns `(batch_size, K)`. `"region_to_text"`: region rows and token columns. int64 indices, -1 for
+            padding. The attention function gets them as `attention_queries`, a tuple of (rows, columns) pairs of
+            sequence positions in this order.
         """
 _TOKEN_REGIONS_ARG = """
         token_regions (`torch.LongTensor` of shape `(batch_size, text_length)`, *optional*):
-            The region that each text token sees as its visual part, -1 for the whole image; all see the whole image
-            when not given.
+            The region that is the visual part of each text token, -1 for the whole image; the whole image for all
+            tokens when not given.
         """
 
 
@@ -133,7 +134,7 @@ def embed_coordinates(boxes: torch.Tensor, dim: int, form: str) -> torch.Tensor:
     Args:
         boxes (`torch.Tensor` of shape `(..., 4)`): `(x1, y1, x2, y2)` divided by image width and height, in [0, 1].
         dim (`int`): wavelengths per coordinate, from 1 up to, but not including, 1000.
-        form (`str`): `"center"` embeds centre, width and height, `"corner"` the four numbers as they are.
+        form (`str`): `"center"` embeds centre, width and height, `"corner"` the four numbers.
 
     Returns:
         `torch.Tensor` of shape `(..., 8 * dim)`, float32: sines then cosines, coordinate after coordinate.
@@ -149,7 +150,7 @@ def embed_coordinates(boxes: torch.Tensor, dim: int, form: str) -> torch.Tensor:
 
 def scale_boxes(region_boxes: torch.Tensor, image_sizes: torch.Tensor) -> torch.Tensor:
     """
-    Normalised boxes to pixels of the padded canvas, in whose top left corner each image lies.
+    Converts normalised boxes to pixels of the padded canvas. Each image is in the top left corner of the canvas.
 
     Args:
         region_boxes (`torch.Tensor` of shape `(batch_size, num_regions, 4)`): `(x1, y1, x2, y2)` in [0, 1].
@@ -165,7 +166,7 @@ def mask_region_pixels(
     pixel_values: torch.Tensor, pixel_boxes: torch.Tensor, masked_regions: torch.Tensor
 ) -> torch.Tensor:
     """
-    Images whose masked boxes are zeros, which is the mean colour (VL-BERT public code, `MASK_RAW_PIXELS`).
+    Sets the pixels of masked boxes to zero, the mean colour (VL-BERT public code, `MASK_RAW_PIXELS`).
 
     Args:
         pixel_values (`torch.Tensor` of shape `(batch_size, channels, height, width)`): normalised images.
@@ -199,7 +200,7 @@ class VLBertRegionEncoder(nn.Module):
 
 
 class VLBertVisualLayerNorm(nn.LayerNorm):
-    """LayerNorm whose scale starts at a value of the configuration, 0 by default."""
+    """LayerNorm with an initial scale from the configuration, 0 by default."""
 
     def __init__(self, config: VLBertConfig, scale_init: float):
         super().__init__(config.hidden_size, eps=config.layer_norm_eps)
@@ -219,16 +220,16 @@ class VLBertVisualScale(nn.Module):
 
 
 class VLBertVisualAdapter(nn.Module):
-    """Brings visual embeddings to the width (B, *, V) -> (B, *, D) and the scale of the sequence."""
+    """Adapts visual embeddings to the width and the scale of the sequence: (B, *, V) -> (B, *, D)."""
 
     def __init__(self, config: VLBertConfig, scale_init: float):
         super().__init__()
         self.projection: nn.Linear | None = None
-        # CODEPATH: equal in the public checkpoints; the public code trains a projection where they differ.
+        # CODEPATH: the widths are equal in the public checkpoints; the public code adds a projection otherwise.
         if config.visual_width != config.hidden_size:
             self.projection = nn.Linear(config.visual_width, config.hidden_size)
         self.norm: nn.Module
-        # CODEPATH: a LayerNorm in the public checkpoints; the scalar is the public code's `visual_ln: false`.
+        # CODEPATH: a LayerNorm in the public checkpoints; `visual_ln: false` of the public code is the scalar.
         if config.visual_norm:
             self.norm = VLBertVisualLayerNorm(config, scale_init)
         else:
@@ -252,9 +253,9 @@ class VLBertEmbeddings(nn.Module):
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
         self.end_embedding = nn.Embedding(1, config.hidden_size)
-        # The word in the place of a region; one for all of them.
+        # The word embedding of a region; one for all regions.
         self.region_embedding = nn.Embedding(1, config.hidden_size)
-        # What text without an image sees.
+        # The visual part of text without an image.
         self.text_only_visual_embedding = nn.Embedding(1, config.visual_width)
         self.text_visual = VLBertVisualAdapter(config, config.visual_scale_text_init)
         self.region_visual = VLBertVisualAdapter(config, config.visual_scale_region_init)
@@ -277,9 +278,9 @@ class VLBertEmbeddings(nn.Module):
             inputs_embeds (`torch.Tensor` of shape `(B, T, D)`): word embeddings.
             attention_mask (`torch.Tensor` of shape `(B, T)`): 1 for text, 0 for padding.
             token_type_ids (`torch.LongTensor` of shape `(B, T)`): types of the text.
-            text_visual_embeds (`torch.Tensor` of shape `(B, T, V)`): what each text token sees.
+            text_visual_embeds (`torch.Tensor` of shape `(B, T, V)`): the visual part of each text token.
             region_visual_embeds (`torch.Tensor` of shape `(B, R, V)`): encoded regions.
-            region_linguistic_embeds (`torch.Tensor` of shape `(B, R, D)`): the words in the places of the regions.
+            region_linguistic_embeds (`torch.Tensor` of shape `(B, R, D)`): word embeddings of the regions.
         """
         batch_size, num_regions = region_visual_embeds.shape[:2]
         text = inputs_embeds + self.text_visual(text_visual_embeds)
@@ -293,7 +294,7 @@ class VLBertEmbeddings(nn.Module):
         return self.dropout(self.LayerNorm(embeddings))
 
     def get_visual_context(self, region_visual_embeds: torch.Tensor, region_mask: torch.Tensor) -> torch.Tensor:
-        """Per row the whole-image region's embedding (the first attended one), or the text-only one: (B, 1, V)."""
+        """Per row the embedding of the whole image (the first attended region), or the text-only one: (B, 1, V)."""
         text_only = self.text_only_visual_embedding(region_mask.new_zeros(len(region_mask), 1, dtype=torch.long))
         if region_mask.shape[1] == 0:
             return text_only
@@ -301,7 +302,7 @@ class VLBertEmbeddings(nn.Module):
         return torch.where(region_mask.any(1)[:, None, None], region_visual_embeds.gather(1, first), text_only)
 
     def create_position_ids(self, attention_mask: torch.Tensor, num_regions: int) -> torch.Tensor:
-        """A text token's rank among its row's L tokens; L for every region; L + 1 for END: (B, N)."""
+        """The rank of a text token among the L tokens of its row, L for every region, L + 1 for END: (B, N)."""
         ranks = attention_mask.long().cumsum(dim=1)
         lengths = ranks[:, -1:]
         text = (ranks - 1).clamp(min=0)
@@ -309,7 +310,7 @@ class VLBertEmbeddings(nn.Module):
 
 
 class VLBertMLMHead(nn.Module):
-    """Masked-word prediction; the decoder is tied to the word embeddings and has its own bias."""
+    """Masked-word prediction; the decoder weights are tied to the word embeddings, its bias is not."""
 
     def __init__(self, config: VLBertConfig):
         super().__init__()
@@ -321,7 +322,7 @@ class VLBertMLMHead(nn.Module):
 
 
 class VLBertRegionHead(nn.Module):
-    """Scores regions, with `num_labels` each; unlike the word head it has no LayerNorm."""
+    """Computes `num_labels` scores per region; unlike the word head it has no LayerNorm."""
 
     def __init__(self, config: VLBertConfig, num_labels: int):
         super().__init__()
@@ -334,7 +335,7 @@ class VLBertRegionHead(nn.Module):
 
 
 class VLBertAnswerHead(nn.Module):
-    """The transform of the masked-word head, then dropout and a linear layer with one row an answer."""
+    """The transform of the masked-word head, then dropout and a linear layer with one row per answer."""
 
     def __init__(self, config: VLBertConfig):
         super().__init__()
@@ -347,7 +348,7 @@ class VLBertAnswerHead(nn.Module):
 
 
 class VLBertRegionMask(nn.Embedding):
-    """The feature in the place of a masked region's; starts at zero, like masked pixels (VL-BERT public code)."""
+    """The feature that replaces that of a masked region; initially zero, as masked pixels (VL-BERT public code)."""
 
 
 @auto_docstring
@@ -362,7 +363,7 @@ class VLBertPreTrainedModel(BertStart, PretrainingHandover, PreTrainedModel):
     _supports_attention_backend = True
     _no_split_modules = ["VLBertEmbeddings", "VLBertRegionEncoder", "BertLayer"]
     _can_record_outputs = {"hidden_states": BertLayer, "attentions": BertSelfAttention}
-    # The losses are plain means over the batch at hand.
+    # The losses are plain means over the current batch.
     accepts_loss_kwargs = False
 
     @torch.no_grad()
@@ -376,8 +377,8 @@ class VLBertPreTrainedModel(BertStart, PretrainingHandover, PreTrainedModel):
 
     def _rename_bert_weight(self, name: str, prefix: str) -> str:
         """
-        The name here of a weight of `BertForPreTraining`. BERT has two token types of three: that of regions has no
-        counterpart. The transform of its masked-word head also starts an answer head of type `"mlm"`.
+        The name in this model of a weight of `BertForPreTraining`. BERT has two of the three token types, without that
+        of regions. The transform of its masked-word head also initialises an answer head of type `"mlm"`.
         """
         name = super()._rename_bert_weight(name, prefix)
         if name == "cls.predictions.bias":
@@ -400,7 +401,7 @@ class VLBertModel(VLBertPreTrainedModel):
         super().__init__(config)
         if add_pooling_layer is None:
             add_pooling_layer = config.use_pooler
-        # CODEPATH: the public end-to-end checkpoints own the network that makes their region features from pixels.
+        # CODEPATH: the public end-to-end checkpoints contain the network for region features from pixels.
         vision_config: Any = config.vision_config
         self.vision_model: Any = FastRCNNFeatures(vision_config) if vision_config is not None else None
         self.region_encoder = VLBertRegionEncoder(config)
@@ -422,7 +423,7 @@ class VLBertModel(VLBertPreTrainedModel):
         + _TOKEN_REGIONS_ARG
         + r"""
         region_linguistic_embeds (`torch.FloatTensor` of shape `(batch_size, num_regions, hidden_size)`, *optional*):
-            The word embeddings in the places of the regions, instead of the model's one for all.
+            Word embeddings of the regions, instead of the model's embedding, which is the same for all regions.
         """
     )
     def forward(
@@ -489,7 +490,7 @@ class VLBertModel(VLBertPreTrainedModel):
         sequence_mask = create_bidirectional_mask(
             config=self.config, inputs_embeds=embedding_output, attention_mask=columns
         )
-        # Hidden states are recorded as the layers see them, so they are computed padded.
+        # Hidden states are recorded as inputs of the layers, so recording them requires a computation with padding.
         recorded = kwargs.get("output_hidden_states", self.config.output_hidden_states)
         packing = find_packing(columns, self.config.unpad and not recorded)
         if grounding_queries is not None:
@@ -519,19 +520,19 @@ class VLBertModel(VLBertPreTrainedModel):
         region_attention_mask: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """
-        Region features of images by the model's own pixel network; zeros for padded regions.
+        Computes region features from images with the pixel network of the model; zeros for padded regions.
 
         Args:
             pixel_values (`torch.Tensor` of shape `(batch_size, 3, height, width)`): images on a padded canvas.
             image_sizes (`torch.LongTensor` of shape `(batch_size, 2)`): width and height of each in pixels.
-            region_boxes (`torch.Tensor` of shape `(batch_size, num_regions, 4)`): boxes divided by those sizes.
+            region_boxes (`torch.Tensor` of shape `(batch_size, num_regions, 4)`): boxes divided by these sizes.
             region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 0 for padding.
 
         Returns:
             `torch.Tensor` of shape `(batch_size, num_regions, region_feature_size)`.
 
         Raises:
-            ValueError: when the model has no pixel network, an image is larger than the canvas, or shapes disagree.
+            ValueError: if the model has no pixel network, an image is larger than the canvas, or shapes do not fit.
         """
         self.check_regions(None, region_boxes, region_attention_mask, pixel_values, image_sizes, len(region_boxes))
         return self._compute_region_features(pixel_values, image_sizes, region_boxes, region_attention_mask)
@@ -539,10 +540,10 @@ class VLBertModel(VLBertPreTrainedModel):
     def _compute_region_features(
         self, pixel_values: Any, image_sizes: Any, region_boxes: Any, region_attention_mask: torch.Tensor | None
     ) -> torch.Tensor:
-        """[`get_region_features`] of inputs that `check_regions` has seen."""
+        """[`get_region_features`] of inputs that `check_regions` has checked."""
         if region_attention_mask is None:
             region_attention_mask = torch.ones(region_boxes.shape[:2], device=region_boxes.device, dtype=torch.bool)
-        # Rows of text alone have no image.
+        # Text-only rows have no image.
         rows = region_attention_mask.bool().any(dim=1).nonzero().squeeze(1)
         pixel_values, image_sizes = pixel_values[rows], image_sizes[rows]
         height, width = pixel_values.shape[2:]
@@ -558,7 +559,7 @@ class VLBertModel(VLBertPreTrainedModel):
     def check_regions(
         self, region_features, region_boxes, region_attention_mask, pixel_values, image_sizes, batch_size: int
     ) -> None:
-        """Raises a `ValueError` naming what of the region inputs (see `forward`) is missing, too much or misshapen."""
+        """Raises `ValueError` if region inputs (see `forward`) are missing, too many or have a wrong shape."""
         _check_combination(region_features, region_boxes, region_attention_mask, pixel_values, image_sizes)
         if pixel_values is not None:
             if self.vision_model is None:
@@ -588,22 +589,22 @@ def _check_combination(region_features, region_boxes, region_attention_mask, pix
 
 
 def _check_token_regions(token_regions: torch.Tensor, shape: tuple[int, int], region_mask: torch.Tensor) -> None:
-    """`region_mask` (B, R) says which regions there are."""
+    """Raises `ValueError` for indices outside the valid regions of `region_mask` (B, R)."""
     check_shape("token_regions", token_regions, shape)
     num_regions = region_mask.shape[1]
-    # A column behind the last stands for what is out of range.
+    # An additional last column represents indices out of range.
     known = nn.functional.pad(region_mask, (0, 1), value=False)
     if not (known.gather(1, token_regions.clamp(0, num_regions)) | (token_regions < 0)).all():
         raise ValueError(
-            f"token_regions name a region that is padding or not among the {num_regions} columns; expected indices of "
-            "regions, or -1 for the whole image."
+            f"token_regions contain the index of a padded region or one outside the {num_regions} columns; expected "
+            "indices of regions, or -1 for the whole image."
         )
 
 
 def _see_regions(
     text_visual_embeds: torch.Tensor, region_visual_embeds: torch.Tensor, token_regions: torch.Tensor
 ) -> torch.Tensor:
-    """Visual parts (B, T, V) of the text: those of the named regions (VL-BERT public code, VCR's tags)."""
+    """Visual parts (B, T, V) of the text: those of `token_regions` (VL-BERT public code, the tags of VCR)."""
     if region_visual_embeds.shape[1] == 0:
         return text_visual_embeds
     index = token_regions.clamp(min=0)[..., None].expand(-1, -1, region_visual_embeds.shape[-1])
@@ -626,9 +627,9 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
         self.region_head = VLBertRegionHead(config, config.region_classes)
         # CODEPATH: absent from the public checkpoints; present in those trained with `WITH_REL_LOSS`.
         self.relationship_head = nn.Linear(config.hidden_size, 2) if config.relationship_head else None
-        # In the place of a masked region's feature and of its word.
+        # These replace the feature of a masked region and its word embedding.
         self.region_mask_embedding: nn.Module | None = None
-        # CODEPATH: the public end-to-end checkpoints hide pixels instead and have no such feature.
+        # CODEPATH: the public end-to-end checkpoints hide pixels instead and do not have this feature.
         if config.region_masking == "feature":
             self.region_mask_embedding = VLBertRegionMask(1, config.region_feature_size)
         self.masked_region_embedding = nn.Embedding(1, config.hidden_size)
@@ -642,7 +643,7 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
 
     @property
     def prediction_heads(self) -> dict[str, nn.Module]:
-        """What reads words and region classes off the states of tokens and regions."""
+        """The heads that predict words and region classes from the states of tokens and regions."""
         return {"words": self.mlm_head, "regions": self.region_head}
 
     @can_return_tuple
@@ -651,11 +652,11 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
         + PRETRAINING_ARGS
         + r"""
         masked_regions (`torch.BoolTensor` of shape `(batch_size, num_regions)`, *optional*):
-            Regions to hide: their words are replaced by a learned embedding, their boxes stay, and their features are
-            replaced by another or their pixels blanked, as `config.region_masking` says.
+            Regions to hide: a learned embedding replaces their words, and `config.region_masking` determines whether
+            another one replaces their features or their pixels are blanked. Their boxes do not change.
         text_only (`torch.BoolTensor` of shape `(batch_size,)`, *optional*):
-            Rows of a text-only corpus. When given, the loss of the masked words is the mean over those of the other
-            rows plus the mean over those of these (VL-BERT public code); without it, one mean over all.
+            Rows of a text-only corpus. When given, the loss of the masked words is the mean over the words of these
+            rows plus the mean over the words of the other rows (VL-BERT public code); otherwise one mean over all.
         region_labels (`torch.LongTensor` of shape `(batch_size, num_regions)`, *optional*):
             Classes of the regions to predict, -100 elsewhere.
         region_label_probs (`torch.FloatTensor` of shape `(batch_size, num_regions, region_classes)`, *optional*):
@@ -728,9 +729,9 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
         pixel_values: Any,
         image_sizes: Any,
     ) -> dict[str, Any]:
-        """The region inputs of [`VLBertModel`], the masked regions hidden."""
+        """The region inputs of [`VLBertModel`], with masked regions hidden."""
         if region_features is None and pixel_values is None:
-            # Text alone; a collator may still give masks without columns.
+            # Text only; a collator may still add masks without columns.
             check_shape("masked_regions", masked_regions, (len(masked_regions), 0))
             return {}
         check_shape("masked_regions", masked_regions, tuple(region_boxes.shape[:2]))
@@ -765,8 +766,8 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
 
 @auto_docstring(
     custom_intro="""
-    VL-BERT for visually grounded paraphrases: which caption belongs to the image, how phrase pairs relate and,
-    optionally, which region each phrase names and the box of what each word names.
+    VL-BERT for visually grounded paraphrases: predicts which caption belongs to the image, the relation of phrase
+    pairs and, optionally, the region of each phrase and the box of the object that each word names.
     """
 )
 class VLBertForVGP(VGPHeads, VLBertPreTrainedModel):
@@ -774,7 +775,7 @@ class VLBertForVGP(VGPHeads, VLBertPreTrainedModel):
         super().__init__(config)
         pooled = config.identification_pooling == "pooled"
         if pooled:
-            # So that the base model read from this model's checkpoint has the pooler that lies there.
+            # So that a base model from a checkpoint of this model has the saved pooler.
             config.use_pooler = True
         self.vl_bert = VLBertModel(config, add_pooling_layer=pooled)
         self.make_vgp_heads()
@@ -822,7 +823,8 @@ class VLBertForVGP(VGPHeads, VLBertPreTrainedModel):
 
 @auto_docstring(
     custom_intro="""
-    VL-BERT for referring expressions: which region the text names. Every region is scored, the whole image too.
+    VL-BERT for referring expressions: finds the region that the text describes. It scores every region, including the
+    whole image.
     """
 )
 class VLBertForReferringExpression(VLBertPreTrainedModel):
@@ -830,7 +832,7 @@ class VLBertForReferringExpression(VLBertPreTrainedModel):
 
     def __init__(self, config: VLBertConfig):
         super().__init__(config)
-        # So that the base model read from this model's checkpoint has no pooler either.
+        # So that a base model from a checkpoint of this model has no pooler either.
         config.use_pooler = False
         self.vl_bert = VLBertModel(config, add_pooling_layer=False)
         self.referring_head = ReferringHead(config)
@@ -876,7 +878,7 @@ class VLBertForReferringExpression(VLBertPreTrainedModel):
 
 @auto_docstring(
     custom_intro="""
-    VL-BERT for visual question answering: scores the answers of `config.answers` from the state at the `[MASK]` that
+    VL-BERT for visual question answering: scores the answers of `config.answers` from the state of the `[MASK]` that
     stands for the answer.
     """
 )
@@ -885,7 +887,7 @@ class VLBertForVisualQuestionAnswering(VLBertPreTrainedModel):
 
     def __init__(self, config: VLBertConfig):
         super().__init__(config)
-        # So that the base model read from this model's checkpoint has no pooler either.
+        # So that a base model from a checkpoint of this model has no pooler either.
         config.use_pooler = False
         self.vl_bert = VLBertModel(config, add_pooling_layer=False)
         self.answer_head: Any
@@ -901,29 +903,29 @@ class VLBertForVisualQuestionAnswering(VLBertPreTrainedModel):
     @torch.no_grad()
     def init_classifier_from_answers(self, tokenizer: Any) -> None:
         """
-        Starts the row of each answer as the mean of its word pieces' embeddings, and the biases at 0 (VL-BERT public
-        code).
+        Initialises the row of each answer with the mean embedding of its word pieces, and the biases with 0 (VL-BERT
+        public code).
 
         Args:
-            tokenizer: the tokenizer that belongs to the word embeddings.
+            tokenizer: the tokenizer of the word embeddings.
 
         Raises:
-            ValueError: when `config.answers` were never set, an answer has no word piece, or the last layer of the
-                head is not as wide as a word.
+            ValueError: if `config.answers` is not set, an answer has no word piece, or the width of the head's last
+                layer differs from that of the word embeddings.
         """
         answers, classifier = self.config.answers, self.answer_head.classifier
         words: Any = self.get_input_embeddings().weight
         if answers == [f"LABEL_{index}" for index in range(len(answers))]:
-            raise ValueError("config.answers are place holders (LABEL_0, ...); set them to the answers first.")
+            raise ValueError("config.answers are placeholders (LABEL_0, ...); set config.answers first.")
         if classifier.in_features != words.shape[1]:
             raise ValueError(
-                f"The answer head scores states {classifier.in_features} wide, but words are {words.shape[1]} wide; "
-                "leave answer_hidden_size out, or choose another answer_head."
+                f"The last layer of the answer head has width {classifier.in_features}, but words have width "
+                f"{words.shape[1]}; remove answer_hidden_size, or choose another answer_head."
             )
         for row, answer in enumerate(answers):
             pieces = tokenizer(answer, add_special_tokens=False)["input_ids"]
             if not pieces:
-                raise ValueError(f"Answer {row}, {answer!r}, has no word piece; take it out of config.answers.")
+                raise ValueError(f"Answer {row}, {answer!r}, has no word piece; remove it from config.answers.")
             classifier.weight[row] = words[pieces].mean(dim=0)
         classifier.bias.zero_()
 
@@ -976,21 +978,21 @@ class VLBertForMultipleChoice(VLBertPreTrainedModel):
 
     def __init__(self, config: VLBertConfig):
         super().__init__(config)
-        # So that the base model read from this model's checkpoint has the pooler that lies there.
+        # So that a base model from a checkpoint of this model has the saved pooler.
         config.use_pooler = True
         self.vl_bert = VLBertModel(config, add_pooling_layer=True)
         self.choice_head = ClassificationHead(
             config.hidden_size, config.choice_hidden_size, 1, config.classifier_dropout
         )
         self.region_class_head: Any = None
-        # CODEPATH: public VCR checkpoints have it; without `CNN_LOSS_TOP` the public code trains none.
+        # CODEPATH: public VCR checkpoints have this head; the public code adds it with `CNN_LOSS_TOP`.
         if config.choice_region_classes is not None:
             self.region_class_head = VLBertRegionHead(config, config.choice_region_classes)
         self.post_init()
 
     @torch.no_grad()
     def _adapt_pretraining_weights(self, source: Mapping[str, torch.Tensor]) -> set[str]:
-        """Token type 1, of the choice, starts as 0; how much more a caption belongs than not scores a choice."""
+        """Copies token type 0 to type 1 (the choice); choice scores start as the difference of relationship scores."""
         types: Any = self.vl_bert.embeddings.token_type_embeddings.weight
         types[1] = types[0]
         adapted = {"vl_bert.embeddings.token_type_embeddings.weight"}
@@ -1029,30 +1031,30 @@ class VLBertForMultipleChoice(VLBertPreTrainedModel):
         token_type_ids (`torch.LongTensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
             Types of the tokens: 0 the question, 1 the choice.
         region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, region_feature_size)`, *optional*):
-            Features of the image regions, the whole image first, which all choices share. Features, boxes and mask may
-            also have a dimension `num_choices` after the first. Without them the input is text alone.
+            Features of the image regions, the whole image first, shared by all choices. Features, boxes and mask can
+            also have a dimension `num_choices` after the first. Without them the input is text only.
         region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
             `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1].
         region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
-            1 for regions, 0 for padding. Rows without any region are text alone.
+            1 for regions, 0 for padding. Rows without regions are text only.
         inputs_embeds (`torch.FloatTensor` of shape `(batch_size, num_choices, text_length, hidden_size)`, *optional*):
             Word embeddings instead of `input_ids`.
         pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, *optional*):
             Images to compute the region features from, in the top left corner of a padded canvas, instead of
-            `region_features`; once for all choices, so boxes and mask have no choices. For models with
-            `config.vision_config`.
+            `region_features`. All choices share them, so boxes and mask have no dimension `num_choices`. For models
+            with `config.vision_config`.
         image_sizes (`torch.LongTensor` of shape `(batch_size, 2)`, *optional*):
-            Width and height in pixels of each image within the canvas; needed beside `pixel_values`.
+            Width and height in pixels of each image within the canvas; required with `pixel_values`.
         token_regions (`torch.LongTensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
-            The region that each text token sees as its visual part, -1 for the whole image; all see the whole image
-            when not given.
+            The region that is the visual part of each text token, -1 for the whole image; the whole image for all
+            tokens when not given.
         grounding_queries (`dict`, *optional*):
-            Index pairs whose attention is to be reported, see [`VLBertModel`]; one row a choice, the choices of an
-            item one after the other, or with a dimension `num_choices` after the first.
+            The attention to report, see [`VLBertModel`]; one row per choice, with the choices of an item consecutive,
+            or with a dimension `num_choices` after the first.
         labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
-            Index of the right choice, -100 to leave an item out.
+            Index of the right choice, -100 to ignore an item.
         region_class_labels (`torch.LongTensor` of shape `(batch_size, num_regions)`, *optional*):
-            Object class of each region, -100 to leave one out; with a dimension `num_choices` after the first where
+            Object class of each region, -100 to ignore a region; with a dimension `num_choices` after the first if
             the regions have one.
         """
         choices = Choices.find(input_ids, inputs_embeds)

@@ -11,11 +11,11 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What the configuration of every family says about the pipeline that travels with a checkpoint."""
+"""Declares the pipeline that is saved with a checkpoint in the configuration of every family."""
 
 from typing import Any
 
-# The form in which transformers reads `custom_pipelines` of config.json.
+# The content of `custom_pipelines` in config.json, in the form of transformers.
 CUSTOM_PIPELINES: dict[str, dict[str, Any]] = {
     "visual-grounding": {
         "impl": "pipeline_visual_grounding.VisualGroundingPipeline",
@@ -27,10 +27,10 @@ CUSTOM_PIPELINES: dict[str, dict[str, Any]] = {
 
 class PipelineEntry:
     """
-    Part of a configuration class, before `PreTrainedConfig`: writes `custom_pipelines` into config.json.
+    Base class of a configuration, before `PreTrainedConfig`: writes `custom_pipelines` into config.json.
 
-    Where the project is imported its own pipeline is registered, and what a checkpoint says is dropped on loading:
-    `pipeline("visual-grounding", model=...)` would ask for `trust_remote_code` otherwise.
+    This package registers its own pipeline on import, so the entry of a checkpoint is removed on loading. With the
+    entry, `pipeline("visual-grounding", model=...)` would require `trust_remote_code`.
     """
 
     def __post_init__(self, **kwargs: Any) -> None:

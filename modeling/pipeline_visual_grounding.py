@@ -11,9 +11,9 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""The pipeline `visual-grounding`: which region of an image each phrase of a caption attends to.
+"""The pipeline `visual-grounding`: finds the region of an image to which each phrase of a caption attends.
 
-It travels with every checkpoint, whose processor finds the regions, and needs no other package than transformers.
+The pipeline is saved with every checkpoint, uses the processor of the checkpoint, and needs only transformers.
 
 Shape letters: B batch, L layers, H heads, T text, R regions, P phrases, n regions of an image.
 """
@@ -32,13 +32,13 @@ from transformers.pipelines.base import Pipeline
 from transformers.pipelines.pt_utils import PipelineDataset, PipelineIterator
 from transformers.utils import logging
 
-from .asked_rows import ASKED_ROWS
 from .attention_calls import AttentionCall, layer_names
+from .attention_query import ATTENTION_QUERY
 from .caption_phrases import BY_WORDS, find_phrases, unknown_words
 from .grounding_items import GroundingItem, image_size, normalise, of_each
 from .region_feature_models import load_region_features
 
-# What the file above imports: transformers 5.4 copies only what is named here, beside this file, out of a checkpoint.
+# The imports of the file above: transformers 5.4 copies only direct imports of this file from a checkpoint.
 from .configuration_backbone_regions import BackboneRegionsConfig as BackboneRegionsConfig  # isort: skip
 from .configuration_fast_rcnn import FastRCNNConfig as FastRCNNConfig  # isort: skip
 from .modeling_backbone_regions import BackboneRegionFeatures as BackboneRegionFeatures  # isort: skip
@@ -50,22 +50,27 @@ logger = logging.get_logger(__name__)
 _INPUTS = ("image", "caption", "boxes", "features", "scores", "labels", "regions", "image_size", "phrases")
 
 
-# Where the features of drawn scenes are: they are no model of transformers.
+# The features of drawn scenes are not a model of transformers, so an error message refers to this class.
 SCENES_HINT = "feature_model=SceneFeatures() of grounded_attention.dataset_scripts.scenes.shape_regions"
 
 
 def choose_layers(calls: Sequence[AttentionCall], layer: int | None, head: int | None) -> list[int]:
     """
-    The layers to look at, counted from 0: the one named, or the upper half.
+    The layers to read attention from, counted from 0: the requested layer, or the upper half.
 
-    First layers cannot tell things of one name apart: their words have seen nothing yet of what stands around them.
+    In the first layers the words do not contain their context yet, so these layers cannot distinguish two objects
+    with the same name.
 
     Args:
-        calls: the model's `config.grounding_calls`.
-        layer, head: the numbers asked for, or `None`.
+        calls (`Sequence[AttentionCall]`): the model's `config.grounding_calls`.
+        layer (`int`, *optional*): the requested layer.
+        head (`int`, *optional*): the requested head.
+
+    Returns:
+        `list[int]`: indices of layers.
 
     Raises:
-        ValueError: a layer or head that the model does not have.
+        ValueError: if the model does not have this layer or head.
     """
     layers, heads = len(layer_names(calls)), min((call.num_heads for call in calls), default=0)
     for name, value, count in (("layer", layer, layers), ("head", head, heads)):
@@ -76,26 +81,26 @@ def choose_layers(calls: Sequence[AttentionCall], layer: int | None, head: int |
 
 class VisualGroundingPipeline(Pipeline):
     """
-    Finds, for each phrase of a caption, the regions of the image that the model attends to when it reads the phrase.
+    Finds, for each phrase of a caption, the regions of the image to which the phrase attends in the model.
 
     Args:
-        detector (`str` or object, *optional*): finds the regions of images that come without boxes: a detector of
-            transformers by name or folder, or an object with `detect(images)` or `extract(images)`.
-        feature_model (`str` or object, *optional*): for boxes without features: region-feature network or vision
-            backbone by name, or an object called as those are, with `name`, `config.feature_size` and an
-            `image_processor`. A model that reads pixels needs none.
-        queries (`list[str]`, *optional*): what a zero-shot detector looks for.
-        layer, head (`int`, *optional*): which, from 0. By default the mean over the upper half of the layers, and over
-            all heads.
-        top_k (`int`, *optional*, defaults to 1): how many regions a phrase gets at most; `None` for all.
-        threshold (`float`, *optional*): regions that score less are left out.
-        kwargs: those of every pipeline: `model`, `processor`, `device`, `dtype`, `batch_size` ...
+        detector (`str` or object, *optional*): finds the regions of images that are given without boxes: name or
+            folder of a detector of transformers, or an object with `detect(images)` or `extract(images)`.
+        feature_model (`str` or object, *optional*): computes features of boxes that are given without features: name
+            or folder of a region-feature network or a vision backbone, or an object with the same call signature,
+            `name`, `config.feature_size` and an `image_processor`. A model that reads pixels needs none.
+        queries (`list[str]`, *optional*): the objects that a zero-shot detector searches for.
+        layer, head (`int`, *optional*): layer and head, counted from 0. The default is the mean over the upper half of
+            the layers, and over all heads.
+        top_k (`int`, *optional*, defaults to 1): largest number of regions per phrase; `None` for all.
+        threshold (`float`, *optional*): lowest score of returned regions, in [0, 1].
+        kwargs: arguments of every pipeline: `model`, `processor`, `device`, `dtype`, `batch_size` ...
 
-    `layer`, `head`, `top_k` and `threshold` may be given to a call too.
+    A call also accepts `layer`, `head`, `top_k` and `threshold`.
 
     Attributes:
-        remarks (`list[str]`): what it has warned of so far, each once: words that the tokenizer does not know,
-            features that are not those of training.
+        remarks (`list[str]`): all warnings so far, each once: words that the tokenizer does not know, and features
+            that differ from those of training.
     """
 
     model: Any
@@ -116,18 +121,18 @@ class VisualGroundingPipeline(Pipeline):
     ) -> None:
         super().__init__(*args, **kwargs)
         if self.processor is None:
-            raise ValueError('a model object needs its processor: pipeline("visual-grounding", model, processor=...)')
+            raise ValueError('a model object needs a processor: pipeline("visual-grounding", model, processor=...)')
         self.remarks: list[str] = []
         self.feature_model_name = feature_model if isinstance(feature_model, str) else ""
         self.feature_model: Any = None
         if feature_model is not None:
             if self.reads_pixels:
-                raise ValueError("the model reads pixels: leave the feature model out")
+                raise ValueError("the model reads pixels and does not use a feature model: remove feature_model")
             loaded = _load_features(feature_model) if isinstance(feature_model, str) else feature_model
             self.feature_model = loaded.to(self.device)
             self._check_width(self.feature_model.config.feature_size)
         if queries and not isinstance(detector, str):
-            raise ValueError("queries are what a zero-shot detector looks for: give its name as detector too")
+            raise ValueError("queries are for a zero-shot detector: give its name as detector too")
         self.extractor = detector
         if detector is not None and not hasattr(detector, "extract"):
             self.extractor = self._make_extractor(detector, queries)
@@ -135,14 +140,14 @@ class VisualGroundingPipeline(Pipeline):
 
     @property
     def reads_pixels(self) -> bool:
-        """Whether the model computes region features itself."""
+        """Whether the model computes region features from pixels."""
         return getattr(self.model.config, "vision_config", None) is not None
 
     def _make_extractor(self, boxes: Any, queries: Sequence[str] | None = None, **options: Any) -> Any:
         if self.feature_model is None and not self.reads_pixels:
             trained_on = (self.processor.region_feature_source or {}).get("name")
             named = "" if trained_on is None else f" ({trained_on!r})"
-            raise ValueError(f"the model needs features: give feature_model, the one that its training used{named}")
+            raise ValueError(f"the model needs features: give feature_model, the same as in training{named}")
         return self.processor.load_extractor(
             boxes, self.feature_model, self.feature_model_name, queries=queries, device=self.device, **options
         )
@@ -151,12 +156,12 @@ class VisualGroundingPipeline(Pipeline):
         expected = self.processor.region_feature_size
         if found != expected:
             raise ValueError(
-                f"features of {found} values, but the model was trained on {expected}; use the feature model that its "
-                "training used"
+                f"the features have {found} values, but the model was trained with {expected}; use the feature model "
+                "of training"
             )
 
     def _check_source(self, found: Any) -> None:
-        """Warns where the `provenance` of an extractor or a record names other features than those of training."""
+        """Warns if the `provenance` of an extractor or a record differs from the features of training."""
         source = self.processor.feature_source(getattr(found, "provenance", None))
         line = None if self.reads_pixels else self.processor.feature_mismatch(source)
         if line is not None:
@@ -174,35 +179,35 @@ class VisualGroundingPipeline(Pipeline):
         Grounds the phrases of captions.
 
         Args:
-            inputs: an image (path, URL, PIL image) beside its caption; or a dictionary with the keys below, a list, a
-                generator or a data set of such. A data set or generator gives an iterator.
+            inputs: an image (path, URL, PIL image) together with `caption`; or a dictionary with the keys below; or a
+                list, a generator or a data set of such dictionaries. A data set or generator returns an iterator.
 
                 - `caption` (`str`).
-                - `image`: path, URL or PIL image; it may be left out where features and `image_size` are given.
-                - `boxes` (`(n, 4)`, *optional*): x1, y1, x2, y2 in pixels; without them the detector finds regions.
-                - `features` (`(n, D)`, *optional*): of these boxes.
-                - `scores`, `labels` (n entries, *optional*): what the detector thinks of these boxes.
-                - `regions`: in the place of all these, a record of a region table or what an extractor returns.
-                - `image_size`: width and height in pixels, where there is no image.
-                - `phrases` (*optional*): texts in the caption or character spans `(start, end)`. By default noun
-                  phrases by spaCy, or, where it is not installed, each content word.
-            caption (`str`, *optional*): the caption; the other keys are keyword arguments then.
+                - `image`: path, URL or PIL image; not needed if features and `image_size` are given.
+                - `boxes` (`(n, 4)`, *optional*): x1, y1, x2, y2 in pixels. Without boxes the detector finds regions.
+                - `features` (`(n, D)`, *optional*): features of these boxes.
+                - `scores`, `labels` (n entries, *optional*): the detector's scores and classes of these boxes.
+                - `regions`: replaces the four keys above: a record of a region table, or the output of an extractor.
+                - `image_size`: width and height in pixels, needed without image.
+                - `phrases` (*optional*): texts in the caption or character spans `(start, end)`. The default is noun
+                  phrases by spaCy or, if spaCy is not installed, each content word.
+            caption (`str`, *optional*): the caption of an image. The other keys are then keyword arguments.
             layer, head, top_k, threshold: see the class.
-            batch_size (`int`, *optional*): how many captions go through the model at once.
+            batch_size (`int`, *optional*): number of captions in one run of the model.
 
         Returns:
-            for each caption a list of dictionaries in the order of its phrases, and of one phrase best first, which
-            can be written as JSON:
+            for each caption a list of dictionaries that can be written as JSON, in the order of the phrases, and per
+            phrase the best region first:
 
-            - `text`, `start`, `end`: the phrase, its first character and the one after its last.
+            - `text`, `start`, `end`: the phrase, the index of its first character and the index after its last.
             - `box`: `xmin`, `ymin`, `xmax`, `ymax` in pixels.
-            - `score`: the share of the phrase's attention over all regions, in [0, 1].
-            - `label`: what the detector calls the region, or `None`.
-            - `region`: its index.
+            - `score`: the region's share of the phrase's attention over all regions, in [0, 1].
+            - `label`: the detector's class of the region, or `None`.
+            - `region`: the index of the region.
 
         Raises:
-            ValueError: an input that lacks something or whose parts do not fit, an image that cannot be read, or a
-                phrase of which the model reads no token.
+            ValueError: if an input is incomplete, its parts do not fit, an image cannot be read, or the model reads no
+                token of a phrase.
         """
         if caption is not None:
             given = {name: kwargs.pop(name) for name in _INPUTS if name in kwargs}
@@ -216,7 +221,7 @@ class VisualGroundingPipeline(Pipeline):
         kept: dict[str, Any] = {name: parameters.pop(name) for name in ("top_k", "threshold") if name in parameters}
         if parameters:
             raise TypeError(
-                f"unknown: {', '.join(sorted(parameters))}; known are layer, head, top_k, threshold, and beside a "
+                f"unknown: {', '.join(sorted(parameters))}; known are layer, head, top_k, threshold, and with a "
                 f"caption {', '.join(_INPUTS)}"
             )
         if kept.get("top_k") is not None and kept["top_k"] < 1:
@@ -232,7 +237,7 @@ class VisualGroundingPipeline(Pipeline):
         forward_params: dict[str, Any],
         postprocess_params: dict[str, Any],
     ) -> Iterator:
-        """As that of every pipeline, with a collation of its own: the processor pads what is ragged."""
+        """As in every pipeline, with a different collation function: the processor pads inputs of unequal length."""
         kind = PipelineDataset if hasattr(inputs, "__len__") else PipelineIterator
         items = kind(inputs, self.preprocess, preprocess_params)
         workers = num_workers if kind is PipelineDataset else min(num_workers, 1)
@@ -250,32 +255,32 @@ class VisualGroundingPipeline(Pipeline):
             raise ValueError(f"found {type(input_).__name__}, expected an image with a caption, or a dictionary")
         unknown, caption = sorted(set(input_) - set(_INPUTS)), input_.get("caption")
         if unknown:
-            raise ValueError(f"unknown: {', '.join(unknown)}; an input has {', '.join(_INPUTS)}")
+            raise ValueError(f"unknown: {', '.join(unknown)}; known keys of an input are {', '.join(_INPUTS)}")
         if not isinstance(caption, str) or not caption.strip():
             raise ValueError(f"caption {caption!r}: expected a text")
         phrases, way = find_phrases(caption, input_.get("phrases"))
         if way == BY_WORDS:
-            logger.warning_once("spaCy is not installed: each content word is a phrase; give phrases to choose them.")
+            logger.warning_once("spaCy is not installed: each content word is a phrase. Give phrases to choose them.")
         unknown = unknown_words(self.processor.tokenizer, caption)
         if unknown:
             names = ", ".join(repr(word) for word in unknown)
-            self._warn(f"words that the model never learned, it reads [UNK]: {names}; their attention says nothing")
+            self._warn(f"unknown words, which the model reads as [UNK]: {names}; their attention has no meaning")
         item = GroundingItem(caption, phrases)
         if input_.get("regions") is not None:
             self._take_record(item, input_)
         else:
             self._take_regions(item, input_)
         if item.image is None and (item.features is None or item.size is None):
-            raise ValueError("no image, and without it no regions; give one, or features, boxes and image_size")
+            raise ValueError("found no image to find regions in; give an image, or features, boxes and image_size")
         if item.features is not None:
             self._check_width(item.features.shape[-1])
         return {"items": [item]}
 
     def _take_record(self, item: GroundingItem, given: Mapping[str, Any]) -> None:
-        """The regions of a record; a model that reads pixels takes its boxes alone."""
-        beside = [name for name in ("boxes", "features", "scores", "labels") if given.get(name) is not None]
-        if beside:
-            raise ValueError(f"{', '.join(beside)} given beside regions, which have their own")
+        """Sets the regions of a record; for a model that reads pixels only the boxes, without features."""
+        extra = [name for name in ("boxes", "features", "scores", "labels") if given.get(name) is not None]
+        if extra:
+            raise ValueError(f"{', '.join(extra)} given together with regions, which already contain them")
         record = given["regions"]
         item.size = (int(record.width), int(record.height))
         item.boxes = np.asarray(record.boxes, np.float32)
@@ -291,18 +296,18 @@ class VisualGroundingPipeline(Pipeline):
             self._check_source(record)
 
     def _take_regions(self, item: GroundingItem, given: Mapping[str, Any]) -> None:
-        """Boxes as they are given, or the picture for a detector."""
+        """Sets the given boxes, or the image for the detector."""
         boxes, features = given.get("boxes"), given.get("features")
         if boxes is None:
             orphans = [name for name in ("features", "scores", "labels") if given.get(name) is not None]
             if orphans:
                 raise ValueError(f"{', '.join(orphans)} given without boxes")
             if self.extractor is None:
-                raise ValueError("no boxes: give boxes or regions, or the pipeline a detector")
+                raise ValueError("no boxes: give boxes or regions, or a detector to the pipeline")
         if features is not None and self.reads_pixels:
-            raise ValueError("the model reads pixels: leave features out")
+            raise ValueError("the model reads pixels and does not use features: remove features")
         if boxes is not None and features is None and self.feature_model is None and not self.reads_pixels:
-            raise ValueError("the model needs features: give those of the boxes, or the pipeline a feature_model")
+            raise ValueError("the model needs features: give those of the boxes, or a feature_model to the pipeline")
         if features is None or given.get("image_size") is None:
             item.image = self._open(given.get("image"), upright=boxes is None)
         item.size = image_size(item.image, given.get("image_size"))
@@ -316,24 +321,24 @@ class VisualGroundingPipeline(Pipeline):
         if isinstance(image, str) and image.startswith(("http://", "https://")):
             try:
                 return load_image(image, timeout=60)
-            except Exception as error:  # whatever client and file format say
+            except Exception as error:  # any error of the client or the file format
                 raise ValueError(f"image {image}: {type(error).__name__}: {error}") from error
         return None if image is None else self.processor.open_image(image, upright=upright)
 
     def find_regions(self, image: Any, caption: str, **known: Any) -> GroundingItem:
         """
-        An image and its caption as the model reads them: the checked input, with boxes and features.
+        Checks an image and its caption, and finds the boxes and features that are not given.
 
         Args:
             image: as in a call.
             caption (`str`): the text.
-            known: what is known of the regions, as in a call: `regions`, or `boxes`, `features`, ...
+            known: given data of the regions, as in a call: `regions`, or `boxes`, `features`, ...
 
         Returns:
             `GroundingItem`: `boxes` (n, 4) in [0, 1], `features` (n, D) unless the model reads pixels, `labels`.
 
         Raises:
-            ValueError: an input that a call refuses, too.
+            ValueError: as in a call.
         """
         item = self.preprocess({"image": image, "caption": caption, **known})["items"][0]
         self._find_regions([item])
@@ -353,7 +358,7 @@ class VisualGroundingPipeline(Pipeline):
             for phrase, mask in zip(item.phrases, tokens, strict=False):
                 if not mask.any():
                     raise ValueError(
-                        f"phrase {phrase.text!r} has no token in what the model reads; shorten the caption"
+                        f"phrase {phrase.text!r} has no token within the model's text length; shorten the caption"
                     )
         attention = self._attention(batch, layers, head)
         masks = batch["region_candidate_mask"].bool()
@@ -365,7 +370,7 @@ class VisualGroundingPipeline(Pipeline):
         }
 
     def _find_regions(self, items: Sequence[GroundingItem]) -> None:
-        """Boxes where there are none, and features where the model needs them."""
+        """Adds missing boxes, and missing features if the model needs them."""
         lacking = [item for item in items if item.boxes is None]
         if lacking:
             found = self.extractor.extract([item.image for item in lacking])
@@ -377,7 +382,7 @@ class VisualGroundingPipeline(Pipeline):
             self._find_features(lacking)
 
     def _find_features(self, items: Sequence[GroundingItem]) -> None:
-        """Features of known boxes. Boxes without area are left out, so the labels here are the boxes' places."""
+        """Adds features of known boxes. The extractor drops boxes without area, so its labels are the box indices."""
         ids = [str(index) for index in range(len(items))]
         counts = [len(item.known_boxes) for item in items]
         records = {
@@ -393,7 +398,7 @@ class VisualGroundingPipeline(Pipeline):
             item.scores = None if item.scores is None else [item.scores[place] for place in places]
 
     def _encode(self, items: Sequence[GroundingItem]) -> Any:
-        """What the processor makes of the batch, on the pipeline's device; every region keeps its place."""
+        """The output of the processor for the batch, on the pipeline's device; the order of regions is unchanged."""
         phrases = [
             [{"text": 0, "start": phrase.start, "end": phrase.end} for phrase in item.phrases] for item in items
         ]
@@ -422,7 +427,7 @@ class VisualGroundingPipeline(Pipeline):
         columns = torch.arange(regions.shape[1], device=mask.device).expand_as(regions).masked_fill(~regions, -1)
         model = self.model.base_model
         before = model.config._attn_implementation
-        model.set_attn_implementation(ASKED_ROWS)
+        model.set_attn_implementation(ATTENTION_QUERY)
         try:
             outputs = model(
                 **batch,
@@ -436,7 +441,7 @@ class VisualGroundingPipeline(Pipeline):
         alpha = heads.mean((0, 2)) if head is None else heads[:, :, head].mean(0)
         return (mask / mask.sum(-1, keepdim=True).clamp(min=1)) @ alpha
 
-    # What is returned
+    # The output
 
     def postprocess(  # type: ignore[override]
         self, model_outputs: dict[str, Any], top_k: int | None = 1, threshold: float | None = None
@@ -462,7 +467,7 @@ class VisualGroundingPipeline(Pipeline):
         ]
 
     def save_pretrained(self, save_directory: Any, **kwargs: Any) -> None:
-        """Model, code and processor; `push_to_hub` pushes the same."""
+        """Saves model, code and processor; `push_to_hub` pushes the same."""
         super().save_pretrained(save_directory, **kwargs)
         self.processor.save_pretrained(save_directory)
 
@@ -482,7 +487,7 @@ def _load_features(name: str) -> Any:
     try:
         return load_region_features(name)
     except OSError as error:
-        hint = "; features of drawn scenes come from the project, " + SCENES_HINT if name == "scenes" else ""
+        hint = "; for the features of drawn scenes use " + SCENES_HINT if name == "scenes" else ""
         raise ValueError(f"feature model {name}: {str(error).splitlines()[0]}{hint}") from error
 
 

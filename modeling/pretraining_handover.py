@@ -11,9 +11,9 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Loads the checkpoint of one class of a family as another class: heads of pre-training go where a task needs them.
+"""Loads a checkpoint of one class of a family as another class, and hands over the heads of pre-training.
 
-Every family's `PreTrainedModel` takes [`PretrainingHandover`] first, so that there is one rule for all.
+The `PreTrainedModel` of every family inherits from [`PretrainingHandover`], so all families have the same rule.
 """
 
 import logging as python_logging
@@ -25,24 +25,24 @@ from typing import Any
 import torch
 from transformers.utils import logging
 
-# The logger that reports loading in transformers, so that its verbosity and handlers hold here too.
+# The logger of loading in transformers, so that its verbosity and handlers apply here too.
 logger = logging.get_logger("transformers.modeling_utils")
 
-_REPORT = "LOAD REPORT"  # what transformers' table of missing and unexpected weights begins with
-# Arguments of `from_pretrained` that say where a checkpoint lies.
+_REPORT = "LOAD REPORT"  # in the first line of transformers' table of missing and unexpected weights
+# Arguments of `from_pretrained` that locate a checkpoint.
 _PLACE = "cache_dir force_download local_files_only proxies revision subfolder token use_safetensors variant".split()
 
 
 class PretrainingHandover:
     """
-    Makes `from_pretrained` of a class take what fits from a checkpoint of another class of the family: the base model,
-    and the heads that the class names here. A checkpoint of the same class, or of one that the family does not know,
-    is loaded as transformers does.
+    Extends `from_pretrained` to checkpoints of another class of the same family: the base model is loaded, and the
+    heads that the class declares. A checkpoint of the same class, or of an unknown class, is loaded as in
+    transformers.
 
     A class declares:
 
-    - `_heads_from_pretraining`: prefix of names in the checkpoint -> prefix here. Other heads are left, whatever their
-      names, and what no tensor reaches is new.
+    - `_heads_from_pretraining`: prefix of names in the checkpoint -> prefix in this class. Other heads of the
+      checkpoint are not loaded, even if the names match. Weights without a loaded tensor are new.
     - `_heads_to_adapt`: prefixes of the heads that `_adapt_pretraining_weights` reads.
     - `_other_names`: names of this class in checkpoints of other libraries.
     """
@@ -61,25 +61,25 @@ class PretrainingHandover:
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *model_args, bert: str | None = None, **kwargs) -> Any:
         r"""
-        As in transformers, and takes what fits from a checkpoint of another class of the family. One line then says
-        what was taken, what is new and what was left, instead of transformers' table; a base model, which takes no
-        heads, says so only where a part of itself is new or left.
+        Loads a checkpoint as in transformers, or the matching weights from a checkpoint of another class of the
+        family. In the second case one line reports which weights are taken, new and left, instead of transformers'
+        table. A base model takes no heads and reports only if weights of the base model are new or left.
 
         Args:
             pretrained_model_name_or_path (`str`): directory or Hub id of a checkpoint of this family.
             bert (`str`, *optional*): directory or Hub id of a BERT checkpoint, for weights that the checkpoint lacks,
-                such as the pooler of the public VL-BERT checkpoints.
-            model_args, kwargs: see `PreTrainedModel.from_pretrained`. With `output_loading_info=True` the `dict` has
-                that line as `"handover"`, where weights were handed over.
+                such as the pooler in the public VL-BERT checkpoints.
+            model_args, kwargs: see `PreTrainedModel.from_pretrained`. With `output_loading_info=True` the `dict`
+                contains the line as `"handover"`, if weights were handed over.
 
         Raises:
-            ValueError: when a checkpoint is of another family, holds nothing of the base model, or contradicts the
+            ValueError: if the checkpoint is of another family, has no weight of the base model, or contradicts the
                 configuration.
         """
         name = pretrained_model_name_or_path
         source = cls._find_source(name, kwargs)
         if source is not None and (issubclass(cls, source) or issubclass(source, cls)):
-            source = None  # what this class has, it has under the same names
+            source = None  # this class uses the same names
         if source is None and bert is None:
             return super().from_pretrained(name, *model_args, **kwargs)  # type: ignore[misc]
         wants_info = kwargs.pop("output_loading_info", False)
@@ -96,17 +96,17 @@ class PretrainingHandover:
 
     @classmethod
     def _find_source(cls, name: Any, kwargs: Mapping[str, Any]) -> Any:
-        """The class of this family that wrote a checkpoint; `None` for a class that the family does not know."""
+        """The class of this family that saved a checkpoint; `None` for an unknown class."""
         if name is None or "gguf_file" in kwargs:
             return None
         where = {key: kwargs[key] for key in (*_PLACE, "_commit_hash") if key in kwargs}
         try:
             fields, _ = cls.config_class.get_config_dict(name, **where)
-        except (OSError, TypeError, ValueError):  # no configuration there: transformers says what it needs
+        except (OSError, TypeError, ValueError):  # no configuration: transformers raises the error
             return None
         found, wanted = fields.get("model_type"), cls.config_class.model_type
         if found not in (None, wanted):
-            hint = f" (for a BERT there is {cls.__name__}.from_bert)" if found == "bert" else ""
+            hint = f" (for a BERT model use {cls.__name__}.from_bert)" if found == "bert" else ""
             raise ValueError(f"{name} is a checkpoint of the family '{found}'; expected '{wanted}'{hint}.")
         names = set(fields.get("architectures") or [])
         return next((kind for kind in cls._list_classes() if names & {kind.__name__, *kind._other_names}), None)
@@ -123,14 +123,14 @@ class PretrainingHandover:
 
     @classmethod
     def _load_weights(cls, name: Any, source: Any, model_args: tuple, kwargs: dict[str, Any]) -> tuple[Any, dict]:
-        """Base model and declared heads of a checkpoint of `source` (`None`: of this class), and the loading info."""
+        """Loads base model and declared heads of a checkpoint of `source` (`None`: this class), with loading info."""
         heads = {} if source is None or source._is_base_class() else cls._heads_from_pretraining
         renamings = {"^" + re.escape(there): here for there, here in heads.items()}
         given = {**kwargs, "key_mapping": {**(kwargs.get("key_mapping") or {}), **renamings} or None}
         given |= {"ignore_mismatched_sizes": True, "output_loading_info": True}
         with _hold_report():
             model, info = super().from_pretrained(name, *model_args, **given)  # type: ignore[misc]
-        # transformers saves under the names that it loaded from, which here are those of another class.
+        # transformers saves with the names of the loaded checkpoint, which are those of another class here.
         vars(model).pop("_weight_conversions", None)
         info["unexpected_keys"] = {
             _rename(key, {here: there for there, here in heads.items()}) for key in info["unexpected_keys"]
@@ -141,14 +141,15 @@ class PretrainingHandover:
             check_shapes(name, info["mismatched_keys"])
         if not {key for key in model.state_dict() if model._is_of_base(key)} - _find_new(info):
             raise ValueError(
-                f"{name}: holds no weight of {cls.base_model_prefix}, but names such as "
-                f"{min(info['unexpected_keys'], default='none')!r}; convert it (grounded-attention convert)."
+                f"{name}: expected weights of {cls.base_model_prefix}, found names such as "
+                f"{min(info['unexpected_keys'], default='none')!r}; convert the checkpoint (grounded-attention "
+                "convert)."
             )
         return model, info
 
     @torch.no_grad()
     def _reset_other_heads(self, info: dict[str, Any]) -> None:
-        """Makes a head new that got its weights from a head of another class because both have the same name."""
+        """Initialises again a head that got weights from a different head of another class with the same name."""
         here = tuple(self._heads_from_pretraining.values())
         weights: Any = self.state_dict().keys() - info["missing_keys"] - self.all_tied_weights_keys.keys()
         same_name = {key for key in weights if not self._is_of_base(key) and not key.startswith(here)}
@@ -165,15 +166,15 @@ class PretrainingHandover:
         return cls._auto_class == "AutoModel"
 
     def _is_of_base(self, name: str) -> bool:
-        """Whether a weight here belongs to the base model."""
+        """Whether a weight of this model belongs to the base model."""
         return self._is_base_class() or name.startswith(f"{self.base_model_prefix}.")
 
     def _rename_head(self, name: str) -> str:
-        """The name here of a weight in a head of pre-training; other names as they are."""
+        """The name in this model of a weight in a head of pre-training; other names do not change."""
         return _rename(name, self._heads_from_pretraining)
 
     def _adapt_weights(self, name: Any, source: Any, info: dict[str, Any], kwargs: Mapping[str, Any]) -> set[str]:
-        """Runs `_adapt_pretraining_weights` with the heads that it reads."""
+        """Calls `_adapt_pretraining_weights` with the heads of `_heads_to_adapt`."""
         heads: dict[str, torch.Tensor] = {}
         if any(key.startswith(self._heads_to_adapt) for key in info["unexpected_keys"]):
             where = {key: kwargs[key] for key in _PLACE if key in kwargs}
@@ -181,25 +182,29 @@ class PretrainingHandover:
             heads = {key: value for key, value in weights.items() if key.startswith(self._heads_to_adapt)}
         adapted = self._adapt_pretraining_weights(heads)
         if not all(map(self._is_of_base, adapted)):
-            info["unexpected_keys"] -= heads.keys()  # they became a head here
+            info["unexpected_keys"] -= heads.keys()  # now part of a head of this model
         return adapted
 
     def _adapt_pretraining_weights(self, source: Mapping[str, torch.Tensor]) -> set[str]:
         """
-        What a class makes of another class's weights beyond a copy; returns the names here of what it set.
+        Sets weights that are computed, not copied, from the weights of another class.
 
         Args:
-            source: name -> tensor of the checkpoint's heads that `_heads_to_adapt` names, where it has them.
+            source (`Mapping[str, torch.Tensor]`): name -> tensor of the heads in `_heads_to_adapt`; empty if the
+                checkpoint lacks them.
+
+        Returns:
+            `set[str]`: the names of the weights that it set.
         """
         return set()
 
     def _copy_bert_weights(self, name: str, only: set[str] | None = None) -> set[str]:
-        """Copies weights of a BERT checkpoint, of `only` these names here; returns the names that it reached."""
-        raise ValueError(f"{type(self).__name__} takes nothing from a BERT checkpoint: leave bert={name!r} out.")
+        """Copies the weights of a BERT checkpoint; `only` limits the names in this model. Returns the names copied."""
+        raise ValueError(f"{type(self).__name__} does not load weights from BERT: remove bert={name!r}.")
 
 
 def _rename(name: str, prefixes: Mapping[str, str]) -> str:
-    """The name with the first prefix that it has replaced."""
+    """Replaces the first matching prefix of a name."""
     for there, here in prefixes.items():
         if name.startswith(there):
             return here + name.removeprefix(there)
@@ -207,7 +212,7 @@ def _rename(name: str, prefixes: Mapping[str, str]) -> str:
 
 
 class _ReportHolder(python_logging.Filter):
-    """Keeps transformers' table of missing and unexpected weights instead of letting it through."""
+    """Stores transformers' table of missing and unexpected weights instead of logging it."""
 
     def __init__(self):
         super().__init__()
@@ -222,7 +227,7 @@ class _ReportHolder(python_logging.Filter):
 
 @contextmanager
 def _hold_report() -> Iterator[None]:
-    """Leaves transformers' table out, unless loading fails."""
+    """Suppresses transformers' table, unless loading fails."""
     holder = _ReportHolder()
     logger.addFilter(holder)
     try:
@@ -237,18 +242,21 @@ def _hold_report() -> Iterator[None]:
 
 
 def _find_new(info: Mapping[str, Any]) -> set[str]:
-    """Names of the weights that no tensor of the checkpoint reached."""
+    """Names of the weights that were not loaded from the checkpoint."""
     return {*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])}
 
 
 def describe_loading(model: Any, name: Any, info: Mapping[str, Any]) -> str | None:
     """
-    One line on what a model took from a checkpoint, what is new and what was left; `None` when all fitted.
+    Describes in one line which weights of a model are taken from a checkpoint and new, and which were left.
 
     Args:
-        model: of a class with [`PretrainingHandover`].
-        name: directory or Hub id of the checkpoint.
-        info: the loading info of `from_pretrained(name, output_loading_info=True)`.
+        model (`PreTrainedModel`): a model whose class inherits from [`PretrainingHandover`].
+        name (`str`): directory or Hub id of the checkpoint.
+        info (`Mapping[str, Any]`): the loading info of `from_pretrained(name, output_loading_info=True)`.
+
+    Returns:
+        `str`: the line, or `None` if all weights match.
     """
     if "handover" in info or not (info["unexpected_keys"] or _find_new(info)):
         return info.get("handover")
@@ -256,31 +264,31 @@ def describe_loading(model: Any, name: Any, info: Mapping[str, Any]) -> str | No
 
 
 def check_shapes(name: Any, mismatched: Iterable[tuple[str, Any, Any]]) -> None:
-    """Refuses (`ValueError`) tensors of other shapes than the configuration's: (name, shape found, shape wanted)."""
+    """Raises `ValueError` for tensors that do not fit the configuration: (name, shape found, shape expected)."""
     for key, found, wanted in sorted(mismatched):
         raise ValueError(
-            f"{key} has the shape {tuple(found)} in {name}, but {tuple(wanted)} in the configuration; leave out the "
+            f"{key} has the shape {tuple(found)} in {name}, but {tuple(wanted)} in the configuration; remove the "
             "override that changes it."
         )
 
 
 def _check_filled(model: Any, name: Any, filled: Mapping[str, set[str]]) -> None:
-    """Refuses what was set on a weight that lies on disk."""
+    """Raises `ValueError` if a weight on disk was set."""
     weights = model.state_dict()
     for key in sorted(set().union(*filled.values())):
         if weights[key].is_meta:
-            raise ValueError(f"{name}: {key} can't be set while it lies on disk; load without offloading and save.")
+            raise ValueError(f"{name}: cannot set {key}, which is offloaded to disk; load without offloading.")
 
 
 def _misfits(model: Any, info: Mapping[str, Any]) -> bool:
-    """Whether a base model lacks a weight, or left one of its own; a pooler comes with some heads."""
+    """Whether a base model has new weights, or left weights of the base model; the pooler belongs to some heads."""
     prefix = f"{model.base_model_prefix}."
     left = {key for key in info["unexpected_keys"] if key.startswith(prefix)}
     return bool(_find_new(info) or {key for key in left if not key.startswith(f"{prefix}pooler.")})
 
 
 def _describe(model: Any, name: Any, source: Any, info: Mapping[str, Any], filled: Mapping[str, set[str]]) -> str:
-    """What was taken, what is new and what was left, in one line."""
+    """One line with the taken, new and left weights."""
     weights, new, left = set(model.state_dict()), _find_new(info), set(info["unexpected_keys"])
     taken = weights.difference(model.all_tied_weights_keys, new, *filled.values())
     moved = {} if source is None else _moved_heads(model, taken)
@@ -297,13 +305,13 @@ def _describe(model: Any, name: Any, source: Any, info: Mapping[str, Any], fille
 
 
 def _moved_heads(model: Any, taken: set[str]) -> dict[str, str]:
-    """The declared heads that came: name there -> name here."""
+    """The declared heads that were taken: name in the checkpoint -> name in this model."""
     heads = model._heads_from_pretraining.items()
     return {there[:-1]: here[:-1] for there, here in heads if any(key.startswith(here) for key in taken)}
 
 
 def _shorten(names: set[str], among: set[str]) -> str:
-    """`names` in alphabetical order, those of a module as the module where it has no other name of `among`."""
+    """`names` in alphabetical order; a module replaces its weights if all its names in `among` are in `names`."""
     others, short = among - names, set()
     for name in names:
         parts = name.split(".")

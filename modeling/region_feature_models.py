@@ -18,7 +18,7 @@ from transformers import AutoConfig
 from .modeling_backbone_regions import BackboneRegionFeatures
 from .modeling_fast_rcnn import FastRCNNFeatures
 
-# Model type -> class of ours; everything else is taken for a backbone.
+# Model type -> class of this package. Any other model type is loaded as a backbone.
 _CLASSES: dict[str, type[FastRCNNFeatures] | type[BackboneRegionFeatures]] = {
     "fast_rcnn": FastRCNNFeatures,
     "backbone_regions": BackboneRegionFeatures,
@@ -27,16 +27,19 @@ _CLASSES: dict[str, type[FastRCNNFeatures] | type[BackboneRegionFeatures]] = {
 
 def load_region_features(pretrained_model_name_or_path: str, **kwargs) -> FastRCNNFeatures | BackboneRegionFeatures:
     """
-    The model that turns pixels and boxes into region features, in evaluation mode.
+    Loads the model that computes region features from pixels and boxes, in evaluation mode.
 
     Args:
         pretrained_model_name_or_path (`str`): directory or Hub id of a [`FastRCNNFeatures`], of a
             [`BackboneRegionFeatures`] or of any vision model of transformers.
-        kwargs: handed to `from_pretrained`, such as `dtype` or `revision`.
+        kwargs: arguments of `from_pretrained`, such as `dtype` or `revision`.
+
+    Returns:
+        [`FastRCNNFeatures`] or [`BackboneRegionFeatures`]: the model.
 
     Raises:
-        OSError: when there is no such model.
-        ValueError: when it is no vision model, such as a text model.
+        OSError: if there is no such model.
+        ValueError: if it is not a vision model.
     """
     where = {name: kwargs[name] for name in ("revision", "token", "cache_dir", "subfolder") if name in kwargs}
     config = AutoConfig.from_pretrained(pretrained_model_name_or_path, **where)

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Registers every model file of this folder with transformers' Auto classes. Does not travel with a checkpoint."""
+"""Registers every model file of this folder with transformers' Auto classes. Not saved with checkpoints."""
 
 import pkgutil
 from collections.abc import Iterator
@@ -34,10 +34,13 @@ def model_files() -> list[str]:
 
 def model_classes(model_type: str) -> dict[str, type[PreTrainedModel]]:
     """
-    The classes of `modeling_<model_type>.py` that travel with a checkpoint, under the names of `config.auto_map`.
+    The classes of `modeling_<model_type>.py` that are saved with a checkpoint, by their keys in `config.auto_map`.
+
+    Args:
+        model_type (`str`): such as `"vl_bert"`.
 
     Raises:
-        ModuleNotFoundError: there is no such file.
+        ModuleNotFoundError: if there is no such file.
     """
     return dict(_list_classes(import_module(f".{_PREFIX}{model_type}", __package__)))
 
@@ -50,7 +53,7 @@ def _list_classes(module: ModuleType) -> Iterator[tuple[str, type[PreTrainedMode
 
 
 def register_models() -> None:
-    """Makes `AutoConfig` and the `AutoModel...` classes find the classes of this folder."""
+    """Registers the classes of this folder with `AutoConfig` and the `AutoModel...` classes."""
     for file in model_files():
         for auto, cls in model_classes(file.removeprefix(_PREFIX)).items():
             config_class: Any = cls.config_class

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""RoIAlign: torchvision's where it is installed, an equal one in plain torch elsewhere."""
+"""RoIAlign: the one of torchvision if it is installed, otherwise an equivalent in plain torch."""
 
 from typing import Any
 
@@ -19,13 +19,13 @@ import torch
 
 try:
     from torchvision.ops import roi_align as _imported_roi_align
-# A torchvision of another torch fails with other errors than a missing one.
+# A torchvision for a different torch version fails with other errors than a missing one.
 except (ImportError, RuntimeError, OSError):
     _torchvision_roi_align: Any = None
 else:
     _torchvision_roi_align = _imported_roi_align
 
-# Numbers that the plain path holds at a time beside its result: 64 MB of float32.
+# Size of the plain version's largest temporary tensor: 64 MB of float32.
 _CHUNK_NUMBERS = 2**24
 
 
@@ -38,10 +38,11 @@ def roi_align(
     sampling_ratio: int,
 ) -> torch.Tensor:
     """
-    Cuts a grid of cells out of feature maps for every box, each cell the mean of bilinear samples (Mask R-CNN, section
-    3), without the half-pixel shift of later versions (torchvision's `aligned=False`).
+    Reads a grid of cells from feature maps for every box. A cell is the mean of bilinear samples (Mask R-CNN, section
+    3), without the half-pixel shift of later versions (`aligned=False` in torchvision).
 
-    A box is at least one cell of the map wide and high. A sample further than one cell outside the map is 0.
+    Smaller boxes are enlarged to one cell of the map in width and height. A sample more than one cell outside the map
+    is 0.
 
     Args:
         features (`torch.Tensor` of shape `(B, C, h, w)`): feature maps; computed in float32 at least.
@@ -53,20 +54,20 @@ def roi_align(
         sampling_ratio (`int`): samples along each side of a cell, at least 1.
 
     Returns:
-        `torch.Tensor` of shape `(K, C, output_size, output_size)`, in the type of `features`.
+        `torch.Tensor` of shape `(K, C, output_size, output_size)`, in the data type of `features`.
 
     Raises:
-        ValueError: for a `sampling_ratio` or `output_size` below 1 or boxes of another shape.
+        ValueError: if `sampling_ratio` or `output_size` is below 1, or the boxes have another shape.
     """
     if sampling_ratio < 1 or output_size < 1:
         raise ValueError(f"sampling_ratio ({sampling_ratio}) and output_size ({output_size}) must be at least 1.")
     if boxes.shape != (len(batch_index), 4):
         raise ValueError(
-            f"boxes have the shape {tuple(boxes.shape)}, expected ({len(batch_index)}, 4): a row for each batch_index."
+            f"boxes have the shape {tuple(boxes.shape)}, expected ({len(batch_index)}, 4): one row per batch_index."
         )
     dtype = features.dtype if features.dtype == torch.float64 else torch.float32
     align = roi_align_torch if _torchvision_roi_align is None else _roi_align_torchvision
-    # Without autocast, which would round the positions of the samples.
+    # Autocast would round the positions of the samples.
     with torch.autocast(features.device.type, enabled=False):
         cells = align(
             features.to(dtype), boxes.detach().to(dtype), batch_index, output_size, spatial_scale, sampling_ratio
@@ -97,8 +98,8 @@ def roi_align_torch(
     """
     [`roi_align`] in plain torch, for float32 or float64.
 
-    Bilinear sampling on a grid is separable: rows of the map are mixed first, then columns, by small matrices that
-    depend on the box alone. The gradient is that of two matrix products, so it is deterministic.
+    Bilinear sampling on a grid is separable: small matrices that depend only on the box mix first the rows of the map,
+    then its columns. The gradient is that of two matrix products, so it is deterministic.
     """
     height, width = features.shape[-2:]
     with torch.no_grad():
@@ -112,7 +113,7 @@ def roi_align_torch(
     output = features.new_zeros(len(boxes), features.shape[1], output_size, output_size)
     for image in range(len(features)):
         for members in (batch_index == image).nonzero()[:, 0].split(chunk):
-            # Empty when no box lies in the image.
+            # Empty if the image has no boxes.
             mixed = torch.einsum("ksh,chw->kscw", rows[members], features[image])
             cells = mixed.flatten(1, 2) @ columns[members].transpose(1, 2)  # (k, S * C, S)
             output[members] = cells.unflatten(1, (output_size, -1)).transpose(1, 2)
@@ -122,7 +123,7 @@ def roi_align_torch(
 def _interpolation(
     start: torch.Tensor, size: torch.Tensor, cells: int, output_size: int, sampling_ratio: int
 ) -> torch.Tensor:
-    """Along one axis, how much each of the map's cells counts in each cell of the result: (K, S, cells)."""
+    """The weight of each cell of the map in each cell of the result, along one axis: (K, S, cells)."""
     count = output_size * sampling_ratio
     steps = (torch.arange(count, device=start.device, dtype=start.dtype) + 0.5) / count
     positions = start[:, None] + size[:, None] * steps  # (K, S * ratio)

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Shapes and places of what the model families read.
+"""Checks of input shapes and positions in the sequence, for all model families.
 
 Shape letters: B batch, C choices, T text, R regions, D hidden.
 """
@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-# What a processor returns and a model may not need; dropped so that `model(**processor(...))` works.
+# Outputs of a processor that a model may not use. They are dropped so that `model(**processor(...))` works.
 UNREAD_INPUTS = ("region_candidate_mask", "phrase_mask", "phrase_regions", "phrase_pairs", "answer_positions")
 
 
 def drop_unread(kwargs: Mapping[str, Any], *others: str) -> dict[str, Any]:
-    """The keyword arguments without [`UNREAD_INPUTS`], and without `others`, that a family does not read either."""
+    """The keyword arguments without [`UNREAD_INPUTS`] and without `others`, further inputs that a family ignores."""
     return {name: value for name, value in kwargs.items() if name not in UNREAD_INPUTS and name not in others}
 
 
@@ -35,10 +35,10 @@ def embed_words(
     word_embeddings: nn.Module, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None
 ) -> torch.Tensor:
     """
-    Word embeddings `(B, T, D)`: those of `input_ids`, or `inputs_embeds` as they are.
+    Word embeddings `(B, T, D)`: those of `input_ids`, or `inputs_embeds` unchanged.
 
     Raises:
-        ValueError: both or none are given.
+        ValueError: if both or none are given.
     """
     if (input_ids is None) == (inputs_embeds is None):
         raise ValueError("Give exactly one of input_ids and inputs_embeds.")
@@ -53,21 +53,21 @@ def check_text(
     reason: str,
 ) -> None:
     """
-    Compares the shapes of the text inputs, and the length of the text with the longest that a model takes.
+    Checks the shapes of the text inputs, and that the text is not too long for the model.
 
     Args:
         inputs_embeds (`torch.Tensor` of shape `(B, T, D)`): word embeddings.
         attention_mask, token_type_ids (`torch.Tensor` of shape `(B, T)`, *optional*): see the model's `forward`.
         longest (`int`): `config.max_text_length`.
-        reason (`str`): which field of the configuration sets it.
+        reason (`str`): the configuration field that sets this limit.
 
     Raises:
-        ValueError: the text is longer, or a shape is another.
+        ValueError: if the text is too long, or a shape differs.
     """
     batch_size, text_length = inputs_embeds.shape[:2]
     if text_length > longest:
         raise ValueError(
-            f"The text is {text_length} tokens long, the longest this model takes is {longest} ({reason}). "
+            f"The text is {text_length} tokens long, but this model takes at most {longest} ({reason}). "
             "Truncate it in the processor or tokenizer."
         )
     check_shape("attention_mask", attention_mask, (batch_size, text_length))
@@ -83,16 +83,16 @@ def check_region_shapes(
     width: int,
 ) -> None:
     """
-    Compares the shapes of the region inputs, where given.
+    Checks the shapes of the given region inputs.
 
     Args:
         region_features, region_boxes, region_attention_mask (`torch.Tensor`, *optional*): see the model's `forward`.
-        batch_size (`int`): rows of the text.
-        field (`str`): which field of the configuration sets the width of the features.
-        width (`int`): its value.
+        batch_size (`int`): number of rows of the text.
+        field (`str`): the configuration field that sets the width of the features.
+        width (`int`): the value of that field.
 
     Raises:
-        ValueError: a shape is another.
+        ValueError: if a shape differs.
     """
     num_regions: int | str = "num_regions"
     note = f"; this model's {field} is {width}"
@@ -106,7 +106,7 @@ def check_region_shapes(
 
 
 def check_shape(name: str, tensor: torch.Tensor | None, expected: tuple[int | str, ...], note: str = "") -> None:
-    """Compares the shape of an input, where given; names in `expected` stand for any size."""
+    """Raises `ValueError` if the shape of a given input differs; a name in `expected` allows any size."""
     if tensor is None:
         return
     shape = tuple(tensor.shape)
@@ -124,7 +124,20 @@ def get_first_state(text_states: torch.Tensor, text_mask: torch.Tensor) -> torch
 def locate_queries(
     grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]], text_length: int
 ) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
-    """Token and region indices to sequence positions; -1 stays -1."""
+    """
+    Converts token and region indices to positions in the sequence [text][regions].
+
+    Args:
+        grounding_queries (`dict`): direction -> query rows `(B, Q)` and key columns `(B, K)`, int64 indices; -1 stays
+            -1.
+        text_length (`int`): T.
+
+    Returns:
+        `tuple`: pairs of positions, `"text_to_region"` first.
+
+    Raises:
+        ValueError: if a direction is unknown.
+    """
     located = []
     for name, (row_start, column_start) in {
         "text_to_region": (0, text_length),
@@ -143,13 +156,13 @@ def locate_queries(
 
 
 def shift_indices(indices: torch.Tensor, start: int) -> torch.Tensor:
-    """Indices further on by `start`; negative ones stay."""
+    """Adds `start` to indices; negative indices do not change."""
     return torch.where(indices < 0, indices, indices + start)
 
 
 class Choices(NamedTuple):
     """
-    How many texts a multiple-choice batch has; puts inputs into the form of the base model, one row a choice.
+    The sizes of a multiple-choice batch. Reshapes inputs for the base model, with one row per choice.
 
     Args:
         batch_size (`int`): B.
@@ -163,7 +176,7 @@ class Choices(NamedTuple):
 
     @classmethod
     def find(cls, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> "Choices":
-        """The sizes of `input_ids` (B, C, T), or else of `inputs_embeds` (B, C, T, D); ValueError without both."""
+        """The sizes of `input_ids` (B, C, T) or `inputs_embeds` (B, C, T, D); `ValueError` if both are missing."""
         check_shape("input_ids", input_ids, ("batch_size", "num_choices", "text_length"))
         check_shape("inputs_embeds", inputs_embeds, ("batch_size", "num_choices", "text_length", "hidden_size"))
         given = input_ids if inputs_embeds is None else inputs_embeds
@@ -172,14 +185,14 @@ class Choices(NamedTuple):
         return cls(*given.shape[:3])
 
     def flatten(self, name: str, tensor: torch.Tensor | None) -> torch.Tensor | None:
-        """A text input (B, C, T, ...) to (B * C, T, ...)."""
+        """Reshapes a text input (B, C, T, ...) to (B * C, T, ...)."""
         if tensor is None:
             return None
         check_shape(name, tensor, (*self, *tensor.shape[3:]))
         return tensor.flatten(0, 1)
 
     def repeat(self, tensor: torch.Tensor | None, dimensions: int) -> torch.Tensor | None:
-        """A region input (B, R, ...), of so many dimensions, or (B, C, R, ...) to (B * C, R, ...)."""
+        """Reshapes a region input (B, R, ...), with `dimensions` dimensions, or (B, C, R, ...) to (B * C, R, ...)."""
         if tensor is None:
             return None
         if tensor.ndim == dimensions:
@@ -189,7 +202,7 @@ class Choices(NamedTuple):
     def flatten_queries(
         self, queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None
     ) -> dict[str, tuple[torch.Tensor, torch.Tensor]] | None:
-        """Grounding queries (B * C, ...) or (B, C, ...) to (B * C, ...)."""
+        """Reshapes grounding queries (B, C, ...) to (B * C, ...); those of shape (B * C, ...) do not change."""
         if queries is None:
             return None
         flat = {}

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What the configuration of every family has: the fields that the shared heads read, and the widths of its states."""
+"""Base classes of configurations: the fields that the shared heads read, and the widths of the states."""
 
 import inspect
 import re
@@ -27,45 +27,46 @@ from .attention_calls import AttentionCall, one_stream_calls
 class TaskConfig(PreTrainedConfig):
     r"""
     The base class of a family's configuration. `task_heads.py` and `task_forward.py` read these fields, and the widths
-    `text_hidden_size`, `region_hidden_size` and `pooled_hidden_size`, which a family defines. What stands here on a
-    field becomes part of a family's documentation, unless that has its own words for it.
+    `text_hidden_size`, `region_hidden_size` and `pooled_hidden_size`, which a family defines. The documentation of a
+    family includes these descriptions, unless it describes a field itself.
 
     identification_pooling (`str`, *optional*, defaults to `"pooled"`):
-        What image description identification reads: `"pooled"`, the pooler output (public code), or `"cls"`, the
-        first token's last state (VGP paper, equation 1).
+        The input of image description identification: `"pooled"`, the pooler output (public code), or `"cls"`, the
+        last state of the first token (VGP paper, equation 1).
     classifier_dropout (`float`, *optional*, defaults to 0.1):
         Dropout in the heads of tasks.
     identification_hidden_size (`int`, *optional*):
-        Hidden size of the identification head; a single linear layer when not given. The next two are alike.
+        Hidden size of the identification head; a single linear layer when not given.
     vgp_hidden_size (`int`, *optional*):
-        Hidden size of the phrase-pair head.
+        Hidden size of the phrase-pair head; a single linear layer when not given.
     grounding_hidden_size (`int`, *optional*):
-        Hidden size of the grounding head.
+        Hidden size of the grounding head; a single linear layer when not given.
     num_identification_labels (`int`, *optional*, defaults to 3):
-        Classes of image description identification: both captions match, the first, the second.
+        Number of classes of image description identification: both captions match, the first, the second.
     num_vgp_labels (`int`, *optional*, defaults to 5):
-        Classes of phrase pairs: 5 for the typology, 2 for paraphrase or not.
+        Number of classes of phrase pairs: 5 for the typology, 2 for paraphrase or not.
     grounding_head (`bool`, *optional*, defaults to `False`):
-        Whether a model for VGP scores every phrase against every region (indirect supervision).
+        Whether a model for VGP scores every pair of phrase and region (indirect supervision).
     box_layer (`int`, *optional*):
-        The layer, from 0 on, whose output tells a model for VGP the box of what each word names (`box_weight` of
-        attention supervision). Without one the model has no box head. A head trained on one layer also loads into
-        another. With a box head `unpad` does not act on the layers.
+        The layer, counted from 0, whose output is the input of the box head in a model for VGP (`box_weight` of
+        attention supervision). The box head predicts the box of the object that each word names. When not given, the
+        model has no box head. A head trained on one layer can be loaded for another layer. With a box head, `unpad`
+        does not apply to the layers.
     vqa_loss (`str`, *optional*, defaults to `"binary_cross_entropy"`):
-        Loss of the answers: `"binary_cross_entropy"`, one decision an answer (VL-BERT public code),
-        `"cross_entropy"`, one choice among all (VL-BERT paper, section 4.2.2), or `"kl_divergence"` from the
-        answers' scores as they are, summed over the answers (VisualBERT public code).
+        Loss of the answers: `"binary_cross_entropy"`, one decision per answer (VL-BERT public code),
+        `"cross_entropy"`, one choice among all answers (VL-BERT paper, section 4.2.2), or `"kl_divergence"` from the
+        unchanged scores of the answers, summed over the answers (VisualBERT public code).
     choice_loss (`str`, *optional*, defaults to `"sigmoid"`):
-        Loss of multiple choice: `"sigmoid"`, one decision a choice (VL-BERT public code), or `"softmax"`, one
-        choice among all (VisualBERT public code; VL-BERT paper, section 4.2.1).
+        Loss of multiple choice: `"sigmoid"`, one decision per choice (VL-BERT public code), or `"softmax"`, one
+        decision among all choices (VisualBERT public code; VL-BERT paper, section 4.2.1).
     referring_dropout (`float`, *optional*, defaults to 0.0):
         Dropout in the head of referring expressions.
     unpad (`bool`, *optional*, defaults to `False`):
-        Whether to leave padding out of every layer but the attention itself, on any back end: results at the other
-        columns are the same, and states at padded columns are zeros.
+        Whether every layer except the attention itself skips padded columns, with any attention back end. The states
+        of valid columns do not change; the states of padded columns are zeros.
     """
 
-    # Where transformers finds the classes that travel with a checkpoint, see `make_auto_map`.
+    # The location of the classes that are saved with a checkpoint, see `make_auto_map`.
     code_places: ClassVar[dict[str, str]] = {}
 
     identification_pooling: Literal["pooled", "cls"] = "pooled"
@@ -92,7 +93,7 @@ class TaskConfig(PreTrainedConfig):
         answers = kwargs.pop("answers", None)
         if answers is not None:
             self.answers = answers
-        # Bare file names, whatever repository a loaded config came from: a saved directory then reads its own code.
+        # File names without the repository of the loaded config, so that a saved directory loads the code in it.
         kwargs["auto_map"] = {**(kwargs.get("auto_map") or {}), **self.code_places}
         super().__post_init__(**kwargs)
 
@@ -105,7 +106,9 @@ class TaskConfig(PreTrainedConfig):
     @answers.setter
     def answers(self, answers: list[str]) -> None:
         if not answers or len(set(answers)) < len(answers):
-            raise ValueError(f"answers are {len(answers)} with {len(set(answers))} distinct; expected each only once.")
+            raise ValueError(
+                f"found {len(answers)} answers, of which {len(set(answers))} are distinct; expected each answer once."
+            )
         self.id2label = dict(enumerate(answers))
         self.label2id = {answer: index for index, answer in enumerate(answers)}
 
@@ -113,11 +116,11 @@ class TaskConfig(PreTrainedConfig):
 @strict
 class OneStreamConfig(TaskConfig):
     """
-    The base class for a family with one sequence of text and regions through BERT's layers: BERT's fields, and one
-    width for all states.
+    The base class for a family with one sequence of text and regions and the layers of BERT: the fields of BERT, and
+    one width for all states.
     """
 
-    # Read by the BERT layers; the families here are plain encoders.
+    # The BERT layers read these fields; all families here are encoders.
     is_decoder = False
     add_cross_attention = False
 
@@ -138,7 +141,7 @@ class OneStreamConfig(TaskConfig):
 
     @property
     def max_text_length(self) -> int:
-        """Positions for text: all of them, where regions need none."""
+        """Number of positions for text: all positions, unless regions need some."""
         return self.max_position_embeddings
 
     @property

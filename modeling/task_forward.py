@@ -11,10 +11,10 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""From a base model's output to a task's: scores, loss and output class, once for all families.
+"""Computes scores, loss and output of a task from a base model's output, for all families.
 
-Each function takes the head as a callable, so that a family keeps its own modules and their names in checkpoints.
-`outputs` is a base model's output, see `task_outputs.py`; `unpad` leaves padding out of heads that score every column.
+Each function takes the head as a callable, so that a family keeps its modules and their names in checkpoints.
+`outputs` is a base model's output, see `task_outputs.py`. With `unpad`, heads that score every column skip padding.
 
 Shape letters: B batch, C choices, T text, R regions, P phrases, D hidden.
 """
@@ -59,7 +59,8 @@ def predict_hidden(
     unpad: bool = False,
 ) -> PreTrainingOutput:
     """
-    Pre-training: masked words and, with their heads, masked regions and whether caption and image belong together.
+    Pre-training: predicts masked words and, if the heads are given, masked regions and whether caption and image
+    belong together.
 
     Args:
         outputs: a base model's output.
@@ -72,7 +73,7 @@ def predict_hidden(
         unpad (`bool`): see the top of this file.
 
     Raises:
-        ValueError: misshapen targets, both forms of region targets, or targets without their head.
+        ValueError: if targets have a wrong shape or no head, or both forms of region targets are given.
     """
     packed_text = find_packing(attention_mask, unpad)
     mlm_logits = apply_packed(word_head, packed_text, outputs.text_hidden_state)
@@ -88,7 +89,7 @@ def predict_hidden(
     check_shape("text_only", text_only, mlm_logits.shape[:1])
     check_shape("relationship_labels", relationship_labels, mlm_logits.shape[:1])
     if labels is not None and text_only is not None:
-        # Words beside images and words of text alone have a mean each (VL-BERT public code, its two streams).
+        # One mean for words with images and one for words of text-only rows (two data streams, VL-BERT public code).
         alone = text_only.bool()[:, None]
         losses += [cross_entropy_sum(mlm_logits, labels.masked_fill(rows, UNLABELLED)) for rows in (alone, ~alone)]
     elif labels is not None:
@@ -113,7 +114,7 @@ def _region_class_loss(logits: Any, labels: torch.Tensor | None, probs: Any) -> 
     if labels is not None and probs is not None:
         raise ValueError("Give region_labels or region_label_probs, not both.")
     if logits is None:
-        raise ValueError("Targets of regions are given, but this model has no head for them.")
+        raise ValueError("Region targets are given, but this model has no region head.")
     check_shape("region_labels", labels, logits.shape[:2])
     check_shape("region_label_probs", probs, logits.shape)
     if labels is not None:
@@ -129,7 +130,7 @@ def choose_region(
     unpad: bool = False,
 ) -> TaskOutput:
     """
-    Referring expressions: a score for every region, [`NO_CANDIDATE`] for padding.
+    Referring expressions: scores every region; [`NO_CANDIDATE`] for padding.
 
     Args:
         head: states `(B, R, D)` to scores `(B, R, 1)`.
@@ -155,7 +156,7 @@ def score_answers(
     head: Head, outputs: Any, answer_positions: torch.Tensor | None, labels: torch.Tensor | None, form: str
 ) -> TaskOutput:
     """
-    Visual question answering: a score for every answer, from the state at the answer's place in the text.
+    Visual question answering: scores every answer, from the state of the `[MASK]` that stands for the answer.
 
     Args:
         head: states `(B, D)` to scores `(B, num_labels)`.
@@ -165,11 +166,11 @@ def score_answers(
         form (`str`): `config.vqa_loss`.
 
     Raises:
-        ValueError: without `answer_positions`.
+        ValueError: if `answer_positions` is not given.
     """
     text_states = outputs.text_hidden_state
     if answer_positions is None:
-        raise ValueError("answer_positions are missing: the text column of each row's [MASK], as a processor gives.")
+        raise ValueError("answer_positions are missing: give the text column of the [MASK], as the processor does.")
     check_shape("answer_positions", answer_positions, text_states.shape[:1])
     index = answer_positions[:, None, None].expand(-1, 1, text_states.shape[-1])
     logits = head(text_states.gather(1, index)[:, 0])
@@ -182,12 +183,12 @@ def score_answers(
 
 def score_classes(head: Head, outputs: Any, labels: torch.Tensor | None) -> TaskOutput:
     """
-    Classes of text and image together, from the pooled state.
+    Classifies text and image together, from the pooled state.
 
     Args:
         head: pooled states `(B, D)` to scores `(B, num_labels)`.
         outputs: a base model's output.
-        labels (`torch.LongTensor` of shape `(B,)`, *optional*): class indices, -100 to leave a row out.
+        labels (`torch.LongTensor` of shape `(B,)`, *optional*): class indices, -100 to ignore a row.
     """
     logits = head(outputs.pooler_output)
     loss = None
@@ -210,18 +211,18 @@ def score_choices(
     unpad: bool = False,
 ) -> MultipleChoiceOutput:
     """
-    Multiple choice: a score for every choice from its pooled state and, with their head, classes of the regions.
+    Multiple choice: scores every choice from its pooled state and, if their head is given, classifies the regions.
 
     Args:
         head: pooled states `(B * C, D)` to scores `(B * C, 1)`.
-        outputs: a base model's output, one row a choice.
-        choices ([`Choices`]): how many there are.
-        labels (`torch.LongTensor` of shape `(B,)`, *optional*): index of the right choice, -100 to leave an item out.
+        outputs: a base model's output, one row per choice.
+        choices ([`Choices`]): the sizes of the batch.
+        labels (`torch.LongTensor` of shape `(B,)`, *optional*): index of the right choice, -100 to ignore an item.
         form (`str`): `config.choice_loss`.
         region_head (*optional*): states `(B * C, R, D)` to scores of the object classes.
-        region_attention_mask (`torch.Tensor` of shape `(B * C, R)`, *optional*): 1 for regions, one row a choice.
+        region_attention_mask (`torch.Tensor` of shape `(B * C, R)`, *optional*): 1 for regions, one row per choice.
         region_class_labels (`torch.LongTensor` of shape `(B, R)` or `(B, C, R)`, *optional*): object class of each
-            region, -100 to leave one out.
+            region, -100 to ignore a region.
         unpad (`bool`): see the top of this file.
     """
     logits = head(outputs.pooler_output).view(choices.batch_size, choices.num_choices)
@@ -260,7 +261,7 @@ def ground_phrases(
     phrase_regions: torch.Tensor | None,
 ) -> TaskOutput:
     """
-    Phrase grounding: a score for every region and phrase, from the state of the phrase's last token.
+    Phrase grounding: scores every pair of region and phrase, from the state of the phrase's last token.
 
     Args:
         scorer: `(phrase_states (B, P, D), outputs, text_mask (B, T), region_mask (B, R))` to scores `(B, P, R)`; the
@@ -271,11 +272,11 @@ def ground_phrases(
         region_attention_mask (`torch.Tensor` of shape `(B, R)`, *optional*): 1 for regions.
 
     Raises:
-        ValueError: without `phrase_mask`.
+        ValueError: if `phrase_mask` is not given.
     """
     text_states, region_states = outputs.text_hidden_state, outputs.region_hidden_state
     if phrase_mask is None:
-        raise ValueError("phrase_mask is missing: the tokens of each phrase, as a processor gives.")
+        raise ValueError("phrase_mask is missing: give the tokens of each phrase, as the processor does.")
     check_shape("phrase_mask", phrase_mask, (text_states.shape[0], "num_phrases", text_states.shape[1]))
     columns = torch.arange(phrase_mask.shape[2], device=phrase_mask.device)
     last = torch.where(phrase_mask.bool(), columns, 0).amax(dim=2)  # (B, P)

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Heads that the model families share, over the contract of a base model's output (`task_outputs.py`).
+"""Heads that all model families share; they read the outputs of a base model that `task_outputs.py` defines.
 
 Shape letters: B batch, T text, R regions, P phrases, K phrase pairs, D hidden, E width of the regions.
 """
@@ -26,7 +26,7 @@ from .sequence_inputs import get_first_state
 from .task_losses import cross_entropy_sum, mean_of
 from .task_outputs import VGPOutput
 
-# Score of what is no candidate (VL-BERT and VisualBERT public code); float16 holds it.
+# Score of a column that is not a candidate (VL-BERT and VisualBERT public code), within the range of float16.
 NO_CANDIDATE = -10000.0
 
 
@@ -64,7 +64,7 @@ class ClassificationHead(nn.Module):
 
 
 class GroundingHead(nn.Module):
-    """Scores every phrase with every region from [phrase, region] (VGP paper, indirect supervision)."""
+    """Scores every pair of phrase and region from [phrase, region] (VGP paper, indirect supervision)."""
 
     def __init__(self, config: Any):
         super().__init__()
@@ -87,7 +87,7 @@ class GroundingHead(nn.Module):
 
 
 class BoxHead(nn.Linear):
-    """Boxes of what words name, (center_x, center_y, width, height) in [0, 1]: (B, T, D) -> (B, T, 4)."""
+    """Boxes of the objects that words name, (center_x, center_y, width, height) in [0, 1]: (B, T, D) -> (B, T, 4)."""
 
     def __init__(self, config: Any):
         super().__init__(config.text_hidden_size, 4)
@@ -97,7 +97,7 @@ class BoxHead(nn.Linear):
 
 
 class ReferringHead(nn.Module):
-    """Scores regions as the one that the text names: (B, R, E) -> (B, R, 1)."""
+    """Scores how well each region matches the text: (B, R, E) -> (B, R, 1)."""
 
     def __init__(self, config: Any):
         super().__init__()
@@ -112,14 +112,14 @@ class ReferringHead(nn.Module):
 
 class VGPHeads:
     """
-    What a model for visually grounded paraphrases has beside its encoder: which caption belongs to the image, how
-    phrase pairs relate and, optionally, which region each phrase names and the box of what each word names.
+    The heads of a model for visually grounded paraphrases. They predict which caption belongs to the image, the
+    relation of phrase pairs and, optionally, the region of each phrase and the box of the object that each word names.
     """
 
     config: Any
 
     def make_vgp_heads(self) -> None:
-        """Adds the heads that the configuration names."""
+        """Adds the heads of the configuration."""
         config = self.config
         text_size, dropout = config.text_hidden_size, config.classifier_dropout
         pooled = config.identification_pooling == "pooled"
@@ -137,27 +137,32 @@ class VGPHeads:
 
     def encode_for_vgp(self, encoder: nn.Module, *args: Any, **kwargs: Any) -> tuple[Any, torch.Tensor | None]:
         """
-        The encoder's output, and the boxes `(B, T, 4)` that the box head reads off the words' states after its layer.
+        Runs the encoder and the box head.
 
-        Without box head there are none. With it hidden states are recorded, and so computed padded; what was not asked
-        for (`output_hidden_states`: all, or those of some indices) is left out of the output.
+        With a box head the hidden states are recorded, and are therefore computed with padding. Hidden states that
+        were not requested (`output_hidden_states`: all, or those of some indices) are removed from the output.
 
         Args:
             encoder (`nn.Module`): the base model.
-            args, kwargs: its inputs.
+            args, kwargs: inputs of the base model.
+
+        Returns:
+            `tuple`: the output of the encoder, and the predicted boxes `(B, T, 4)`, or `None` without a box head.
         """
         if self.box_head is None:
             return encoder(*args, return_dict=True, **kwargs), None
-        asked = kwargs.pop("output_hidden_states", self.config.output_hidden_states)
+        requested = kwargs.pop("output_hidden_states", self.config.output_hidden_states)
         read = self.config.box_layer + 1
-        some = None if asked is None or isinstance(asked, bool) else [asked] if isinstance(asked, int) else list(asked)
+        some = None
+        if requested is not None and not isinstance(requested, bool):
+            some = [requested] if isinstance(requested, int) else list(requested)
         outputs = encoder(
             *args, return_dict=True, output_hidden_states=True if some is None else [*some, read], **kwargs
         )
         states = outputs.hidden_states
         pred_boxes = self.box_head(states[read][:, : outputs.text_hidden_state.shape[1]])
         if some is None:
-            outputs.hidden_states = states if asked else None
+            outputs.hidden_states = states if requested else None
         elif not {read, read - len(states)} & set(some):
             outputs.hidden_states = tuple(None if index == read else state for index, state in enumerate(states))
         return outputs, pred_boxes
@@ -173,12 +178,12 @@ class VGPHeads:
         vgp_labels: torch.Tensor | None,
     ) -> VGPOutput:
         """
-        The output of a model with these heads: loss, logits, hidden states and attention maps.
+        Computes the output of a model with these heads: loss, logits, hidden states and attention maps.
 
         Args:
             outputs: the base model's output, see `task_outputs.py`.
-            pred_boxes (`torch.Tensor` of shape `(batch_size, text_length, 4)`, *optional*): as `encode_for_vgp` gives
-                them.
+            pred_boxes (`torch.Tensor` of shape `(batch_size, text_length, 4)`, *optional*): boxes from
+                `encode_for_vgp`.
             attention_mask (`torch.Tensor` of shape `(batch_size, text_length)`, *optional*): 1 for text.
             phrase_mask, phrase_pairs, identification_labels, vgp_labels: see the model's `forward`.
         """
@@ -213,7 +218,7 @@ class VGPHeads:
     def _get_caption_state(
         self, text_states: torch.Tensor, pooled_output: torch.Tensor, attention_mask: torch.Tensor | None
     ) -> torch.Tensor:
-        # CODEPATH: "pooled" is what the public VGP code trains, "cls" the paper's equation 1.
+        # CODEPATH: "pooled" in the public VGP code, "cls" in the paper's equation 1.
         if self.config.identification_pooling == "pooled":
             return pooled_output
         if attention_mask is None:
@@ -222,7 +227,7 @@ class VGPHeads:
 
     def _classify_pairs(self, phrase_states: torch.Tensor, phrase_pairs: torch.Tensor) -> torch.Tensor:
         """Logits (B, K, C) from [e1, e2, e1 * e2, |e1 - e2|] (VGP paper, equation 3); 0 where a phrase is padded."""
-        # A row of zeros in front, for pads (-1) to point at.
+        # A row of zeros before the phrases; padding (-1) selects it.
         states = nn.functional.pad(phrase_states, (0, 0, 1, 0))
         index = (phrase_pairs + 1)[..., None].expand(-1, -1, -1, states.shape[-1])
         first = states.gather(1, index[:, :, 0])

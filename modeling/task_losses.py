@@ -11,10 +11,10 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Every loss of a task as (sum, count), () each: the sum over what is counted, with a graph, and how many that are.
+"""The losses of tasks, each as (sum, count), both of shape (): the sum of a loss over items, and the number of items.
 
-A Trainer divides by the count of all micro-batches and processes of a step; `mean_of` divides by that of the batch at
-hand, for a model's own `loss`. Losses are computed in float32.
+A Trainer divides the sum by the count of all micro-batches and processes of a step. `mean_of` divides by the count of
+the current batch, for the `loss` of a model. The sum has a gradient. Losses are computed in float32.
 """
 
 import torch
@@ -22,27 +22,27 @@ from torch.nn import functional as F
 
 Loss = tuple[torch.Tensor, torch.Tensor]
 
-# Class index of what has no label.
+# Class index of an item without a label.
 UNLABELLED = -100
-# Targets count as distributions when they sum to 1 within this (VL-BERT public code); all-zero rows are not predicted.
+# Tolerance for the sum of a target distribution (VL-BERT public code); all-zero rows are not predicted.
 _PROBABILITY_TOLERANCE = 0.1
 
 
 def mean_of(*losses: Loss) -> torch.Tensor | None:
-    """The sum of the means of losses; a loss that counts nothing adds 0, with a graph. `None` without any loss."""
+    """The sum of the means of losses; a loss with count 0 adds 0, with a gradient graph. `None` without any loss."""
     if not losses:
         return None
     return torch.stack([total / count.clamp(min=1) for total, count in losses]).sum()
 
 
 def count_labels(labels: torch.Tensor) -> torch.Tensor:
-    """How many labels are class indices, ()."""
+    """The number of labels that are class indices, ()."""
     return (labels != UNLABELLED).sum()
 
 
 def is_distribution(targets: torch.Tensor) -> torch.Tensor:
     """
-    Which rows are predicted: those whose probabilities sum to 1 within 0.1 (VL-BERT public code).
+    Finds the rows to predict: their probabilities sum to 1 within 0.1 (VL-BERT public code).
 
     Args:
         targets (`torch.Tensor` of shape `(..., num_classes)`): probabilities, or zeros.
@@ -59,7 +59,7 @@ def cross_entropy_sum(logits: torch.Tensor, labels: torch.Tensor) -> Loss:
 
     Args:
         logits (`torch.Tensor` of shape `(..., num_classes)`): scores.
-        labels (`torch.LongTensor` of shape `(...)`): class indices, -100 for items to leave out.
+        labels (`torch.LongTensor` of shape `(...)`): class indices, -100 for items to ignore.
     """
     total = F.cross_entropy(logits.float().flatten(0, -2), labels.flatten(), ignore_index=UNLABELLED, reduction="sum")
     return total, count_labels(labels)
@@ -67,12 +67,12 @@ def cross_entropy_sum(logits: torch.Tensor, labels: torch.Tensor) -> Loss:
 
 def soft_cross_entropy_sum(logits: torch.Tensor, targets: torch.Tensor) -> Loss:
     """
-    Cross-entropy with target distributions, summed and counted over the rows that hold one (VL-BERT public code).
+    Cross-entropy with target distributions, summed and counted over the rows that have one (VL-BERT public code).
 
     Args:
         logits (`torch.Tensor` of shape `(..., num_classes)`): scores.
-        targets (`torch.Tensor` of shape `(..., num_classes)`): probabilities; a row that does not sum to 1 within 0.1,
-            such as zeros, is left out.
+        targets (`torch.Tensor` of shape `(..., num_classes)`): probabilities; rows that do not sum to 1 within 0.1,
+            such as zeros, are ignored.
     """
     targets = targets.float()
     valid = is_distribution(targets)
@@ -85,7 +85,7 @@ def region_sum(logits: torch.Tensor, targets: torch.Tensor) -> Loss:
 
     Args:
         logits (`torch.Tensor` of shape `(batch_size, num_regions)`): scores.
-        targets (`torch.Tensor` of shape `(batch_size, num_regions)`): values in [0, 1]; negative ones are left out.
+        targets (`torch.Tensor` of shape `(batch_size, num_regions)`): values in [0, 1]; negative ones are ignored.
     """
     targets = targets.float()
     valid = targets >= 0
@@ -95,15 +95,14 @@ def region_sum(logits: torch.Tensor, targets: torch.Tensor) -> Loss:
 
 def answer_sum(logits: torch.Tensor, targets: torch.Tensor, form: str) -> Loss:
     """
-    Loss of soft answer targets, summed over the answers and over the rows, which are counted.
+    Loss of soft answer targets, summed over answers and rows, counted over rows.
 
     Args:
         logits (`torch.Tensor` of shape `(batch_size, num_answers)`): scores.
-        targets (`torch.Tensor` of shape `(batch_size, num_answers)`): how right each answer is, in [0, 1].
+        targets (`torch.Tensor` of shape `(batch_size, num_answers)`): score of each answer, in [0, 1].
         form (`str`): `"binary_cross_entropy"` (VL-BERT public code), `"cross_entropy"` with the targets divided by
-            their sum, rows of zeros left out (VL-BERT paper, section 4.2.2, which does not say what becomes of soft
-            targets), or `"kl_divergence"` from the targets as they are, also where they do not sum to 1 (VisualBERT
-            public code).
+            their sum, without rows of zeros (VL-BERT paper, section 4.2.2, which does not specify soft targets), or
+            `"kl_divergence"` from the unchanged targets, even if they do not sum to 1 (VisualBERT public code).
     """
     logits, targets = logits.float(), targets.float()
     if form == "cross_entropy":
@@ -121,7 +120,7 @@ def choice_sum(logits: torch.Tensor, labels: torch.Tensor, form: str) -> Loss:
 
     Args:
         logits (`torch.Tensor` of shape `(batch_size, num_choices)`): scores.
-        labels (`torch.LongTensor` of shape `(batch_size,)`): index of the right choice, -100 to leave a row out.
+        labels (`torch.LongTensor` of shape `(batch_size,)`): index of the right choice, -100 to ignore a row.
         form (`str`): `"sigmoid"`, binary cross-entropy averaged over the choices (VL-BERT public code), or
             `"softmax"`, cross-entropy (paper, section 4.2.1).
     """
@@ -135,11 +134,11 @@ def choice_sum(logits: torch.Tensor, labels: torch.Tensor, form: str) -> Loss:
 
 def grounding_divergence_sum(logits: torch.Tensor, phrase_regions: torch.Tensor) -> Loss:
     """
-    Divergence of each phrase's choice of a region from a uniform one among the right regions, summed over the phrases;
-    the rows are counted (VisualBERT public code). Phrases without a right region add 0.
+    Divergence between each phrase's distribution over the regions and the uniform distribution over the right regions,
+    summed over the phrases and counted over the rows (VisualBERT public code). Phrases without a right region add 0.
 
     Args:
-        logits (`torch.Tensor` of shape `(batch_size, num_phrases, num_regions)`): scores, low but not infinite for
+        logits (`torch.Tensor` of shape `(batch_size, num_phrases, num_regions)`): scores; low but finite for
             padding.
         phrase_regions (`torch.BoolTensor` of shape `(batch_size, num_phrases, num_regions)`): the right regions.
     """

@@ -11,10 +11,10 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What models return, the same in every family; `task_heads.py` and `task_forward.py` read and make these outputs.
+"""The output classes of models, the same for all families; `task_heads.py` and `task_forward.py` read and make them.
 
-The contract of a base model's output: `text_hidden_state`, `region_hidden_state`, `pooler_output`, `hidden_states` and
-`attentions`. Its configuration gives the three widths: `text_hidden_size`, `region_hidden_size`, `pooled_hidden_size`.
+The output of every base model has `text_hidden_state`, `region_hidden_state`, `pooler_output`, `hidden_states` and
+`attentions`. Its configuration has the widths `text_hidden_size`, `region_hidden_size` and `pooled_hidden_size`.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from transformers.utils import ModelOutput, auto_docstring
 
 @auto_docstring(
     custom_intro="""
-    Output of a base model. States at padded columns carry no meaning.
+    Output of a base model. States at padded columns have no meaning.
     """
 )
 @dataclass
@@ -34,7 +34,7 @@ class GroundedModelOutput(ModelOutput):
     last_hidden_state (`torch.FloatTensor` of shape `(batch_size, sequence_length, hidden_size)`):
         Last-layer states of the whole sequence, columns `[text][regions]`.
     pooler_output (`torch.FloatTensor` of shape `(batch_size, pooled_hidden_size)`):
-        One state for text and image together; `None` without pooler.
+        One state for text and image together; `None` without a pooler.
     text_hidden_state (`torch.FloatTensor` of shape `(batch_size, text_length, text_hidden_size)`):
         Last-layer states of the text.
     region_hidden_state (`torch.FloatTensor` of shape `(batch_size, num_regions, region_hidden_size)`):
@@ -53,14 +53,14 @@ class GroundedModelOutput(ModelOutput):
 
 @auto_docstring(
     custom_intro="""
-    Output of a model with the heads of pre-training. Logits at padded columns carry no meaning.
+    Output of a model with the heads of pre-training. Logits at padded columns have no meaning.
     """
 )
 @dataclass
 class PreTrainingOutput(ModelOutput):
     r"""
     loss (`torch.FloatTensor` of shape `()`, *optional*, returned when any target is given):
-        Sum of the losses whose targets were given.
+        Sum of the losses of the given targets.
     mlm_logits (`torch.FloatTensor` of shape `(batch_size, text_length, vocab_size)`):
         Scores of the vocabulary for every text token.
     region_logits (`torch.FloatTensor` of shape `(batch_size, num_regions, region_classes)`):
@@ -88,15 +88,15 @@ class VGPOutput(ModelOutput):
     loss (`torch.FloatTensor` of shape `()`, *optional*, returned when labels are given):
         Identification loss plus phrase-pair loss, each a plain mean over its labelled items.
     identification_logits (`torch.FloatTensor` of shape `(batch_size, num_identification_labels)`):
-        Scores of which caption belongs to the image.
+        Scores of the classes: both captions belong to the image, the first, the second.
     vgp_logits (`torch.FloatTensor` of shape `(batch_size, num_pairs, num_vgp_labels)`):
         Scores of the semantic classes of every phrase pair, 0 for padded pairs; `None` without phrase pairs.
     grounding_logits (`torch.FloatTensor` of shape `(batch_size, num_phrases, num_regions)`):
-        Score of every phrase with every region, before a sigmoid; meaningless for padded phrases and regions. `None`
-        without grounding head or phrases.
+        Score of every pair of phrase and region, before a sigmoid; without meaning for padded phrases and regions.
+        `None` without a grounding head or phrases.
     pred_boxes (`torch.FloatTensor` of shape `(batch_size, text_length, 4)`):
-        Box of what each word names, (center_x, center_y, width, height) divided by the image size, in [0, 1];
-        meaningless for words that name nothing. `None` without box head.
+        Box of the object that each word names, (center_x, center_y, width, height) divided by the image size, in
+        [0, 1]; without meaning for words that name no object. `None` without a box head.
     """
 
     loss: torch.Tensor | None = None
@@ -131,20 +131,20 @@ class TaskOutput(ModelOutput):
 
 @auto_docstring(
     custom_intro="""
-    Output of a model for multiple choice. Hidden states and attention maps have one row a choice, the choices of an
-    item one after the other.
+    Output of a model for multiple choice. Hidden states and attention maps have one row per choice; the choices of an
+    item are consecutive.
     """
 )
 @dataclass
 class MultipleChoiceOutput(ModelOutput):
     r"""
     loss (`torch.FloatTensor` of shape `()`, *optional*, returned when any target is given):
-        Loss of the choices plus that of the region classes, where their targets are given.
+        Sum of the losses of choices and region classes, if their targets are given.
     logits (`torch.FloatTensor` of shape `(batch_size, num_choices)`):
         Score of every choice.
     region_class_logits (`torch.FloatTensor` of shape `(batch_size, num_choices, num_regions, choice_region_classes)`):
-        Scores of the object classes for every region beside every choice, meaningless for padded regions; `None`
-        without that head.
+        Scores of the object classes for every region and choice, without meaning for padded regions; `None` without
+        that head.
     """
 
     loss: torch.Tensor | None = None

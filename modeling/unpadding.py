@@ -11,10 +11,10 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Computing on the columns that hold something: padding leaves before the linear layers and returns after them.
+"""Computation without padding: padded columns are removed before the linear layers and added back after them.
 
-All valid columns of a batch stand in one row of M columns while linear layers, LayerNorm and activations work on them.
-Only the attention itself sees the padded shape, so every back end, and whatever reports its weights, works as ever.
+Linear layers, LayerNorm and activations compute on one row with all M valid columns of the batch. Only the attention
+itself uses the padded shape, so every attention back end, and code that reads its weights, works unchanged.
 
 Shape letters: B batch, N columns, M valid columns of the batch, H heads, D hidden, d head width.
 """
@@ -29,7 +29,7 @@ from transformers.models.bert.modeling_bert import BertEncoder, BertSelfAttentio
 
 class Packing(NamedTuple):
     """
-    Where the valid columns of a batch are.
+    The positions of the valid columns of a batch.
 
     Args:
         places (`torch.LongTensor` of shape `(M,)`): their indices in the batch flattened to `(B * N)`, ascending.
@@ -46,18 +46,21 @@ class Packing(NamedTuple):
         return states.flatten(0, 1).index_select(0, self.places)[None]
 
     def unpack(self, packed: torch.Tensor) -> torch.Tensor:
-        """`(1, M, ...)` back in its columns of `(B, N, ...)`; zeros in the others."""
+        """The inverse of `pack`: `(1, M, ...)` to `(B, N, ...)`, zeros in padded columns."""
         states = packed.new_zeros(self.batch_size * self.length, *packed.shape[2:])
         return states.index_copy_(0, self.places, packed[0]).unflatten(0, (self.batch_size, self.length))
 
 
 def find_packing(mask: torch.Tensor | None, wanted: bool = True) -> Packing | None:
     """
-    The packing of a mask; `None`, for a padded computation, when nothing is padded or packing is not wanted.
+    Finds the packing of a mask.
 
     Args:
         mask (`torch.Tensor` of shape `(B, N)`, *optional*): true or 1 for the valid columns; all when not given.
-        wanted (`bool`): a switch for the caller; the mask is not read when it is off.
+        wanted (`bool`, *optional*, defaults to `True`): whether to pack; if `False`, the mask is not read.
+
+    Returns:
+        [`Packing`], or `None` for a computation with padding: nothing is padded, or `wanted` is `False`.
     """
     if mask is None or not wanted:
         return None
@@ -67,12 +70,15 @@ def find_packing(mask: torch.Tensor | None, wanted: bool = True) -> Packing | No
 
 def apply_packed(function: Callable[..., torch.Tensor], packing: Packing | None, *states: Any) -> torch.Tensor:
     """
-    A function that acts on each column `(B, N, ...)` by itself, computed for the valid ones; zeros in the others.
+    Applies a function that is independent for each column to the valid columns only.
 
     Args:
-        function: what to compute.
-        packing ([`Packing`], *optional*): without one the function gets the states as they are.
-        states (`torch.Tensor` of shape `(B, N, ...)`): its arguments.
+        function (`Callable`): the function.
+        packing ([`Packing`], *optional*): the valid columns. Without it the function gets the unchanged states.
+        states (`torch.Tensor` of shape `(B, N, ...)`): arguments of the function.
+
+    Returns:
+        `torch.Tensor` of shape `(B, N, ...)`: zeros in padded columns.
     """
     if packing is None:
         return function(*states)
@@ -80,7 +86,7 @@ def apply_packed(function: Callable[..., torch.Tensor], packing: Packing | None,
 
 
 class UnpaddedSelfAttention(BertSelfAttention):
-    """BERT's self-attention, which also takes packed states: the padded shape returns for the attention alone."""
+    """BERT's self-attention that also takes packed states; it restores the padded shape for the attention only."""
 
     def forward(
         self,
@@ -92,13 +98,16 @@ class UnpaddedSelfAttention(BertSelfAttention):
         **kwargs: Any,
     ) -> Any:
         """
-        Attended states in the shape of `hidden_states`, and what the back end returns as weights, in padded shape.
+        Computes the attention.
 
         Args:
             hidden_states (`torch.Tensor` of shape `(B, N, D)`, or `(1, M, D)` with a packing): the states.
-            attention_mask: the back end's mask for the padded shape.
-            past_key_values: for a decoder; an encoder has none.
-            packing ([`Packing`], *optional*): how the states are packed.
+            attention_mask (*optional*): the back end's mask for the padded shape.
+            past_key_values (*optional*): for decoders only.
+            packing ([`Packing`], *optional*): the valid columns, if the states are packed.
+
+        Returns:
+            `tuple`: states in the shape of `hidden_states`, and the attention weights of the back end in padded shape.
         """
         if packing is None:
             return super().forward(hidden_states, attention_mask, past_key_values, **kwargs)
@@ -115,7 +124,7 @@ class UnpaddedSelfAttention(BertSelfAttention):
 
 
 class UnpaddedEncoder(BertEncoder):
-    """BERT's encoder, same weights, which leaves padding out when it is told where that is."""
+    """BERT's encoder with the same weights. It skips padding when `packing` is given."""
 
     def __init__(self, config):
         super().__init__(config)
@@ -132,12 +141,15 @@ class UnpaddedEncoder(BertEncoder):
         **kwargs: Any,
     ) -> Any:
         """
-        BERT's encoder output; its `last_hidden_state` is zeros at padded columns when there is a packing.
+        Encodes the sequence.
 
         Args:
             hidden_states (`torch.Tensor` of shape `(B, N, D)`): the embedded sequence.
-            attention_mask: the back end's mask.
-            packing ([`Packing`], *optional*): the valid columns. Hooks on layers then see packed states `(1, M, D)`.
+            attention_mask (*optional*): the back end's mask.
+            packing ([`Packing`], *optional*): the valid columns. Hooks on layers then get packed states `(1, M, D)`.
+
+        Returns:
+            BERT's encoder output. With a packing, its `last_hidden_state` is zero at padded columns.
         """
         encode: Any = super().forward
         if packing is None:

@@ -349,14 +349,14 @@ def test_a_pushed_pipeline_loads_from_the_hub_without_the_project(files, tmp_pat
         ({"features": features()[:, :7]}, "features of 7 values, but the model was trained on 16"),
         ({"features": None}, "the model needs features"),
         ({"boxes": None}, "features given without boxes"),
-        ({"boxes": None, "features": None}, "no boxes: give boxes or regions, or the pipeline a detector"),
+        ({"boxes": None, "features": None}, "no boxes: give boxes or regions, or a detector to the pipeline"),
         ({"image_size": None}, "boxes are in pixels: give the image, or image_size"),
         ({"boxes": [[0, 0, 90, 9]] * 4}, "box 0: found .* expected x1 <= x2 <= 80"),
-        ({"boxes": [[0, 0, 0.9, 0.9]] * 4}, "look divided by the image size; give pixels"),
+        ({"boxes": [[0, 0, 0.9, 0.9]] * 4}, "look normalised by the image size; give boxes in pixels"),
         ({"boxes": [[1, 2, 3]] * 4}, "expected \\(n, 4\\)"),
-        ({"scores": [1.0]}, "1 scores of 4 boxes, expected one a box"),
+        ({"scores": [1.0]}, "found 1 scores for 4 boxes, expected one per box"),
         ({"image": "nowhere.png"}, "nowhere.png"),
-        ({"caption": "a " * 60 + "p", "phrases": ["p"]}, "phrase 'p' has no token in what the model reads"),
+        ({"caption": "a " * 60 + "p", "phrases": ["p"]}, "phrase 'p' has no token within the model's text length"),
     ],
 )
 def test_mistakes_name_what_is_wrong(files, change, problem):
@@ -374,7 +374,7 @@ def test_mistakes_name_what_is_wrong(files, change, problem):
     [
         ("model", {"feature_model": "backbone"}, "features of 12 values, but the model was trained on 16"),
         ("model", {"detector": "detector"}, "the model needs features: give feature_model"),
-        ("pixels", {"feature_model": "backbone"}, "the model reads pixels: leave the feature model out"),
+        ("pixels", {"feature_model": "backbone"}, "the model reads pixels and does not use a feature model"),
         ("pixels", {"detector": "backbone"}, "is not an object detector"),
         ("narrow", {"queries": ["a dog"]}, "give its name as detector too"),
         ("narrow", {"feature_model": "nowhere"}, "feature model .*nowhere"),

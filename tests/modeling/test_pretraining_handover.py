@@ -212,7 +212,7 @@ def test_a_checkpoint_that_holds_nothing_of_the_family(checkpoints, tmp_path):
     model.save_pretrained(tmp_path, state_dict=weights)
     with pytest.raises(
         ValueError,
-        match=r"holds no weight of vl_bert, but names such as 'module\..*grounded-attention convert",
+        match=r"expected weights of vl_bert, found names such as 'module\..*grounded-attention convert",
     ):
         VLBertForMultipleChoice.from_pretrained(tmp_path)
 

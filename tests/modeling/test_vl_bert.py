@@ -139,7 +139,7 @@ def test_grounding_tensors_of_a_processor_are_dropped():
         ({"region_attention_mask": torch.ones(B, R - 1)}, r"region_attention_mask .* \(3, 3\), expected \(3, 4\)"),
         ({"region_boxes": torch.rand(B, R + 1, 4)}, r"region_boxes have the shape \(3, 5, 4\), expected \(3, 4, 4\)"),
         ({"input_ids": None}, "exactly one of input_ids and inputs_embeds"),
-        ({"input_ids": torch.ones(B, 19, dtype=torch.long)}, "19 tokens long, the longest this model takes is 18"),
+        ({"input_ids": torch.ones(B, 19, dtype=torch.long)}, "19 tokens long, but this model takes at most 18"),
         ({"grounding_queries": {"text_to_regions": ()}}, "unknown entries.*text_to_regions"),
     ],
 )
@@ -457,7 +457,7 @@ def test_from_bert_refuses_another_family(tmp_path):
     [
         ({"hidden_size": 48}, "hidden_size=48 contradicts the weights of .*, where it is 24"),
         ({"num_hidden_layers": 3}, "num_hidden_layers=3 contradicts"),
-        ({"region_feature_sizes": 3}, "region_feature_sizes is no field of VLBertConfig"),
+        ({"region_feature_sizes": 3}, "VLBertConfig has no field region_feature_sizes"),
     ],
 )
 def test_from_bert_refuses_what_bert_decides(tmp_path, overrides, message):

@@ -189,7 +189,7 @@ def test_the_classifier_starts_from_the_words_of_the_answers(head):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"num_labels": 3}, "place holders"),
+        ({"num_labels": 3}, "placeholders"),
         ({"answers": ANSWERS, "answer_head": "2fc", "answer_hidden_size": 9}, "9 wide, but words are 24 wide"),
         ({"answers": ["yes", ""]}, "Answer 1, '', has no word piece"),
     ],

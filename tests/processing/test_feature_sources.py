@@ -141,7 +141,7 @@ def test_the_pipeline_warns_of_another_feature_model(tmp_path):
         pipe = load(folder, feature_model=str(tmp_path / "backbone"))
         pipe(str(tmp_path / "dog.png"), CAPTION, boxes=BOXES, phrases=PHRASES)
         assert len(pipe.remarks) == remarks
-    with pytest.raises(ValueError, match=r"give feature_model, the one that its training used \('scenes'\)"):
+    with pytest.raises(ValueError, match=r"give feature_model, the same as in training \('scenes'\)"):
         load(tmp_path / "model1False", detector=ShapeDetector())
 
 

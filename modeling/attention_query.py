@@ -1,0 +1,88 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""An attention function that reports query rows over key columns, for any model that takes `grounding_queries`.
+
+It is saved with every checkpoint, and the checkpoint's pipeline reads attention with it. Training uses the function
+in `grounded_attention.supervision` instead.
+
+Shape letters: B batch, H heads, N sequence, Q query rows, K key columns, d head width.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+# The registered name of the attention function. A name with "flash" in it would make transformers load a kernel.
+ATTENTION_QUERY = "sdpa_attention_query"
+LOWEST_SCORE = -1e9  # its exponential is 0
+
+
+def attend_query_rows(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: Any = None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    attention_queries: Sequence[tuple[torch.Tensor, torch.Tensor]] = (),
+    attention_layers: Sequence[int] | None = None,
+    output_attentions: bool | None = None,  # not passed on: SDPA warns about it
+    **kwargs: Any,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """
+    SDPA, and the attention of the query rows normalised over the key columns, before dropout.
+
+    Args:
+        module (`torch.nn.Module`): the attention module, with `layer_idx`.
+        query, key, value (`torch.Tensor` of shape `(B, H, N, d)`): as for every attention function of transformers.
+        attention_mask (*optional*): the mask of SDPA.
+        dropout (`float`, *optional*, defaults to 0.0): dropout of the output.
+        scaling (`float`, *optional*): factor of the scores; `d ** -0.5` when not given.
+        attention_queries (`Sequence[tuple[torch.Tensor, torch.Tensor]]`, *optional*):
+            Pairs of query rows `(B, Q)` and key columns `(B, K)`, int64 positions, -1 for padding. Only the first pair
+            is read.
+        attention_layers (`Sequence[int]`, *optional*): the layers (`module.layer_idx`) that report; all when not
+            given.
+
+    Returns:
+        `tuple`: the output `(B, N, H, d)`, and the attention `(B, H, Q, K)` float32, or `None` without a query.
+    """
+    output = ALL_ATTENTION_FUNCTIONS["sdpa"](
+        module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
+    )[0]
+    if not attention_queries or not (attention_layers is None or module.layer_idx in attention_layers):
+        return output, None
+    rows, columns = attention_queries[0]
+    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    query_rows, key_columns = _at_positions(query, rows), _at_positions(key, columns)
+    scores = (query_rows * scaling @ key_columns.transpose(2, 3)).float()
+    return output, scores.masked_fill((columns < 0)[:, None, None], LOWEST_SCORE).softmax(-1)
+
+
+def _at_positions(states: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """(B, H, N, d) at (B, Q) -> (B, H, Q, d); padding reads position 0."""
+    index = positions.clamp(min=0)[:, None, :, None]
+    return states.gather(2, index.expand(-1, states.shape[1], -1, states.shape[3]))
+
+
+AttentionInterface.register(ATTENTION_QUERY, attend_query_rows)
+# A name without a registered mask function gets no mask, and the model would attend to padding.
+AttentionMaskInterface.register(ATTENTION_QUERY, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
+
+__all__ = ["ATTENTION_QUERY", "attend_query_rows"]
