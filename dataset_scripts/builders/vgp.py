@@ -140,14 +140,12 @@ class VGP(LocalBuilder):
     identification_label, phrases, phrase_pairs}`:
 
     - every pair of an image's captions once, the earlier caption first (10 of 5 captions), label `both`; captions
-    listed
-      in UNRELATED_CAPTIONS are never used;
+      listed in UNRELATED_CAPTIONS are never used;
     - `negatives_per_image` pairs with a caption of another image of the split, label `first` or `second`: the one that
       describes the image;
     - `phrases`: all tagged phrases of the captions that describe the image, `{caption: 0 or 1, start, end, text,
       entity_id, boxes}`; `entity_id` is `"0"` for phrases that describe nothing visible and `""` for a phrase without
-      any
-      tag; `boxes` (x1, y1, x2, y2) in [0, 1] may be empty;
+      a tag; `boxes` (x1, y1, x2, y2) in [0, 1] may be empty;
     - `phrase_pairs`: `{phrase1, phrase2, label}` with indices into `phrases`, `phrase1` in `caption1`; only under
       `both`.
 
@@ -171,6 +169,8 @@ class VGP(LocalBuilder):
     BUILDER_CONFIG_CLASS = VGPConfig
     BUILDER_CONFIGS = [VGPConfig(name=name) for name in KINDS]
     DEFAULT_CONFIG_NAME = "typology"
+    # An audit skips captions of other images, so it need not search for the nearest ones.
+    AUDIT_OPTIONS: ClassVar[dict[str, Any]] = {"negatives": "random", "negatives_per_image": 0}
 
     def _info(self) -> datasets.DatasetInfo:
         return datasets.DatasetInfo(

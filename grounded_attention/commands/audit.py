@@ -39,9 +39,10 @@ from transformers.utils import logging
 from grounded_attention.analysis.audit.card import find_card, put_in_card
 from grounded_attention.analysis.audit.changes import HOLM, Changes, compare
 from grounded_attention.analysis.audit.choice import SAME_SPLIT
+from grounded_attention.analysis.audit.counts import RELATIONS
 from grounded_attention.analysis.audit.examples import AuditExample, entity_examples
 from grounded_attention.analysis.audit.items import DEFAULT_WORD, IOU_THRESHOLD, WORDS
-from grounded_attention.analysis.audit.result import RELATIONS, AuditResult
+from grounded_attention.analysis.audit.result import AuditResult
 from grounded_attention.analysis.audit.run import audit
 from grounded_attention.analysis.audit.statistics import CORRECTIONS
 from grounded_attention.analysis.dependencies import relation_examples
@@ -65,8 +66,6 @@ from .user_errors import explain_error
 SPACY = "spacy"
 VALIDATION, TEST = "validation", "test"
 REGIONS = "regions"  # default folder of the region table inside --data-dir
-# An audit skips captions of other images, so the builder does not search for good negatives.
-QUIET = {"vgp": {"negatives": "random", "negatives_per_image": 0}}
 # Config field of transformers' models that gives the width of a region feature.
 FEATURE_SIZE = {"visual_bert": "visual_embedding_dim", "lxmert": "visual_feat_dim"}
 SPATIAL = 6  # x1, y1, x2, y2, width, height: the last values of VisualBERT's Flickr30K features
@@ -179,7 +178,9 @@ def load_rows(options: argparse.Namespace, splits: Sequence[str], regions: Regio
     if options.data not in BUILDERS:
         raise ValueError(f"--data {options.data}: unknown data set, expected one of {', '.join(BUILDERS)}")
     with PartialState().main_process_first():
-        builder = BUILDERS[options.data](data_dir=options.data_dir, splits=list(splits), **QUIET.get(options.data, {}))
+        builder_class = BUILDERS[options.data]
+        for_audit = getattr(builder_class, "AUDIT_OPTIONS", {})
+        builder = builder_class(data_dir=options.data_dir, splits=list(splits), **for_audit)
         try:
             builder.download_and_prepare()
         except (OSError, ValueError) as error:

@@ -29,7 +29,6 @@ from typing import Any
 
 from transformers.utils import logging
 
-from grounded_attention.dataset_scripts.builders.vqa_v2 import read_predictions
 from grounded_attention.processing.open_images import open_image
 from grounded_attention.reports.html_report import Measured, Report, build_report, shown_images
 from grounded_attention.reports.report_pictures import Picture, embed
@@ -84,16 +83,14 @@ def to_recipe(options: argparse.Namespace, config: Any) -> Recipe:
 
 def task_options(options: argparse.Namespace, config: Any, grounded: bool) -> dict[str, Any]:
     """The task options that the checkpoint, or the file of answers, determines."""
-    if config is None:  # official answers of VQA v2
-        return {"answers": _given_answers(Path(options.predictions))}
-    return TASKS[options.task].trained_options(config, grounded)
-
-
-def _given_answers(path: Path) -> list[str]:
-    answers = sorted(set(read_predictions(path).values()))
-    if not answers:
-        raise ValueError(f"{path}: no answers found, expected a list of objects with question_id and answer")
-    return answers
+    task = TASKS[options.task]
+    if config is not None:
+        return task.trained_options(config, grounded)
+    assert task.prediction_file is not None
+    predictions = task.prediction_file.read(Path(options.predictions))
+    if not predictions:
+        raise ValueError(f"{options.predictions}: no predictions found, expected {task.prediction_file.content}")
+    return task.prediction_file.to_options(predictions)
 
 
 def check_options(options: argparse.Namespace) -> None:
@@ -107,10 +104,9 @@ def check_options(options: argparse.Namespace) -> None:
         raise ValueError("give either a CHECKPOINT or --predictions FILE")
     if options.task not in TASKS:
         raise ValueError(f"--task {options.task}: unknown task, expected one of {', '.join(sorted(TASKS))}")
-    if options.predictions is not None and options.task != "vqa":
-        raise ValueError(
-            f"--predictions reads official answers of VQA v2, but --task is {options.task}: give --task vqa"
-        )
+    if options.predictions is not None and TASKS[options.task].prediction_file is None:
+        known = ", ".join(name for name, task in TASKS.items() if task.prediction_file)
+        raise ValueError(f"--predictions: the task {options.task} has no official file of predictions, only {known}")
     if options.checkpoint is not None and not (
         options.regions or options.track or options.text_only or options.images
     ):
@@ -247,7 +243,8 @@ def evaluate(options: argparse.Namespace) -> str:
     data = prepare_data(recipe)
     data.splits = {name: data.splits[name] for name in options.split}
     if options.predictions is not None:
-        parts = [score_file(Path(options.predictions), split, rows) for split, rows in data.splits.items()]
+        path, task = Path(options.predictions), TASKS[options.task]
+        parts = [score_file(path, task, split, rows) for split, rows in data.splits.items()]
     else:
         parts = list(score_splits(options.checkpoint, recipe, data))
     folder = write(parts, data, options)
@@ -290,7 +287,11 @@ def build_parser() -> argparse.ArgumentParser:
     add("--split", action="append", metavar="NAME", help="split; may be repeated (default: validation)")
     add("--images", metavar="DIR", help="folder of the images, for the report and for a model that reads pixels")
     add("--output", metavar="DIR", help="output folder (default: a folder in runs/evaluation)")
-    add("--predictions", metavar="FILE", help="score this official file of VQA v2 answers instead of a checkpoint")
+    add(
+        "--predictions",
+        metavar="FILE",
+        help="score this official file of predictions, not a checkpoint (VQA v2)",
+    )
     add("--limit", type=int, metavar="N", help="at most N rows of a split, after a seeded shuffle")
     add("--batch-size", type=int, default=32, metavar="N", help="rows per batch (default: 32)")
     add(

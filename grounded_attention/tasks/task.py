@@ -12,6 +12,7 @@ from torch import Tensor
 
 from grounded_attention.analysis.perturbation_curves import Explained
 from grounded_attention.modeling.task_losses import count_labels, cross_entropy_sum
+from grounded_attention.reports.failures import Judged
 
 from .judges import JudgeTask
 
@@ -105,6 +106,40 @@ class Examples:
 
 
 @dataclass(frozen=True)
+class PredictionFile:
+    """The official file format of a task's predictions: how it is read, and scored without a model.
+
+    Args:
+        content (`str`): what the file contains, for help texts and errors.
+        read (`Callable[[Path], dict[str, str]]`): file -> question id -> prediction. Raises `ValueError` for a damaged
+            file.
+        to_options (`Callable[[dict[str, str]], dict[str, Any]]`): predictions -> options of the task.
+        score (`Callable[[Path, dict[str, str], str, Any], ScoredFile]`): (file, predictions, name of the split, rows)
+            -> scores. Raises `ValueError` if predictions are missing or unknown.
+    """
+
+    content: str
+    read: Callable[[Path], dict[str, str]]
+    to_options: Callable[[dict[str, str]], dict[str, Any]]
+    score: Callable[[Path, dict[str, str], str, Any], "ScoredFile"]
+
+
+@dataclass(frozen=True)
+class ScoredFile:
+    """The scores of an official file of predictions.
+
+    Args:
+        figures (`dict[str, Any]`): name -> figure, as after training.
+        judged (`list[Judged]`): the predictions.
+        items (`dict[str, list]`): columns of the task's items, for `Task.export`.
+    """
+
+    figures: dict[str, Any]
+    judged: list[Judged]
+    items: dict[str, list]
+
+
+@dataclass(frozen=True)
 class NoOptions:
     """The options of a task that has none."""
 
@@ -137,6 +172,7 @@ class Task:
         initialise: (model, processor, options) -> None, before training and only then.
         export: (items of a measured split, path without suffix) -> None writes what the task's evaluation server
             takes; items as `grounded_attention.metrics.item_scores` has them.
+        prediction_file: the official file format of predictions; None if the task has none.
         explained: the decision that the perturbation test explains; None where there is not one decision.
         trained_options: (configuration of a trained model, whether there are regions) -> the options with which that
             model is evaluated.
@@ -165,6 +201,7 @@ class Task:
     configure: Callable[["Task", Any, Any], "Task"] = field(default=lambda task, options, config: task)
     initialise: Callable[[Any, Any, Any], None] = field(default=lambda model, processor, options: None)
     export: Callable[[Mapping[str, list], Path], None] | None = None
+    prediction_file: PredictionFile | None = None
     explained: Explained | None = None
     trained_options: Callable[[Any, bool], dict[str, Any]] = field(default=lambda config, grounded: {})
     hub_task: str = "visual-grounding"

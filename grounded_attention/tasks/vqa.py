@@ -13,18 +13,20 @@ from torch import Tensor
 
 from grounded_attention.analysis.perturbation_curves import Explained, Scores
 from grounded_attention.analysis.relevancy import ReadOut
-from grounded_attention.dataset_scripts.builders.vqa_v2 import write_predictions
+from grounded_attention.dataset_scripts.builders.vqa_v2 import read_predictions, write_predictions
 from grounded_attention.metrics.item_scores import ItemScores, Scored
-from grounded_attention.metrics.vqa_accuracy import soft_targets, vqa_accuracy
+from grounded_attention.metrics.vqa_accuracy import VQAAccuracy, score_questions, soft_targets, vqa_accuracy
 from grounded_attention.modeling.task_losses import answer_sum
 
 from .answer_lists import FEWEST, check_answers, outside, read_answers
-from .judges import judge_vqa
+from .judges import judge_answer, judge_vqa
 from .task import (
     TEXT_AND_REGIONS,
     Batch,
     Examples,
     LossComponent,
+    PredictionFile,
+    ScoredFile,
     Task,
     identify,
     seen_arguments,
@@ -196,6 +198,36 @@ def export(items: Mapping[str, list], path: Path) -> None:
     )
 
 
+def score_file(path: Path, answers: dict[str, str], split: str, rows: Any) -> ScoredFile:
+    """
+    Scores an official file of answers.
+
+    Args:
+        path (`Path`): the file.
+        answers (`dict[str, str]`): its answers, by question id.
+        split (`str`): name of the split.
+        rows (`Any`): rows of the split.
+
+    Raises:
+        ValueError: if the file omits a question of the split or answers an unknown one, or if the split has no human
+            answers.
+    """
+    if not any(rows["answers"]):
+        raise ValueError(f"the split {split} has no human answers; only the evaluation server can score it")
+    score_questions(answers, dict(zip(rows["example_id"], rows["answers"], strict=True)), str(path))
+    judged = [judge_answer(row, answers[row["example_id"]]) for row in rows]
+    kinds = (
+        {"answer_types": [kind.replace("/", "_") for kind in rows["answer_type"]]} if any(rows["answer_type"]) else {}
+    )
+    predicted = [one.predicted for one in judged]
+    figures = VQAAccuracy().compute(predictions=predicted, references=list(rows["answers"]), **kinds)
+    named = {
+        f"vqa_{k.removeprefix('vqa_accuracy_')}_accuracy" if k != "vqa_accuracy" else k: v for k, v in figures.items()
+    }
+    items = {"example_id": list(rows["example_id"]), "image_id": list(rows["image_id"]), "answer": predicted}
+    return ScoredFile({**named, "vqa_count": len(judged)}, judged, items)
+
+
 def read_answer(outputs: Any, inputs: Batch) -> ReadOut:
     """The answer that was chosen; it is read from [MASK]."""
     return ReadOut(outputs.logits.max(-1).values, inputs["answer_positions"])
@@ -234,6 +266,12 @@ TASK = Task(
     configure=configure,
     initialise=initialise,
     export=export,
+    prediction_file=PredictionFile(
+        "a list of objects with question_id and answer",
+        read_predictions,
+        lambda answers: {"answers": sorted(set(answers.values()))},
+        score_file,
+    ),
     judge=judge_vqa,
     example=EXAMPLE,
     explained=Explained(read_answer, answer_scores),

@@ -4,16 +4,13 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from grounded_attention.analysis.head_counts import ACTIVE_SHARE
 from grounded_attention.metrics.intervals import interval_text
 from grounded_attention.utils.whole_files import write_text
 
 from .choice import SAME_SPLIT, BestHead
-
-if TYPE_CHECKING:
-    from .result import AuditResult
+from .counts import AuditCounts
 
 NAMES = {"text_to_region": "words → regions", "region_to_text": "regions → words", "relations": "relation"}
 # The number of relations in Table 2 of the paper.
@@ -26,13 +23,13 @@ _PLACED = re.compile(f"{re.escape(PLACE)}(?:(?:(?!{re.escape(PLACE)}).)*?{re.esc
 _COLUMNS = ("what", "best head", "accuracy (95 % interval)", "attention", "rule", "chance", "reachable", "items")
 
 
-def card_section(result: "AuditResult") -> str:
+def card_section(result: AuditCounts) -> str:
     """The section as Markdown; it starts with a second-level heading."""
     parts = ["## Grounding audit", " ".join(_introduction(result)), _table(result), _layers(result)]
     return "\n\n".join([*parts, "\n".join(f"- {line}" for line in _limits(result))]) + "\n"
 
 
-def _introduction(result: "AuditResult") -> Iterator[str]:
+def _introduction(result: AuditCounts) -> Iterator[str]:
     about = result.about
     where = " ".join(str(about[name]) for name in ("data", "split") if about.get(name))
     kinds = ", ".join(dict.fromkeys(NAMES.get(kind, kind) for kind in result.counted))
@@ -56,7 +53,7 @@ def _introduction(result: "AuditResult") -> Iterator[str]:
         yield f"Heads were chosen on {result.choice.split}."
 
 
-def _table(result: "AuditResult") -> str:
+def _table(result: AuditCounts) -> str:
     common = sorted(result.relations, key=lambda name: (-result.relations[name].total, name))[:MOST_RELATIONS]
     shown = [best for best in result.best_heads() if best.kind != "relations" or best.group in common]
     rows = [_row(result, best) for best in shown]
@@ -64,7 +61,7 @@ def _table(result: "AuditResult") -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _row(result: "AuditResult", best: BestHead) -> tuple[str, ...]:
+def _row(result: AuditCounts, best: BestHead) -> tuple[str, ...]:
     what = NAMES.get(best.kind, best.kind) + (f", {best.group}" if best.group != "all" else "")
     reachable = "" if best.upper_bound is None else f"{best.upper_bound:.1%}"
     return (
@@ -79,7 +76,7 @@ def _row(result: "AuditResult", best: BestHead) -> tuple[str, ...]:
     )
 
 
-def _layers(result: "AuditResult") -> str:
+def _layers(result: AuditCounts) -> str:
     best = [layer for layer in result.best_layers() if layer.group == "all"]
     texts = [
         f"{NAMES[layer.kind]}, layer {result.layers[layer.layer]}: {layer.accuracy:.1%} "
@@ -89,7 +86,7 @@ def _layers(result: "AuditResult") -> str:
     return f"Mean over the heads of the best layer: {'; '.join(texts)}."
 
 
-def _limits(result: "AuditResult") -> Iterator[str]:
+def _limits(result: AuditCounts) -> Iterator[str]:
     about, phrases = result.about, result.about.get("phrases", {})
     yield "Heads are named layer-head, both counted from 0. Intervals resample images, not phrases."
     yield (
@@ -132,18 +129,18 @@ def find_card(path: str | Path) -> Path:
     return card
 
 
-def put_in_card(result: "AuditResult", path: str | Path) -> Path:
+def put_in_card(result: AuditCounts, path: str | Path) -> Path:
     """Writes the section of an audit into a model card, replacing an earlier one; returns the card.
 
     Args:
-        result (`AuditResult`): the audit.
+        result (`AuditCounts`): the audit.
         path (`str | Path`): a card, or the folder of a checkpoint that has one (`README.md`).
 
     Raises:
         ValueError: see `find_card`.
     """
     card = find_card(path)
-    section = f"{PLACE}\n\n{result.to_card_section()}\n{_END}"
+    section = f"{PLACE}\n\n{card_section(result)}\n{_END}"
     text = _PLACED.sub(lambda _: section, card.read_text(encoding="utf-8"), count=1)
     write_text(card, text)
     return card

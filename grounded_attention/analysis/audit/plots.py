@@ -3,15 +3,13 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from grounded_attention.analysis.head_counts import HeadCounts
 
+from .counts import AuditCounts
 from .figures import changes_figure, entity_grounding_figure, grounding_panels_figure
 from .statistics import bootstrap_intervals
-
-if TYPE_CHECKING:
-    from .result import AuditResult
 
 TYPES = (".png", ".pdf")
 # The paper reports the ten most common relations.
@@ -22,11 +20,11 @@ _TITLES = {
 }
 
 
-def plot_result(result: "AuditResult", folder: Path) -> list[Path]:
+def plot_result(result: AuditCounts, folder: Path) -> list[Path]:
     """Draws each direction by layer and head, the phrase types and the relations.
 
     Args:
-        result (`AuditResult`): the result of an audit.
+        result (`AuditCounts`): the result of an audit.
         folder (`Path`): folder of the files.
 
     Returns:

@@ -5,7 +5,7 @@ import hashlib
 import io
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,87 +14,22 @@ import numpy as np
 from grounded_attention.analysis.head_counts import HeadCounts
 from grounded_attention.utils.whole_files import write_bytes
 
-from .choice import SAME_SPLIT, BestHead, BestLayer, Choice, choose, report_heads, report_layers
+from .card import card_section
+from .choice import Choice
+from .counts import RELATIONS, AuditCounts
 from .statistics import DRAWS, LEVEL, bootstrap_intervals
 
 if TYPE_CHECKING:
     import pandas
 
-RELATIONS = "relations"
 MANIFEST = "audit.json"
 FORMAT = 1
 _ARRAYS = ("items", "correct", "share", "baseline", "chance", "reachable")
 
 
 @dataclass(frozen=True, eq=False)
-class AuditResult:
-    """The counts of an audit.
-
-    Args:
-        layers (`tuple[str, ...]`): names of the L layers.
-        heads (`int`): H, the number of heads per layer.
-        entities (`dict[str, dict[str, HeadCounts]]`): direction -> group -> counts; the groups are "all" and the
-            phrase types.
-        relations (`dict[str, HeadCounts]`, *optional*): dependency relation -> counts from words to regions.
-        about (`dict[str, Any]`, *optional*): settings and facts: model, data, split, word, iou_threshold, baseline,
-            numbers of judged, boxless and cut phrases.
-        chosen (`Choice`, *optional*): heads and layers to report; None chooses the best of this result, as the paper
-            does.
-    """
-
-    layers: tuple[str, ...]
-    heads: int
-    entities: dict[str, dict[str, HeadCounts]]
-    relations: dict[str, HeadCounts] = field(default_factory=dict)
-    about: dict[str, Any] = field(default_factory=dict)
-    chosen: Choice | None = None
-
-    @property
-    def counted(self) -> dict[str, dict[str, HeadCounts]]:
-        """All counts: the directions, and the relations if there are any."""
-        return {**self.entities, **({RELATIONS: self.relations} if self.relations else {})}
-
-    # Best heads and layers
-
-    def choose_on(self, other: "AuditResult | str") -> "AuditResult":
-        """A copy that reports the heads and layers that are best on another split.
-
-        Args:
-            other (`AuditResult | str`): the audit of the split to choose on, or "same_split" to choose on this one, as
-                the paper does.
-
-        Raises:
-            ValueError: if the other audit has other layers or heads, or the name is not "same_split".
-        """
-        if isinstance(other, str):
-            if other != SAME_SPLIT:
-                raise ValueError(f"choose_on({other!r}): expected the audit of another split, or {SAME_SPLIT!r}")
-            return replace(self, chosen=choose(self.counted, SAME_SPLIT))
-        if (other.layers, other.heads) != (self.layers, self.heads):
-            raise ValueError(
-                f"the audit to choose on has {len(other.layers)} layers of {other.heads} heads, but the reported one "
-                f"has {len(self.layers)} of {self.heads}: give audits of the same model"
-            )
-        return replace(self, chosen=choose(other.counted, str(other.about.get("split", "another split"))))
-
-    @property
-    def choice(self) -> Choice:
-        """The heads and layers to report."""
-        return self.chosen or choose(self.counted, SAME_SPLIT)
-
-    def best_heads(self, level: float = LEVEL, draws: int = DRAWS) -> list[BestHead]:
-        """The chosen head of each group, with its accuracy and interval in this result."""
-        return report_heads(self.counted, self.choice, level, draws)
-
-    def best_layers(self, level: float = LEVEL, draws: int = DRAWS) -> list[BestLayer]:
-        """The chosen layer of each group, with the mean accuracy of its heads in this result."""
-        return report_layers(self.counted, self.choice, level, draws)
-
-    def name(self, layer: int, head: int) -> str:
-        """The name of a head as in the paper, layer-head, both counted from 0 (or the name of the layer)."""
-        return f"{self.layers[layer]}-{head}"
-
-    # Output
+class AuditResult(AuditCounts):
+    """The result of an audit: its counts ([`AuditCounts`]), as a table, a card, figures and files."""
 
     def to_pandas(self, level: float = LEVEL, draws: int = DRAWS) -> "pandas.DataFrame":
         """One row per head and group: kind, group, layer, head, accuracy, low, high (its interval), share, active,
@@ -132,8 +67,6 @@ class AuditResult:
 
     def to_card_section(self) -> str:
         """Markdown for a model card: method, best heads with intervals, limits."""
-        from .card import card_section
-
         return card_section(self)
 
     def plot(self, folder: str | Path) -> list[Path]:

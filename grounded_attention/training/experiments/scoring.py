@@ -10,14 +10,12 @@ from typing import Any
 import datasets
 from transformers import AutoConfig
 
-from grounded_attention.dataset_scripts.builders.vqa_v2 import read_predictions
 from grounded_attention.families import FAMILIES, find_family
 from grounded_attention.metrics.attention_grounding import AttentionGrounding
-from grounded_attention.metrics.vqa_accuracy import VQAAccuracy, score_questions
 from grounded_attention.reports.failures import Judged
 from grounded_attention.supervision import get_method, supervise
 from grounded_attention.tasks import TASKS, Task
-from grounded_attention.tasks.judges import Judge, JudgeContext, judge_answer, with_scores
+from grounded_attention.tasks.judges import Judge, JudgeContext, with_scores
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.loop.data import Collator
 from grounded_attention.training.loop.trainer import GroundingTrainer
@@ -181,31 +179,19 @@ def _class_labels(features: Any) -> Iterator[tuple[str, datasets.ClassLabel]]:
 # Predictions without a model
 
 
-def score_file(path: Path, split: str, rows: Any) -> Scored:
+def score_file(path: Path, task: Task, split: str, rows: Any) -> Scored:
     """
-    Scores an official file of answers.
+    Scores an official file of predictions.
 
     Args:
         path (`Path`): the file.
+        task (`Task`): a task with a `prediction_file`.
         split (`str`): name of the split.
         rows (`Any`): rows of the split.
 
     Raises:
         ValueError: if the file omits a question of the split, answers one twice, or answers an unknown one.
     """
-    answers = read_predictions(path)
-    if not any(rows["answers"]):
-        raise ValueError(f"the split {split} has no human answers; only the evaluation server can score it")
-    references = dict(zip(rows["example_id"], rows["answers"], strict=True))
-    score_questions(answers, references, str(path))
-    judged = [judge_answer(row, answers[row["example_id"]]) for row in rows]
-    kinds = (
-        {"answer_types": [kind.replace("/", "_") for kind in rows["answer_type"]]} if any(rows["answer_type"]) else {}
-    )
-    predicted = [one.predicted for one in judged]
-    figures = VQAAccuracy().compute(predictions=predicted, references=list(rows["answers"]), **kinds)
-    named = {
-        f"vqa_{k.removeprefix('vqa_accuracy_')}_accuracy" if k != "vqa_accuracy" else k: v for k, v in figures.items()
-    }
-    items = {"example_id": list(rows["example_id"]), "image_id": list(rows["image_id"]), "answer": predicted}
-    return Scored(split, "", {**named, "vqa_count": len(judged)}, judged, items)
+    assert task.prediction_file is not None
+    found = task.prediction_file.score(path, task.prediction_file.read(path), split, rows)
+    return Scored(split, "", found.figures, found.judged, found.items)
