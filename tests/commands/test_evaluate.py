@@ -157,9 +157,9 @@ def wrong_files(files, folder):
     "name, problem",
     [
         ("short", "has no answer to 1 of"),
-        ("double", "answered twice"),
+        ("double", "has two answers"),
         ("foreign", "answers unknown 1 of"),
-        ("empty", "no answers"),
+        ("empty", "no predictions"),
         ("none", ""),
     ],
 )

@@ -129,7 +129,7 @@ def test_a_model_that_reads_pixels_takes_boxes_alone_from_a_table(files, tmp_pat
         (
             {},
             ["--detector", "scenes", "--features", "scenes"],
-            "features of 2048 values, but the model was trained on 16",
+            "features have 2048 values, but the model was trained with 16",
         ),
         ({"model": "bert"}, ["--regions", "table"], "model type bert is not supported, expected vl_bert or"),
         ({"model": "nowhere"}, ["--regions", "table"], "nowhere"),
@@ -138,11 +138,11 @@ def test_a_model_that_reads_pixels_takes_boxes_alone_from_a_table(files, tmp_pat
         ({}, ["--regions", "table", "--layer", "2"], "layer 2: the model has the layers 0 to 1"),
         ({}, ["--regions", "table", "--head", "9"], "head 9: the model has the heads 0 to 1"),
         ({}, ["--regions", "nowhere"], "no region table here"),
-        ({"model": "narrow"}, ["--regions", "table"], "features of 16 values, but the model was trained on 12"),
+        ({"model": "narrow"}, ["--regions", "table"], "features have 16 values, but the model was trained with 12"),
         (
             {},
             ["--boxes", "boxes.json", "--features", "backbone"],
-            "features of 12 values, but the model was trained on",
+            "features have 12 values, but the model was trained with",
         ),
         ({}, ["--boxes", "boxes.json"], "the model needs features"),
         ({"model": "narrow"}, ["--detector", "backbone", "--features", "backbone"], "is not an object detector"),

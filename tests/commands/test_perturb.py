@@ -77,7 +77,7 @@ def test_chosen_maps_and_a_table(files, tmp_path, capsys):
             ("--task", "vcr"),
             "--task vcr: expected one of referring_expressions, vgp, vqa",
         ),
-        ("vgp", ("--task", "vqa"), "holds VLBertForVGP, but the task vqa needs VLBertForVisualQuestionAnswering"),
+        ("vgp", ("--task", "vqa"), "contains VLBertForVGP, but the task vqa needs VLBertForVisualQuestionAnswering"),
         ("vgp", ("--steps", "0"), "--steps 0: expected 1 or more"),
         ("vgp", ("--split", "minival"), "minival"),
         ("vgp", ("--set", "training.seed=1"), "--set training.seed=1: expected data.builder=NAME"),

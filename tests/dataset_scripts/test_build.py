@@ -79,14 +79,14 @@ def test_other_files_in_the_output_folder_are_not_removed(tmp_path, capsys):
     precious.write_text("x")
     data = write_vgp(tmp_path / "data")
     assert main(["flickr30k_entities", "--data-dir", str(data), "--output", str(precious.parent)]) == 2
-    assert "holds other files" in capsys.readouterr().err and precious.read_text() == "x"
+    assert "contains other files" in capsys.readouterr().err and precious.read_text() == "x"
 
 
 def test_data_sets_of_others_are_not_replaced(tmp_path, capsys):
     data, output = write_vgp(tmp_path / "data"), tmp_path / "built"
     datasets.Dataset.from_dict({"x": [1]}).save_to_disk(output)
     assert main(["flickr30k_entities", "--data-dir", str(data), "--output", str(output)]) == 2
-    assert "holds other files" in capsys.readouterr().err and datasets.load_from_disk(output)["x"][:] == [1]
+    assert "contains other files" in capsys.readouterr().err and datasets.load_from_disk(output)["x"][:] == [1]
 
 
 def test_json_is_all_that_is_printed(tmp_path, capsys):

@@ -384,7 +384,7 @@ def test_user_errors_are_one_line_and_status_2(models, photos, tmp_path, capsys)
         "nowhere": ("--detector", tmp_path / "nowhere"),
         "No boxes are given for image '001'": ("--boxes", tmp_path / "b.json"),
         "has fixed classes": ("--detector", models / "yolos", "--queries", "dog"),
-        "--queries are for a zero-shot": ("--boxes", tmp_path / "b.json", "--queries", "dog"),
+        "--queries needs a zero-shot": ("--boxes", tmp_path / "b.json", "--queries", "dog"),
         "expected 1 <= min_regions": ("--detector", models / "yolos", "--min-regions", 0),
         "--device warp": ("--detector", models / "yolos", "--device", "warp"),
     }

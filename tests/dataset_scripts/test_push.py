@@ -258,7 +258,7 @@ def test_data_without_permission_are_refused_before_anything_is_read(name, tmp_p
 
 def test_options_of_a_push_need_one(tmp_path, capsys):
     arguments = ["vcr", "--data-dir", str(tmp_path), "--output", str(tmp_path / "built"), "--private"]
-    assert main(arguments) == 2 and "--private is about a push" in capsys.readouterr().err
+    assert main(arguments) == 2 and "--private needs --push" in capsys.readouterr().err
 
 
 def test_every_builder_declares_its_terms():

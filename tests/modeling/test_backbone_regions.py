@@ -203,7 +203,7 @@ def test_an_unknown_place_is_named(tmp_path):
 
 def test_configuration_needs_what_running_the_backbone_tells():
     config = BackboneRegionsConfig(backbone_config=ResNetConfig(depths=[1], hidden_sizes=[8]))
-    with pytest.raises(ValueError, match="from_backbone finds them"):
+    with pytest.raises(ValueError, match="from_backbone to find them"):
         BackboneRegionFeatures(config)
     with pytest.raises(StrictDataclassError, match="feature_stride must be positive, found 0"):
         BackboneRegionsConfig(feature_stride=0)

@@ -267,7 +267,7 @@ def test_wrong_inputs_are_named(change, message):
         ({"hidden_sizes": [8, 8, 8, 10]}, "multiples of 4"),
         ({"roi_size": 0}, "roi_size must be positive"),
         ({"sampling_ratio": -1}, "sampling_ratio must be positive"),
-        ({"frozen_stages": 6}, "frozen_stages must lie in 0 to 5"),
+        ({"frozen_stages": 6}, "frozen_stages must be from 0 to 5"),
         ({"stride_in_1x1": "yes"}, "stride_in_1x1"),
     ],
 )

@@ -341,16 +341,16 @@ def test_a_pushed_pipeline_loads_from_the_hub_without_the_project(files, tmp_pat
     "change, problem",
     [
         ({"caption": " "}, "expected a text"),
-        ({"colour": "red"}, "unknown: colour; an input has image, caption"),
+        ({"colour": "red"}, "unknown: colour; known keys of an input are image, caption"),
         ({"phrases": ["zebra"]}, "phrase 'zebra' does not occur in the caption"),
         ({"phrases": [(0, 99)]}, "0 <= start < end <= 13"),
         ({"features": features()[:2]}, r"features of shape \(2, 16\), expected \(4, D\)"),
         ({"features": features().repeat(2, 0)[:, :8]}, r"features of shape \(8, 8\), expected \(4, D\)"),
-        ({"features": features()[:, :7]}, "features of 7 values, but the model was trained on 16"),
+        ({"features": features()[:, :7]}, "features have 7 values, but the model was trained with 16"),
         ({"features": None}, "the model needs features"),
         ({"boxes": None}, "features given without boxes"),
         ({"boxes": None, "features": None}, "no boxes: give boxes or regions, or a detector to the pipeline"),
-        ({"image_size": None}, "boxes are in pixels: give the image, or image_size"),
+        ({"image_size": None}, "boxes are in pixels: give the image or image_size"),
         ({"boxes": [[0, 0, 90, 9]] * 4}, "box 0: found .* expected x1 <= x2 <= 80"),
         ({"boxes": [[0, 0, 0.9, 0.9]] * 4}, "look normalised by the image size; give boxes in pixels"),
         ({"boxes": [[1, 2, 3]] * 4}, "expected \\(n, 4\\)"),
@@ -372,7 +372,7 @@ def test_mistakes_name_what_is_wrong(files, change, problem):
 @pytest.mark.parametrize(
     "name, options, problem",
     [
-        ("model", {"feature_model": "backbone"}, "features of 12 values, but the model was trained on 16"),
+        ("model", {"feature_model": "backbone"}, "features have 12 values, but the model was trained with 16"),
         ("model", {"detector": "detector"}, "the model needs features: give feature_model"),
         ("pixels", {"feature_model": "backbone"}, "the model reads pixels and does not use a feature model"),
         ("pixels", {"detector": "backbone"}, "is not an object detector"),
@@ -389,7 +389,7 @@ def test_pipelines_that_cannot_be(files, name, options, problem):
 
 
 def test_an_image_of_another_size(files):
-    with pytest.raises(ValueError, match=r"image_size \(80, 61\), but the image has \(80, 60\)"):
+    with pytest.raises(ValueError, match=r"image_size is \(80, 61\), but the image has the size \(80, 60\)"):
         load(files / "pixels")(files / "dog.png", CAPTION, boxes=BOXES, image_size=(80, 61))
 
 
@@ -400,5 +400,5 @@ def test_options_of_a_call(files):
     for name in ("layer", "head"):
         with pytest.raises(ValueError, match=f"{name} 2: the model has the {name}s 0 to 1"):
             pipe(example(), **{name: 2})
-    with pytest.raises(ValueError, match="a model object needs its processor"):
+    with pytest.raises(ValueError, match="a model object needs a processor"):
         VisualGroundingPipeline(tiny_model(), device="cpu")

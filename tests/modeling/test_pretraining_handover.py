@@ -220,7 +220,7 @@ def test_a_checkpoint_that_holds_nothing_of_the_family(checkpoints, tmp_path):
 def test_sizes_that_do_not_fit_may_be_accepted(checkpoints):
     path, _ = checkpoints["vl_bert"]
     given = {"vocab_size": 41, "output_loading_info": True}
-    with pytest.raises(ValueError, match="leave out the override"):
+    with pytest.raises(ValueError, match="remove the override"):
         VLBertForMultipleChoice.from_pretrained(path, **given)
     model, info = VLBertForMultipleChoice.from_pretrained(path, ignore_mismatched_sizes=True, **given)
     assert len(model.get_input_embeddings().weight) == 41

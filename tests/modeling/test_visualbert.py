@@ -77,7 +77,7 @@ def test_boxes_are_accepted_and_not_read():
         ({"region_boxes": torch.rand(B, R, 5)}, "region_boxes have the shape"),
         ({"region_token_type_ids": torch.zeros(B, R + 1, dtype=torch.long)}, "region_token_type_ids have the shape"),
         ({"image_text_alignment": torch.zeros(B, R, dtype=torch.long)}, "image_text_alignment have the shape"),
-        ({"image_text_alignment": torch.full((B, R, 1), T)}, "names column 7 of a text of 7 tokens"),
+        ({"image_text_alignment": torch.full((B, R, 1), T)}, "contains column 7, but the text has 7 tokens"),
         ({"pixel_values": torch.rand(B, 3, 8, 8)}, "has no pixel network"),
         ({"region_features": None}, "region_boxes are given without region_features"),
         ({"inputs_embeds": torch.rand(B, T, D)}, "exactly one of input_ids and inputs_embeds"),

@@ -203,7 +203,7 @@ def test_pixel_masking_needs_pixels():
     [
         ({"region_masking": "pixels"}, 'region_masking "pixels" needs vision_config'),
         ({"region_masking": "boxes"}, "region_masking"),
-        ({"vision_config": VISION}, r"region_feature_size \(10\) must be the width .* \(16\)"),
+        ({"vision_config": VISION}, r"region_feature_size \(10\) must equal the feature width .* \(16\)"),
         ({"vision_config": {**VISION, "depths": [1]}}, "depths must be 4 positive numbers"),
         ({"vision_config": 3}, "vision_config"),
     ],

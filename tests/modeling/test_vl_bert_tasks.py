@@ -78,12 +78,12 @@ def test_text_alone_takes_tokens_without_region():
 def test_a_token_cannot_name_what_is_no_region(region):
     tags = torch.full((B, T), -1)
     tags[0, 1] = region
-    with pytest.raises(ValueError, match="token_regions name a region that is padding or not among the 4 columns"):
+    with pytest.raises(ValueError, match="a padded region or one outside the 4 columns"):
         make_model()(**make_inputs(), token_regions=tags)
 
 
 def test_without_regions_no_token_can_name_one():
-    with pytest.raises(ValueError, match="not among the 0 columns"):
+    with pytest.raises(ValueError, match="outside the 0 columns"):
         make_model()(input_ids=torch.ones(1, 2, dtype=torch.long), token_regions=torch.zeros(1, 2, dtype=torch.long))
 
 
@@ -161,7 +161,7 @@ def test_answers_are_kept_in_the_configuration(tmp_path):
 
 @pytest.mark.parametrize("answers", [[], ["yes", "no", "yes"]])
 def test_answers_are_distinct(answers):
-    with pytest.raises(ValueError, match="expected each only once"):
+    with pytest.raises(ValueError, match="expected each answer once"):
         VLBertConfig(answers=answers)
 
 
@@ -190,7 +190,7 @@ def test_the_classifier_starts_from_the_words_of_the_answers(head):
     ("fields", "message"),
     [
         ({"num_labels": 3}, "placeholders"),
-        ({"answers": ANSWERS, "answer_head": "2fc", "answer_hidden_size": 9}, "9 wide, but words are 24 wide"),
+        ({"answers": ANSWERS, "answer_head": "2fc", "answer_hidden_size": 9}, "has width 9, but words have width 24"),
         ({"answers": ["yes", ""]}, "Answer 1, '', has no word piece"),
     ],
 )
@@ -377,7 +377,7 @@ def test_a_bert_gives_the_pooler_that_vl_bert_lacks(tmp_path):
     model = VLBertForMultipleChoice.from_pretrained(str(tmp_path / "pretrained"), bert=str(tmp_path / "bert"))
     assert torch.equal(model.vl_bert.pooler.dense.weight, bert.bert.pooler.dense.weight)
     assert torch.equal(model.get_input_embeddings().weight, source.get_input_embeddings().weight)
-    with pytest.raises(ValueError, match=r"vocab_size is 31 in the BERT .*, but 40 in the model"):
+    with pytest.raises(ValueError, match=r"vocab_size is 31 in the BERT model .*, but 40 in this model"):
         make_model(VLBertForPreTraining).save_pretrained(tmp_path / "other")
         VLBertForMultipleChoice.from_pretrained(str(tmp_path / "other"), bert=str(tmp_path / "bert"))
 

@@ -229,8 +229,8 @@ def recipe_of(task="vgp", family=None, config=None, **options):
 @pytest.mark.parametrize(
     ("recipe", "message"),
     [
-        (recipe_of(box_weight=1, box_layer=2), r"direct\.box_layer is 2, expected one of the model's 2 layers"),
-        (recipe_of(box_weight=1, config={"box_layer": 0}), r"model\.config\.box_layer follows from supervision"),
+        (recipe_of(box_weight=1, box_layer=2), r"direct\.box_layer is 2, but the model has layers 0 to 1"),
+        (recipe_of(box_weight=1, config={"box_layer": 0}), r"model\.config\.box_layer is set from supervision"),
         (recipe_of("phrase_grounding", "visualbert", box_weight=1), "'phrase_grounding' have no box head"),
     ],
 )

@@ -194,13 +194,13 @@ def test_shuffled_borrows_from_one_other_image():
     for (row, _), regions in gold.items():
         by_image.setdefault(ROWS[row]["image_id"], set()).add(tuple(region - 1 for region in regions))
     for image in TABLE:
-        lent = {tuple(regions.tolist()) for regions in collator._lent(image)}
-        assert lent and any(lent <= known for other, known in by_image.items() if other != image)
+        donor = {tuple(regions.tolist()) for regions in collator._donor_targets(image)}
+        assert donor and any(donor <= known for other, known in by_image.items() if other != image)
 
 
 def test_shuffled_needs_several_images():
     alone = ROWS.filter(lambda row: row["image_id"] == "0" and any(p["boxes"] for p in row["phrases"]))
-    with pytest.raises(ValueError, match="shuffled needs several images"):
+    with pytest.raises(ValueError, match="shuffled needs rows of several images"):
         make_collator("shuffled", split=alone)(list(alone))
 
 

@@ -150,7 +150,7 @@ def test_features_are_never_mirrored():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"convention": "giou"}, "unknown convention 'giou'; known: vl_bert"),
+        ({"convention": "giou"}, "unknown convention 'giou'; expected one of vl_bert"),
         ({"label_convention": "half"}, "unknown convention 'half'"),
         ({"flip_probability": 2.0}, "flip_probability is 2.0"),
     ],

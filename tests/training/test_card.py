@@ -128,7 +128,7 @@ def test_cards_of_start_and_text_only_baseline(trained, blind):
     start, alone = (
         ModelCard.load(path / "README.md").text for path in (trained[1].parent / "start", blind / "text_only")
     )
-    assert "Other models start from this one" in start and "Nothing was measured" in start and "majority" not in start
+    assert "Other models start from this one" in start and "nothing was measured" in start and "majority" not in start
     assert "without regions" in alone and "**A control**" in alone and "this one is `text_only_baseline`" in alone
 
 

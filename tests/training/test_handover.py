@@ -130,7 +130,7 @@ def test_a_configuration_against_the_weights_is_one_line(scenes, source, tmp_pat
     recipe = recipe_of("referring_expressions", scenes, tmp_path / "run", source[0], config={"intermediate_size": 17})
     assert run_train(monkeypatch, tmp_path, recipe) == 2
     line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith(f"error: model.source {source[0]}: ") and "leave out the override" in line
+    assert line.startswith(f"error: model.source {source[0]}: ") and "remove the override" in line
 
 
 def test_a_head_that_was_handed_over_is_preserved_where_it_has_a_start(scenes, source, tmp_path, monkeypatch):
