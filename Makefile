@@ -40,6 +40,12 @@ table1-quick: $(INSTALLED)  ## a small Table 1: three rows, one seed (six minute
 test: $(INSTALLED)  ## run the tests, in two processes
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
+# Rooms whose tests start no process, without the tests that save and load whole checkpoints.
+FAST := tests/test_architecture.py $(addprefix tests/,commands metrics modeling processing supervision tasks utils)
+.PHONY: test-fast
+test-fast: $(INSTALLED)  ## run the tests of models, supervision, tasks and metrics (about a minute)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(FAST) -k "not saving and not test_save and not pipeline"
+
 .PHONY: browser
 browser:  ## install Chromium for the tests of pages, if it is missing (Debian, Ubuntu)
 	@command -v chromium || command -v chromium-browser || command -v google-chrome || \

@@ -199,7 +199,7 @@ TABLE = ["--regions", "scenes/regions"]
         ("vgp", "vgp", [*TABLE, "--set", "data.options.negative=random"], "did you mean 'data.options.negatives'"),
         ("vgp", "vgp", ["--track", "regions"], "--track regions: expected NAME=TABLE"),
         ("vgp", "vgp", ["--predictions", "x.json"], "either a CHECKPOINT or --predictions"),
-        (None, "vgp", ["--predictions", "x.json"], "but --task is vgp"),
+        (None, "vgp", ["--predictions", "x.json"], "the task vgp has no official file of predictions"),
         (None, "vqa", [], "either a CHECKPOINT or --predictions"),
         ("damaged", "vgp", TABLE, "incomplete"),
         ("vqa", "vqa", ["--regions", "few"], "no regions for this image"),
