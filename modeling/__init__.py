@@ -20,10 +20,23 @@ from transformers.pipelines import PIPELINE_REGISTRY
 
 from .configuration_backbone_regions import BackboneRegionsConfig
 from .configuration_fast_rcnn import FastRCNNConfig
+from .configuration_vilbert import ViLBertConfig
 from .configuration_visualbert import VisualBERTConfig
 from .configuration_vl_bert import VLBertConfig
 from .modeling_backbone_regions import BackboneRegionFeatures
 from .modeling_fast_rcnn import FastRCNNFeatures
+from .modeling_vilbert import (
+    ViLBertForMultipleChoice,
+    ViLBertForMultiTask,
+    ViLBertForPhraseGrounding,
+    ViLBertForPreTraining,
+    ViLBertForReferringExpression,
+    ViLBertForVGP,
+    ViLBertForVisualQuestionAnswering,
+    ViLBertForVisualReasoning,
+    ViLBertModel,
+    ViLBertPreTrainedModel,
+)
 from .modeling_visualbert import (
     VisualBERTForMultipleChoice,
     VisualBERTForPhraseGrounding,
@@ -69,6 +82,17 @@ __all__ = [
     "VLBertForVisualQuestionAnswering",
     "VLBertModel",
     "VLBertPreTrainedModel",
+    "ViLBertConfig",
+    "ViLBertForMultiTask",
+    "ViLBertForMultipleChoice",
+    "ViLBertForPhraseGrounding",
+    "ViLBertForPreTraining",
+    "ViLBertForReferringExpression",
+    "ViLBertForVGP",
+    "ViLBertForVisualQuestionAnswering",
+    "ViLBertForVisualReasoning",
+    "ViLBertModel",
+    "ViLBertPreTrainedModel",
     "VisualBERTConfig",
     "VisualBERTForMultipleChoice",
     "VisualBERTForPhraseGrounding",

@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from .attention_calls import DIRECTION_STREAMS
+
 # Outputs of a processor that a model may not use. They are dropped so that `model(**processor(...))` works.
 UNREAD_INPUTS = ("region_candidate_mask", "phrase_mask", "phrase_regions", "phrase_pairs", "answer_positions")
 
@@ -121,6 +123,17 @@ def get_first_state(text_states: torch.Tensor, text_mask: torch.Tensor) -> torch
     return text_states.gather(1, first[:, None, None].expand(-1, 1, text_states.shape[-1]))[:, 0]
 
 
+def check_directions(grounding_queries: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Raises `ValueError` if `grounding_queries` has an unknown direction; returns it."""
+    unknown = set(grounding_queries) - set(DIRECTION_STREAMS)
+    if unknown:
+        raise ValueError(
+            f"grounding_queries has the unknown entries {sorted(unknown)}; expected "
+            f"{' and '.join(map(repr, DIRECTION_STREAMS))}."
+        )
+    return grounding_queries
+
+
 def locate_queries(
     grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]], text_length: int
 ) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
@@ -138,6 +151,7 @@ def locate_queries(
     Raises:
         ValueError: if a direction is unknown.
     """
+    check_directions(grounding_queries)
     located = []
     for name, (row_start, column_start) in {
         "text_to_region": (0, text_length),
@@ -146,12 +160,6 @@ def locate_queries(
         if name in grounding_queries:
             rows, columns = grounding_queries[name]
             located.append((shift_indices(rows, row_start), shift_indices(columns, column_start)))
-    unknown = set(grounding_queries) - {"text_to_region", "region_to_text"}
-    if unknown:
-        raise ValueError(
-            f"grounding_queries has the unknown entries {sorted(unknown)}; expected 'text_to_region' and "
-            "'region_to_text'."
-        )
     return tuple(located)
 
 
@@ -214,6 +222,7 @@ class Choices(NamedTuple):
 __all__ = [
     "UNREAD_INPUTS",
     "Choices",
+    "check_directions",
     "check_region_shapes",
     "check_shape",
     "check_text",

@@ -46,6 +46,35 @@ ANSWER_ARGS = """
             Score of each answer, in [0, 1].
         """
 
+POOLED_ANSWER_ARGS = """
+        labels (`torch.FloatTensor` of shape `(batch_size, num_labels)`, *optional*):
+            Score of each answer, in [0, 1].
+        """
+
+TWO_IMAGE_ARGS = """
+        region_token_type_ids (`torch.LongTensor` of shape `(batch_size, num_regions)`, *optional*):
+            The image of each region, 0 or 1. Required with `region_features`.
+        labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
+            1 if the text is true, 0 if not, -100 to ignore a row.
+        """
+
+REGION_TARGET_ARGS = """
+        masked_regions (`torch.BoolTensor` of shape `(batch_size, num_regions)`, *optional*):
+            Regions whose features are replaced by zeros; their boxes do not change.
+        text_only (`torch.BoolTensor` of shape `(batch_size,)`, *optional*):
+            Rows of a text-only corpus; their words get a mean of their own.
+        region_labels (`torch.LongTensor` of shape `(batch_size, num_regions)`, *optional*):
+            Classes of the regions to predict, -100 elsewhere.
+        region_label_probs (`torch.FloatTensor` of shape `(batch_size, num_regions, region_classes)`, *optional*):
+            Class distributions of the regions to predict, zeros elsewhere, instead of `region_labels`. The loss is the
+            divergence from them.
+        predicted_regions (`torch.BoolTensor` of shape `(batch_size, num_regions)`, *optional*):
+            The regions whose features are predicted, if the model predicts features.
+        negative_regions (`torch.LongTensor` of shape `(batch_size, num_regions, num_negative)`, *optional*):
+            For `visual_target="nce"`: indices of the other features in the batch flattened to
+            `(batch_size * num_regions)`, -1 for padding; drawn at random when not given.
+        """
+
 PHRASE_GROUNDING_ARGS = """
         phrase_mask (`torch.BoolTensor` of shape `(batch_size, num_phrases, text_length)`):
             The tokens of each phrase; no token for padded phrases.
@@ -54,4 +83,13 @@ PHRASE_GROUNDING_ARGS = """
             summed over the phrases with regions and averaged over the rows (VisualBERT public code).
         """
 
-__all__ = ["ANSWER_ARGS", "PHRASE_GROUNDING_ARGS", "PRETRAINING_ARGS", "REFERRING_ARGS", "VGP_ARGS"]
+__all__ = [
+    "ANSWER_ARGS",
+    "PHRASE_GROUNDING_ARGS",
+    "POOLED_ANSWER_ARGS",
+    "PRETRAINING_ARGS",
+    "REFERRING_ARGS",
+    "REGION_TARGET_ARGS",
+    "TWO_IMAGE_ARGS",
+    "VGP_ARGS",
+]

@@ -114,10 +114,9 @@ class TaskConfig(PreTrainedConfig):
 
 
 @strict
-class OneStreamConfig(TaskConfig):
+class BertTextConfig(TaskConfig):
     """
-    The base class for a family with one sequence of text and regions and the layers of BERT: the fields of BERT, and
-    one width for all states.
+    The base class for a family whose text is embedded and encoded as in BERT: the fields of BERT.
     """
 
     # The BERT layers read these fields; all families here are encoders.
@@ -149,6 +148,24 @@ class OneStreamConfig(TaskConfig):
         """Width of the text's states."""
         return self.hidden_size
 
+    def validate_architecture(self) -> None:
+        """Part of `@strict`-powered validation. Validates that the fields fit together."""
+        super().validate_architecture()
+        if self.box_layer is not None and not 0 <= self.box_layer < self.num_hidden_layers:
+            raise ValueError(f"box_layer ({self.box_layer}) must be from 0 to {self.num_hidden_layers - 1}.")
+        if self.hidden_size % self.num_attention_heads != 0:
+            raise ValueError(
+                f"hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads "
+                f"({self.num_attention_heads})."
+            )
+
+
+@strict
+class OneStreamConfig(BertTextConfig):
+    """
+    The base class for a family with one sequence of text and regions and the layers of BERT: one width for all states.
+    """
+
     @property
     def region_hidden_size(self) -> int:
         """Width of the regions' states."""
@@ -164,16 +181,5 @@ class OneStreamConfig(TaskConfig):
         """The attention calls in which words and regions meet, in order."""
         return one_stream_calls(self.num_hidden_layers, self.num_attention_heads)
 
-    def validate_architecture(self) -> None:
-        """Part of `@strict`-powered validation. Validates that the fields fit together."""
-        super().validate_architecture()
-        if self.box_layer is not None and not 0 <= self.box_layer < self.num_hidden_layers:
-            raise ValueError(f"box_layer ({self.box_layer}) must be from 0 to {self.num_hidden_layers - 1}.")
-        if self.hidden_size % self.num_attention_heads != 0:
-            raise ValueError(
-                f"hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads "
-                f"({self.num_attention_heads})."
-            )
 
-
-__all__ = ["OneStreamConfig", "TaskConfig"]
+__all__ = ["BertTextConfig", "OneStreamConfig", "TaskConfig"]

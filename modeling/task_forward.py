@@ -56,6 +56,7 @@ def predict_hidden(
     region_labels: torch.Tensor | None = None,
     region_label_probs: torch.Tensor | None = None,
     relationship_labels: torch.Tensor | None = None,
+    region_loss: Callable[[torch.Tensor], Loss | None] | None = None,
     unpad: bool = False,
 ) -> PreTrainingOutput:
     """
@@ -70,6 +71,8 @@ def predict_hidden(
         attention_mask (`torch.Tensor` of shape `(B, T)`, *optional*): 1 for text.
         region_attention_mask (`torch.Tensor` of shape `(B, R)`, *optional*): 1 for regions.
         labels, text_only, region_labels, region_label_probs, relationship_labels: see the model's `forward`.
+        region_loss (*optional*): scores `(B, R, C)` to the loss of the regions, or `None` without targets, for a
+            family with other targets than `region_labels` and `region_label_probs`.
         unpad (`bool`): see the top of this file.
 
     Raises:
@@ -94,7 +97,9 @@ def predict_hidden(
         losses += [cross_entropy_sum(mlm_logits, labels.masked_fill(rows, UNLABELLED)) for rows in (alone, ~alone)]
     elif labels is not None:
         losses.append(cross_entropy_sum(mlm_logits, labels))
-    if region_labels is not None or region_label_probs is not None:
+    if region_loss is not None:
+        losses += [loss for loss in (region_loss(region_logits),) if loss is not None]
+    elif region_labels is not None or region_label_probs is not None:
         losses.append(_region_class_loss(region_logits, region_labels, region_label_probs))
     if relationship_labels is not None:
         if relationship_logits is None:
@@ -173,7 +178,23 @@ def score_answers(
         raise ValueError("answer_positions are missing: give the text column of the [MASK], as the processor does.")
     check_shape("answer_positions", answer_positions, text_states.shape[:1])
     index = answer_positions[:, None, None].expand(-1, 1, text_states.shape[-1])
-    logits = head(text_states.gather(1, index)[:, 0])
+    return _answer_output(head(text_states.gather(1, index)[:, 0]), outputs, labels, form)
+
+
+def score_pooled_answers(head: Head, outputs: Any, labels: torch.Tensor | None, form: str) -> TaskOutput:
+    """
+    Visual question answering: scores every answer from the pooled state.
+
+    Args:
+        head: pooled states `(B, D)` to scores `(B, num_labels)`.
+        outputs: a base model's output.
+        labels (`torch.Tensor` of shape `(B, num_labels)`, *optional*): see `POOLED_ANSWER_ARGS`.
+        form (`str`): `config.vqa_loss`.
+    """
+    return _answer_output(head(outputs.pooler_output), outputs, labels, form)
+
+
+def _answer_output(logits: torch.Tensor, outputs: Any, labels: torch.Tensor | None, form: str) -> TaskOutput:
     loss = None
     if labels is not None:
         check_shape("labels", labels, logits.shape)
@@ -300,4 +321,5 @@ __all__ = [
     "score_answers",
     "score_choices",
     "score_classes",
+    "score_pooled_answers",
 ]

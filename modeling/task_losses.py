@@ -17,8 +17,13 @@ A Trainer divides the sum by the count of all micro-batches and processes of a s
 the current batch, for the `loss` of a model. The sum has a gradient. Losses are computed in float32.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch.nn import functional as F
+
+from .sequence_inputs import check_shape
 
 Loss = tuple[torch.Tensor, torch.Tensor]
 
@@ -148,16 +153,145 @@ def grounding_divergence_sum(logits: torch.Tensor, phrase_regions: torch.Tensor)
     return total, torch.tensor(len(logits))
 
 
+def divergence_sum(logits: torch.Tensor, targets: torch.Tensor) -> Loss:
+    """
+    Divergence from target distributions, summed and counted over the rows that have one (ViLBERT public code).
+
+    Args:
+        logits (`torch.Tensor` of shape `(..., num_classes)`): scores.
+        targets (`torch.Tensor` of shape `(..., num_classes)`): probabilities; rows that do not sum to 1 within 0.1,
+            such as zeros, are ignored.
+    """
+    targets = targets.float()
+    valid = is_distribution(targets)
+    rows = F.kl_div(logits.float().log_softmax(-1), targets, reduction="none").sum(-1)
+    return rows.masked_fill(~valid, 0.0).sum(), valid.sum()
+
+
+def feature_error_sum(predicted: torch.Tensor, features: torch.Tensor, wanted: torch.Tensor) -> Loss:
+    """
+    Mean squared error over the width of features, summed and counted over regions (ViLBERT public code).
+
+    Args:
+        predicted, features (`torch.Tensor` of shape `(batch_size, num_regions, width)`): predicted and true features.
+        wanted (`torch.BoolTensor` of shape `(batch_size, num_regions)`): the regions to predict.
+    """
+    wanted = wanted.bool()
+    rows = F.mse_loss(predicted.float(), features.float(), reduction="none").mean(-1)
+    return rows.masked_fill(~wanted, 0.0).sum(), wanted.sum()
+
+
+def draw_negatives(mask: torch.Tensor, num_negative: int) -> torch.Tensor:
+    """
+    Draws other features for each region with the default random generator: 70 % from other images of the batch, 30 %
+    from the same image (ViLBERT public code). Every region is drawn with the same probability, with replacement.
+
+    Args:
+        mask (`torch.BoolTensor` of shape `(batch_size, num_regions)`): true for regions.
+        num_negative (`int`): number of draws per region.
+
+    Returns:
+        `torch.LongTensor` of shape `(batch_size, num_regions, num_negative)`: indices in the flattened batch; -1 where
+        there is no other region.
+    """
+    batch_size, num_regions = mask.shape
+    across, within = int(0.7 * num_negative), int(0.3 * num_negative)
+    image = torch.arange(batch_size, device=mask.device).repeat_interleave(num_regions)
+    valid = mask.bool().flatten()
+    other_image = valid & (image[:, None] != image)
+    same_image = valid & (image[:, None] == image)
+    same_image = same_image & ~torch.eye(len(valid), dtype=torch.bool, device=mask.device)
+    drawn = []
+    for allowed, count in ((other_image, across), (same_image, within)):
+        if count == 0:
+            continue
+        weights = allowed.float()
+        none = ~allowed.any(-1)
+        weights[none] = 1.0
+        indices = torch.multinomial(weights, count, replacement=True)
+        drawn.append(indices.masked_fill(none[:, None], -1))
+    return torch.cat(drawn, dim=1).view(batch_size, num_regions, -1)
+
+
+def contrast_sum(
+    predicted: torch.Tensor, features: torch.Tensor, wanted: torch.Tensor, negatives: torch.Tensor
+) -> Loss:
+    """
+    Cross-entropy of a region's own feature among others, scored by products with the prediction; summed and counted
+    over regions (ViLBERT public code, "NCE").
+
+    Args:
+        predicted, features (`torch.Tensor` of shape `(batch_size, num_regions, width)`): predicted and true features.
+        wanted (`torch.BoolTensor` of shape `(batch_size, num_regions)`): the regions to predict.
+        negatives (`torch.LongTensor` of shape `(batch_size, num_regions, num_negative)`): see [`draw_negatives`].
+    """
+    wanted = wanted.bool()
+    prediction, own, others = predicted[wanted].float(), features[wanted].float(), negatives[wanted]
+    candidates = torch.cat([own[:, None], features.flatten(0, 1).float()[others.clamp(min=0)]], dim=1)
+    scores = torch.einsum("nd,nkd->nk", prediction, candidates)
+    hidden = F.pad(others < 0, (1, 0), value=False)
+    rows = -scores.masked_fill(hidden, -1e9).log_softmax(-1)[:, 0]
+    return rows.sum() + predicted.sum() * 0, wanted.sum()
+
+
+def region_target_loss(config: Any, predicted: torch.Tensor, targets: Mapping[str, Any]) -> Loss | None:
+    """
+    The loss of masked regions for `config.visual_target`; `None` without its targets.
+
+    Args:
+        config: with `visual_target`, `"classes"`, `"features"` or `"nce"`, and `num_negative`.
+        predicted (`torch.Tensor` of shape `(batch_size, num_regions, width)`): scores of classes, or features.
+        targets (`Mapping[str, Any]`): the arguments of `REGION_TARGET_ARGS`, and `region_features` and
+            `region_attention_mask`; missing or `None` if not given.
+
+    Raises:
+        ValueError: if targets have another shape than the predictions, or belong to another `visual_target`.
+    """
+    labels, probs, wanted = (
+        targets.get(name) for name in ("region_labels", "region_label_probs", "predicted_regions")
+    )
+    if config.visual_target == "classes":
+        if labels is not None and probs is not None:
+            raise ValueError("Give region_labels or region_label_probs, not both.")
+        check_shape("region_labels", labels, tuple(predicted.shape[:2]))
+        check_shape("region_label_probs", probs, tuple(predicted.shape))
+        if labels is not None:
+            return cross_entropy_sum(predicted, labels)
+        return None if probs is None else divergence_sum(predicted, probs)
+    if labels is not None or probs is not None:
+        raise ValueError(
+            f"Classes of regions are given, but with config.visual_target={config.visual_target!r} the model predicts "
+            "features: give predicted_regions."
+        )
+    if wanted is None:
+        return None
+    features = targets["region_features"]
+    check_shape("predicted_regions", wanted, tuple(predicted.shape[:2]))
+    if config.visual_target == "features":
+        return feature_error_sum(predicted, features, wanted)
+    negatives = targets.get("negative_regions")
+    if negatives is None:
+        mask = targets.get("region_attention_mask")
+        negatives = draw_negatives(torch.ones_like(wanted) if mask is None else mask, config.num_negative)
+    check_shape("negative_regions", negatives, (*predicted.shape[:2], "num_negative"))
+    return contrast_sum(predicted, features, wanted, negatives)
+
+
 __all__ = [
     "UNLABELLED",
     "Loss",
     "answer_sum",
     "choice_sum",
+    "contrast_sum",
     "count_labels",
     "cross_entropy_sum",
+    "divergence_sum",
+    "draw_negatives",
+    "feature_error_sum",
     "grounding_divergence_sum",
     "is_distribution",
     "mean_of",
     "region_sum",
+    "region_target_loss",
     "soft_cross_entropy_sum",
 ]

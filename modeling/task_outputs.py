@@ -53,6 +53,39 @@ class GroundedModelOutput(ModelOutput):
 
 @auto_docstring(
     custom_intro="""
+    Output of a base model with two streams. States at padded columns have no meaning.
+    """
+)
+@dataclass
+class TwoStreamModelOutput(GroundedModelOutput):
+    r"""
+    last_hidden_state (`torch.FloatTensor` of shape `(batch_size, sequence_length, text_hidden_size)`):
+        Last-layer states of the text's stream, the text first.
+    pooler_output (`torch.FloatTensor` of shape `(batch_size, pooled_hidden_size)`):
+        One state for text and image together; `None` without a pooler.
+    text_hidden_state (`torch.FloatTensor` of shape `(batch_size, text_length, text_hidden_size)`):
+        Last-layer states of the text.
+    region_hidden_state (`torch.FloatTensor` of shape `(batch_size, num_regions, region_hidden_size)`):
+        Last-layer states of the regions.
+    hidden_states (`tuple(torch.FloatTensor)`, *optional*, returned when `output_hidden_states=True`):
+        States of the text's stream, of the embeddings and after each of its layers.
+    region_hidden_states (`tuple(torch.FloatTensor)`, *optional*, returned when `output_hidden_states=True`):
+        The same of the regions' stream.
+    attentions (`tuple(torch.FloatTensor)`, *optional*, returned when `output_attentions=True`):
+        The attention of every call in the order of execution, `(batch_size, num_heads, queries, keys)`.
+    text_pooler_output (`torch.FloatTensor` of shape `(batch_size, pooled_hidden_size)`):
+        Pooled state of the text, where the family has one.
+    region_pooler_output (`torch.FloatTensor` of shape `(batch_size, pooled_hidden_size)`):
+        Pooled state of the regions, where the family has one.
+    """
+
+    region_hidden_states: tuple[torch.Tensor, ...] | None = None
+    text_pooler_output: torch.Tensor | None = None
+    region_pooler_output: torch.Tensor | None = None
+
+
+@auto_docstring(
+    custom_intro="""
     Output of a model with the heads of pre-training. Logits at padded columns have no meaning.
     """
 )
@@ -154,4 +187,11 @@ class MultipleChoiceOutput(ModelOutput):
     attentions: tuple[torch.Tensor, ...] | None = None
 
 
-__all__ = ["GroundedModelOutput", "MultipleChoiceOutput", "PreTrainingOutput", "TaskOutput", "VGPOutput"]
+__all__ = [
+    "GroundedModelOutput",
+    "MultipleChoiceOutput",
+    "PreTrainingOutput",
+    "TaskOutput",
+    "TwoStreamModelOutput",
+    "VGPOutput",
+]

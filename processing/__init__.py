@@ -15,6 +15,7 @@ from .horizontal_flip import flip_boxes, flip_image, flip_phrases, swap_left_rig
 from .image_processing_fast_rcnn import FastRCNNImageProcessor
 from .open_images import open_image, open_images
 from .processing_grounded import GroundedProcessor
+from .processing_two_streams import LXMERTProcessor, ViLBertProcessor
 from .processing_visualbert import VisualBERTProcessor
 from .processing_vl_bert import VLBertProcessor
 from .processor_registration import register_processors
@@ -32,8 +33,10 @@ __all__ = [
     "FastRCNNImageProcessor",
     "GroundedBatch",
     "GroundedProcessor",
+    "LXMERTProcessor",
     "SequenceLayout",
     "VLBertProcessor",
+    "ViLBertProcessor",
     "VisualBERTProcessor",
     "flip_boxes",
     "flip_image",

@@ -30,7 +30,7 @@ def register_processors() -> None:
         if file.startswith(_PREFIX):
             module = import_module(f".{file}", __package__)
             for value in vars(module).values():
-                if isinstance(value, type) and issubclass(value, GroundedProcessor) and value is not GroundedProcessor:
+                if isinstance(value, type) and issubclass(value, GroundedProcessor) and hasattr(value, "whole_image"):
                     # A checkpoint contains the name of its processor class, so the key is not used.
                     AutoProcessor.register(file.removeprefix(_PREFIX), value, exist_ok=True)
                     # Makes `save_pretrained` store these files and their `auto_map` entry with the weights.

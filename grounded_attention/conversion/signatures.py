@@ -59,7 +59,8 @@ SIGNATURES = (
     ),
     Signature("LXMERT", r"bert\.encoder\.x_layers\.", "it can't be converted yet"),
     Signature("LXMERT of transformers", r"(^|lxmert\.)encoder\.x_layers\.", "load its directory with transformers"),
-    Signature("ViLBERT", r"(^|\.)encoder\.c_layer\.", "it can't be converted yet"),
+    Signature("ViLBERT of this library", r"^vilbert\.", "it is converted already: load its directory"),
+    Signature("ViLBERT", r"(^|\.)encoder\.c_layer\.", "use `convert vilbert`"),
     Signature("UNITER", r"(^|\.)img_embeddings\.(img_linear|pos_linear)\.", "it can't be converted yet"),
     Signature("ResNet", r"^(layer[1-4]\.\d+|image_feature_extractor\.backbone\.layer\d)\.", "use `convert fast_rcnn`"),
     Signature(

@@ -18,6 +18,7 @@ from transformers_tests.test_modeling_common import ModelTesterMixin
 from grounded_attention.families import FAMILIES, HEADS
 from grounded_attention.modeling import (
     FastRCNNConfig,
+    ViLBertConfig,
     VisualBERTConfig,
     VisualBERTForPhraseGrounding,
     VisualBERTForVGP,
@@ -179,8 +180,41 @@ class VisualBERTTester(VLBertTester):
         return VisualBERTConfig(**{**fields, **self.config_overrides})
 
 
+class ViLBertTester(VLBertTester):
+    """Two streams; states and maps are those of the text, which the co-attention asks of the regions."""
+
+    config_class = ViLBertConfig
+    encoder_seq_length = key_length = VLBertTester.seq_length
+
+    def get_config(self) -> ViLBertConfig:
+        fields = {
+            "vocab_size": 99,
+            "hidden_size": self.hidden_size,
+            "num_hidden_layers": self.num_hidden_layers,
+            "num_attention_heads": self.num_attention_heads,
+            "intermediate_size": 37,
+            "max_position_embeddings": 64,
+            "v_feature_size": 16,
+            "v_target_size": 9,
+            "v_hidden_size": 24,
+            "v_num_hidden_layers": 2,
+            "v_num_attention_heads": 4,
+            "v_intermediate_size": 29,
+            "bi_hidden_size": 40,
+            "bi_num_attention_heads": 4,
+            "t_biattention_id": [1],
+            "v_biattention_id": [1],
+            "num_gqa_labels": 3,
+        }
+        return ViLBertConfig(**{**fields, **self.config_overrides})
+
+
 # A new family has its line here: what makes its configuration and the inputs of its base model.
-TESTERS: dict[str, type[VLBertTester]] = {"vl_bert": VLBertTester, "visualbert": VisualBERTTester}
+TESTERS: dict[str, type[VLBertTester]] = {
+    "vl_bert": VLBertTester,
+    "visualbert": VisualBERTTester,
+    "vilbert": ViLBertTester,
+}
 
 
 class Case(NamedTuple):

@@ -1,0 +1,187 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Converts checkpoints of the public ViLBERT code (the first one and 12-in-1); every key is recorded."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from grounded_attention.modeling.configuration_vilbert import ViLBertConfig
+from grounded_attention.modeling.modeling_vilbert import ViLBertForMultiTask, ViLBertForPreTraining, ViLBertModel
+
+from .errors import CheckpointError, OverrideError
+from .fields import ConfigFields, settle_fields
+from .keys import DATA_PARALLEL, Conversion, PrefixRules, Rules
+from .original_family import OriginalFamily, check_same
+
+_TRUNK = "vilbert."
+_REGION_DECODER = "cls.imagePredictions.decoder.weight"
+_RELATIONSHIP = "cls.bi_seq_relationship."
+_HEADS = "cls vil_prediction_gqa vil_binary_prediction vil_logit vil_tri_prediction vision_logit linguisic_logit"
+_RULES = PrefixRules(
+    (
+        ("bert.", _TRUNK),
+        # The first public code has weight norm here, which `finish` resolves.
+        ("vil_prediction.main.", "vil_prediction.logit_fc."),
+        ("vil_prediction.", "vil_prediction."),
+        *((f"{name}.", f"{name}.") for name in _HEADS.split()),
+    )
+)
+# Fields of the public configuration files that the public code ignores, or that are options of its training.
+_IGNORED = frozenset(
+    "bi_intermediate_size bi_attention_type pooling_method v_initializer_range fast_mode in_batch_pairs visualization "
+    "model".split()
+)
+_VISUAL_TARGETS = ("classes", "features", "nce")
+
+
+class ViLBertFamily(OriginalFamily):
+    """The converter for files of the public ViLBERT code."""
+
+    title = "ViLBERT"
+    expected = "a pre-training or task checkpoint of the public ViLBERT code (vilbert_beta or vilbert-multi-task)"
+    config_class = ViLBertConfig
+    model_classes = (ViLBertModel, ViLBertForMultiTask, ViLBertForPreTraining)
+    base_prefix = _TRUNK
+    wrappers = (DATA_PARALLEL,)
+    public = (
+        {
+            "hidden_size": 768,
+            "num_hidden_layers": 12,
+            "v_num_hidden_layers": 6,
+            "num_attention_heads": 12,
+            "v_num_attention_heads": 8,
+            "bi_num_attention_heads": 8,
+            "t_biattention_id": [6, 7, 8, 9, 10, 11],
+            "v_biattention_id": [0, 1, 2, 3, 4, 5],
+        },
+    )
+
+    def detect_class(self, weights: Mapping[str, torch.Tensor], original_keys: Collection[str]) -> str:
+        """Finds the class by the heads of the checkpoint."""
+        if any(key.startswith("vil_prediction.") for key in weights):
+            return "ViLBertForMultiTask"
+        return "ViLBertForPreTraining" if any(key.startswith("cls.") for key in weights) else "ViLBertModel"
+
+    def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rules]:
+        """One rule for each part."""
+        return (_RULES,)
+
+    def explain(self, key: str, class_name: str) -> str | None:
+        """The reason for constants and for layers that the public code never runs."""
+        if ".biOutput.q_dense" in key:
+            return "never used by the public code"
+        if key.endswith("position_ids"):
+            return "a constant: 0, 1, 2, ..."
+        return None
+
+    def finish(self, conversion: Conversion, weights: Mapping[str, torch.Tensor]) -> None:
+        """Orders the relationship scores as here, resolves weight norm, and checks that tied tensors are equal."""
+        check_same(conversion, "cls.predictions.decoder.weight", _TRUNK + "embeddings.word_embeddings.weight")
+        found = conversion.weights
+        for name in ("weight", "bias"):
+            # Class 0 is "belongs together" in the public code, and class 1 here.
+            if _RELATIONSHIP + name in found:
+                found[_RELATIONSHIP + name] = found[_RELATIONSHIP + name].flip(0)
+        for name in [name for name in found if name.endswith(".weight_v")]:
+            plain = name.removesuffix("_v")
+            scale = found.pop(plain + "_g", None)
+            if scale is None:
+                raise CheckpointError(
+                    f"the file has {conversion.original(name)}, but not its weight_g; it is damaged."
+                )
+            direction = found.pop(name)
+            found[plain] = scale * direction / direction.norm()
+            merged = {plain + "_g", name}
+            for key, target in conversion.converted.items():
+                if target in merged:
+                    conversion.converted[key] = plain
+
+    def read_fields(self, conversion: Conversion, given: Mapping[str, Any]) -> ConfigFields:
+        """Reads sizes from the shapes; schedule and numbers of heads are those of public files, or of --config."""
+        shape, names = conversion.shape, conversion.weights
+        vocab_size, hidden_size = shape(_TRUNK + "embeddings.word_embeddings.weight")
+        v_hidden_size, v_feature_size = shape(_TRUNK + "v_embeddings.image_embeddings.weight")
+        layer, v_layer = _TRUNK + "encoder.layer.", _TRUNK + "encoder.v_layer."
+        read: dict[str, Any] = {
+            "vocab_size": vocab_size,
+            "hidden_size": hidden_size,
+            "v_hidden_size": v_hidden_size,
+            "v_feature_size": v_feature_size,
+            "bi_hidden_size": shape(_TRUNK + "encoder.c_layer.0.biattention.query1.weight")[0],
+            "num_hidden_layers": conversion.count_layers(layer),
+            "v_num_hidden_layers": conversion.count_layers(v_layer),
+            "intermediate_size": shape(layer + "0.intermediate.dense.weight")[0],
+            "v_intermediate_size": shape(v_layer + "0.intermediate.dense.weight")[0],
+            "max_position_embeddings": shape(_TRUNK + "embeddings.position_embeddings.weight")[0],
+            "type_vocab_size": shape(_TRUNK + "embeddings.token_type_embeddings.weight")[0],
+            "dynamic_attention": v_layer + "0.attention.self.dyLinear_q.weight" in names,
+            "task_specific_tokens": _TRUNK + "embeddings.task_embeddings.weight" in names,
+        }
+        if read["task_specific_tokens"]:
+            read["num_task_tokens"] = shape(_TRUNK + "embeddings.task_embeddings.weight")[0]
+        if conversion.class_name != "ViLBertModel":
+            read["relationship_head"] = _RELATIONSHIP + "weight" in names
+        if conversion.class_name == "ViLBertForMultiTask":
+            read |= self._read_answers(conversion, given)
+        given = _adapt_given(given)
+        assumed = {
+            "hidden_act": "gelu",
+            "v_hidden_act": "gelu",
+            "fusion_method": "mul",
+            "with_coattention": True,
+            "layer_norm_eps": 1e-12,
+            "visual_target": "classes",
+        }
+        if _REGION_DECODER in names:
+            rows = shape(_REGION_DECODER)[0]
+            if given.get("visual_target", "classes") == "classes":
+                read["v_target_size"] = rows
+            elif rows != v_feature_size:
+                raise OverrideError(
+                    f"--config gives visual_target {given['visual_target']!r}, but the region head has {rows} rows and "
+                    f"the features are {v_feature_size} wide: it predicts classes."
+                )
+        fields = settle_fields(read, assumed, given, ViLBertConfig, self.public)
+        calls = len(fields.values().get("t_biattention_id", ()))
+        found = conversion.count_layers(_TRUNK + "encoder.c_layer.")
+        if calls != found:
+            raise CheckpointError(
+                f"the file has {found} co-attention layers, but t_biattention_id has {calls} entries: give --config "
+                "the configuration file of the checkpoint."
+            )
+        return fields
+
+    def _read_answers(self, conversion: Conversion, given: Mapping[str, Any]) -> dict[str, Any]:
+        names = conversion.weights
+        gelu = "vil_prediction.logit_fc.2.weight" in names
+        read: dict[str, Any] = {"answer_head": "gelu" if gelu else "relu", "num_gqa_labels": None}
+        if "vil_prediction_gqa.logit_fc.3.weight" in names:
+            read["num_gqa_labels"] = conversion.shape("vil_prediction_gqa.logit_fc.3.weight")[0]
+        if {"answers", "id2label"}.isdisjoint(given):
+            read["num_labels"] = conversion.shape("vil_prediction.logit_fc.3.weight")[0]
+        return read
+
+
+def _adapt_given(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a public configuration file with the names and values of ours."""
+    kept = {name: value for name, value in given.items() if name not in _IGNORED}
+    target = kept.get("visual_target")
+    if isinstance(target, int) and 0 <= target < len(_VISUAL_TARGETS):
+        kept["visual_target"] = _VISUAL_TARGETS[target]
+    return kept
+
+
+VILBERT = ViLBertFamily()

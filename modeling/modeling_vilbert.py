@@ -1,0 +1,1054 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""PyTorch ViLBERT model.
+
+Shape letters: B batch, C choices, T text, R regions, P phrases, D text width, E region width, F fused width.
+Text and regions are two streams that meet in co-attention layers. The first region is the whole image. The names of
+weights are those of the public checkpoints, with `vilbert` instead of `bert`.
+"""
+
+from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.activations import ACT2FN
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_utils import PreTrainedModel
+from transformers.models.bert.modeling_bert import (
+    BertEmbeddings,
+    BertIntermediate,
+    BertLMPredictionHead,
+    BertOutput,
+    BertPredictionHeadTransform,
+)
+from transformers.processing_utils import Unpack
+from transformers.utils import ModelOutput, TransformersKwargs, auto_docstring
+from transformers.utils.generic import can_return_tuple
+
+from .attention_calls import REGIONS, TEXT, AttentionCall
+from .auto_classes import set_auto_classes
+from .bert_start import BertStart
+from .configuration_vilbert import AUTO_MAP, ViLBertConfig
+from .pretraining_handover import PretrainingHandover
+from .sequence_inputs import (
+    Choices,
+    check_shape,
+    check_text,
+    drop_unread,
+    embed_words,
+    get_first_state,
+)
+from .task_arguments import (
+    PHRASE_GROUNDING_ARGS,
+    POOLED_ANSWER_ARGS,
+    PRETRAINING_ARGS,
+    REFERRING_ARGS,
+    REGION_TARGET_ARGS,
+    TWO_IMAGE_ARGS,
+    VGP_ARGS,
+)
+from .task_forward import (
+    choose_region,
+    ground_phrases,
+    predict_hidden,
+    score_choices,
+    score_classes,
+    score_pooled_answers,
+)
+from .task_heads import GroundingHead, VGPHeads
+from .task_losses import mean_of as mean_of  # transformers 5.4 copies only direct imports
+from .task_losses import region_target_loss
+from .task_outputs import MultipleChoiceOutput, PreTrainingOutput, TaskOutput, TwoStreamModelOutput, VGPOutput
+from .two_images import split_images
+from .two_stream_inputs import check_two_stream_regions, hide_regions, take_region_inputs
+from .two_streams import ConfigView, StreamAttention, StreamAttentionBlock, StreamLayer, TwoStreams, attend
+
+_REGION_ARGS = """
+        region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, v_feature_size)`, *optional*):
+            Features of the image regions, the whole image first. Without them the input is text only.
+        region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
+            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1]. Required with
+            `region_features`; the model adds the area, as the fifth value of a location.
+        region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
+            1 for regions, 0 for padding. Rows without regions are text only.
+        grounding_queries (`dict`, *optional*):
+            The attention that the attention function reports for the co-attention. `"text_to_region"`: token rows
+            `(batch_size, Q)` and region columns `(batch_size, K)`. `"region_to_text"`: region rows and token columns.
+            int64 indices, -1 for padding.
+        task_ids (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
+            Number of the task of each row, from 0 to `num_task_tokens - 1`. Required with
+            `config.task_specific_tokens`, and unused without.
+        """
+
+
+class ViLBertTextEmbeddings(BertEmbeddings):
+    """BERT's embeddings. A token for the task, without position and type, takes the last column."""
+
+    def __init__(self, config: ViLBertConfig):
+        super().__init__(config)
+        # CODEPATH: 12-in-1 checkpoints with task tokens have it.
+        self.task_embeddings: Any = None
+        if config.task_specific_tokens:
+            self.task_embeddings = nn.Embedding(config.num_task_tokens, config.hidden_size)
+
+    def forward(  # type: ignore[override]
+        self,
+        inputs_embeds: torch.Tensor,
+        attention_mask: torch.Tensor,
+        token_type_ids: torch.Tensor,
+        task_ids: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Embeds the text: (B, T, D), or (B, T + 1, D) with a task token."""
+        # The rank of a token among the tokens of its row, for left and right padding.
+        position_ids = (attention_mask.long().cumsum(dim=1) - 1).clamp(min=0)
+        text = inputs_embeds + self.token_type_embeddings(token_type_ids) + self.position_embeddings(position_ids)
+        if self.task_embeddings is not None:
+            text = torch.cat([text, self.task_embeddings(task_ids)[:, None]], dim=1)
+        return self.dropout(self.LayerNorm(text))
+
+
+class ViLBertImageEmbeddings(nn.Module):
+    """The sum of linear layers on feature and location, and a LayerNorm."""
+
+    def __init__(self, config: ViLBertConfig):
+        super().__init__()
+        self.image_embeddings = nn.Linear(config.v_feature_size, config.v_hidden_size)
+        self.image_location_embeddings = nn.Linear(5, config.v_hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.v_hidden_size, eps=config.layer_norm_eps)
+        # As in the public code: the dropout of the text.
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, region_features: torch.Tensor, region_boxes: torch.Tensor) -> torch.Tensor:
+        """Embeds features (B, R, v_feature_size) and boxes (B, R, 4): (B, R, E)."""
+        dtype = self.image_embeddings.weight.dtype
+        left, top, right, bottom = region_boxes.unbind(-1)
+        locations = torch.stack([left, top, right, bottom, (right - left) * (bottom - top)], dim=-1)
+        features = self.image_embeddings(region_features.to(dtype))
+        return self.dropout(self.LayerNorm(features + self.image_location_embeddings(locations.to(dtype))))
+
+
+class ViLBertRegionAttention(StreamAttention):
+    """Self-attention of the regions. With `dynamic_attention` the mean text state scales queries and keys."""
+
+    def __init__(self, config: Any, layer_idx: int):
+        super().__init__(config, layer_idx)
+        # CODEPATH: off in all public checkpoints.
+        if config.dynamic_attention:
+            self.dyLinear_q = nn.Linear(config.text_hidden_size, config.hidden_size)
+            self.dyLinear_k = nn.Linear(config.text_hidden_size, config.hidden_size)
+
+    def forward(
+        self, states: torch.Tensor, others: torch.Tensor, mask: Any = None, *, mean_text: Any = None, **kwargs: Any
+    ) -> tuple[torch.Tensor, Any]:
+        """Context of the regions, and the report; `mean_text` (B, 1, D)."""
+        if mean_text is None:
+            return super().forward(states, others, mask, **kwargs)
+        packing = kwargs.get("query_packing")
+        query, key = (
+            layer(states) * _spread(1 + gate(mean_text).sigmoid(), packing)
+            for layer, gate in ((self.query, self.dyLinear_q), (self.key, self.dyLinear_k))
+        )
+        return attend(self, query, key, self.value(states), mask, self.config.attention_probs_dropout_prob, **kwargs)
+
+
+def _spread(row: torch.Tensor, packing: Any) -> torch.Tensor:
+    """A value (B, 1, D) for each row at its valid columns."""
+    return row if packing is None else packing.pack(row.expand(-1, packing.length, -1))
+
+
+class ViLBertRegionAttentionBlock(StreamAttentionBlock):
+    attention_class = ViLBertRegionAttention
+
+
+class ViLBertRegionLayer(StreamLayer):
+    block_class = ViLBertRegionAttentionBlock
+
+
+# The name does not contain "Attention": transformers would treat the class as one with exchangeable back ends.
+class ViLBertCrossProjections(nn.Module):
+    """The co-attention of both streams: 1 in the names of weights is the regions' stream, 2 the text's."""
+
+    is_causal = False
+    num_key_value_groups = 1
+
+    def __init__(self, config: ViLBertConfig, layer_idx: int):
+        super().__init__()
+        self.config, self.layer_idx = config, layer_idx
+        self.num_attention_heads = config.bi_num_attention_heads
+        self.scaling = (config.bi_hidden_size // config.bi_num_attention_heads) ** -0.5
+        for number, size in ((1, config.v_hidden_size), (2, config.hidden_size)):
+            for name in ("query", "key", "value"):
+                self.add_module(f"{name}{number}", nn.Linear(size, config.bi_hidden_size))
+
+    def forward(
+        self,
+        text: torch.Tensor,
+        regions: torch.Tensor,
+        masks: Mapping[Any, Any],
+        packing: Mapping[str, Any],
+        requests: Mapping[Any, Any],
+    ) -> tuple[torch.Tensor, torch.Tensor, list[Any]]:
+        """Contexts of text and regions, and the reports of both directions; see [`TwoStreams.run_cross`]."""
+        states, numbers = {TEXT: text, REGIONS: regions}, {TEXT: 2, REGIONS: 1}
+        dropout = {TEXT: self.config.v_attention_probs_dropout_prob, REGIONS: self.config.attention_probs_dropout_prob}
+        contexts, reports = {}, []
+        for call, request in requests.items():
+            queries, keys = call
+            contexts[queries], report = attend(
+                self,
+                getattr(self, f"query{numbers[queries]}")(states[queries]),
+                getattr(self, f"key{numbers[keys]}")(states[keys]),
+                getattr(self, f"value{numbers[keys]}")(states[keys]),
+                masks[call],
+                dropout[queries],
+                packing[queries],
+                packing[keys],
+                **request,
+            )
+            reports.append(report)
+        return contexts[TEXT], contexts[REGIONS], reports
+
+
+class ViLBertCrossOutput(nn.Module):
+    """Linear layer, dropout, residual connection and LayerNorm of each stream; 1 regions, 2 text."""
+
+    def __init__(self, config: ViLBertConfig):
+        super().__init__()
+        self.dense1 = nn.Linear(config.bi_hidden_size, config.v_hidden_size)
+        self.LayerNorm1 = nn.LayerNorm(config.v_hidden_size, eps=config.layer_norm_eps)
+        self.dropout1 = nn.Dropout(config.v_hidden_dropout_prob)
+        self.dense2 = nn.Linear(config.bi_hidden_size, config.hidden_size)
+        self.LayerNorm2 = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout2 = nn.Dropout(config.hidden_dropout_prob)
+
+
+class ViLBertCrossLayer(GradientCheckpointingLayer):
+    """Co-attention of both streams, then a feed-forward block in each."""
+
+    def __init__(self, config: ViLBertConfig, layer_idx: int):
+        super().__init__()
+        self.biattention = ViLBertCrossProjections(config, layer_idx)
+        self.biOutput = ViLBertCrossOutput(config)
+        region_config = region_sizes(config)
+        self.v_intermediate, self.v_output = BertIntermediate(region_config), BertOutput(region_config)
+        self.t_intermediate, self.t_output = BertIntermediate(config), BertOutput(config)
+
+    def forward(
+        self, text: torch.Tensor, regions: torch.Tensor, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor, list[Any]]:
+        """New states of text and regions, and the reports; see [`TwoStreams.run_cross`]."""
+        text_context, region_context, reports = self.biattention(text, regions, **kwargs)
+        output = self.biOutput
+        regions = output.LayerNorm1(output.dropout1(output.dense1(region_context)) + regions)
+        text = output.LayerNorm2(output.dropout2(output.dense2(text_context)) + text)
+        regions = self.v_output(self.v_intermediate(regions), regions)
+        return self.t_output(self.t_intermediate(text), text), regions, reports
+
+
+def region_sizes(config: ViLBertConfig) -> Any:
+    """The configuration of the regions' layers: the same with the sizes of their stream."""
+    sizes = "hidden_size num_attention_heads intermediate_size hidden_act hidden_dropout_prob"
+    names = [*sizes.split(), "attention_probs_dropout_prob"]
+    return ConfigView(config, **{name: getattr(config, f"v_{name}") for name in names})
+
+
+class ViLBertEncoder(nn.Module):
+    """The layers of both streams and the co-attention between them."""
+
+    def __init__(self, config: ViLBertConfig):
+        super().__init__()
+        self.config = config
+        regions, count = region_sizes(config), len(config.t_biattention_id)
+        self.layer = nn.ModuleList(StreamLayer(config, index) for index in range(config.num_hidden_layers))
+        self.v_layer = nn.ModuleList(ViLBertRegionLayer(regions, index) for index in range(config.v_num_hidden_layers))
+        self.c_layer = nn.ModuleList(ViLBertCrossLayer(config, index) for index in range(count))
+        if not config.with_coattention:
+            self.c_layer.requires_grad_(False)
+
+    def forward(self, streams: TwoStreams, text_mask: torch.Tensor) -> None:
+        """Runs all layers in the order of `config.schedule`."""
+        config = self.config
+        calls = {call.name: call for call in config.grounding_calls}
+        both = {name: [call for call in config.grounding_calls if call.name == name] for name in calls}
+        fixed = {TEXT: config.fixed_t_layer, REGIONS: config.fixed_v_layer}
+        for stream, number in config.schedule:
+            if stream == "cross":
+                streams.run_cross(self.c_layer[number], both[f"cross {number}"])
+                continue
+            layers, heads = (
+                (self.layer, config.num_attention_heads)
+                if stream == TEXT
+                else (self.v_layer, config.v_num_attention_heads)
+            )
+            kwargs = {}
+            if stream == REGIONS and config.dynamic_attention:
+                kwargs["mean_text"] = _mean_text(streams.unpacked(TEXT), text_mask)
+            # CODEPATH: no layer is fixed in the public checkpoints.
+            with torch.set_grad_enabled(torch.is_grad_enabled() and number >= fixed[stream]):
+                call = AttentionCall(f"{stream} {number}", stream, stream, heads)
+                streams.run_layer(layers[number], call, **kwargs)
+
+
+def _mean_text(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The mean state (B, 1, D) of the text."""
+    weights = mask.to(states.dtype)[..., None]
+    return (states * weights).sum(1, keepdim=True) / weights.sum(1, keepdim=True)
+
+
+class ViLBertPooler(nn.Module):
+    """A linear layer and ReLU on one state."""
+
+    def __init__(self, input_size: int, output_size: int):
+        super().__init__()
+        self.dense = nn.Linear(input_size, output_size)
+
+    def forward(self, state: torch.Tensor) -> torch.Tensor:
+        return self.dense(state).relu()
+
+
+@auto_docstring
+class ViLBertPreTrainedModel(BertStart, PretrainingHandover, PreTrainedModel):
+    config: ViLBertConfig
+    base_model_prefix = "vilbert"
+    input_modalities = ["image", "text"]
+    supports_gradient_checkpointing = True
+    _supports_flash_attn = True
+    _supports_sdpa = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+    _no_split_modules = ["ViLBertTextEmbeddings", "StreamLayer", "ViLBertRegionLayer", "ViLBertCrossLayer"]
+    # The losses are plain means over the current batch.
+    accepts_loss_kwargs = False
+
+    def _rename_bert_weight(self, name: str, prefix: str) -> str:
+        """BERT's pooler has another width here, and its relationship head reads another state."""
+        name = super()._rename_bert_weight(name, prefix)
+        return "" if ".pooler." in f".{name}" or "seq_relationship" in name else name
+
+
+@auto_docstring(
+    custom_intro="""
+    The ViLBERT encoder: a stream of words and a stream of image regions, without heads.
+    """
+)
+class ViLBertModel(ViLBertPreTrainedModel):
+    def __init__(self, config: ViLBertConfig, add_pooling_layer: bool = True):
+        r"""
+        add_pooling_layer (`bool`, *optional*, defaults to `True`):
+            Whether to add the poolers.
+        """
+        super().__init__(config)
+        self.embeddings = ViLBertTextEmbeddings(config)
+        self.v_embeddings = ViLBertImageEmbeddings(config)
+        self.encoder = ViLBertEncoder(config)
+        size = config.bi_hidden_size
+        self.t_pooler = ViLBertPooler(config.hidden_size, size) if add_pooling_layer else None
+        self.v_pooler = ViLBertPooler(config.v_hidden_size, size) if add_pooling_layer else None
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.embeddings.word_embeddings
+
+    def set_input_embeddings(self, value: nn.Module):
+        self.embeddings.word_embeddings = value  # type: ignore[assignment]
+
+    @can_return_tuple
+    @auto_docstring(custom_args=_REGION_ARGS)
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        task_ids: torch.Tensor | None = None,
+        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | TwoStreamModelOutput:
+        inputs_embeds = embed_words(self.embeddings.word_embeddings, input_ids, inputs_embeds)
+        longest = self.config.max_text_length
+        check_text(inputs_embeds, attention_mask, token_type_ids, longest, "max_position_embeddings")
+        batch_size, text_length = inputs_embeds.shape[:2]
+        given = (region_features, region_boxes, region_attention_mask)
+        check_two_stream_regions(*given, batch_size, "v_feature_size", self.config.v_feature_size, kwargs)
+        task_ids = self._check_task(task_ids, batch_size)
+        num_regions = 0 if region_features is None else region_features.shape[1]
+        regions = take_region_inputs(*given, inputs_embeds, self.config.v_feature_size)
+
+        text_mask = torch.ones_like(inputs_embeds[..., 0], dtype=torch.bool)
+        text_mask = text_mask if attention_mask is None else attention_mask.bool()
+        if token_type_ids is None:
+            token_type_ids = torch.zeros_like(text_mask, dtype=torch.long)
+        text = self.embeddings(inputs_embeds, text_mask, token_type_ids, task_ids)
+        # With a task token the stream has one more column.
+        columns = nn.functional.pad(text_mask, (0, text.shape[1] - text_length), value=True)
+        image = self.v_embeddings(regions.features, regions.boxes)
+        streams = TwoStreams(self.config, text, image, columns, regions.mask, grounding_queries, drop_unread(kwargs))
+        self.encoder(streams, columns)
+        text_states, region_states = streams.unpacked(TEXT), streams.unpacked(REGIONS)
+        pooled = {}
+        if self.t_pooler is not None and self.v_pooler is not None:
+            pooled["text_pooler_output"] = self.t_pooler(get_first_state(text_states[:, :text_length], text_mask))
+            pooled["region_pooler_output"] = self.v_pooler(region_states[:, 0])
+            pooled["pooler_output"] = self._fuse(*pooled.values())
+        return TwoStreamModelOutput(
+            last_hidden_state=text_states,
+            text_hidden_state=text_states[:, :text_length],
+            region_hidden_state=region_states[:, :num_regions],
+            hidden_states=streams.hidden_states,
+            region_hidden_states=streams.region_hidden_states,
+            attentions=streams.attentions,
+            **pooled,
+        )
+
+    def _fuse(self, text: torch.Tensor, regions: torch.Tensor) -> torch.Tensor:
+        # CODEPATH: "mul" in the public checkpoints.
+        return text * regions if self.config.fusion_method == "mul" else text + regions
+
+    def _check_task(self, task_ids: torch.Tensor | None, batch_size: int) -> torch.Tensor | None:
+        """The task of each row (B,), or `None` without task tokens."""
+        if not self.config.task_specific_tokens:
+            return None
+        if task_ids is None:
+            raise ValueError(
+                "task_ids are missing: config.task_specific_tokens is True; give the task's number of each row."
+            )
+        task_ids = task_ids.reshape(-1) if task_ids.numel() == batch_size else task_ids
+        check_shape("task_ids", task_ids, (batch_size,))
+        return task_ids
+
+
+class ViLBertRegionHead(nn.Module):
+    """Predicts the class or the feature of regions."""
+
+    def __init__(self, config: ViLBertConfig):
+        super().__init__()
+        self.transform = BertPredictionHeadTransform(region_sizes(config))
+        features = config.visual_target != "classes"
+        self.decoder = nn.Linear(config.v_hidden_size, config.v_feature_size if features else config.v_target_size)
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        return self.decoder(self.transform(states))
+
+
+class ViLBertPreTrainingHeads(nn.Module):
+    """The heads of pre-training; `cls` in public checkpoints."""
+
+    def __init__(self, config: ViLBertConfig):
+        super().__init__()
+        self.predictions = BertLMPredictionHead(config)
+        self.dropout = nn.Dropout(0.1)
+        self.bi_seq_relationship = nn.Linear(config.bi_hidden_size, 2) if config.relationship_head else None
+        self.imagePredictions = ViLBertRegionHead(config)
+
+
+class ViLBertClassifier(nn.Module):
+    """Scores of answers from a pooled state: two linear layers."""
+
+    def __init__(self, config: ViLBertConfig, input_size: int, hidden: int, num_labels: int, kind: str = "gelu"):
+        super().__init__()
+        between: tuple[nn.Module, ...] = (ACT2FN["gelu"], nn.LayerNorm(hidden, eps=config.layer_norm_eps))
+        # CODEPATH: the first public checkpoints of VQA.
+        if kind == "relu":
+            between = (nn.ReLU(), nn.Dropout(0.5))
+        self.logit_fc = nn.Sequential(nn.Linear(input_size, hidden), *between, nn.Linear(hidden, num_labels))
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        return self.logit_fc(states)
+
+
+@auto_docstring(
+    custom_intro="""
+    ViLBERT with the heads of pre-training: masked words, masked regions, and whether the caption belongs to the image.
+    """
+)
+class ViLBertForPreTraining(ViLBertPreTrainedModel):
+    _heads_from_pretraining = {"cls.": "cls."}
+    _tied_weights_keys = {
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+        "cls.predictions.decoder.weight": "vilbert.embeddings.word_embeddings.weight",
+    }
+
+    def __init__(self, config: ViLBertConfig):
+        super().__init__(config)
+        self.vilbert = ViLBertModel(config)
+        self.cls = ViLBertPreTrainingHeads(config)
+        self.post_init()
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.cls.predictions.decoder
+
+    def set_output_embeddings(self, new_embeddings: nn.Linear):
+        self.cls.predictions.decoder = new_embeddings
+        self.cls.predictions.bias = new_embeddings.bias
+
+    @property
+    def prediction_heads(self) -> dict[str, nn.Module]:
+        """The heads that predict words and regions from the states of tokens and regions."""
+        return {"words": self.cls.predictions, "regions": self.cls.imagePredictions}
+
+    @can_return_tuple
+    @auto_docstring(custom_args=_REGION_ARGS + PRETRAINING_ARGS + REGION_TARGET_ARGS)
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        task_ids: torch.Tensor | None = None,
+        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        masked_regions: torch.Tensor | None = None,
+        predicted_regions: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        text_only: torch.Tensor | None = None,
+        region_labels: torch.Tensor | None = None,
+        region_label_probs: torch.Tensor | None = None,
+        negative_regions: torch.Tensor | None = None,
+        relationship_labels: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | PreTrainingOutput:
+        outputs = self.vilbert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            region_features=hide_regions(region_features, masked_regions),
+            region_boxes=region_boxes,
+            region_attention_mask=region_attention_mask,
+            inputs_embeds=inputs_embeds,
+            task_ids=task_ids,
+            grounding_queries=grounding_queries,
+            return_dict=True,
+            **kwargs,
+        )
+        targets = {
+            "region_labels": region_labels,
+            "region_label_probs": region_label_probs,
+            "region_features": region_features,
+            "predicted_regions": predicted_regions,
+            "negative_regions": negative_regions,
+            "region_attention_mask": region_attention_mask,
+        }
+        return predict_hidden(
+            outputs,
+            word_head=self.cls.predictions,
+            region_head=self.cls.imagePredictions,
+            relationship_head=self._score_relationship if self.config.relationship_head else None,
+            attention_mask=attention_mask,
+            region_attention_mask=region_attention_mask,
+            labels=labels,
+            text_only=text_only,
+            region_loss=lambda logits: region_target_loss(self.config, logits, targets),
+            relationship_labels=relationship_labels,
+            unpad=self.config.unpad,
+        )
+
+    def _score_relationship(self, pooled: torch.Tensor) -> torch.Tensor:
+        return self.cls.bi_seq_relationship(self.cls.dropout(pooled))
+
+
+@auto_docstring(
+    custom_intro="""
+    ViLBERT for visually grounded paraphrases: predicts which caption belongs to the image, the relation of phrase
+    pairs and, optionally, the region of each phrase and the box of the object that each word names.
+    """
+)
+class ViLBertForVGP(VGPHeads, ViLBertPreTrainedModel):
+    def __init__(self, config: ViLBertConfig):
+        super().__init__(config)
+        # CODEPATH: "pooled" in the public VGP code, "cls" in the paper's equation 1.
+        self.vilbert = ViLBertModel(config, add_pooling_layer=config.identification_pooling == "pooled")
+        self.make_vgp_heads()
+        self.post_init()
+
+    @can_return_tuple
+    @auto_docstring(custom_args=_REGION_ARGS + VGP_ARGS)
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        task_ids: torch.Tensor | None = None,
+        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        phrase_mask: torch.Tensor | None = None,
+        phrase_pairs: torch.Tensor | None = None,
+        phrase_regions: torch.Tensor | None = None,
+        identification_labels: torch.Tensor | None = None,
+        vgp_labels: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | VGPOutput:
+        outputs, pred_boxes = self.encode_for_vgp(
+            self.vilbert,
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            region_features=region_features,
+            region_boxes=region_boxes,
+            region_attention_mask=region_attention_mask,
+            inputs_embeds=inputs_embeds,
+            task_ids=task_ids,
+            grounding_queries=grounding_queries,
+            **kwargs,
+        )
+        labels = (identification_labels, vgp_labels)
+        return self.score_vgp(outputs, pred_boxes, attention_mask, phrase_mask, phrase_pairs, *labels)
+
+
+@auto_docstring(
+    custom_intro="""
+    ViLBERT for referring expressions: scores how well each region matches the text.
+    """
+)
+class ViLBertForReferringExpression(ViLBertPreTrainedModel):
+    _heads_from_pretraining = {"vision_logit.": "vision_logit."}
+
+    def __init__(self, config: ViLBertConfig):
+        super().__init__(config)
+        self.vilbert = ViLBertModel(config, add_pooling_layer=False)
+        self.dropout = nn.Dropout(config.referring_dropout)
+        self.vision_logit = nn.Linear(config.v_hidden_size, 1)
+        self.post_init()
+
+    @can_return_tuple
+    @auto_docstring(custom_args=_REGION_ARGS + REFERRING_ARGS)
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        task_ids: torch.Tensor | None = None,
+        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        region_targets: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | TaskOutput:
+        outputs = self.vilbert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            region_features=region_features,
+            region_boxes=region_boxes,
+            region_attention_mask=region_attention_mask,
+            inputs_embeds=inputs_embeds,
+            task_ids=task_ids,
+            grounding_queries=grounding_queries,
+            return_dict=True,
+            **kwargs,
+        )
+        return choose_region(self._score_regions, outputs, region_attention_mask, region_targets)
+
+    def _score_regions(self, states: torch.Tensor) -> torch.Tensor:
+        return self.vision_logit(self.dropout(states))
+
+
+@auto_docstring(
+    custom_intro="""
+    ViLBERT for visual question answering: scores the answers of `config.answers` from the pooled state.
+    """
+)
+class ViLBertForVisualQuestionAnswering(ViLBertPreTrainedModel):
+    _heads_from_pretraining = {"vil_prediction.": "vil_prediction."}
+
+    def __init__(self, config: ViLBertConfig):
+        super().__init__(config)
+        self.vilbert = ViLBertModel(config)
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        size = config.bi_hidden_size
+        self.vil_prediction = ViLBertClassifier(config, size, 2 * size, len(config.answers), config.answer_head)
+        self.post_init()
+
+    @can_return_tuple
+    @auto_docstring(custom_args=_REGION_ARGS + POOLED_ANSWER_ARGS)
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        task_ids: torch.Tensor | None = None,
+        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        labels: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | TaskOutput:
+        outputs = self.vilbert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            region_features=region_features,
+            region_boxes=region_boxes,
+            region_attention_mask=region_attention_mask,
+            inputs_embeds=inputs_embeds,
+            task_ids=task_ids,
+            grounding_queries=grounding_queries,
+            return_dict=True,
+            **kwargs,
+        )
+        return score_pooled_answers(self._score_answers, outputs, labels, self.config.vqa_loss)
+
+    def _score_answers(self, pooled: torch.Tensor) -> torch.Tensor:
+        return self.vil_prediction(self.dropout(pooled))
+
+
+@auto_docstring(
+    custom_intro="""
+    ViLBERT for multiple choice, as in visual commonsense reasoning: scores each choice from the pooled state of
+    question and choice.
+    """
+)
+class ViLBertForMultipleChoice(ViLBertPreTrainedModel):
+    _heads_from_pretraining = {"vil_logit.": "vil_logit."}
+
+    def __init__(self, config: ViLBertConfig):
+        super().__init__(config)
+        self.vilbert = ViLBertModel(config)
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.vil_logit = nn.Linear(config.bi_hidden_size, 1)
+        self.post_init()
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        task_ids: torch.Tensor | None = None,
+        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        labels: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | MultipleChoiceOutput:
+        r"""
+        input_ids (`torch.LongTensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
+            Tokens of question and choice.
+        attention_mask (`torch.Tensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
+            1 for tokens, 0 for padding.
+        token_type_ids (`torch.LongTensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
+            Types of the tokens: 0 the question, 1 the choice.
+        region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, v_feature_size)`, *optional*):
+            Features of the image regions, the whole image first, shared by all choices. All region inputs can also
+            have a dimension `num_choices` after the first. Without them the input is text only.
+        region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
+            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1].
+        region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
+            1 for regions, 0 for padding. Rows without regions are text only.
+        inputs_embeds (`torch.FloatTensor` of shape `(batch_size, num_choices, text_length, hidden_size)`, *optional*):
+            Word embeddings instead of `input_ids`.
+        task_ids (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
+            Number of the task of each item, see [`ViLBertModel`].
+        grounding_queries (`dict`, *optional*):
+            The attention to report, see [`ViLBertModel`]; one row per choice, with the choices of an item
+            consecutive, or with a dimension `num_choices` after the first.
+        labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
+            Index of the right choice, -100 to ignore an item.
+        """
+        choices = Choices.find(input_ids, inputs_embeds)
+        outputs = self.vilbert(
+            choices.flatten("input_ids", input_ids),
+            attention_mask=choices.flatten("attention_mask", attention_mask),
+            token_type_ids=choices.flatten("token_type_ids", token_type_ids),
+            region_features=choices.repeat(region_features, 3),
+            region_boxes=choices.repeat(region_boxes, 3),
+            region_attention_mask=choices.repeat(region_attention_mask, 2),
+            inputs_embeds=choices.flatten("inputs_embeds", inputs_embeds),
+            task_ids=choices.repeat(task_ids, 1),
+            grounding_queries=choices.flatten_queries(grounding_queries),
+            return_dict=True,
+            **kwargs,
+        )
+        return score_choices(self._score_choices, outputs, choices, labels, self.config.choice_loss)
+
+    def _score_choices(self, pooled: torch.Tensor) -> torch.Tensor:
+        return self.vil_logit(self.dropout(pooled))
+
+
+@auto_docstring(
+    custom_intro="""
+    ViLBERT for reasoning over two images (NLVR2): predicts whether the text is true, from the pooled states of the
+    text with each image.
+    """
+)
+class ViLBertForVisualReasoning(ViLBertPreTrainedModel):
+    _heads_from_pretraining = {"vil_binary_prediction.": "vil_binary_prediction."}
+
+    def __init__(self, config: ViLBertConfig):
+        super().__init__(config)
+        self.vilbert = ViLBertModel(config)
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        size = 2 * config.bi_hidden_size
+        self.vil_binary_prediction = ViLBertClassifier(config, size, size, 2)
+        self.post_init()
+
+    @can_return_tuple
+    @auto_docstring(custom_args=_REGION_ARGS + TWO_IMAGE_ARGS)
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        region_token_type_ids: torch.Tensor | None = None,
+        task_ids: torch.Tensor | None = None,
+        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        labels: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | TaskOutput:
+        inputs = split_images(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            region_features=region_features,
+            region_boxes=region_boxes,
+            region_attention_mask=region_attention_mask,
+            inputs_embeds=inputs_embeds,
+            region_token_type_ids=region_token_type_ids,
+            task_ids=task_ids,
+            grounding_queries=grounding_queries,
+            whole_image=True,
+        )
+        outputs = self.vilbert(**inputs, return_dict=True, **kwargs)
+        outputs.pooler_output = outputs.pooler_output.unflatten(0, (-1, 2)).flatten(1)
+        return score_classes(self._score_classes, outputs, labels)
+
+    def _score_classes(self, pooled: torch.Tensor) -> torch.Tensor:
+        return self.vil_binary_prediction(self.dropout(pooled))
+
+
+@auto_docstring(
+    custom_intro="""
+    ViLBERT for phrase grounding (Flickr30K Entities): scores the regions for each phrase, from the states of the
+    phrase's last token and of the region. The public code reads one phrase as a referring expression instead, see
+    [`ViLBertForReferringExpression`].
+    """
+)
+class ViLBertForPhraseGrounding(ViLBertPreTrainedModel):
+    def __init__(self, config: ViLBertConfig):
+        super().__init__(config)
+        self.vilbert = ViLBertModel(config, add_pooling_layer=False)
+        self.grounding_head = GroundingHead(config)
+        self.post_init()
+
+    @can_return_tuple
+    @auto_docstring(custom_args=_REGION_ARGS + PHRASE_GROUNDING_ARGS)
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        task_ids: torch.Tensor | None = None,
+        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        phrase_mask: torch.Tensor | None = None,
+        phrase_regions: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | TaskOutput:
+        outputs = self.vilbert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            region_features=region_features,
+            region_boxes=region_boxes,
+            region_attention_mask=region_attention_mask,
+            inputs_embeds=inputs_embeds,
+            task_ids=task_ids,
+            grounding_queries=grounding_queries,
+            return_dict=True,
+            **kwargs,
+        )
+        return ground_phrases(
+            lambda phrases, found, text_mask, region_mask: self.grounding_head(phrases, found.region_hidden_state),
+            outputs,
+            phrase_mask=phrase_mask,
+            attention_mask=attention_mask,
+            region_attention_mask=region_attention_mask,
+            phrase_regions=phrase_regions,
+        )
+
+
+@auto_docstring(
+    custom_intro="""
+    Output of the 12-in-1 model: the scores of all its heads.
+    """
+)
+@dataclass
+class ViLBertMultiTaskOutput(ModelOutput):
+    r"""
+    answer_logits (`torch.FloatTensor` of shape `(batch_size, num_labels)`):
+        Scores of the answers of VQA (`config.answers`).
+    gqa_logits (`torch.FloatTensor` of shape `(batch_size, num_gqa_labels)`):
+        Scores of the answers of GQA.
+    choice_logits (`torch.FloatTensor` of shape `(batch_size, 1)`):
+        Score of each row, for the choices of VCR and for retrieval.
+    reasoning_logits (`torch.FloatTensor` of shape `(batch_size / 2, 2)`):
+        Scores of "false" and "true" for a text with two images, in rows 2i and 2i + 1; `None` for an odd batch size.
+        These, `gqa_logits` and `entailment_logits` are `None` without `config.num_gqa_labels`.
+    entailment_logits (`torch.FloatTensor` of shape `(batch_size, 3)`):
+        Scores of the classes of visual entailment.
+    referring_logits (`torch.FloatTensor` of shape `(batch_size, num_regions)`):
+        Score of every region, -10000 for padding.
+    token_logits (`torch.FloatTensor` of shape `(batch_size, text_length)`):
+        Score of every token.
+    mlm_logits (`torch.FloatTensor` of shape `(batch_size, text_length, vocab_size)`):
+        Scores of the vocabulary for every token.
+    region_logits (`torch.FloatTensor` of shape `(batch_size, num_regions, region_classes)`):
+        Scores of the detector classes for every region.
+    """
+
+    answer_logits: torch.Tensor | None = None
+    gqa_logits: torch.Tensor | None = None
+    choice_logits: torch.Tensor | None = None
+    reasoning_logits: torch.Tensor | None = None
+    entailment_logits: torch.Tensor | None = None
+    referring_logits: torch.Tensor | None = None
+    token_logits: torch.Tensor | None = None
+    mlm_logits: torch.Tensor | None = None
+    region_logits: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
+
+
+@auto_docstring(
+    custom_intro="""
+    The 12-in-1 model: ViLBERT with the heads of all tasks. For one task, load its checkpoint with the class of the
+    task, such as [`ViLBertForVisualQuestionAnswering`].
+    """
+)
+class ViLBertForMultiTask(ViLBertPreTrainedModel):
+    _heads_from_pretraining = {"cls.": "cls."}
+    _tied_weights_keys = {
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+        "cls.predictions.decoder.weight": "vilbert.embeddings.word_embeddings.weight",
+    }
+
+    def __init__(self, config: ViLBertConfig):
+        super().__init__(config)
+        self.vilbert = ViLBertModel(config)
+        self.cls = ViLBertPreTrainingHeads(config)
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        size = config.bi_hidden_size
+        self.vil_prediction = ViLBertClassifier(config, size, 2 * size, len(config.answers), config.answer_head)
+        self.vil_logit = nn.Linear(size, 1)
+        # CODEPATH: 12-in-1 checkpoints have these, those of the first public code do not.
+        self.vil_prediction_gqa: Any = None
+        self.vil_binary_prediction: Any = None
+        self.vil_tri_prediction: Any = None
+        if config.num_gqa_labels is not None:
+            self.vil_prediction_gqa = ViLBertClassifier(config, size, 2 * size, config.num_gqa_labels)
+            self.vil_binary_prediction = ViLBertClassifier(config, 2 * size, 2 * size, 2)
+            self.vil_tri_prediction = nn.Linear(size, 3)
+        self.vision_logit = nn.Linear(config.v_hidden_size, 1)
+        self.linguisic_logit = nn.Linear(config.hidden_size, 1)
+        self.post_init()
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.cls.predictions.decoder
+
+    def set_output_embeddings(self, new_embeddings: nn.Linear):
+        self.cls.predictions.decoder = new_embeddings
+        self.cls.predictions.bias = new_embeddings.bias
+
+    @can_return_tuple
+    @auto_docstring(custom_args=_REGION_ARGS)
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        task_ids: torch.Tensor | None = None,
+        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | ViLBertMultiTaskOutput:
+        outputs = self.vilbert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            region_features=region_features,
+            region_boxes=region_boxes,
+            region_attention_mask=region_attention_mask,
+            inputs_embeds=inputs_embeds,
+            task_ids=task_ids,
+            grounding_queries=grounding_queries,
+            return_dict=True,
+            **kwargs,
+        )
+        text, regions = outputs.text_hidden_state, outputs.region_hidden_state
+        pooled = self.dropout(outputs.pooler_output)
+        only_here: dict[str, torch.Tensor] = {}
+        if self.vil_prediction_gqa is not None:
+            only_here["gqa_logits"] = self.vil_prediction_gqa(pooled)
+            only_here["entailment_logits"] = self.vil_tri_prediction(pooled)
+            if len(pooled) % 2 == 0:
+                only_here["reasoning_logits"] = self.vil_binary_prediction(pooled.unflatten(0, (-1, 2)).flatten(1))
+        chosen = choose_region(
+            lambda states: self.vision_logit(self.dropout(states)), outputs, region_attention_mask, None
+        )
+        return ViLBertMultiTaskOutput(
+            answer_logits=self.vil_prediction(pooled),
+            choice_logits=self.vil_logit(pooled),
+            referring_logits=chosen.logits,
+            token_logits=self.linguisic_logit(self.dropout(text)).squeeze(-1),
+            mlm_logits=self.cls.predictions(text),
+            region_logits=self.cls.imagePredictions(regions),
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+            **only_here,
+        )
+
+
+set_auto_classes(AUTO_MAP, globals())
+
+__all__ = [
+    "OLDEST_TRANSFORMERS",
+    "ViLBertForMultiTask",
+    "ViLBertForMultipleChoice",
+    "ViLBertForPhraseGrounding",
+    "ViLBertForPreTraining",
+    "ViLBertForReferringExpression",
+    "ViLBertForVGP",
+    "ViLBertForVisualQuestionAnswering",
+    "ViLBertForVisualReasoning",
+    "ViLBertModel",
+    "ViLBertPreTrainedModel",
+]

@@ -1,0 +1,84 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Reasoning over two images with a model of one image: one row for the text with each image.
+
+Shape letters: B batch, T text, R regions, F feature width.
+"""
+
+from typing import Any
+
+import torch
+
+from .sequence_inputs import check_shape
+
+
+def split_images(
+    *,
+    region_features: torch.Tensor | None,
+    region_boxes: torch.Tensor | None,
+    region_attention_mask: torch.Tensor | None,
+    region_token_type_ids: torch.Tensor | None,
+    grounding_queries: Any,
+    whole_image: bool,
+    **texts: torch.Tensor | None,
+) -> dict[str, Any]:
+    """
+    Splits the regions of two images into rows 2i and 2i + 1; the text is the same in both.
+
+    Args:
+        region_features, region_boxes, region_attention_mask (`torch.Tensor`, *optional*): see the model's `forward`.
+        region_token_type_ids (`torch.LongTensor` of shape `(B, R)`, *optional*): image of each region, 0 or 1.
+        grounding_queries: not allowed; an index would belong to two rows.
+        whole_image (`bool`): whether column 0 is the whole image. Each image gets its own: the mean of its features.
+        texts (`torch.Tensor` of shape `(B, ...)`, *optional*): repeated for both images.
+
+    Returns:
+        `dict[str, Any]`: inputs of the base model with 2B rows.
+
+    Raises:
+        ValueError: if regions have no image, or `grounding_queries` are given.
+    """
+    if grounding_queries is not None:
+        raise ValueError("grounding_queries are given, but a text with two images has two rows of attention.")
+    rows: dict[str, Any] = {
+        name: None if value is None else value.repeat_interleave(2, dim=0) for name, value in texts.items()
+    }
+    if region_features is None:
+        return {**rows, "region_features": None, "region_boxes": None, "region_attention_mask": None}
+    if region_token_type_ids is None:
+        raise ValueError(
+            "region_token_type_ids are missing: give the image of each region, 0 or 1 (region_image_indices of the "
+            "processor)."
+        )
+    check_shape("region_token_type_ids", region_token_type_ids, tuple(region_features.shape[:2]))
+    mask = torch.ones_like(region_token_type_ids, dtype=torch.bool)
+    mask = mask if region_attention_mask is None else region_attention_mask.bool()
+    images = torch.arange(2, device=mask.device)[:, None]
+    own = mask[:, None] & (region_token_type_ids[:, None] == images)  # (B, 2, R)
+    features = region_features[:, None].expand(-1, 2, -1, -1)
+    if whole_image:
+        own = torch.cat([torch.zeros_like(own[..., :1]), own[..., 1:]], dim=-1)
+        weights = own.to(features.dtype)[..., None]
+        mean = (features * weights).sum(2, keepdim=True) / weights.sum(2, keepdim=True).clamp(min=1)
+        features = torch.cat([mean, features[:, :, 1:]], dim=2)
+        own = torch.cat([mask[:, None, :1].expand(-1, 2, -1), own[..., 1:]], dim=-1)
+    return {
+        **rows,
+        "region_features": features.flatten(0, 1),
+        "region_boxes": None if region_boxes is None else region_boxes.repeat_interleave(2, dim=0),
+        "region_attention_mask": own.flatten(0, 1).long(),
+    }
+
+
+__all__ = ["split_images"]

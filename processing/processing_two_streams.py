@@ -1,0 +1,94 @@
+# Copyright 2026 The grounded-attention authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Processors of the families with two streams, ViLBERT and LXMERT: text and regions are not one sequence."""
+
+from .check_processor_transformers import OLDEST_TRANSFORMERS  # isort: skip
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from transformers.utils import auto_docstring
+
+from .processing_grounded import GroundedProcessor
+from .region_columns import RegionColumns
+from .region_images import image_columns
+from .sequence_layouts import EncodedTexts, TextColumns
+from .text_tags import token_regions
+
+# Imports of the file above: transformers 5.4 copies only files that are named here, and this file, from a checkpoint.
+from .batch_arguments import as_batch as as_batch  # isort: skip
+from .feature_pixels import load_feature_processor as load_feature_processor  # isort: skip
+from .feature_sources import feature_source as feature_source  # isort: skip
+from .float32_copy import copy_as_float32 as copy_as_float32  # isort: skip
+from .grounded_batch import GroundedBatch as GroundedBatch  # isort: skip
+from .image_processing_fast_rcnn import FastRCNNImageProcessor as FastRCNNImageProcessor  # isort: skip
+from .image_regions import read_images as read_images  # isort: skip
+from .load_extractor import load_extractor as load_extractor  # isort: skip
+from .number_arrays import to_array as to_array  # isort: skip
+from .open_images import open_images as open_images  # isort: skip
+from .phrase_grounding import ground_phrases as ground_phrases  # isort: skip
+from .region_boxes import box_iou as box_iou  # isort: skip
+from .region_detection import load_detector as load_detector  # isort: skip
+from .region_extraction import RegionExtractor as RegionExtractor  # isort: skip
+from .region_selection import select_regions as select_regions  # isort: skip
+from .region_images import stack_image_indices as stack_image_indices  # isort: skip
+from .sequence_lengths import fit_lengths as fit_lengths  # isort: skip
+
+
+class TwoStreamProcessor(GroundedProcessor):
+    images_per_example: ClassVar[int] = 2
+    answer_layout: ClassVar[str] = "caption"
+
+    def _family_input_names(self) -> list[str]:
+        return ["region_token_type_ids"]
+
+    def _region_arrays(self, regions: RegionColumns, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        arrays = dict(regions.arrays)
+        if given["region_image_indices"] is not None:
+            arrays["region_token_type_ids"] = image_columns(given["region_image_indices"], regions)
+        return arrays
+
+    def _tag_arrays(
+        self,
+        tags: Sequence[Any],
+        texts: list[list[str]],
+        encoded: EncodedTexts,
+        columns: TextColumns,
+        regions: RegionColumns,
+    ) -> dict[str, np.ndarray]:
+        """Checks the tags. The models have no input for them; their public code writes names in the text instead."""
+        token_regions(tags, texts, encoded, columns, regions)
+        return {}
+
+
+@auto_docstring(
+    custom_intro="""
+    Converts words and image regions to the inputs of ViLBERT. The first region is the whole image.
+    """
+)
+class ViLBertProcessor(TwoStreamProcessor):
+    whole_image: ClassVar[bool] = True
+
+
+@auto_docstring(
+    custom_intro="""
+    Converts words and image regions to the inputs of LXMERT. There is no region for the whole image.
+    """
+)
+class LXMERTProcessor(TwoStreamProcessor):
+    whole_image: ClassVar[bool] = False
+
+
+__all__ = ["OLDEST_TRANSFORMERS", "LXMERTProcessor", "TwoStreamProcessor", "ViLBertProcessor"]
