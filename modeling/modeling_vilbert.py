@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import PreTrainedModel
@@ -280,6 +281,25 @@ class ViLBertEncoder(nn.Module):
         if not config.with_coattention:
             self.c_layer.requires_grad_(False)
 
+    def leave_end_untrained(self, stream: str) -> None:
+        """Freezes the layers of a stream after the last co-attention, for a head that reads only the other stream."""
+        config = self.config
+        layers, ends, number = {
+            TEXT: (self.layer, config.t_biattention_id, 2),
+            REGIONS: (self.v_layer, config.v_biattention_id, 1),
+        }[stream]
+        first = ends[-1] if config.with_coattention and len(ends) else 0
+        parts: list[Any] = list(layers[first:])
+        if config.with_coattention and len(ends):
+            last: Any = self.c_layer[-1]
+            side, other = ("t", 1) if stream == TEXT else ("v", 2)
+            parts += [getattr(last, f"{side}_intermediate"), getattr(last, f"{side}_output")]
+            parts += [getattr(last.biOutput, f"dense{number}"), getattr(last.biOutput, f"LayerNorm{number}")]
+            names = (f"query{number}", f"key{other}", f"value{other}")
+            parts += [getattr(last.biattention, name) for name in names]
+        for part in parts:
+            part.requires_grad_(False)
+
     def forward(self, streams: TwoStreams, text_mask: torch.Tensor) -> None:
         """Runs all layers in the order of `config.schedule`."""
         config = self.config
@@ -334,6 +354,16 @@ class ViLBertPreTrainedModel(BertStart, PretrainingHandover, PreTrainedModel):
     _no_split_modules = ["ViLBertTextEmbeddings", "StreamLayer", "ViLBertRegionLayer", "ViLBertCrossLayer"]
     # The losses are plain means over the current batch.
     accepts_loss_kwargs = False
+
+    @torch.no_grad()
+    def _init_weights(self, module):
+        """Initialize the weights"""
+        super()._init_weights(module)
+        if isinstance(module, BertLMPredictionHead):
+            init.zeros_(module.bias)
+        elif isinstance(module, BertEmbeddings):
+            init.copy_(module.position_ids, torch.arange(module.position_ids.shape[-1]).expand((1, -1)))
+            init.zeros_(module.token_type_ids)
 
     def _rename_bert_weight(self, name: str, prefix: str) -> str:
         """BERT's pooler has another width here, and its relationship head reads another state."""
@@ -576,8 +606,11 @@ class ViLBertForVGP(VGPHeads, ViLBertPreTrainedModel):
     def __init__(self, config: ViLBertConfig):
         super().__init__(config)
         # CODEPATH: "pooled" in the public VGP code, "cls" in the paper's equation 1.
-        self.vilbert = ViLBertModel(config, add_pooling_layer=config.identification_pooling == "pooled")
+        pooled = config.identification_pooling == "pooled"
+        self.vilbert = ViLBertModel(config, add_pooling_layer=pooled)
         self.make_vgp_heads()
+        if not pooled and self.grounding_head is None:
+            self.vilbert.encoder.leave_end_untrained(REGIONS)
         self.post_init()
 
     @can_return_tuple
@@ -630,6 +663,7 @@ class ViLBertForReferringExpression(ViLBertPreTrainedModel):
         self.vilbert = ViLBertModel(config, add_pooling_layer=False)
         self.dropout = nn.Dropout(config.referring_dropout)
         self.vision_logit = nn.Linear(config.v_hidden_size, 1)
+        self.vilbert.encoder.leave_end_untrained(TEXT)
         self.post_init()
 
     @can_return_tuple

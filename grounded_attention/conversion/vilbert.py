@@ -151,8 +151,8 @@ class ViLBertFamily(OriginalFamily):
                 read["v_target_size"] = rows
             elif rows != v_feature_size:
                 raise OverrideError(
-                    f"--config gives visual_target {given['visual_target']!r}, but the region head has {rows} rows and "
-                    f"the features are {v_feature_size} wide: it predicts classes."
+                    f"--config gives visual_target {given['visual_target']!r}, but the region head has {rows} rows "
+                    f"and the features are {v_feature_size} wide: it predicts classes."
                 )
         fields = settle_fields(read, assumed, given, ViLBertConfig, self.public)
         calls = len(fields.values().get("t_biattention_id", ()))

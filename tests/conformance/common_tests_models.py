@@ -59,8 +59,14 @@ class VLBertTester:
     # Text, regions and END: the length of states and attention maps.
     encoder_seq_length = key_length = seq_length + num_regions + 1
 
-    def __init__(self, config_overrides: dict[str, Any]):
+    # Kinds of hidden states that the output of the base model has.
+    base_states_types = 1
+    # Patterns of test names that cannot apply to this family -> why.
+    skips: dict[str, str] = {}
+
+    def __init__(self, config_overrides: dict[str, Any], is_base: bool = False):
         self.config_overrides = config_overrides
+        self.num_hidden_states_types = self.base_states_types if is_base else 1
 
     def get_config(self) -> VLBertConfig:
         fields = {
@@ -103,6 +109,9 @@ class VLBertTester:
                 "phrase_pairs": torch.tensor([[[0, 1]]]).expand(batch_size, -1, -1),
             },
             "phrase_grounding": {"phrase_mask": phrases},
+            "visual_reasoning": {
+                "region_token_type_ids": (torch.arange(self.num_regions) > 2).long().expand(batch_size, -1)
+            },
         }
         return read_by(model_class, inputs.get(head_of(model_class), {}))
 
@@ -185,12 +194,16 @@ class ViLBertTester(VLBertTester):
 
     config_class = ViLBertConfig
     encoder_seq_length = key_length = VLBertTester.seq_length
+    num_hidden_layers = 6  # attention maps: two layers of each stream, and the co-attention both ways
+    skips = {"test_num_layers_is_small": "the number is that of the attention maps; the model has two layers"}
+    base_states_types = 2
+    expected_num_hidden_layers = 4  # states of the text: embeddings, two layers, the co-attention
 
     def get_config(self) -> ViLBertConfig:
         fields = {
             "vocab_size": 99,
             "hidden_size": self.hidden_size,
-            "num_hidden_layers": self.num_hidden_layers,
+            "num_hidden_layers": 2,
             "num_attention_heads": self.num_attention_heads,
             "intermediate_size": 37,
             "max_position_embeddings": 64,
@@ -287,10 +300,10 @@ class CommonTests(ModelTesterMixin):
     case: Case
 
     def setUp(self) -> None:
-        self.model_tester = self.case.tester_class(self.case.config)
+        self.model_tester = self.case.tester_class(self.case.config, self.case.model_class.__name__.endswith("Model"))
         self.all_model_classes = (self.case.model_class,)
         self.additional_model_inputs = self.model_tester.region_inputs
-        for pattern, reason in self.case.skips.items():
+        for pattern, reason in {**self.case.skips, **self.model_tester.skips}.items():
             if fnmatch(self._testMethodName, pattern):
                 self.skipTest(reason)
 
