@@ -103,7 +103,7 @@ def test_the_test_split_cannot_be_joined_here():
         (
             [row(objects=("person", "cone"))],
             regions(),
-            "image 1: the object 'cone' is not one of the 80 categories of COCO",
+            "image 1: the object 'cone' is not one of the 80 categories",
         ),
     ],
 )

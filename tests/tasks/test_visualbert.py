@@ -348,7 +348,7 @@ def test_a_phrase_that_is_cut_and_an_image_without_regions_are_misses():
 
 
 def test_phrase_grounding_without_regions_or_protocol_is_refused():
-    with pytest.raises(ValueError, match="needs regions: set data.regions"):
+    with pytest.raises(ValueError, match="phrase grounding needs regions: set"):
         collated("phrase_grounding", phrase_rows(entities()), None)
     with pytest.raises(ValueError, match="protocol is 'pointing', expected one of any_box"):
         TASKS["phrase_grounding"].options(protocol="pointing")
@@ -377,9 +377,7 @@ def test_a_question_is_answered_at_its_mask_with_the_public_loss():
 
 def test_answers_cannot_start_as_words_here():
     options = TASKS["vqa"].options(answers=ANSWERS, initialise_answers=True)
-    with pytest.raises(
-        ValueError, match="VisualBERTForVisualQuestionAnswering does not support options.initialise_answers"
-    ):
+    with pytest.raises(ValueError, match="VisualBERTForVisualQuestionAnswering does not support"):
         TASKS["vqa"].initialise(model("vqa", answers=ANSWERS), processor(), options)
 
 
