@@ -3,8 +3,8 @@
 
 The output contains ratios only, because seconds depend on the machine. One step is a forward and a backward pass of
 VL-BERT (6 layers of BERT-base width, batch 4, 8 phrases of 3 words with one region each: 24 supervised words and 8
-regions per example), without padding and without dropout (with attention dropout SDPA has no kernel on a CPU and builds
-attention maps).
+regions per example), without padding and without dropout (with attention dropout SDPA has no kernel on a CPU and
+builds attention maps).
 
 Times are medians over rounds; each round runs all modes in turn. On a CPU they are CPU seconds of the process, which
 other processes change little. Memory is the peak above weights, gradients and inputs, each mode in a separate process.

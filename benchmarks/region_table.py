@@ -2,8 +2,8 @@
 """Speed of reading region features in random order: the region table compared to the formats that it replaces.
 
 All formats contain the same data, 10 to 100 regions per image: a region table (float16); float32 as users store it:
-LMDB of pickles with base64 text, LMDB of pickles with arrays, HDF5, and tsv with base64 text and an index of lines; and
-a float16 NumPy memory map with known positions, which is as fast as a plain copy. There are two measurements:
+LMDB of pickles with base64 text, LMDB of pickles with arrays, HDF5, and tsv with base64 text and an index of lines;
+and a float16 NumPy memory map with known positions, which is as fast as a plain copy. There are two measurements:
 
   as stored         the arrays of an image, copied to memory in the stored type
   float32 batches   a padded float32 batch (images, most regions, 2048), as input of a model

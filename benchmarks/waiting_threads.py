@@ -4,8 +4,8 @@
 Waiting threads of OpenMP spin, unless OMP_WAIT_POLICY=passive makes them sleep, as all commands of this project do. On
 a busy machine a spinning thread uses time that other threads need. Two processes train the same small model (that of
 recipes/scenes_vgp.yaml) on CPU threads, one with spinning and one with sleeping threads, in turn while the other
-process is stopped; first alone, then next to one endless loop per thread. Times are seconds on the clock. The output is
-the median, smallest and largest ratio of the rounds:
+process is stopped; first alone, then next to one endless loop per thread. Times are seconds on the clock. The output
+is the median, smallest and largest ratio of the rounds:
 
   spinning / passive   time with spinning threads relative to sleeping threads
   beside / alone       time next to the loops relative to time without them
@@ -151,9 +151,7 @@ def _work(options: argparse.Namespace) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = make_parser("python -m benchmarks.waiting_threads", __doc__)
-    parser.add_argument(
-        "--threads", type=int, default=2, help="threads of each training, and number of endless loops (2)"
-    )
+    parser.add_argument("--threads", type=int, default=2, help="threads of each training, and endless loops (2)")
     parser.add_argument("--steps", type=int, default=5, help="steps per measurement (5)")
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each case (5)")
     parser.add_argument("--json", action="store_true", help="print the ratios as JSON instead")
