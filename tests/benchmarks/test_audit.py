@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Both ways of the audit's benchmark answer the same questions alike, and the plain one does make maps."""
+"""Both implementations in the benchmark give the same answers, and only the plain one makes attention maps."""
 
 from types import SimpleNamespace
 
