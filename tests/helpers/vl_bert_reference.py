@@ -16,8 +16,8 @@ weights:
   `softmax_loss` is the answer loss of the module with the other loss
 - `helpers`: coordinate embeddings, soft cross-entropy
 
-Names are `state_dict.<key>`, `inputs.<name>`, `grads.<key>` and the outputs; the metadata contains the public configuration.
-To make the files again, load `vl_bert_core_and_tasks.pt` and `vgp_losses_and_modules.pt` of the
+Names are `state_dict.<key>`, `inputs.<name>`, `grads.<key>` and the outputs; the metadata has the configuration of
+the public code. To make the files again, load `vl_bert_core_and_tasks.pt` and `vgp_losses_and_modules.pt` of the
 reference tensors and save the named entries.
 """
 
