@@ -1,14 +1,13 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Step time and peak memory of attention supervision, against no supervision (SDPA) and eager attention maps.
+"""Step time and peak memory of attention supervision, compared to no supervision (SDPA) and eager attention maps.
 
-It prints ratios only: one machine's seconds say little about another's. One step is a forward and a backward pass of
-VL-BERT (6 layers of BERT-base width, batch 4, 8 phrases of 3 words with a region each: 24 supervised words and 8
-regions an example), without padding and without dropout (with attention dropout SDPA has no kernel on a CPU and builds
-maps of its own).
+The output contains ratios only, because seconds depend on the machine. One step is a forward and a backward pass of
+VL-BERT (6 layers of BERT-base width, batch 4, 8 phrases of 3 words with one region each: 24 supervised words and 8
+regions per example), without padding and without dropout (with attention dropout SDPA has no kernel on a CPU and
+builds attention maps).
 
-Times are medians over rounds that take every mode in turn; on a CPU they are the process's CPU seconds, which other
-processes on a busy machine hardly lengthen. Memory is the peak above weights, gradients and inputs, each mode in a
-process of its own.
+Times are medians over rounds; each round runs all modes in turn. On a CPU they are CPU seconds of the process, which
+other processes change little. Memory is the peak above weights, gradients and inputs, each mode in a separate process.
 
 examples:
   python -m benchmarks.attention_supervision
@@ -37,12 +36,12 @@ from grounded_attention.modeling import VLBertConfig, VLBertModel
 from grounded_attention.supervision import get_method, supervised_implementation
 
 MODES = ("none", "direct", "semi_direct", "eager maps")
-BESIDE = {"none": "none", "eager": "eager maps"}
+BASELINES = {"none": "none", "eager": "eager maps"}
 BATCH, PHRASES, WORDS = 4, 8, 3
 
 
 class Workload:
-    """A model, a batch and a method; `step()` is one training step without the optimizer's."""
+    """A model, a batch and a method; `step()` is one training step without the optimizer step."""
 
     def __init__(self, mode: str, length: int, options: argparse.Namespace):
         torch.manual_seed(0)
@@ -54,8 +53,8 @@ class Workload:
             self.model.set_attn_implementation(supervised_implementation(self.model))
 
     def step(self) -> None:
-        asked = {"output_attentions": True} if self.maps else self.method.forward_kwargs(self.batch)
-        outputs = self.model(**self.batch, **asked)
+        arguments = {"output_attentions": True} if self.maps else self.method.forward_kwargs(self.batch)
+        outputs = self.model(**self.batch, **arguments)
         losses = (
             self.method.maps_losses(outputs.attentions, self.batch)
             if self.maps
@@ -63,7 +62,7 @@ class Workload:
         )
         loss = outputs.last_hidden_state.float().square().mean()
         (loss + sum(total / count for total, count in losses.values())).backward()
-        for parameter in self.model.parameters():  # kept: gradients count as weights
+        for parameter in self.model.parameters():  # set to 0, not None, because gradients count as weights
             if parameter.grad is not None:
                 parameter.grad.zero_()
 
@@ -103,11 +102,11 @@ def _make_batch(length: int, options: argparse.Namespace) -> dict[str, torch.Ten
     return {name: tensor.to(options.device) for name, tensor in batch.items()}
 
 
-# In the processes that measure
+# Functions of worker processes
 
 
 def measure_times(length: int, options: argparse.Namespace) -> dict[str, list[float]]:
-    """Mode -> seconds of each round; every round takes each mode once, in alternating order."""
+    """Returns mode -> seconds of each round; a round runs each mode once, in alternating order."""
     workloads = {mode: Workload(mode, length, options) for mode in MODES}
     for workload in workloads.values():
         workload.step()
@@ -121,7 +120,7 @@ def measure_times(length: int, options: argparse.Namespace) -> dict[str, list[fl
 
 
 def measure_memory(mode: str, length: int, options: argparse.Namespace) -> float:
-    """Peak bytes of two steps, above what weights, gradients and inputs take."""
+    """Returns the peak memory of two steps in bytes, without weights, gradients and inputs."""
     workload = Workload(mode, length, options)
     for parameter in workload.model.parameters():
         parameter.grad = torch.zeros_like(parameter)
@@ -151,28 +150,28 @@ def _peak_resident() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-# In the process that reports
+# Functions of the main process
 
 
-def _ask(what: str, mode: str, length: int, options: argparse.Namespace) -> Any:
+def _run_worker(what: str, mode: str, length: int, options: argparse.Namespace) -> Any:
     command = [sys.executable, "-m", "benchmarks.attention_supervision", *(["--quick"] if options.quick else [])]
     command += ["--device", options.device, "--dtype", options.dtype, "--rounds", str(options.rounds)]
     command += ["--worker", what, "--mode", mode, "--lengths", str(length)]
-    # Threads that wait must not burn the CPU seconds that are counted.
+    # Waiting threads must not use CPU seconds, which are counted.
     environment = {**os.environ, "OMP_WAIT_POLICY": "passive"}
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def ratios(times: Mapping[str, list[float]], memory: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """Method -> its time (median over the rounds) and memory over those of no supervision and of eager maps."""
+    """Returns method -> ratios of time (median over rounds) and memory to no supervision and to eager maps."""
     found = {}
     for mode in ("direct", "semi_direct"):
         found[mode] = {
             f"time/{name}": statistics.median(a / b for a, b in zip(times[mode], times[other], strict=True))
-            for name, other in BESIDE.items()
+            for name, other in BASELINES.items()
         }
-        found[mode] |= {f"mem/{name}": memory[mode] / memory[other] for name, other in BESIDE.items()}
+        found[mode] |= {f"mem/{name}": memory[mode] / memory[other] for name, other in BASELINES.items()}
     return found
 
 
@@ -184,7 +183,7 @@ def _lines(length: int, found: Mapping[str, Mapping[str, float]]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status."""
+    """Runs the command and returns its exit status."""
     return run(_parser(), _work, arguments)
 
 
@@ -199,8 +198,8 @@ def _work(options: argparse.Namespace) -> str:
         print(f"{'N':>5}  {'method':<12}{'time/none':>12}{'time/eager':>12}{'mem/none':>12}{'mem/eager':>12}")
     measured = {}
     for length in options.lengths:
-        memory = {mode: _ask("memory", mode, length, options) for mode in MODES}
-        measured[length] = ratios(_ask("time", "none", length, options), memory)
+        memory = {mode: _run_worker("memory", mode, length, options) for mode in MODES}
+        measured[length] = ratios(_run_worker("time", "none", length, options), memory)
         if not options.json:
             print("\n".join(_lines(length, measured[length])), flush=True)
     return json.dumps(measured) if options.json else "aims: direct, time/none <= 1.10; at N = 1000 mem/eager <= 0.60"
@@ -208,11 +207,11 @@ def _work(options: argparse.Namespace) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = make_parser("python -m benchmarks.attention_supervision", __doc__)
-    parser.add_argument("--quick", action="store_true", help="a tiny model and one length: does it run?")
+    parser.add_argument("--quick", action="store_true", help="only a tiny model and one length, as a test")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
     parser.add_argument("--lengths", type=int, nargs="+", help="sequence lengths N (100 300 1000)")
-    parser.add_argument("--rounds", type=int, help="steps of each mode that are timed (7)")
+    parser.add_argument("--rounds", type=int, help="timed steps of each mode (7)")
     parser.add_argument("--worker", choices=("time", "memory"), help=argparse.SUPPRESS)
     parser.add_argument("--mode", default="none", help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true", help="print the ratios as JSON instead")

@@ -1,13 +1,13 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Time and peak memory of the audit, against the plain way: eager maps of all layers, then the same questions.
+"""Time and peak memory of the audit, compared to a simple implementation with eager maps of all layers.
 
-It prints ratios only: one machine's seconds say little about another's. A step reads both directions of a batch of
-captions of 32 words with 4 phrases, beside so many regions, through VL-BERT (12 layers of 12 heads, base width), and
-counts what every head answers; printed is too by how many answers and how much attention the two ways differ.
+The output contains ratios only, because seconds depend on the machine. A step audits both directions of a batch of
+captions with 32 words, 4 phrases and the given number of regions, with VL-BERT (12 layers of 12 heads, base width).
+The output also contains the number of answers and the attention by which the two implementations differ.
 
-Times are medians over rounds that take both ways in turn; on a CPU they are the process's CPU seconds. Memory is the
-peak above weights and inputs, each way in a process of its own, after one caption: what libraries take on first use
-counts for neither.
+Times are medians over rounds; each round runs both implementations in turn. On a CPU they are CPU seconds of the
+process. Memory is the peak above weights and inputs, each implementation in a separate process, after one caption, so
+memory that libraries allocate once is not counted.
 
 examples:
   python -m benchmarks.audit
@@ -48,7 +48,7 @@ VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{n}" for n i
 
 
 class PlainObserver(Observer):
-    """Full maps of all layers of an eager VL-BERT, and the asked rows from them."""
+    """Reads the queried rows from full maps of all layers of an eager VL-BERT."""
 
     def __init__(self, model: Any):
         self.model, self.heads = model, model.config.num_attention_heads
@@ -70,7 +70,7 @@ class PlainObserver(Observer):
 
 
 class Workload:
-    """A model, a batch and its questions; `step()` answers them and returns the counts."""
+    """A model, a batch and its queries; `step()` runs them and returns the counts."""
 
     def __init__(self, way: str, regions: int, options: argparse.Namespace):
         torch.manual_seed(0)
@@ -83,7 +83,7 @@ class Workload:
             intermediate_size=4 * width,
             vocab_size=len(VOCABULARY),
             max_position_embeddings=128,
-            # Of a new model all regions look alike, since these start at 0, and its heads are alike too.
+            # With the default of 0, a new model does not distinguish regions, and all heads give equal results.
             visual_scale_text_init=0.5,
             visual_scale_region_init=0.5,
             initializer_range=0.3 if options.quick else 0.05,
@@ -106,7 +106,7 @@ class Workload:
         }
 
     def observe_one(self) -> None:
-        """The first caption alone."""
+        """Runs the queries of the first caption only."""
         batch = {name: tensor[:1] for name, tensor in self.batch.items()}
         self.observer.observe(batch, {name: (rows[:1], columns[:1]) for name, (rows, columns) in self.queries.items()})
 
@@ -153,11 +153,11 @@ def _process(examples: list[AuditExample], regions: int) -> Any:
     )
 
 
-# In the processes that measure
+# Functions of worker processes
 
 
 def measure_times(regions: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Way -> seconds of each round, in turns; and how far the two ways' answers lie apart."""
+    """Returns implementation -> seconds of each round, and the differences between both."""
     workloads = {way: Workload(way, regions, options) for way in WAYS}
     counted = {way: workload.step() for way, workload in workloads.items()}
     times: dict[str, list[float]] = {way: [] for way in WAYS}
@@ -166,10 +166,10 @@ def measure_times(regions: int, options: argparse.Namespace) -> dict[str, Any]:
             start = _clock(options.device)
             workloads[way].step()
             times[way].append(_clock(options.device) - start)
-    return {**times, **_apart(counted["audit"], counted["plain"])}
+    return {**times, **_differences(counted["audit"], counted["plain"])}
 
 
-def _apart(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+def _differences(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     pairs = [(one[name], other[name]) for name in one]
     answers = sum(int(np.abs(np.subtract(a["correct"], b["correct"])).sum()) for a, b in pairs)
     return {
@@ -179,7 +179,7 @@ def _apart(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 
 
 def measure_memory(way: str, regions: int, options: argparse.Namespace) -> float:
-    """Peak bytes of two steps above what the model and the batch take, and libraries on first use."""
+    """Returns the peak memory of two steps in bytes, without the model, the batch and libraries."""
     workload = Workload(way, regions, options)
     workload.observe_one()
     if options.device == "cuda":
@@ -206,21 +206,21 @@ def _peak_resident() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-# In the process that reports
+# Functions of the main process
 
 
-def _ask(what: str, way: str, regions: int, options: argparse.Namespace) -> Any:
+def _run_worker(what: str, way: str, regions: int, options: argparse.Namespace) -> Any:
     command = [sys.executable, "-m", "benchmarks.audit", *(["--quick"] if options.quick else [])]
     command += ["--device", options.device, "--batch", str(options.batch), "--rounds", str(options.rounds)]
     command += ["--worker", what, "--way", way, "--regions", str(regions)]
-    # Threads that wait must not burn the CPU seconds that are counted.
+    # Waiting threads must not use CPU seconds, which are counted.
     environment = {**os.environ, "OMP_WAIT_POLICY": "passive"}
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status."""
+    """Runs the command and returns its exit status."""
     return run(_parser(), _work, arguments)
 
 
@@ -237,8 +237,8 @@ def _work(options: argparse.Namespace) -> str:
         )
     measured = {}
     for regions in options.regions:
-        memory = {way: _ask("memory", way, regions, options) for way in WAYS}
-        found = _ask("time", WAYS[0], regions, options)
+        memory = {way: _run_worker("memory", way, regions, options) for way in WAYS}
+        found = _run_worker("time", WAYS[0], regions, options)
         speed = statistics.median(a / b for a, b in zip(found["audit"], found["plain"], strict=True))
         ratio = memory["plain"] / memory["audit"]
         measured[regions] = {"memory plain/audit": ratio, "time audit/plain": speed}
@@ -253,11 +253,11 @@ def _work(options: argparse.Namespace) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = make_parser("python -m benchmarks.audit", __doc__)
-    parser.add_argument("--quick", action="store_true", help="a tiny model and few regions: does it run?")
+    parser.add_argument("--quick", action="store_true", help="only a tiny model and few regions, as a test")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--regions", type=int, nargs="+", help="regions an image (100 300)")
-    parser.add_argument("--batch", type=int, default=8, help="captions a step (8)")
-    parser.add_argument("--rounds", type=int, help="steps of each way that are timed (3)")
+    parser.add_argument("--regions", type=int, nargs="+", help="regions per image (100 300)")
+    parser.add_argument("--batch", type=int, default=8, help="captions per step (8)")
+    parser.add_argument("--rounds", type=int, help="timed steps of each implementation (3)")
     parser.add_argument("--worker", choices=("time", "memory"), help=argparse.SUPPRESS)
     parser.add_argument("--way", default="audit", help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true", help="print the ratios as JSON instead")

@@ -1,10 +1,10 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""A pre-training step on ragged captions and regions: padded, in batches of like lengths, unpadded, and both.
+"""Speed of pre-training steps on examples of different lengths: padded, in batches of similar length, unpadded, both.
 
-The examples look like Conceptual Captions': 8 to 22 tokens and 10 to 100 regions, uniform; padded to the maximum of a
-batch, 0.59 of the columns hold something. Every way trains on the same examples, forward, backward and AdamW, with
-dropout 0.1; the ways take turns, and what counts is the ratio to `padded` in the same round. CPU time is that of the
-process, which other processes on the machine disturb least.
+The lengths are similar to those of Conceptual Captions: 8 to 22 tokens and 10 to 100 regions, uniform. Padded to the
+maximum of the batch, 0.59 of the columns are not padding. All ways train on the same examples: forward, backward and
+AdamW, with dropout 0.1. A round runs all ways in turn, and the result is the ratio to `padded` in the same round. On a
+CPU, times are CPU seconds of the process, which other processes change little.
 
 examples:
   python -m benchmarks.pretraining_step
@@ -30,14 +30,14 @@ from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining
 
 TOKENS, REGIONS = (8, 22), (10, 100)
 MASKED = 0.15
-# Way -> (batches of like lengths, unpadded).
+# Way -> (batches of similar length, unpadded).
 WAYS = {"padded": (False, False), "length-aware": (True, False), "unpadded": (False, True), "both": (True, True)}
 Example = dict[str, torch.Tensor]
 Batches = list[dict[str, torch.Tensor]]
 
 
 def make_examples(count: int, config: VLBertConfig) -> list[Example]:
-    """Random examples of random lengths; every seventh token or region is to be predicted."""
+    """Makes random examples of random lengths; about one of seven tokens and regions is predicted."""
     generator = torch.Generator().manual_seed(0)
 
     def draw(low: int, high: int, *shape: int) -> torch.Tensor:
@@ -49,7 +49,7 @@ def make_examples(count: int, config: VLBertConfig) -> list[Example]:
         corners = torch.rand(regions, 2, generator=generator) / 2
         predicted = [torch.rand(length, generator=generator) < MASKED for length in (tokens, regions)]
         for chosen in predicted:
-            chosen[0] = True  # a mean over nothing differs from batch to batch
+            chosen[0] = True  # every example has a loss, so the mean does not depend on the batches
         examples.append(
             {
                 "input_ids": draw(1, config.vocab_size, tokens),
@@ -66,7 +66,7 @@ def make_examples(count: int, config: VLBertConfig) -> list[Example]:
 
 
 def make_batches(examples: Sequence[Example], size: int, by_length: bool, device: str) -> Batches:
-    """The examples in batches padded to their maximum; with `by_length` in the order of the Trainer's sampler."""
+    """Makes batches, each padded to its maximum; with `by_length` in the order of the sampler of the Trainer."""
     order: Sequence[int] = range(len(examples))
     if by_length:
         lengths = [len(example["input_ids"]) + len(example["region_boxes"]) for example in examples]
@@ -84,13 +84,13 @@ def _pad(name: str, group: Sequence[Example]) -> torch.Tensor:
 
 
 def fill(batches: Batches) -> float:
-    """The share of columns that hold something, END included."""
+    """Returns the share of columns that are not padding, including END."""
     masks = [torch.cat([b["attention_mask"], b["region_attention_mask"]], dim=1) for b in batches]
     return sum(float(mask.sum()) + len(mask) for mask in masks) / sum(mask.numel() + len(mask) for mask in masks)
 
 
 def make_model(options: argparse.Namespace) -> VLBertForPreTraining:
-    """A model of base width."""
+    """Makes a model of base width, or a tiny model with `--quick`."""
     quick = {"hidden_size": 48, "intermediate_size": 96, "vocab_size": 100, "region_feature_size": 16}
     sizes: dict[str, Any] = quick if options.quick else {}
     torch.manual_seed(0)
@@ -98,8 +98,8 @@ def make_model(options: argparse.Namespace) -> VLBertForPreTraining:
     return VLBertForPreTraining(config).to(options.device)
 
 
-class Trainee:
-    """A model under training, on the same examples in one way or another."""
+class Workload:
+    """A model that trains on the same examples in each way."""
 
     def __init__(self, options: argparse.Namespace):
         self.options = options
@@ -112,7 +112,7 @@ class Trainee:
         }
 
     def epoch(self, way: str, steps: int | None = None) -> None:
-        """One step on every batch, or on the first few."""
+        """Runs one step on each batch, or on the first `steps` batches."""
         by_length, self.model.config.unpad = WAYS[way]
         self.model.train()
         for batch in self.batches[by_length][:steps]:
@@ -127,7 +127,7 @@ class Trainee:
 
     @torch.no_grad()
     def loss(self, way: str) -> float:
-        """Mean cross-entropy of all words plus that of all regions, without dropout: it knows no batches."""
+        """Returns the mean cross-entropy of all words plus that of all regions, without dropout."""
         by_length, self.model.config.unpad = WAYS[way]
         self.model.eval()
         totals = torch.zeros(2, 2, dtype=torch.float64)
@@ -139,7 +139,7 @@ class Trainee:
         return float((totals[:, 0] / totals[:, 1]).sum())
 
     def useful_flops(self) -> int:
-        """Operations of one epoch's matrix products, forward and backward, on what is no padding."""
+        """Returns the operations of all matrix products in one epoch, forward and backward, without padding."""
         _, self.model.config.unpad = WAYS["both"]
         with FlopCounterMode(display=False) as counter:
             for batch in self.batches[True]:
@@ -153,15 +153,15 @@ def _sum_and_count(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return torch.stack([total, (labels >= 0).sum()]).double().cpu()
 
 
-def measure(trainee: Trainee, rounds: int, device: str) -> dict[str, list[float]]:
-    """Way -> seconds of each round; every round takes each way once, in alternating order."""
+def measure(workload: Workload, rounds: int, device: str) -> dict[str, list[float]]:
+    """Returns way -> seconds of each round; a round runs each way once, in alternating order."""
     for way in WAYS:
-        trainee.epoch(way, steps=None if trainee.options.compile else 1)  # to warm up
+        workload.epoch(way, steps=None if workload.options.compile else 1)  # warm-up
     times: dict[str, list[float]] = {way: [] for way in WAYS}
     turns = [(turn, way) for turn in range(rounds) for way in list(WAYS)[:: 1 if turn % 2 else -1]]
     for _, way in tqdm(turns, desc="epochs", leave=False):
         begin = _clock(device)
-        trainee.epoch(way)
+        workload.epoch(way)
         times[way].append(_clock(device) - begin)
     return times
 
@@ -174,7 +174,7 @@ def _clock(device: str) -> float:
 
 
 def matrix_peak(device: str, dtype: str) -> float:
-    """Operations a second of a large matrix product, the best of ten."""
+    """Returns the operations per second of a large matrix product, the best of ten."""
     left, right = (torch.randn(8192, 8192, device=device, dtype=getattr(torch, dtype)) for _ in range(2))
     best = float("inf")
     for _ in range(10):
@@ -185,24 +185,24 @@ def matrix_peak(device: str, dtype: str) -> float:
 
 
 def ratios(times: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
-    """Way -> how many times as fast as `padded`, in each round."""
+    """Returns way -> speed relative to `padded` in each round."""
     return {
         way: [padded / own for padded, own in zip(times["padded"], taken, strict=True)] for way, taken in times.items()
     }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status."""
+    """Runs the command and returns its exit status."""
     return run(_parser(), _work, arguments)
 
 
 def _work(options: argparse.Namespace) -> str:
-    """A line a way: fill, speed relative to `padded` (median and range of the rounds), difference of loss."""
-    trainee = Trainee(_sized(options))
-    losses = {way: trainee.loss(way) for way in WAYS}
+    """One line per way: fill, speed relative to `padded` (median and range of rounds), and difference of loss."""
+    workload = Workload(_with_sizes(options))
+    losses = {way: workload.loss(way) for way in WAYS}
     peak = matrix_peak(options.device, options.dtype) if options.device == "cuda" else None
-    flops = trainee.useful_flops() if peak else None
-    times = measure(trainee, options.rounds, options.device)
+    flops = workload.useful_flops() if peak else None
+    times = measure(workload, options.rounds, options.device)
     if options.json:
         return json.dumps({"seconds": times, "losses": losses, "matrix_peak": peak, "useful_flops": flops})
     lines = [
@@ -210,7 +210,7 @@ def _work(options: argparse.Namespace) -> str:
         f"{'way':<14}{'fill':>5}{'speed / padded':>18}{'rounds':>18}{'loss - padded':>16}",
     ]
     for way, found in ratios(times).items():
-        filled = fill(trainee.batches[WAYS[way][0]])
+        filled = fill(workload.batches[WAYS[way][0]])
         spread = f"{min(found):.2f} to {max(found):.2f}"
         line = f"{way:<14}{filled:>5.2f}{statistics.median(found):>16.2f} x{spread:>18}"
         line += f"{losses[way] - losses['padded']:>16.1e}"
@@ -221,16 +221,16 @@ def _work(options: argparse.Namespace) -> str:
         lines.append(line)
     lines.append("aim: both / padded >= 1.5 x")
     if not torch.cuda.is_available():
-        lines.append("no GPU at hand: bf16, compile, samples/s and the share of the matrix peak are not measured")
+        lines.append("found no GPU: bf16, compile, samples/s and the share of the matrix peak are not measured")
     return "\n".join(lines)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The options; `--quick` sets the sizes of a tiny run."""
-    return _sized(_parser().parse_args(arguments))
+    """Parses the options; `--quick` sets the sizes of a tiny run."""
+    return _with_sizes(_parser().parse_args(arguments))
 
 
-def _sized(options: argparse.Namespace) -> argparse.Namespace:
+def _with_sizes(options: argparse.Namespace) -> argparse.Namespace:
     if options.quick:
         options.layers, options.batch, options.examples, options.rounds = 1, 2, 4, 1
     return options
@@ -238,16 +238,16 @@ def _sized(options: argparse.Namespace) -> argparse.Namespace:
 
 def _parser() -> argparse.ArgumentParser:
     parser = make_parser("python -m benchmarks.pretraining_step", __doc__)
-    parser.add_argument("--quick", action="store_true", help="a tiny model and few examples: does it run?")
+    parser.add_argument("--quick", action="store_true", help="only a tiny model and few examples, as a test")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--device", default=device, choices=("cpu", "cuda"), help="default: %(default)s")
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="bfloat16 is autocast")
     parser.add_argument("--compile", action="store_true", help="with torch.compile")
     parser.add_argument("--layers", type=int, default=2, help="layers of the model: %(default)s")
-    parser.add_argument("--batch", type=int, default=16, help="examples of a batch: %(default)s")
-    parser.add_argument("--examples", type=int, default=48, help="examples of a round: %(default)s")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds that are timed: %(default)s")
-    parser.add_argument("--json", action="store_true", help="print the seconds of every round as JSON instead")
+    parser.add_argument("--batch", type=int, default=16, help="examples per batch: %(default)s")
+    parser.add_argument("--examples", type=int, default=48, help="examples per round: %(default)s")
+    parser.add_argument("--rounds", type=int, default=3, help="timed rounds: %(default)s")
+    parser.add_argument("--json", action="store_true", help="print the seconds of all rounds as JSON instead")
     return parser
 
 

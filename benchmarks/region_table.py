@@ -1,15 +1,15 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Reading region features in random order, side by side: the region table against the formats it replaces.
+"""Speed of reading region features in random order: the region table compared to the formats that it replaces.
 
-The same data, 10 to 100 regions an image, stand in a region table (float16) and, as users store them, in float32: LMDB
-of pickles with base64 text, LMDB of pickles with arrays, HDF5, a tsv with base64 text and an index of its lines;
-and as float16 in one NumPy memory map whose places are known, which is as fast as copying gets. Two questions:
+All formats contain the same data, 10 to 100 regions per image: a region table (float16); float32 as users store it:
+LMDB of pickles with base64 text, LMDB of pickles with arrays, HDF5, and tsv with base64 text and an index of lines;
+and a float16 NumPy memory map with known positions, which is as fast as a plain copy. There are two measurements:
 
-  as stored         the arrays of an image, copied into memory in the type they are stored in
-  float32 batches   a padded float32 batch (images, most regions, 2048), as a model takes it
+  as stored         the arrays of an image, copied to memory in the stored type
+  float32 batches   a padded float32 batch (images, most regions, 2048), as input of a model
 
-Everything is warm in the page cache; each round reads the same images in the same random order from all of them, in
-turns, so that noise of the machine hits all alike. What counts is the ratios, of CPU seconds.
+All data is in the page cache. A round reads the same images in the same random order from all formats in turn, so
+other load on the machine affects all formats. The results are ratios of CPU seconds.
 
 examples:
   python -m benchmarks.region_table
@@ -43,12 +43,12 @@ AIMS = {
     "as stored": {"lmdb, base64 pickles": 20.0, "lmdb, array pickles": 1.5, "memory map": 0.5},
     "float32 batches": {"lmdb, base64 pickles": 1.0, "lmdb, array pickles": 1.0, "memory map": 1.0},
 }
-# Image number -> boxes (n, 4) and features (n, D), views or fresh arrays.
+# Image number -> boxes (n, 4) and features (n, D), views or new arrays.
 Read = Callable[[int], tuple[np.ndarray, np.ndarray]]
 
 
 def make_images(count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Boxes (n, 4) and features (n, D) of random images, float32; the features hold what float16 holds."""
+    """Yields boxes (n, 4) and features (n, D) of random images, float32; features are exact in float16."""
     random = np.random.default_rng(0)
     for _ in range(count):
         regions = int(random.integers(REGIONS[0], REGIONS[1] + 1))
@@ -57,11 +57,11 @@ def make_images(count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield corners, features.astype(np.float16).astype(np.float32)
 
 
-# One function a format: writes the images, returns how to read one.
+# One function per format: it writes the images and returns a function that reads one image.
 
 
 def region_table(folder: Path, images: int) -> Read:
-    """This project's table."""
+    """The region table of this project."""
     with RegionTableWriter(folder / "regions", {"source": "random numbers"}) as writer:
         for number, (boxes, features) in enumerate(make_images(images)):
             writer.write(Regions(str(number), 640, 480, boxes, features))
@@ -75,7 +75,7 @@ def region_table(folder: Path, images: int) -> Read:
 
 
 def memory_map(folder: Path, images: int) -> Read:
-    """Features of all images one after another in float16; where each begins is known beforehand."""
+    """Features of all images in one float16 array; the start of each image is known."""
     boxes, counts = [], []
     with open(folder / "features.bin", "wb") as file:
         for corners, features in make_images(images):
@@ -88,7 +88,7 @@ def memory_map(folder: Path, images: int) -> Read:
 
 
 def lmdb_of_base64(folder: Path, images: int) -> Read:
-    """Pickled rows of a tsv, as vilbert_beta stores them."""
+    """Pickled rows of a tsv file, the format of vilbert_beta."""
 
     def encode(boxes: np.ndarray, features: np.ndarray) -> dict[str, Any]:
         return {"boxes": base64.b64encode(boxes), "features": base64.b64encode(features)}
@@ -100,7 +100,7 @@ def lmdb_of_base64(folder: Path, images: int) -> Read:
 
 
 def lmdb_of_arrays(folder: Path, images: int) -> Read:
-    """Pickled arrays, as the multi-task ViLBERT stores them."""
+    """Pickled arrays, the format of the multi-task ViLBERT."""
 
     def encode(boxes: np.ndarray, features: np.ndarray) -> dict[str, Any]:
         return {"boxes": boxes, "features": features}
@@ -119,13 +119,13 @@ def _lmdb(path: Path, images: int, encode: Callable, decode: Callable) -> Read:
 
     def read(number: int) -> tuple[np.ndarray, np.ndarray]:
         with opened.begin(buffers=True) as transaction:
-            return decode(pickle.loads(transaction.get(str(number).encode())))  # written above, by ourselves
+            return decode(pickle.loads(transaction.get(str(number).encode())))  # safe, because it was written above
 
     return read
 
 
 def hdf5(folder: Path, images: int) -> Read:
-    """One array of all regions and the places of each image in it, as the adaptive features of BAN."""
+    """One array of all regions and the positions of each image, the format of the adaptive features of BAN."""
     import h5py
 
     rows = list(make_images(images))
@@ -147,7 +147,7 @@ def hdf5(folder: Path, images: int) -> Read:
 
 
 def tsv(folder: Path, images: int) -> Read:
-    """Rows of base64 text; where each line begins is known beforehand."""
+    """Rows of base64 text; the start of each line is known."""
     starts = []
     with open(folder / "features.tsv", "wb") as file:
         for number, (boxes, features) in enumerate(make_images(images)):
@@ -179,7 +179,7 @@ FORMATS: dict[str, Callable[[Path, int], Read]] = {
 
 
 def build(folder: Path, images: int) -> tuple[dict[str, Read], list[str]]:
-    """The formats whose package is installed, and the names of the others."""
+    """Returns the formats whose package is installed, and the names of the others."""
     readers, absent = {}, []
     for name, write in FORMATS.items():
         try:
@@ -189,11 +189,11 @@ def build(folder: Path, images: int) -> tuple[dict[str, Read], list[str]]:
     return readers, absent
 
 
-# What is done with the images
+# Measured functions
 
 
 def copy_rows(read: Read, order: Sequence[int]) -> None:
-    """Each image's arrays in memory of their own; what a reader has made afresh is not copied again."""
+    """Copies the arrays of each image, unless the reader returns new arrays."""
     views = read.__qualname__.split(".")[0] in (region_table.__name__, memory_map.__name__)
     for number in order:
         for array in read(number):
@@ -202,7 +202,7 @@ def copy_rows(read: Read, order: Sequence[int]) -> None:
 
 
 def make_batch(read: Read, order: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Boxes (B, R, 4) and features (B, R, D) of images, float32, zeros behind the regions of an image."""
+    """Makes boxes (B, R, 4) and features (B, R, D) of images, float32, padded with zeros."""
     rows = [read(number) for number in order]
     most = max(len(boxes) for boxes, _ in rows)
     boxes = np.zeros((len(rows), most, 4), dtype=np.float32)
@@ -214,64 +214,64 @@ def make_batch(read: Read, order: Sequence[int]) -> tuple[np.ndarray, np.ndarray
 
 
 def make_batches(read: Read, order: Sequence[int]) -> None:
-    """All images, in batches."""
+    """Makes batches of all images."""
     for start in range(0, len(order), BATCH):
         make_batch(read, order[start : start + BATCH])
 
 
-QUESTIONS = {"as stored": copy_rows, "float32 batches": make_batches}
+MEASUREMENTS = {"as stored": copy_rows, "float32 batches": make_batches}
 
 
 def measure(readers: Mapping[str, Read], images: int, rounds: int) -> dict[str, dict[str, list[float]]]:
-    """Question -> format -> CPU seconds of each round over all images."""
+    """Returns measurement -> format -> CPU seconds of each round over all images."""
     random = np.random.default_rng(1)
-    times: dict[str, dict[str, list[float]]] = {question: {name: [] for name in readers} for question in QUESTIONS}
+    times: dict[str, dict[str, list[float]]] = {kind: {name: [] for name in readers} for kind in MEASUREMENTS}
     for turn in range(-1, rounds):
         order = random.permutation(images).tolist()
-        for question, act in QUESTIONS.items():
+        for kind, function in MEASUREMENTS.items():
             for name in list(readers)[:: 1 if turn % 2 else -1]:
                 begin = time.process_time()
-                act(readers[name], order)
-                if turn >= 0:  # the round before is to warm up
-                    times[question][name].append(time.process_time() - begin)
+                function(readers[name], order)
+                if turn >= 0:  # the round before is the warm-up
+                    times[kind][name].append(time.process_time() - begin)
     return times
 
 
 def report(times: Mapping[str, Mapping[str, Sequence[float]]]) -> list[str]:
-    """A line a format: how many times as fast the table is, median and range of the rounds, and the aim."""
+    """Makes one line per format: the relative speed of the table, median and range of the rounds, and the aim."""
     lines = []
-    for question, taken in times.items():
+    for kind, taken in times.items():
         for name, values in taken.items():
             if name == "table":
                 continue
             ratios = [other / own for other, own in zip(values, taken["table"], strict=True)]
-            aim = AIMS[question].get(name)
-            wanted = "" if aim is None else f"   aim >= {aim:g}"
+            aim = AIMS[kind].get(name)
+            note = "" if aim is None else f"   aim >= {aim:g}"
             spread = f"({min(ratios):.2f} to {max(ratios):.2f})"
-            lines.append(f"{question:<16}{name:<22}{statistics.median(ratios):>8.2f} x  {spread:<20}{wanted}")
+            lines.append(f"{kind:<16}{name:<22}{statistics.median(ratios):>8.2f} x  {spread:<20}{note}")
     return lines
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status."""
+    """Runs the command and returns its exit status."""
     parser = make_parser("python -m benchmarks.region_table", __doc__)
     parser.add_argument("--images", type=int, default=192, help="images in the table: %(default)s")
-    parser.add_argument("--rounds", type=int, default=9, help="measurements of each: %(default)s")
-    parser.add_argument("--json", action="store_true", help="print the seconds of every round as JSON instead")
+    parser.add_argument("--rounds", type=int, default=9, help="measurements of each format: %(default)s")
+    parser.add_argument("--json", action="store_true", help="print the seconds of all rounds as JSON instead")
     return run(parser, _work, arguments)
 
 
 def _work(options: argparse.Namespace) -> str:
-    """How many times as fast the table is as each other format."""
+    """The speed of the table relative to each other format."""
     with tempfile.TemporaryDirectory() as folder:
         readers, absent = build(Path(folder), options.images)
         times = measure(readers, options.images, options.rounds)
     if options.json:
         return json.dumps(times)
-    head = f"the table's speed / that of ..., {options.images} images of {REGIONS[0]} to {REGIONS[1]} regions"
+    head = f"speed of the table / speed of ..., {options.images} images with {REGIONS[0]} to {REGIONS[1]} regions"
     lines = [head, *report(times)]
     if absent:
-        lines.append(f"not measured, for want of a package (pip install lmdb h5py): {'; '.join(absent)}")
+        lines.append(f"not measured, because a package is missing (pip install lmdb h5py): {'; '.join(absent)}")
     return "\n".join(lines)
 
 

@@ -1,14 +1,14 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""How threads should wait for each other: training steps with sleeping and with spinning threads, side by side.
+"""Speed of training steps when waiting threads sleep, and when they spin.
 
-OpenMP's threads spin while they wait, unless OMP_WAIT_POLICY=passive lets them sleep, as all commands here do. Beside
-busy neighbours a spinning thread burns the time in which the others could have got on. Two processes train the same
-small model (that of recipes/scenes_vgp.yaml) on CPU threads, one spinning and one sleeping, each in its turn while the
-other is stopped; first alone, then beside as many endless loops as there are threads. What counts is seconds on the
-clock. Printed is the median over the rounds, and the smallest and the largest:
+Waiting threads of OpenMP spin, unless OMP_WAIT_POLICY=passive makes them sleep, as all commands of this project do. On
+a busy machine a spinning thread uses time that other threads need. Two processes train the same small model (that of
+recipes/scenes_vgp.yaml) on CPU threads, one with spinning and one with sleeping threads, in turn while the other
+process is stopped; first alone, then next to one endless loop per thread. Times are seconds on the clock. The output
+is the median, smallest and largest ratio of the rounds:
 
-  spinning / passive   how many times as long the spinning threads took
-  beside / alone       how many times as long each took beside the loops
+  spinning / passive   time with spinning threads relative to sleeping threads
+  beside / alone       time next to the loops relative to time without them
 
 examples:
   python -m benchmarks.waiting_threads
@@ -32,18 +32,18 @@ import torch
 
 from grounded_attention.modeling import VLBertConfig, VLBertModel
 
-# What libraries do by themselves, and what commands set.
+# The default of libraries, and the setting of commands.
 ENVIRONMENTS: dict[str, dict[str, str]] = {"spinning": {}, "passive": {"OMP_WAIT_POLICY": "passive"}}
 PLACES = ("alone", "beside")
 NAMES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_NUM_THREADS")
 BATCH, TEXT, REGIONS, FEATURES = 32, 24, 12, 2048
 
-# Name of an environment -> takes so many steps and returns the seconds they took.
+# Name of an environment -> function that runs a number of steps and returns the seconds.
 Trainers = Mapping[str, Callable[[int], float]]
 
 
 def make_step() -> Callable[[], None]:
-    """One training step of a model as small as that of the scenes recipe, on random input."""
+    """Makes a function that runs one training step of a small model, as in the scenes recipe, on random input."""
     torch.manual_seed(0)
     sizes = {"hidden_size": 128, "visual_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4}
     model = VLBertModel(VLBertConfig(vocab_size=200, intermediate_size=256, max_position_embeddings=128, **sizes))
@@ -64,7 +64,7 @@ def make_step() -> Callable[[], None]:
 
 
 def train_on_demand(threads: int) -> None:
-    """Reads numbers of steps, one a line, and answers each with the seconds that they took."""
+    """Reads numbers of steps, one per line, runs the steps and prints the seconds."""
     torch.set_num_threads(threads)
     step = make_step()
     for line in sys.stdin:
@@ -76,9 +76,9 @@ def train_on_demand(threads: int) -> None:
 
 @contextmanager
 def start_trainer(environment: Mapping[str, str], threads: int) -> Iterator[Callable[[int], float]]:
-    """A process that trains when asked, its threads waiting as the environment says."""
+    """Starts a process that trains on demand; the environment decides how its threads wait."""
     others = {name: value for name, value in os.environ.items() if name not in NAMES}
-    # torch first: commands set what is compared here.
+    # torch is imported first, because commands set the variables that are compared here.
     code = f"import torch; from benchmarks.waiting_threads import train_on_demand; train_on_demand({threads})"
     command = [sys.executable, "-c", code]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -95,7 +95,7 @@ def start_trainer(environment: Mapping[str, str], threads: int) -> Iterator[Call
 
 @contextmanager
 def busy_neighbours(count: int) -> Iterator[None]:
-    """So many processes that keep a core busy."""
+    """Runs `count` processes, each of which keeps one core busy."""
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
@@ -106,7 +106,7 @@ def busy_neighbours(count: int) -> Iterator[None]:
 
 
 def measure(trainers: Trainers, threads: int, steps: int, rounds: int) -> dict[str, dict[str, list[float]]]:
-    """Place -> environment -> seconds of each round; within a round every one has its turn."""
+    """Returns place -> environment -> seconds of each round; a round runs all of them in turn."""
     for train in trainers.values():
         train(2)
     times: dict[str, dict[str, list[float]]] = {place: {name: [] for name in trainers} for place in PLACES}
@@ -120,7 +120,7 @@ def measure(trainers: Trainers, threads: int, steps: int, rounds: int) -> dict[s
 
 
 def ratios(times: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, dict[str, float]]:
-    """What was compared -> `median`, `smallest` and `largest` ratio of seconds over the rounds."""
+    """Returns comparison -> `median`, `smallest` and `largest` ratio of seconds over the rounds."""
     pairs = {f"spinning / passive, {place}": (times[place]["spinning"], times[place]["passive"]) for place in PLACES}
     pairs |= {f"beside / alone, {name}": (times["beside"][name], times["alone"][name]) for name in ENVIRONMENTS}
     found = {}
@@ -132,7 +132,7 @@ def ratios(times: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, dict
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status."""
+    """Runs the command and returns its exit status."""
     return run(_parser(), _work, arguments)
 
 
@@ -151,9 +151,9 @@ def _work(options: argparse.Namespace) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = make_parser("python -m benchmarks.waiting_threads", __doc__)
-    parser.add_argument("--threads", type=int, default=2, help="of a training, and endless loops beside it (2)")
-    parser.add_argument("--steps", type=int, default=5, help="that are timed at once (5)")
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each way in each place (5)")
+    parser.add_argument("--threads", type=int, default=2, help="threads of each training, and endless loops (2)")
+    parser.add_argument("--steps", type=int, default=5, help="steps per measurement (5)")
+    parser.add_argument("--rounds", type=int, default=5, help="measurements of each case (5)")
     parser.add_argument("--json", action="store_true", help="print the ratios as JSON instead")
     return parser
 

@@ -485,7 +485,8 @@ class ViLBertPreTrainingHeads(nn.Module):
         super().__init__()
         self.predictions = BertLMPredictionHead(config)
         self.dropout = nn.Dropout(0.1)
-        self.bi_seq_relationship = nn.Linear(config.bi_hidden_size, 2) if config.relationship_head else None
+        # CODEPATH: all public checkpoints have it.
+        self.bi_seq_relationship: Any = nn.Linear(config.bi_hidden_size, 2) if config.relationship_head else None
         self.imagePredictions = ViLBertRegionHead(config)
 
 

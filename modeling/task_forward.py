@@ -56,7 +56,7 @@ def predict_hidden(
     region_labels: torch.Tensor | None = None,
     region_label_probs: torch.Tensor | None = None,
     relationship_labels: torch.Tensor | None = None,
-    region_loss: Callable[[torch.Tensor], Loss | None] | None = None,
+    region_loss: Callable[[Any], Loss | None] | None = None,
     unpad: bool = False,
 ) -> PreTrainingOutput:
     """

@@ -129,7 +129,7 @@ class StreamAttention(nn.Module):
 class StreamAttentionBlock(nn.Module):
     """Self-attention, a linear layer, residual connection and LayerNorm: `self` and `output` in checkpoints."""
 
-    attention_class = StreamAttention
+    attention_class: Any = StreamAttention
 
     def __init__(self, config: Any, layer_idx: int):
         super().__init__()
@@ -147,7 +147,7 @@ class StreamAttentionBlock(nn.Module):
 class StreamLayer(GradientCheckpointingLayer):
     """A BERT layer that returns its states and the report of its attention."""
 
-    block_class = StreamAttentionBlock
+    block_class: Any = StreamAttentionBlock
 
     def __init__(self, config: Any, layer_idx: int):
         super().__init__()

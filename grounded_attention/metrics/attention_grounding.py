@@ -13,8 +13,8 @@ from torch import Tensor
 
 from grounded_attention.modeling.attention_calls import REGIONS, SEQUENCE, TEXT
 from grounded_attention.supervision import GroundingTargets, align, grounding_targets, sequence_pairs, supervise
-from grounded_attention.supervision.method import ask_for_rows, observed_layers
-from grounded_attention.supervision.rollout import roll_out
+from grounded_attention.supervision.method import observed_layers, query_arguments
+from grounded_attention.supervision.rollout import rollout_layers
 
 DIRECTION = "text_to_region"
 TARGETS = "judged_targets"  # the entry that `prepare_batch` adds to a batch
@@ -45,7 +45,7 @@ class AttentionGrounding:
 
     def forward_kwargs(self, batch: Mapping[str, Tensor]) -> dict[str, Any]:
         """Requests the attention of grounded tokens on candidate regions and, for rollout, head-averaged maps."""
-        arguments = {"output_attentions": True, **ask_for_rows({DIRECTION: self._targets(batch)}, batch)}
+        arguments = {"output_attentions": True, **query_arguments({DIRECTION: self._targets(batch)}, batch)}
         return {**arguments, "attention_mean": True} if self.rollout else arguments
 
     def update(self, outputs: Any, batch: Mapping[str, Tensor]) -> None:
@@ -71,7 +71,7 @@ class AttentionGrounding:
     def _rollout_hits(self, layers: Any, targets: GroundingTargets, batch: Mapping[str, Tensor]) -> Tensor:
         in_sequence = sequence_pairs({DIRECTION: targets}, batch)[DIRECTION]
         hits = []
-        for after in roll_out([layer for layer in layers if layer.mean is not None]):
+        for after in rollout_layers([layer for layer in layers if layer.mean is not None]):
             one_stream = (SEQUENCE, SEQUENCE) in after
             rows, columns = in_sequence if one_stream else (targets.rows, targets.columns)
             block = after[SEQUENCE, SEQUENCE] if one_stream else after[TEXT, REGIONS]

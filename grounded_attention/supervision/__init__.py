@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Ways to supervise attention with visual grounding. A new method is a new file and a line in `_METHODS`."""
+"""Methods that supervise attention with visual grounding. A new method is a new file and a line in `_METHODS`."""
 
 import inspect
 from typing import Any
@@ -28,15 +28,22 @@ _METHODS: dict[str, type[SupervisionMethod]] = {
 
 
 def method_names() -> tuple[str, ...]:
-    """The names of all methods."""
+    """Returns the names of all methods (`tuple[str, ...]`)."""
     return tuple(_METHODS)
 
 
 def get_method(name: str, **options: Any) -> SupervisionMethod:
-    """The method of that name; `get_method(**method.get_config_dict())` makes an equal one.
+    """Makes a supervision method; `get_method(**method.get_config_dict())` makes an equal one.
+
+    Args:
+        name (`str`): name of the method, one of `method_names()`.
+        **options (`Any`): options of the method.
+
+    Returns:
+        `SupervisionMethod`: the method.
 
     Raises:
-        ValueError: the method or one of its options is unknown.
+        ValueError: if the method or one of its options is unknown.
     """
     if name not in _METHODS:
         raise ValueError(f"attention supervision method '{name}' is unknown; expected one of {', '.join(_METHODS)}")

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""From the two tensors that describe grounding to the attention rows, columns and targets to supervise.
+"""Turns the two tensors of grounding into the attention rows, columns and targets to supervise.
 
-Shape letters: B batch, T text, R regions, P phrases, Q asked rows, K asked columns.
+Shape letters: B batch, T text, R regions, P phrases, Q queried rows, K queried columns.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from torch import Tensor
 # In the order in which the model reports them.
 DIRECTIONS = ("text_to_region", "region_to_text")
 
-# Rows are padded to a multiple of this, so batches differ in few shapes and a compiled model is rarely recompiled.
+# Rows are padded to a multiple of this, so batches have few different shapes and a compiled model rarely recompiles.
 _ROW_MULTIPLE = 8
 
 
@@ -23,9 +23,11 @@ class GroundingTargets:
     """The rows of one direction that have a target.
 
     Args:
-        rows: (B, Q) int64, token indices (text to region) or region indices (region to text), -1 pads.
-        columns: (B, K) int64, all regions, the whole image included, or all text tokens; -1 for padded ones.
-        gold: (B, Q, K) bool, the columns a row should attend to; at least one in every row that is no pad.
+        rows (`Tensor`): (B, Q) int64, token indices (text to region) or region indices (region to text); -1 is
+            padding.
+        columns (`Tensor`): (B, K) int64, all regions including the whole image, or all text tokens; -1 is padding.
+        gold (`Tensor`): (B, Q, K) bool, the columns that a row should attend to; at least one in each row that is not
+            padding.
     """
 
     rows: Tensor
@@ -34,16 +36,19 @@ class GroundingTargets:
 
 
 def align(batch: Mapping[str, Any]) -> Tensor:
-    """Word x region alignment (B, T, R), bool: some phrase has this token and this region.
+    """Aligns tokens with regions: a pair is True if some phrase contains both the token and the region.
 
     Args:
-        batch: `phrase_mask` (B, P, T) and `phrase_regions` (B, P, R), bool or 0/1. Padded tokens and regions are taken
-            out by the entries that the batch has of `attention_mask` (B, T), `region_attention_mask` (B, R), and
-            `text_positions` (B, T) and `region_positions` (B, R), where -1 is padding. Beside `text_positions`
-            `attention_mask` may be the model's own (B, N), over its whole sequence.
+        batch (`Mapping[str, Any]`): `phrase_mask` (B, P, T) and `phrase_regions` (B, P, R), bool or 0/1. Optional
+            entries remove padding: `attention_mask` (B, T), `region_attention_mask` (B, R), and `text_positions`
+            (B, T) and `region_positions` (B, R), where -1 is padding. With `text_positions`, `attention_mask` may
+            also be (B, N), the mask of the whole sequence of the model.
+
+    Returns:
+        `Tensor`: (B, T, R) bool.
 
     Raises:
-        ValueError: a mask fits neither.
+        ValueError: if a mask has another length than the phrases and the batch has no positions.
     """
     phrase_mask, phrase_regions = batch["phrase_mask"].float(), batch["phrase_regions"].float()
     aligned = (phrase_mask.transpose(1, 2) @ phrase_regions) > 0
@@ -54,12 +59,12 @@ def align(batch: Mapping[str, Any]) -> Tensor:
 
 
 def token_mask(batch: Mapping[str, Any]) -> Tensor | None:
-    """(B, T) bool, False for padded tokens; None where the batch does not tell."""
+    """Returns (B, T) bool, False for padded tokens; None if the batch has neither mask nor positions of tokens."""
     return _valid(batch, "attention_mask", "text_positions", batch["phrase_mask"].shape[2])
 
 
 def region_mask(batch: Mapping[str, Any]) -> Tensor | None:
-    """(B, R) bool, False for padded regions; None where the batch does not tell."""
+    """Returns (B, R) bool, False for padded regions; None if the batch has neither mask nor positions of regions."""
     return _valid(batch, "region_attention_mask", "region_positions", batch["phrase_regions"].shape[2])
 
 
@@ -68,8 +73,8 @@ def _valid(batch: Mapping[str, Any], mask_name: str, positions_name: str, length
     if mask is not None and mask.shape[1] != length:
         if positions is None:
             raise ValueError(
-                f"{mask_name} has {mask.shape[1]} columns and the phrases {length}: give the mask of these {length} "
-                f"columns, or {positions_name} beside the mask of the model's whole sequence"
+                f"{mask_name} has {mask.shape[1]} columns, but the phrases have {length}: give a mask of {length} "
+                f"columns, or add {positions_name} if this is the mask of the whole sequence of the model"
             )
         mask = mask.gather(1, positions.clamp(min=0))
     if positions is None:
@@ -78,18 +83,21 @@ def _valid(batch: Mapping[str, Any], mask_name: str, positions_name: str, length
 
 
 def first_region(aligned: Tensor) -> Tensor:
-    """Keeps one region a token, the first (VGP public code: a token has a single region tag): (B, T, R) bool."""
+    """Keeps the first region of each token, (B, T, R) bool. In the VGP public code a token has one region tag."""
     return aligned & (aligned.cumsum(-1) == 1)
 
 
 def grounding_targets(aligned: Tensor, batch: Mapping[str, Any], direction: str) -> GroundingTargets:
-    """Rows, columns and targets of one direction.
+    """Finds the rows, columns and targets of one direction.
 
     Args:
-        aligned: (B, T, R) bool, see `align`.
-        batch: as for `align`.
-        direction: "text_to_region": rows are the tokens with a region, columns the regions. "region_to_text": rows are
-            the regions with a token, columns the tokens.
+        aligned (`Tensor`): (B, T, R) bool, see [`align`].
+        batch (`Mapping[str, Any]`): the same batch as for [`align`].
+        direction (`str`): `"text_to_region"`: rows are the tokens with a region, columns the regions.
+            `"region_to_text"`: rows are the regions with a token, columns the tokens.
+
+    Returns:
+        `GroundingTargets`: the targets.
     """
     valid = region_mask(batch)
     if direction == "region_to_text":
@@ -103,7 +111,7 @@ def grounding_targets(aligned: Tensor, batch: Mapping[str, Any], direction: str)
 
 
 def _row_indices(wanted: Tensor) -> Tensor:
-    """(B, X) bool -> (B, Q) int64 indices of the wanted places in order, -1 pads."""
+    """(B, X) bool -> (B, Q) int64, the indices of the True values in order; -1 is padding."""
     most = int(wanted.sum(1).max()) if len(wanted) else 0
     width = min(wanted.shape[1], _ROW_MULTIPLE * max(1, -(-most // _ROW_MULTIPLE)))
     order = wanted.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :width]
@@ -113,12 +121,15 @@ def _row_indices(wanted: Tensor) -> Tensor:
 def sequence_pairs(
     targets: Mapping[str, GroundingTargets], batch: Mapping[str, Any]
 ) -> dict[str, tuple[Tensor, Tensor]]:
-    """The rows (B, Q) and columns (B, K) of each direction as sequence positions, -1 pads.
+    """Converts the rows and columns of each direction to positions in the sequence of the model.
 
     Args:
-        targets: direction -> targets.
-        batch: `text_positions` (B, T) and `region_positions` (B, R) int64, where each token and region is in the
-            model's sequence. Without them the sequence is [text T][regions R] and whatever follows.
+        targets (`Mapping[str, GroundingTargets]`): direction -> targets.
+        batch (`Mapping[str, Any]`): `text_positions` (B, T) and `region_positions` (B, R) int64, the position of each
+            token and region in the sequence. Without them the sequence starts with T tokens, then R regions.
+
+    Returns:
+        `dict[str, tuple[Tensor, Tensor]]`: direction -> rows (B, Q) and columns (B, K), int64; -1 is padding.
     """
     text, regions = _positions(batch)
     places = {"text_to_region": (text, regions), "region_to_text": (regions, text)}
@@ -141,5 +152,5 @@ def _positions(batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
 
 
 def locate_indices(indices: Tensor, positions: Tensor) -> Tensor:
-    """Indices (B, X) of tokens or regions -> where those are in the sequence, by `positions` (B, N); -1 stays -1."""
+    """Converts indices (B, X) of tokens or regions to sequence positions with `positions` (B, N); -1 stays -1."""
     return positions.gather(1, indices.clamp(min=0)).masked_fill(indices < 0, -1)

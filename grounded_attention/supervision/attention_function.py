@@ -1,11 +1,11 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """An attention function that reports the attention of chosen rows, on any back end of transformers.
 
-Equation 6 of the VGP paper (Samaran et al., 2021) normalises attention over the supervised columns alone, so the rest
-of a row cancels and no attention map is needed: beside the back end's ordinary output the function scores the asked
-rows against the keys, from the same queries and keys, before dropout.
+Equation 6 of the VGP paper (Samaran et al., 2021) normalises attention over the supervised columns only. The rest of a
+row cancels, so no attention map is needed. The function returns the ordinary output of the back end, and also scores
+the queried rows against the keys, from the same queries and keys, before dropout.
 
-Shape letters: B batch, H heads, N query positions, M key positions (N in self-attention), Q asked rows, K asked
+Shape letters: B batch, H heads, N query positions, M key positions (N in self-attention), Q queried rows, K queried
 columns, d head width.
 """
 
@@ -21,11 +21,11 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .head_mean import head_mean
 
-# What masked and padded columns score. Finite, so that sums and gradients stay finite; its exponential is 0.
+# Score of masked and padded columns. It is finite, so sums and gradients stay finite; its exponential is 0.
 LOWEST_SCORE = -1e9
 
-# Back end -> the name to set on a model. FlashAttention's is short because transformers takes every name that
-# contains "flash" for a kernel to load.
+# Back end -> the name to set on a model. The name for FlashAttention is short because transformers tries to load a
+# kernel for every name that contains "flash".
 SUPERVISED_IMPLEMENTATIONS = {
     "sdpa": "supervised_sdpa",
     "eager": "supervised_eager",
@@ -33,7 +33,7 @@ SUPERVISED_IMPLEMENTATIONS = {
     "flex_attention": "supervised_flex_attention",
 }
 
-# Arguments by which a model bends its scores in ways this file does not repeat.
+# Arguments that change the scores in ways that this file does not compute.
 _UNSUPPORTED_ARGUMENTS = ("softcap", "s_aux", "position_bias")
 
 AttentionQuery = tuple[Tensor, Tensor]
@@ -42,16 +42,17 @@ AttentionPair = tuple[Tensor, Tensor | None]
 
 
 class SupervisedAttention(NamedTuple):
-    """What one layer reports in the place of its attention weights.
+    """The report of one layer, returned instead of its attention weights.
 
     Args:
-        pairs: for each asked (rows, columns): `log_alpha` (B, H, Q, K) float32, the log-probabilities over the asked
-            columns alone (equation 6), -1e9 at padded columns and at columns that the mask hides from the row; and
-            `log_share` (B, H, Q) float32, the log of the probability that the row gives to those columns together, or
-            None when it was not asked for. `exp(log_alpha + log_share)` is the ordinary attention. Values of padded
-            rows carry no meaning. None in the place of a pair that this call can't answer.
-        mean: (B, N, M) float32, attention averaged over heads, or None when it was not asked for.
-        call: the `AttentionCall` that reports, as the model named it; None in models with one sequence that don't.
+        pairs (`tuple[AttentionPair | None, ...]`): one pair for each query (rows, columns); None for a query that this
+            call cannot answer. `log_alpha` (B, H, Q, K) float32 are the log-probabilities over the queried columns
+            only (equation 6), -1e9 at padded columns and at columns that the mask hides from the row. `log_share`
+            (B, H, Q) float32 is the log of the total probability of these columns, or None if it was not requested.
+            `exp(log_alpha + log_share)` is the ordinary attention. Values of padded rows have no meaning.
+        mean (`Tensor`, *optional*): (B, N, M) float32, attention averaged over heads; None if it was not requested.
+        call (`AttentionCall`, *optional*): the call that made this report; None if the model does not describe its
+            calls.
     """
 
     pairs: tuple[AttentionPair | None, ...]
@@ -60,13 +61,17 @@ class SupervisedAttention(NamedTuple):
 
 
 def supervised_implementation(model_or_config: Any) -> str:
-    """Name of the supervised twin of a model's attention back end, for `model.set_attn_implementation(name)`.
+    """Finds the supervised version of the attention back end of a model, for `model.set_attn_implementation(name)`.
 
     Args:
-        model_or_config: a `PreTrainedModel` or its config; one that is supervised already keeps its name.
+        model_or_config (`PreTrainedModel` or `PreTrainedConfig`): the model or its configuration. If its back end is
+            already a supervised version, the name stays the same.
+
+    Returns:
+        `str`: the name.
 
     Raises:
-        ValueError: the back end has no supervised twin.
+        ValueError: if the back end has no supervised version.
     """
     name = getattr(model_or_config, "config", model_or_config)._attn_implementation or "eager"
     if name in SUPERVISED_IMPLEMENTATIONS.values():
@@ -83,24 +88,25 @@ def supervised_implementation(model_or_config: Any) -> str:
 def attend_rows(
     query: Tensor, key: Tensor, queries: Sequence[AttentionQuery], scaling: float, mask: Tensor | None, share: bool
 ) -> tuple[AttentionPair, ...]:
-    """Attention of chosen rows over chosen columns (equation 6), without an attention map.
+    """Computes the attention of chosen rows over chosen columns (equation 6), without an attention map.
 
     Args:
-        query: (B, H, N, d).
-        key: (B, G, M, d), H a multiple of G (grouped-query attention).
-        queries: (rows (B, Q), columns (B, K)) pairs of int64 positions on the query and the key axis, -1 pads.
-        scaling: factor of the scores.
-        mask: (B, 1 or H, 1 or the sum of all Q, M) of the rows of all pairs in order, bool (True attends) or additive,
-            or None.
-        share: whether `log_share` is wanted, which costs scores of Q x M instead of Q x K.
+        query (`Tensor`): (B, H, N, d).
+        key (`Tensor`): (B, G, M, d); H is a multiple of G (grouped-query attention).
+        queries (`Sequence[AttentionQuery]`): pairs of rows (B, Q) and columns (B, K), int64 positions on the query and
+            the key axis; -1 is padding.
+        scaling (`float`): factor of the scores.
+        mask (`Tensor`, *optional*): (B, 1 or H, 1 or the sum of all Q, M), the mask of the rows of all pairs in order,
+            bool (True attends) or additive.
+        share (`bool`): whether to compute `log_share`, which needs Q x M scores instead of Q x K.
 
     Returns:
-        for each pair `(log_alpha, log_share)`, see `SupervisedAttention`.
+        `tuple[AttentionPair, ...]`: `(log_alpha, log_share)` of each pair, see [`SupervisedAttention`].
     """
     rows = torch.cat([rows for rows, _ in queries], dim=1)
     query_rows = _gather_positions(query, rows) * scaling
     widths = [rows.shape[1] for rows, _ in queries]
-    # Rows fewer than the head is wide: Q x M scores, one product for all pairs, are smaller than copies of keys.
+    # With fewer rows than the head width, Q x M scores (one product for all pairs) are smaller than copies of keys.
     if share or rows.shape[1] <= query.shape[-1]:
         scores = _mask_scores(_score(query_rows, key), mask)
         pieces = zip(scores.split(widths, dim=2), queries, strict=True)
@@ -114,43 +120,43 @@ def attend_rows(
 
 
 def _attend_columns(query_rows: Tensor, key: Tensor, columns: Tensor, mask: Tensor | None) -> AttentionPair:
-    """Scores against the asked columns' keys only, for many rows."""
+    """Scores many rows against the keys of the queried columns only."""
     kept = None if mask is None else _gather_columns(mask, columns)
     scores = _mask_scores(_score(query_rows, _gather_positions(key, columns)), kept)
     return _normalize(scores, columns, None)
 
 
-def _normalize(asked: Tensor, columns: Tensor, scores: Tensor | None) -> AttentionPair:
-    """Scores of the asked columns (B, H, Q, K) and, for log_share, of whole rows (B, H, Q, M)."""
-    asked = asked.masked_fill((columns < 0)[:, None, None], LOWEST_SCORE)
-    # Filled again after the softmax: it makes a row that sees nothing uniform, as if it saw everything.
-    log_alpha = asked.log_softmax(-1).masked_fill(is_hidden(asked), LOWEST_SCORE)
+def _normalize(selected: Tensor, columns: Tensor, scores: Tensor | None) -> AttentionPair:
+    """Normalises the scores of the queried columns, (B, H, Q, K); `log_share` needs whole rows, (B, H, Q, M)."""
+    selected = selected.masked_fill((columns < 0)[:, None, None], LOWEST_SCORE)
+    # The softmax of a row without visible columns is uniform, so hidden columns are filled again after it.
+    log_alpha = selected.log_softmax(-1).masked_fill(is_hidden(selected), LOWEST_SCORE)
     if scores is None:
         return log_alpha, None
-    return log_alpha, asked.logsumexp(-1) - scores.logsumexp(-1)
+    return log_alpha, selected.logsumexp(-1) - scores.logsumexp(-1)
 
 
 def _gather_positions(states: Tensor, positions: Tensor) -> Tensor:
-    """(B, H, N, d) at (B, Q) -> (B, H, Q, d); pads read position 0."""
+    """(B, H, N, d) at (B, Q) -> (B, H, Q, d); padding reads position 0."""
     index = positions.clamp(min=0)[:, None, :, None]
     return states.gather(2, index.expand(-1, states.shape[1], -1, states.shape[3]))
 
 
 def _gather_columns(scores: Tensor, columns: Tensor) -> Tensor:
-    """(B, H, Q, M) at (B, K) -> (B, H, Q, K); pads read column 0."""
+    """(B, H, Q, M) at (B, K) -> (B, H, Q, K); padding reads column 0."""
     index = columns.clamp(min=0)[:, None, None]
     return scores.expand(columns.shape[0], -1, -1, -1).gather(3, index.expand(-1, *scores.shape[1:3], -1))
 
 
 def _score(query: Tensor, key: Tensor) -> Tensor:
-    """(B, H, Q, d) with (B, G, M, d) -> (B, H, Q, M) float32; heads that share a key are one matrix product."""
+    """(B, H, Q, d) with (B, G, M, d) -> (B, H, Q, M) float32, one matrix product for all heads that share a key."""
     batch, heads, rows, width = query.shape
     grouped = query.reshape(batch, key.shape[1], -1, width)
     return (grouped @ key.transpose(2, 3)).reshape(batch, heads, rows, -1).float()
 
 
 def is_hidden(scores: Tensor) -> Tensor:
-    """Which scores or log-probabilities stand for columns that padding or the mask hides, bool of the same shape."""
+    """Returns a bool tensor of the same shape: True for scores or log-probabilities of padded or masked columns."""
     return scores <= LOWEST_SCORE / 2
 
 
@@ -159,15 +165,22 @@ def _mask_scores(scores: Tensor, mask: Tensor | None) -> Tensor:
         return scores
     if mask.dtype == torch.bool:
         return scores.masked_fill(~mask, LOWEST_SCORE)
-    # Additive masks hide with their data type's lowest number, which is only -65504 in float16.
+    # Additive masks hide with the lowest number of their data type, which is only -65504 in float16.
     hidden = mask <= torch.finfo(mask.dtype).min / 2
     return (scores + mask.masked_fill(hidden, 0.0)).masked_fill(hidden, LOWEST_SCORE)
 
 
 def _mask_of_rows(mask: Any, rows: Tensor, key_length: int, causal: bool) -> Tensor | None:
-    """A back end's mask, whatever its form, for the asked rows: (B, 1 or H, 1 or Q, M), bool or additive, or None.
+    """Converts the mask of a back end to the mask of some rows.
 
-    `rows` (B, Q) with pads, or (1, N) for all rows.
+    Args:
+        mask (`Any`): a mask in the form of any back end.
+        rows (`Tensor`): (B, Q) int64, -1 is padding; or (1, N) for all rows.
+        key_length (`int`): M.
+        causal (`bool`): whether the back end itself hides later keys.
+
+    Returns:
+        `Tensor` or `None`: (B, 1 or H, 1 or Q, M), bool or additive.
     """
     rows = rows.clamp(min=0)
     if isinstance(mask, Tensor) and mask.dim() == 4:
@@ -199,23 +212,23 @@ def _observe(
     mean: bool | tuple[int, ...],
     call: Any,
 ) -> SupervisedAttention:
-    asked = [each for each in queries if each is not None]
+    given = [each for each in queries if each is not None]
     found: Iterator[AttentionPair] = iter(())
-    if asked:
-        row_mask = _mask_of_rows(mask, torch.cat([rows for rows, _ in asked], dim=1), key.shape[2], causal)
-        found = iter(attend_rows(query, key, asked, scaling, row_mask, share))
+    if given:
+        row_mask = _mask_of_rows(mask, torch.cat([rows for rows, _ in given], dim=1), key.shape[2], causal)
+        found = iter(attend_rows(query, key, given, scaling, row_mask, share))
     pairs = tuple(None if each is None else next(found) for each in queries)
     averaged = None
     if mean:
-        everything = torch.arange(query.shape[2], device=query.device)[None]
-        row_mask = _mask_of_rows(mask, everything, key.shape[2], causal)
+        all_rows = torch.arange(query.shape[2], device=query.device)[None]
+        row_mask = _mask_of_rows(mask, all_rows, key.shape[2], causal)
         heads = mean if isinstance(mean, tuple) else None
         averaged = head_mean(query, key, row_mask, scaling, heads, LOWEST_SCORE)
     return SupervisedAttention(pairs, averaged, call)
 
 
 def _is_causal(implementation: str, module: nn.Module, mask: Any, query_length: int, kwargs: dict[str, Any]) -> bool:
-    """Whether the back end itself hides later keys: SDPA without a mask, FlashAttention always."""
+    """Whether the back end itself hides later keys: SDPA does so without a mask, FlashAttention always."""
     if implementation not in ("sdpa", "flash_attention_2") or (isinstance(mask, Tensor) and mask.dim() == 4):
         return False
     causal = kwargs.get("is_causal")
@@ -223,7 +236,7 @@ def _is_causal(implementation: str, module: nn.Module, mask: Any, query_length: 
 
 
 class _Override:
-    """An object with some attributes replaced."""
+    """Another object with some attributes replaced."""
 
     def __init__(self, target: Any, **overrides: Any):
         self.__dict__.update(overrides, _target=target)
@@ -233,25 +246,25 @@ class _Override:
 
 
 def _eager_function(module: nn.Module) -> Callable:
-    """The eager attention of the file that defines the module's class: every model file has its own."""
+    """Finds the eager attention function in the file that defines the class; each model file has its own."""
     for cls in type(module).__mro__:
         function = getattr(sys.modules.get(cls.__module__), "eager_attention_forward", None)
         if function is not None:
             return function
-    raise ValueError(f"{type(module).__name__} comes with no eager_attention_forward; use the sdpa back end")
+    raise ValueError(f"the file of {type(module).__name__} has no eager_attention_forward; use the sdpa back end")
 
 
 def _run_back_end(implementation: str, module: Any, *args: Any, **kwargs: Any) -> Tensor:
     if implementation == "eager":
         return _eager_function(module)(module, *args, **kwargs)[0]
     if implementation == "flash_attention_2":
-        # It reads the kernel's name from the module's config, where the supervised name stands.
+        # The back end reads the name of its kernel from the config, which contains the supervised name.
         module = _Override(module, config=_Override(module.config, _attn_implementation=implementation))
     return ALL_ATTENTION_FUNCTIONS[implementation](module, *args, **kwargs)[0]
 
 
 def _supervised(implementation: str) -> Callable:
-    """The back end's attention function, which besides reports what the keyword arguments ask for."""
+    """Makes the attention function of a back end that also reports the attention of chosen rows."""
 
     def supervised_attention_forward(
         module: nn.Module,
@@ -266,43 +279,57 @@ def _supervised(implementation: str) -> Callable:
         attention_mean: bool | tuple[int, ...] = False,
         attention_layers: tuple[int, ...] | None = None,
         attention_call: Any = None,
-        output_attentions: bool | None = None,  # swallowed: the back ends warn about it
+        output_attentions: bool | None = None,  # not passed on, because the back ends warn about it
         **kwargs: Any,
     ) -> tuple[Tensor, SupervisedAttention | None]:
-        """Attention of shape (B, N, H, d), and `SupervisedAttention`, or None where nothing is asked for.
+        """Computes attention and reports the attention of the queried rows.
 
         Args:
-            attention_queries: (rows (B, Q), columns (B, K)) pairs of int64 positions on the query and the key axis, -1
-                pads; None for a pair that this call can't answer.
-            attention_share: whether to report `log_share`.
-            attention_mean: whether to report the head-averaged map, or the heads to average.
-            attention_layers: the layers (`module.layer_idx`) to report; None is all.
-            attention_call: what the report says of this call.
+            attention_queries (`AttentionQueries`, *optional*, defaults to `()`): pairs of rows (B, Q) and columns
+                (B, K), int64 positions on the query and the key axis; -1 is padding. None for a pair that this call
+                cannot answer.
+            attention_share (`bool`, *optional*, defaults to `True`): whether to report `log_share`.
+            attention_mean (`bool` or `tuple[int, ...]`, *optional*, defaults to `False`): whether to report the
+                head-averaged map, or the heads to average.
+            attention_layers (`tuple[int, ...]`, *optional*): the layers (`module.layer_idx`) that report; all by
+                default.
+            attention_call (`AttentionCall`, *optional*): the call, for the report.
+
+        Returns:
+            `tuple[Tensor, SupervisedAttention | None]`: the output (B, N, H, d), and the report, or None if nothing
+            was requested.
+
+        Raises:
+            ValueError: if a report was requested and the model changes the scores, for example with `softcap`.
         """
         output = _run_back_end(
             implementation, module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
-        wanted = attention_layers is None or module.layer_idx in attention_layers
-        if not wanted or not (attention_queries or attention_mean):
+        reports = attention_layers is None or module.layer_idx in attention_layers
+        if not reports or not (attention_queries or attention_mean):
             return output, None
-        _refuse_bent_scores(implementation, kwargs)
+        _check_plain_scores(implementation, kwargs)
         scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
         causal = _is_causal(implementation, module, attention_mask, query.shape[2], kwargs)
-        asked = (attention_queries, attention_share, attention_mean, attention_call)
-        return output, _observe(query, key, attention_mask, scaling, causal, *asked)
+        request = (attention_queries, attention_share, attention_mean, attention_call)
+        return output, _observe(query, key, attention_mask, scaling, causal, *request)
 
     return supervised_attention_forward
 
 
-def _refuse_bent_scores(implementation: str, kwargs: dict[str, Any]) -> None:
-    bent = [name for name in _UNSUPPORTED_ARGUMENTS if kwargs.get(name) is not None]
+def _check_plain_scores(implementation: str, kwargs: dict[str, Any]) -> None:
+    """Raises a ValueError if the scores are more than scaled and masked products of queries and keys."""
+    found = [name for name in _UNSUPPORTED_ARGUMENTS if kwargs.get(name) is not None]
     if implementation == "flash_attention_2" and kwargs.get("sliding_window") is not None:
-        bent.append("sliding_window")  # the other back ends have it in their mask
-    if bent:
-        raise ValueError(f"attention with {', '.join(bent)} cannot be supervised: its scores are not q . k alone")
+        found.append("sliding_window")  # the other back ends have it in their mask
+    if found:
+        raise ValueError(
+            f"attention with {', '.join(found)} cannot be supervised: its scores are not only products of queries "
+            "and keys; use a model without these options"
+        )
 
 
 for _implementation, _name in SUPERVISED_IMPLEMENTATIONS.items():
     AttentionInterface.register(_name, _supervised(_implementation))
-    # Without a mask function of its own a name gets no mask, and padding would be attended.
+    # A name without a mask function gets no mask, and padding would be attended.
     AttentionMaskInterface.register(_name, ALL_MASK_ATTENTION_FUNCTIONS[_implementation])

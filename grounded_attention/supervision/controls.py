@@ -1,10 +1,10 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""What attention is supervised with: the gold regions of a phrase, or those of a control that should teach nothing.
+"""Labels of attention supervision: the gold regions of a phrase, or control regions that should teach nothing.
 
-A method that gains as much from random regions as from gold ones has not shown that grounding helps. Controls replace
-`phrase_regions` of a training batch, so every method takes every control; what is measured stays gold.
+If a method gains as much from random regions as from gold regions, it does not show that grounding helps. Controls
+replace `phrase_regions` in a training batch, so all methods work with all controls. Evaluation always uses gold.
 
-Shape letters: B batch, P phrases, R regions, C candidate regions of one image (no padding, no whole image).
+Shape letters: B batch, P phrases, R regions, C candidate regions of one image (without padding and whole image).
 """
 
 import hashlib
@@ -17,14 +17,21 @@ from torch import Tensor
 
 LABELS = ("gold", "random", "random_each_epoch", "shuffled", "irrelevant")
 
-# What an annotation calls a phrase that is tagged nowhere, or that names nothing visible.
+# Annotated entities of phrases that have no entity, or that name nothing visible.
 NO_ENTITY = (None, "", "0")
 
-Lender = Callable[[str], Sequence[np.ndarray]]
+DonorTargets = Callable[[str], Sequence[np.ndarray]]
 
 
 def keyed_generator(*key: Any) -> np.random.Generator:
-    """The random generator of a key: the same in every process, worker and batch."""
+    """Makes the random generator of a key; it is the same in every process, worker and batch.
+
+    Args:
+        *key (`Any`): values that are converted to strings.
+
+    Returns:
+        `np.random.Generator`: the generator.
+    """
     digest = hashlib.blake2b("\0".join(map(str, key)).encode(), digest_size=16).digest()
     return np.random.default_rng(int.from_bytes(digest, "big"))
 
@@ -37,44 +44,46 @@ def control_labels(
     *,
     seed: int = 0,
     epoch: int = 0,
-    lender: Lender | None = None,
+    donor_targets: DonorTargets | None = None,
 ) -> Tensor:
-    """The regions that phrases are supervised with, in the place of `phrase_regions`.
+    """Makes the regions that supervise phrases, which replace `phrase_regions`.
 
-    Phrases without a gold region stay without, and the whole image is no target. What is drawn depends on seed, image
-    and entity alone (and the epoch, for `"random_each_epoch"`): phrases of one entity get the same regions in every
-    example of the image, whatever else is in the batch.
+    Phrases without a gold region stay without regions, and the whole image is never a target. The draws depend only on
+    the seed, image and entity (and on the epoch for `"random_each_epoch"`). Phrases of the same entity get the same
+    regions in all examples of the image, and other examples in the batch do not matter.
 
     Args:
-        labels: one of
-            - `"gold"`: the batch's own;
-            - `"random"`: as many regions as a phrase has gold ones, drawn uniformly from the others; all the others
-              where there are fewer;
-            - `"random_each_epoch"`: the same, drawn again in each epoch;
-            - `"shuffled"`: the target of a phrase of another image. An index beyond the image's last region becomes
-              the last;
+        labels (`str`): one of
+            - `"gold"`: the regions of the batch;
+            - `"random"`: as many regions as the phrase has gold regions, drawn uniformly from the other regions; all
+              other regions if there are fewer;
+            - `"random_each_epoch"`: the same, with new draws in each epoch;
+            - `"shuffled"`: the target of a phrase of another image (the donor). An index beyond the last region of the
+              image becomes the last;
             - `"irrelevant"`: all regions that are not gold.
-        batch: `phrase_regions` (B, P, R) and `region_candidate_mask` (B, R), bool.
-        image_ids: B names.
-        entities: for each example the entity of its phrases, in their order; may be shorter than P. Phrases without
-            one (`None`, `""`, `"0"`) count as one entity where they have the same gold regions.
-        seed: of what is drawn.
-        epoch: from 0.
-        lender: image id -> the targets of another image's phrases, each (n,) int64 indices of its candidate regions,
-            at least one target of at least one region. For `"shuffled"`.
+        batch (`Mapping[str, Tensor]`): `phrase_regions` (B, P, R) and `region_candidate_mask` (B, R), bool.
+        image_ids (`Sequence[str]`): B image ids.
+        entities (`Sequence[Sequence[str | None]]`): for each example the entities of its phrases, in order; may be
+            shorter than P. Phrases without an entity (`None`, `""`, `"0"`) count as one entity if they have the same
+            gold regions.
+        seed (`int`, *optional*, defaults to 0): seed of the draws.
+        epoch (`int`, *optional*, defaults to 0): the epoch, counted from 0.
+        donor_targets (`Callable[[str], Sequence[np.ndarray]]`, *optional*): function from an image id to the targets
+            of the phrases of its donor, each (n,) int64 indices of candidate regions; at least one target with at
+            least one region. Required for `"shuffled"`.
 
     Returns:
-        (B, P, R) bool.
+        `Tensor`: (B, P, R) bool.
 
     Raises:
-        ValueError: unknown labels, or `"shuffled"` without a lender.
+        ValueError: if the labels are unknown, or `"shuffled"` without `donor_targets`.
     """
     if labels not in LABELS:
         raise ValueError(f"labels={labels!r} is unknown; expected one of {', '.join(LABELS)}")
     if labels == "gold":
         return batch["phrase_regions"]
-    if labels == "shuffled" and lender is None:
-        raise ValueError("labels='shuffled' takes the targets of another image's phrases: give a lender")
+    if labels == "shuffled" and donor_targets is None:
+        raise ValueError("labels='shuffled' uses the targets of phrases of another image: give donor_targets")
     candidates = batch["region_candidate_mask"].bool()[:, None]
     gold = batch["phrase_regions"].bool() & candidates
     if labels == "irrelevant":
@@ -83,11 +92,11 @@ def control_labels(
     for example, image in enumerate(image_ids):
         columns = candidates[example, 0].nonzero()[:, 0]
         right = gold[example][:, columns].numpy()
-        lent = lender(image) if lender is not None and labels == "shuffled" else None
+        donated = donor_targets(image) if donor_targets is not None and labels == "shuffled" else None
         for phrase in np.flatnonzero(right.any(-1)):
             key = (seed, labels, image, _entity(entities[example], int(phrase), right[phrase]))
             rng = keyed_generator(*key, epoch if labels == "random_each_epoch" else "")
-            chosen = _others(right[phrase], rng) if lent is None else _lent(lent, len(columns), rng)
+            chosen = _random(right[phrase], rng) if donated is None else _shuffled(donated, len(columns), rng)
             drawn[example, phrase, columns[chosen]] = True
     return drawn
 
@@ -97,12 +106,12 @@ def _entity(entities: Sequence[str | None], phrase: int, gold: np.ndarray) -> st
     return f"regions {np.flatnonzero(gold).tolist()}" if entity in NO_ENTITY else f"entity {entity}"
 
 
-def _others(gold: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """As many regions as are gold (C,), of those that are not."""
+def _random(gold: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Draws as many regions as there are gold regions (C,), from those that are not gold."""
     order = np.argsort(np.where(gold, np.inf, rng.random(len(gold))), kind="stable")
     return order[: min(gold.sum(), (~gold).sum())]
 
 
-def _lent(targets: Sequence[np.ndarray], count: int, rng: np.random.Generator) -> np.ndarray:
-    """One of the lent targets, within `count` regions."""
+def _shuffled(targets: Sequence[np.ndarray], count: int, rng: np.random.Generator) -> np.ndarray:
+    """Draws one of the targets of the donor, limited to `count` regions."""
     return np.minimum(targets[int(rng.integers(len(targets)))], count - 1)

@@ -1,32 +1,32 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Direct attention supervision: every head of every layer is a classifier of what a word or a region refers to."""
+"""Direct attention supervision: each head of each layer classifies what a word or a region refers to."""
 
 from typing import Any
 
 from torch import Tensor
 
 from .attention_function import AttentionPair
-from .method import AttentionMethod, Batch, ask_for_rows, observed_layers
+from .method import AttentionMethod, Batch, observed_layers, query_arguments
 
 
 class DirectSupervision(AttentionMethod):
-    """Cross-entropy of each head's attention with the grounding, in both directions (equations 6 to 8).
+    """Cross-entropy between the attention of each head and the grounding, in both directions (equations 6 to 8).
 
     A grounded word should attend to its regions more than to other regions, and a grounded region to its words more
-    than to other words; what it attends to elsewhere is left free. The loss is averaged over grounded words (or
-    regions), layers and heads.
+    than to other words; other attention is free. The loss is averaged over grounded words (or regions), layers and
+    heads.
 
     Args:
-        variant, layers, heads, directions, weights, target, normalization, box_weight,
-            box_layer: see `AttentionMethod`.
+        variant, layers, heads, directions, weights, target, normalization, box_weight, box_layer: see
+            [`AttentionMethod`].
 
     References:
         Samaran et al. (2021), section 2.2.3, equations 6 to 8.
 
     Requirements:
         A model on transformers' `AttentionInterface`, with the sdpa, eager, flash_attention_2 or flex_attention back
-        end. No attention map is built. In a causal model a row sees only what stands before it: supervise
-        "text_to_region" where the image comes first.
+        end. No attention map is built. In a causal model a row sees only earlier positions: supervise
+        "text_to_region" if the image comes first.
 
     Inputs:
         | batch entry             | shape     | meaning                                                      |
@@ -35,9 +35,9 @@ class DirectSupervision(AttentionMethod):
         | `phrase_regions`        | (B, P, R) | its regions                                                  |
         | `attention_mask`        | (B, T)    | 0 for padded tokens                                          |
         | `region_attention_mask` | (B, R)    | 0 for padded regions                                         |
-        | `region_boxes`          | (B, R, 4) | with `box_weight`: their corners in [0, 1]                   |
-        | `text_positions`        | (B, T)    | optional, with `region_positions` (B, R): where tokens and   |
-        |                         |           | regions are in the sequence of a model that is not ours      |
+        | `region_boxes`          | (B, R, 4) | needed for `box_weight`: corners in [0, 1]                   |
+        | `text_positions`        | (B, T)    | optional, with `region_positions` (B, R): positions of       |
+        |                         |           | tokens and regions, for models outside this package          |
 
     Example:
         >>> import torch
@@ -60,10 +60,10 @@ class DirectSupervision(AttentionMethod):
     choosable = ("layers", "heads")
 
     def forward_kwargs(self, batch: Batch) -> dict[str, Any]:
-        asked: dict[str, Any] = {"output_attentions": True, "attention_share": self.variant == "released"}
+        arguments: dict[str, Any] = {"output_attentions": True, "attention_share": self.variant == "released"}
         if self.layers is not None:
-            asked["attention_layers"] = self.layers
-        return {**asked, **ask_for_rows(self.targets(batch), batch)}
+            arguments["attention_layers"] = self.layers
+        return {**arguments, **query_arguments(self.targets(batch), batch)}
 
     def attention_losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         observed = observed_layers(outputs)
@@ -74,7 +74,7 @@ class DirectSupervision(AttentionMethod):
         return self.sum_losses(pairs, self.targets(batch))
 
     def _select_heads(self, pairs: list[Any]) -> list[AttentionPair]:
-        """The supervised heads of each supervised layer's pair."""
+        """Selects the supervised heads in the pair of each supervised layer."""
         if self.pairs is None and self.heads is None:
             return pairs
         chosen: list[list[int]] = [list(self.heads or ())] * len(pairs)

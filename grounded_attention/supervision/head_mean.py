@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Attention averaged over heads, in memory of (B, N, M): a few heads at a time, computed again in the backward pass.
+"""Attention averaged over heads, with (B, N, M) memory: a few heads at a time, computed again in the backward pass.
 
 Shape letters: B batch, H heads, N query positions, M key positions, d head width.
 """
@@ -10,25 +10,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Elements of the maps held at a time; at most half of the heads, so that (B, H, N, M) never exists.
+# Limit of map elements in memory. Also at most half of the heads are in memory, so (B, H, N, M) never exists.
 CHUNK_ELEMENTS = 2**23
 
 
 def head_mean(
     query: Tensor, key: Tensor, mask: Tensor | None, scaling: float, heads: tuple[int, ...] | None, lowest: float
 ) -> Tensor:
-    """Mean over heads of softmax(scaling * query key^T + mask), before dropout.
+    """Computes the mean over heads of softmax(scaling * query key^T + mask), before dropout.
 
     Args:
-        query: (B, H, N, d).
-        key: (B, G, M, d), H a multiple of G (grouped-query attention).
-        mask: (B or 1, 1 or H, 1 or N, M), bool (True attends) or additive, or None.
-        scaling: factor of the scores.
-        heads: the heads to average; None is all.
-        lowest: score of masked keys.
+        query (`Tensor`): (B, H, N, d).
+        key (`Tensor`): (B, G, M, d); H is a multiple of G (grouped-query attention).
+        mask (`Tensor`, *optional*): (B or 1, 1 or H, 1 or N, M), bool (True attends) or additive.
+        scaling (`float`): factor of the scores.
+        heads (`tuple[int, ...]`, *optional*): the heads to average; None for all.
+        lowest (`float`): score of masked keys.
 
     Returns:
-        (B, N, M) float32.
+        `Tensor`: (B, N, M) float32.
     """
     if key.shape[1] != query.shape[1]:
         key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
@@ -64,7 +64,7 @@ class _HeadMean(torch.autograd.Function):
 
 
 def _chunks(query: Tensor, key: Tensor) -> Iterator[slice]:
-    """Slices of heads whose maps fit."""
+    """Yields slices of heads whose maps fit in memory."""
     heads = query.shape[1]
     fitting = CHUNK_ELEMENTS // (query.shape[0] * query.shape[2] * key.shape[2])
     size = max(1, min(fitting, heads // 2))

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Indirect attention supervision: final states of a phrase and of a region must tell whether they belong together."""
+"""Indirect attention supervision: the final states of a phrase and a region predict whether they belong together."""
 
 from typing import Any
 
@@ -10,29 +10,30 @@ from .method import Batch, SupervisionMethod, check_choice
 
 
 class IndirectSupervision(SupervisionMethod):
-    """Binary cross-entropy of every grounded phrase with every region (equation 5).
+    """Binary cross-entropy of each grounded phrase with each region (equation 5).
 
-    Attention itself is free: it has to bring phrase and region together for the classifier to succeed.
+    The attention has no loss of its own. The classifier can succeed only if attention connects phrases with regions.
 
     Args:
-        variant: "paper": the mean over phrases of the mean over a phrase's regions. "released": the mean over all
-            (phrase, region) pairs, as in the VGP public code (without its fault of pooling the words after a phrase).
-        weight: factor of the loss.
+        variant (`str`, *optional*, defaults to `"paper"`): `"paper"`: for each phrase the mean over regions, then the
+            mean over phrases. `"released"`: the mean over all (phrase, region) pairs, as in the VGP public code
+            (without its error of pooling the words after a phrase).
+        weight (`float`, *optional*, defaults to `1.0`): factor of the loss.
 
     References:
         Samaran et al. (2021), section 2.2.3, equation 5.
 
     Requirements:
-        A model whose outputs have `grounding_logits` (B, P, R), a score of every phrase with every region before a
+        A model whose outputs have `grounding_logits` (B, P, R), the score of each phrase with each region before the
         sigmoid, such as `VLBertForVGP` with `config.grounding_head=True`.
 
     Inputs:
         | batch entry             | shape     | meaning                                                      |
         |-------------------------|-----------|--------------------------------------------------------------|
         | `phrase_mask`           | (B, P, T) | the tokens of each phrase                                    |
-        | `phrase_regions`        | (B, P, R) | its regions; phrases without any take no part                |
-        | `region_candidate_mask` | (B, R)    | the regions to classify: not the whole image, no padding     |
-        | `region_attention_mask` | (B, R)    | in its place where it is absent                              |
+        | `phrase_regions`        | (B, P, R) | its regions; phrases without regions are ignored             |
+        | `region_candidate_mask` | (B, R)    | the regions to classify, without whole image and padding     |
+        | `region_attention_mask` | (B, R)    | used if there is no `region_candidate_mask`                  |
 
     Example:
         >>> import torch
@@ -64,11 +65,11 @@ class IndirectSupervision(SupervisionMethod):
         """Checks that the model has a grounding head.
 
         Raises:
-            ValueError: it says that it has none.
+            ValueError: if `config.grounding_head` is False.
         """
         if not getattr(model.config, "grounding_head", True):
             raise ValueError(
-                f"indirect supervision needs a grounding head, and this {type(model).__name__} has none: "
+                f"indirect supervision needs a grounding head, but this {type(model).__name__} has none: "
                 "make it with config.grounding_head=True"
             )
 
@@ -84,8 +85,8 @@ class IndirectSupervision(SupervisionMethod):
         logits = getattr(outputs, "grounding_logits", None)
         if logits is None:
             raise ValueError(
-                "the outputs hold no grounding_logits: indirect supervision needs a model with a grounding head, and "
-                "phrase_mask among its inputs"
+                "the outputs have no grounding_logits: indirect supervision needs a model with a grounding head, and "
+                "phrase_mask must be among its inputs"
             )
         pairs, gold = _grounded_pairs(batch)
         logits = logits.float().masked_fill(~pairs, 0.0)
@@ -99,7 +100,7 @@ class IndirectSupervision(SupervisionMethod):
 
 
 def _grounded_pairs(batch: Batch) -> tuple[Tensor, Tensor]:
-    """(B, P, R) bool: the pairs of grounded phrases with candidate regions, and those that belong together."""
+    """Returns two (B, P, R) bool: the pairs of a grounded phrase and a candidate region, and the gold pairs."""
     gold = batch["phrase_regions"].bool() & batch["phrase_mask"].bool().any(-1, keepdim=True)
     candidates = batch.get("region_candidate_mask")
     if candidates is None:

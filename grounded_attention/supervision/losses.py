@@ -1,9 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Pure losses on the attention of chosen rows, whatever it comes from: the attention function or full maps.
+"""Losses on the attention of chosen rows, which comes from the attention function or from full maps.
 
-Each returns one number a row, (B, Q), averaged over heads; rows that see no gold column give 0.
+Each loss returns one number per row, (B, Q), averaged over heads; it is 0 for rows that see no gold column.
 
-Shape letters: B batch, H heads, N sequence, Q asked rows, K asked columns.
+Shape letters: B batch, H heads, N sequence, Q queried rows, K queried columns.
 """
 
 from typing import NamedTuple
@@ -15,37 +15,37 @@ from torch.nn import functional as F
 from .alignment import GroundingTargets
 from .attention_function import LOWEST_SCORE, AttentionPair, is_hidden
 
-# Of the VGP public code's logarithms.
+# Added before logarithms in the VGP public code.
 _EPSILON = 1e-6
 
 
 def from_attention_maps(maps: Tensor, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
-    """Attention maps -> what `SupervisedAttention.pairs` holds.
+    """Converts attention maps to a pair like those of `SupervisedAttention.pairs`.
 
     Args:
-        maps: (B, H, N, M) non-negative: attention probabilities, or a rollout with H = 1. An exact 0 is taken for a
-            column that the mask hides: a softmax gives 0 to nothing else short of scores 100 apart.
-        rows: (B, Q) int64 positions, -1 pads.
-        columns: (B, K) int64 positions, -1 pads.
+        maps (`Tensor`): (B, H, N, M), not negative: attention probabilities, or a rollout with H = 1. An exact 0 means
+            that the mask hides the column; a softmax gives 0 elsewhere only if scores differ by about 100.
+        rows (`Tensor`): (B, Q) int64 positions; -1 is padding.
+        columns (`Tensor`): (B, K) int64 positions; -1 is padding.
 
     Returns:
-        `(log_alpha (B, H, Q, K), log_share (B, H, Q))`, float32.
+        `tuple[Tensor, Tensor]`: `log_alpha` (B, H, Q, K) and `log_share` (B, H, Q), float32.
     """
     index = rows.clamp(min=0)[:, None, :, None].expand(-1, maps.shape[1], -1, maps.shape[3])
-    asked = maps.gather(2, index)
-    index = columns.clamp(min=0)[:, None, None].expand(-1, *asked.shape[1:3], -1)
-    asked = asked.gather(3, index).float()
-    hidden = (asked <= 0) | (columns < 0)[:, None, None]
-    logs = asked.clamp(min=torch.finfo(torch.float32).tiny).log().masked_fill(hidden, LOWEST_SCORE)
+    selected = maps.gather(2, index)
+    index = columns.clamp(min=0)[:, None, None].expand(-1, *selected.shape[1:3], -1)
+    selected = selected.gather(3, index).float()
+    hidden = (selected <= 0) | (columns < 0)[:, None, None]
+    logs = selected.clamp(min=torch.finfo(torch.float32).tiny).log().masked_fill(hidden, LOWEST_SCORE)
     return logs.log_softmax(-1).masked_fill(hidden, LOWEST_SCORE), logs.logsumexp(-1)
 
 
 class VisibleTargets(NamedTuple):
-    """The columns of each row that every head of a layer sees.
+    """The columns of each row that are visible to all heads of a layer.
 
     Args:
-        columns: (B, Q, K) bool, without padded columns and without those that the mask hides from the row.
-        gold: (B, Q, K) bool, the gold columns among them; none in rows that have no part in the loss.
+        columns (`Tensor`): (B, Q, K) bool, False for padded columns and for columns that the mask hides from the row.
+        gold (`Tensor`): (B, Q, K) bool, the gold columns among them; rows without gold columns have no loss.
     """
 
     columns: Tensor
@@ -53,39 +53,39 @@ class VisibleTargets(NamedTuple):
 
     @property
     def rows(self) -> Tensor:
-        """(B, Q) bool: the rows that see a gold column."""
+        """(B, Q) bool, True for rows that see a gold column."""
         return self.gold.any(-1)
 
 
 def visible_targets(pair: AttentionPair, targets: GroundingTargets) -> VisibleTargets:
-    """What a layer can be asked of the targets: a causal order or a sliding window may hide some of them."""
+    """Finds the targets that a layer can see; a causal mask or a sliding window may hide some of them."""
     columns = ~is_hidden(pair[0].amin(1))  # padded columns are hidden too
     return VisibleTargets(columns, targets.gold & columns)
 
 
 def uniform_rows(pair: AttentionPair, targets: VisibleTargets) -> Tensor:
-    """Cross-entropy with the uniform distribution over a row's gold columns (VGP paper, equation 7)."""
+    """Computes the cross-entropy with the uniform distribution over the gold columns (VGP paper, equation 7)."""
     weights = targets.gold / targets.gold.sum(-1, keepdim=True).clamp(min=1)
     return -(pair[0].mean(1) * weights).sum(-1)
 
 
 def any_rows(pair: AttentionPair, targets: VisibleTargets) -> Tensor:
-    """-log of the attention that the gold columns receive together: any of them will do."""
+    """Computes -log of the total attention to the gold columns, so attention to any of them is enough."""
     gold = pair[0].masked_fill(~targets.gold[:, None], LOWEST_SCORE)
     return -gold.logsumexp(-1).mean(1) * targets.rows
 
 
 def released_text_rows(pair: AttentionPair, targets: VisibleTargets, normalization: str) -> Tensor:
-    """Negative log-likelihood of a token's region, as in the VGP public code."""
+    """Computes the negative log-likelihood of the region of a token, as in the VGP public code."""
     logs = _released_logs(pair, targets, normalization)
     return -(logs * targets.gold[:, None]).sum(-1).mean(1)
 
 
 def released_region_rows(pair: AttentionPair, targets: VisibleTargets, normalization: str) -> Tensor:
-    """Binary cross-entropy that takes log-probabilities for logits, over the number of text tokens (VGP public code).
+    """Computes a binary cross-entropy on log-probabilities instead of logits, divided by the number of text tokens.
 
-    The sigmoid of log p is p / (1 + p), so even a perfect row keeps a loss; the paper's equation 7 is a cross-entropy
-    instead (`uniform_rows`).
+    This is the loss of the VGP public code. The sigmoid of log p is p / (1 + p), so even a perfect row has a loss
+    above 0. Equation 7 of the paper is a cross-entropy instead ([`uniform_rows`]).
     """
     logs = _released_logs(pair, targets, normalization)
     gold = targets.gold[:, None].to(logs.dtype).expand_as(logs)
@@ -95,10 +95,10 @@ def released_region_rows(pair: AttentionPair, targets: VisibleTargets, normaliza
 
 
 def _released_logs(pair: AttentionPair, targets: VisibleTargets, normalization: str) -> Tensor:
-    """(B, H, Q, K): "linear" log(eps + a / (sum a + eps)); "softmax" a log-softmax of the probabilities themselves."""
+    """(B, H, Q, K): for "linear" log(eps + a / (sum a + eps)), for "softmax" the log-softmax of probabilities a."""
     log_alpha, log_share = pair
     if log_share is None:
-        raise ValueError("the released losses need the share of attention: ask for it with attention_share=True")
+        raise ValueError("the losses of variant='released' need log_share: run the model with attention_share=True")
     alpha = (log_alpha + log_share[..., None]).exp()
     if normalization == "linear":
         return (_EPSILON + alpha / (alpha.sum(-1, keepdim=True) + _EPSILON)).log()

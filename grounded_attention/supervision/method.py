@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""What every attention supervision method is, and what the methods that read attention share.
+"""The base class of supervision methods, and the base class of methods that read attention.
 
-Shape letters: B batch, H heads, T text, R regions, P phrases, Q asked rows, K asked columns.
+Shape letters: B batch, H heads, T text, R regions, P phrases, Q queried rows, K queried columns.
 """
 
 from abc import ABC, abstractmethod
@@ -37,7 +37,7 @@ from .supervise import supervise
 
 Batch = Mapping[str, Any]
 
-TARGETS = "attention_targets"  # what `prepare_batch` adds to a batch
+TARGETS = "attention_targets"  # the entry that `prepare_batch` adds to a batch
 
 VGP_CITATION = """@inproceedings{samaran-etal-2021-attending,
     title = "Attending Self-Attention: A Case Study of Visually Grounded Supervision
@@ -49,78 +49,97 @@ VGP_CITATION = """@inproceedings{samaran-etal-2021-attending,
 
 
 class SupervisionMethod(ABC):
-    """A way to supervise attention, usable on any model's outputs and independent of the Trainer.
+    """A method that supervises attention. It works on the outputs of any model and does not need the Trainer.
 
-    The order of calls: `prepare(model)` once; for each batch `model(..., **method.forward_kwargs(batch))`, then
-    `method.losses(outputs, batch)`. A component of a loss is a (sum, count): divide the sum by the count of all
-    micro-batches and processes of one step, and ragged counts give the large batch's loss exactly.
+    Call `prepare(model)` once. For each batch run `model(..., **method.forward_kwargs(batch))`, then
+    `method.losses(outputs, batch)`. Each loss component is a (sum, count). Divide the sum by the count over all
+    micro-batches and processes of one step; the result is exactly the loss of one large batch, even if micro-batches
+    have different counts.
 
-    `batch` maps `phrase_mask` (B, P, T) and `phrase_regions` (B, P, R) to bool tensors, and `attention_mask` (B, T),
-    `region_attention_mask` (B, R) to 0/1 tensors. A collator that adds `prepare_batch(batch)` to it spares the step
-    the work that needs no model, and on a GPU the waiting for it.
+    `batch` contains the bool tensors `phrase_mask` (B, P, T) and `phrase_regions` (B, P, R), and the 0/1 tensors
+    `attention_mask` (B, T) and `region_attention_mask` (B, R). A collator may add `prepare_batch(batch)` to the batch;
+    then the training step does not repeat this work, and a GPU does not wait for it.
     """
 
     name: ClassVar[str]
     needs_grounding: ClassVar[bool] = True
-    choosable: ClassVar[tuple[str, ...]] = ()  # of "layers" and "heads", what supervision can be confined to
+    choosable: ClassVar[tuple[str, ...]] = ()  # "layers" and "heads", if the method can supervise some of them only
     citation: ClassVar[str] = VGP_CITATION
 
     @property
     def model_config(self) -> dict[str, Any]:
-        """Configuration fields that a model needs to be supervised this way; no box head that nothing trains."""
+        """The configuration fields that a model needs for this method; without a box head by default."""
         return {"box_layer": None}
 
     def prepare(self, model: Any) -> None:  # noqa: B027 - most, not all, methods change the model
-        """Makes a model ready, once, before training.
+        """Prepares a model, once, before training.
+
+        Args:
+            model (`PreTrainedModel`): the model.
 
         Raises:
-            ValueError: the model cannot be supervised this way.
+            ValueError: if the model cannot be supervised with this method.
         """
 
     def prepare_batch(self, batch: Batch) -> dict[str, Any]:
-        """Entries to add to a batch, made once, on the CPU: what the calls below would compute from it each time."""
+        """Returns entries (`dict[str, Any]`) to add to a batch, so the methods below do not compute them again."""
         return {}
 
     @abstractmethod
     def forward_kwargs(self, batch: Batch) -> dict[str, Any]:
-        """Keyword arguments that the model's forward needs besides its inputs."""
+        """Returns keyword arguments for the forward pass of the model, besides its inputs (`dict[str, Any]`)."""
 
     @abstractmethod
     def counts(self, batch: Batch) -> dict[str, Tensor]:
-        """Component -> how many things its sum runs over, () int64; needs no forward pass."""
+        """Counts the terms of each loss component; needs no forward pass.
+
+        Returns:
+            `dict[str, Tensor]`: component -> count, () int64.
+        """
 
     @abstractmethod
     def losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
-        """Component -> (sum () with a graph, count ()); the sum is 0 where nothing is grounded."""
+        """Computes the loss components.
+
+        Args:
+            outputs (`ModelOutput`): outputs of the model, run with [`forward_kwargs`].
+            batch (`Mapping[str, Any]`): the batch.
+
+        Returns:
+            `dict[str, tuple[Tensor, Tensor]]`: component -> (sum () with a graph, count ()); the sum is 0 if nothing
+            is grounded.
+        """
 
     @abstractmethod
     def get_config_dict(self) -> dict[str, Any]:
-        """The name and every option, JSON-ready; `get_method(**config)` makes an equal method."""
+        """Returns the name and all options, ready for JSON; `get_method(**config)` makes an equal method."""
 
 
 class AttentionMethod(SupervisionMethod):
-    """What the methods on attention share: options, queries, and the losses of equations 6 to 8.
+    """Base class of methods that read attention: options, queries, and the losses of equations 6 to 8.
 
     Args:
-        variant: "paper", or "released" for the VGP public code: one region a token, its epsilons, and binary
-            cross-entropy on log-probabilities from regions to text.
-        layers: the layers to supervise, by number from 0 on, or by the names of `config.grounding_calls`, such as
-            "cross 3"; None is all.
-        heads: the heads to supervise in each of them; None is all. Or (layer, head) pairs, in the place of `layers`:
-            those heads alone, each with the same weight.
-        directions: of "text_to_region" and "region_to_text".
-        weights: direction -> factor of its loss, 1 where not given.
-        target: for tokens (or regions) with several gold columns: "uniform" over them (cross-entropy), or "any", -log
-            of what they receive together. Only for the paper variant.
-        normalization: "linear" or "softmax", of the released variant.
-        box_weight: factor of a further loss, 0 for none: the squared error of (center_x, center_y, width, height)
-            between the box around a grounded word's regions and what its state after layer `box_layer` says of it
-            (`outputs.pred_boxes`). Not in the papers: of two things alike "left of" tells which one is meant, and
-            attention alone learns that late.
-        box_layer: the layer, from 0 on.
+        variant (`str`, *optional*, defaults to `"paper"`): `"paper"`, or `"released"` for the VGP public code: one
+            region per token, its epsilons, and binary cross-entropy on log-probabilities from regions to text.
+        layers (`Sequence[int | str]`, *optional*): the layers to supervise, by number from 0 or by name in
+            `config.grounding_calls`, such as `"cross 3"`; all by default.
+        heads (`Sequence[int]` or `Sequence[Sequence[int]]`, *optional*): the heads to supervise in each of these
+            layers; all by default. Or, without `layers`, (layer, head) pairs: only these heads, with equal weights.
+        directions (`Sequence[str]`, *optional*, defaults to both): `"text_to_region"`, `"region_to_text"` or both.
+        weights (`Mapping[str, float]`, *optional*): direction -> factor of its loss, 1 by default.
+        target (`str`, *optional*, defaults to `"uniform"`): for tokens (or regions) with several gold columns:
+            `"uniform"`, cross-entropy with equal shares, or `"any"`, -log of their total attention. `"any"` requires
+            `variant="paper"`.
+        normalization (`str`, *optional*, defaults to `"linear"`): `"linear"` or `"softmax"`, for
+            `variant="released"`.
+        box_weight (`float`, *optional*, defaults to `0.0`): factor of one more loss, 0 for no such loss: the squared
+            error of (center_x, center_y, width, height) between the box around the regions of a grounded word and the
+            box that its state after layer `box_layer` predicts (`outputs.pred_boxes`). This loss is not in the papers.
+            Words such as "left of" decide which of two similar objects is meant, and attention alone learns this late.
+        box_layer (`int`, *optional*, defaults to 0): the layer, counted from 0.
 
     Raises:
-        ValueError: an option has a value outside these.
+        ValueError: if an option has another value.
     """
 
     choosable: ClassVar[tuple[str, ...]] = ("layers",)
@@ -143,13 +162,15 @@ class AttentionMethod(SupervisionMethod):
         for direction in (*directions, *(weights or {})):
             check_choice("direction", direction, DIRECTIONS)
         if variant == "released" and target != "uniform":
-            raise ValueError("target='any' exists in the paper variant only: the released code has one region a token")
+            raise ValueError(
+                "target='any' requires variant='paper': with variant='released' a token has one region only"
+            )
         self.variant, self.target, self.normalization = variant, target, normalization
         self.boxes = BoxLoss(box_weight, box_layer)
         self.pairs = _check_pairs(heads, layers) if _are_pairs(heads) else None
         if self.pairs is not None and "heads" not in self.choosable:
             raise ValueError(
-                f"heads={heads}: {self.name} averages heads and can't supervise some of a layer: give layers"
+                f"heads={heads}: {self.name} averages heads and cannot supervise single heads: give layers instead"
             )
         chosen = None if self.pairs is None else [layer for layer, _ in self.pairs]
         self.layers: tuple[Any, ...] | None = _check_indices("layers", layers if chosen is None else chosen)
@@ -164,22 +185,25 @@ class AttentionMethod(SupervisionMethod):
         return self.boxes.model_config
 
     def prepare(self, model: Any) -> None:
-        """Sets the supervised attention function on the model, see `supervise`.
+        """Sets the supervised attention function on the model, see [`supervise`].
+
+        Args:
+            model (`PreTrainedModel`): the model.
 
         Raises:
-            ValueError: the model's back end has no supervised twin, the model does not use transformers'
-                `AttentionInterface`, it has fewer layers or heads than are to be supervised, or no box head where it
-                needs one.
+            ValueError: if the back end of the model has no supervised version, if the model does not use the
+                `AttentionInterface` of transformers, if it does not have the layers or heads to supervise, or if it
+                has no box head although `box_weight` is set.
         """
         self.boxes.check_model(model)
         self._check_calls(supervise(model).calls, type(model).__name__)
 
     def _check_calls(self, calls: Sequence[AttentionCall], model_name: str) -> None:
-        """Numbers the named layers; refuses layers, heads and directions that no call has."""
+        """Replaces names of layers by numbers, and checks that the calls have these layers, heads and directions."""
         names = layer_names(calls)
         unknown = [layer for layer in self.layers or () if isinstance(layer, str) and layer not in names]
         if unknown:
-            raise ValueError(f"layers {unknown} are to be supervised, but {model_name} has {', '.join(names)}")
+            raise ValueError(f"cannot supervise layers {unknown}: the layers of {model_name} are {', '.join(names)}")
         if self.layers is not None:
             numbers = {names.index(layer) if isinstance(layer, str) else layer for layer in self.layers}
             self.layers = tuple(sorted(numbers))
@@ -187,10 +211,12 @@ class AttentionMethod(SupervisionMethod):
         for option, size in (("layers", len(names)), ("heads", fewest)):
             beyond = [index for index in self._indices(option) if index >= size]
             if beyond:
-                raise ValueError(f"{option} {beyond} are to be supervised, but {model_name} has {size} {option}")
+                raise ValueError(f"cannot supervise {option} {beyond}: {model_name} has {size} {option}, from 0 on")
         for direction in self.directions:
             if not any(direction in call.directions for call in calls):
-                raise ValueError(f"{model_name} has no attention for the direction {direction!r}: give directions")
+                raise ValueError(
+                    f"{model_name} has no attention in the direction {direction!r}: give directions that it has"
+                )
 
     def _indices(self, option: str) -> Sequence[int]:
         if option == "heads" and self.pairs is not None:
@@ -204,11 +230,11 @@ class AttentionMethod(SupervisionMethod):
         return {**made, **self.boxes.prepare_batch(aligned, batch)}
 
     def targets(self, batch: Batch) -> dict[str, GroundingTargets]:
-        """Direction -> the rows, columns and gold columns that the batch's grounding gives."""
+        """Returns direction -> the rows, columns and gold columns of the batch (`dict[str, GroundingTargets]`)."""
         return {name: GroundingTargets(**target) for name, target in self._prepared(batch)[TARGETS].items()}
 
     def _prepared(self, batch: Batch) -> Batch:
-        """The batch, with what `prepare_batch` adds."""
+        """A mapping with the entries of `prepare_batch`: the batch itself if it has them."""
         return batch if TARGETS in batch else self.prepare_batch(batch)
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
@@ -222,7 +248,15 @@ class AttentionMethod(SupervisionMethod):
 
     @abstractmethod
     def attention_losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
-        """Direction -> (sum, count)."""
+        """Computes the attention losses only.
+
+        Args:
+            outputs (`ModelOutput`): outputs of the model.
+            batch (`Mapping[str, Any]`): a batch with the entries of [`prepare_batch`].
+
+        Returns:
+            `dict[str, tuple[Tensor, Tensor]]`: direction -> (sum, count).
+        """
 
     def get_config_dict(self) -> dict[str, Any]:
         return {
@@ -244,7 +278,7 @@ class AttentionMethod(SupervisionMethod):
         return None if self.heads is None else list(self.heads)
 
     def rows_loss(self, pair: AttentionPair, targets: VisibleTargets, direction: str) -> Tensor:
-        """(B, Q): one layer's loss of each row, averaged over its heads; 0 for rows that see no gold column."""
+        """Computes the loss of each row in one layer, (B, Q), averaged over heads; 0 for rows without gold columns."""
         if self.variant == "released":
             rows_loss = released_text_rows if direction == "text_to_region" else released_region_rows
             return rows_loss(pair, targets, self.normalization)
@@ -253,14 +287,17 @@ class AttentionMethod(SupervisionMethod):
     def maps_losses(
         self, maps: Sequence[Tensor], batch: Batch, streams: Sequence[tuple[str, str]] | None = None
     ) -> dict[str, tuple[Tensor, Tensor]]:
-        """The attention losses from full maps, such as an eager model's.
+        """Computes the attention losses from full maps, for example the maps of an eager model.
 
         Args:
-            maps: one (B, H, S, K) tensor for each supervised call, with the supervised heads, non-negative; 0 where
-                the mask hides a column.
-            batch: as for `losses`.
-            streams: of each map the stream of its queries and of its keys, see `AttentionCall`; one sequence of text
-                and regions when not given.
+            maps (`Sequence[Tensor]`): one (B, H, S, K) tensor for each supervised call, with the supervised heads, not
+                negative; 0 where the mask hides a column.
+            batch (`Mapping[str, Any]`): the same batch as for [`losses`].
+            streams (`Sequence[tuple[str, str]]`, *optional*): for each map the stream of its queries and of its keys,
+                see [`AttentionCall`]; by default one sequence of text and regions.
+
+        Returns:
+            `dict[str, tuple[Tensor, Tensor]]`: direction -> (sum, count).
         """
         targets = self.targets(batch)
         in_sequence = sequence_pairs(targets, batch)
@@ -276,14 +313,17 @@ class AttentionMethod(SupervisionMethod):
     def sum_losses(
         self, pairs: Mapping[str, Sequence[AttentionPair]], targets: Mapping[str, GroundingTargets]
     ) -> dict[str, tuple[Tensor, Tensor]]:
-        """Direction -> (sum over its rows of the mean over all heads, count of rows).
+        """Sums the losses of all rows, each averaged over all heads of all layers.
+
+        A gold column that the mask hides from a row is ignored. A layer that hides all gold columns of a row is left
+        out of the mean of this row. A row that sees no gold column in any layer is not counted.
 
         Args:
-            pairs: direction -> what each call that answers it reports.
-            targets: direction -> its rows, columns and gold columns.
+            pairs (`Mapping[str, Sequence[AttentionPair]]`): direction -> the reports of the calls that have it.
+            targets (`Mapping[str, GroundingTargets]`): direction -> its rows, columns and gold columns.
 
-        A gold column that the mask hides from a row takes no part. A layer that hides all of them takes no part in
-        the row's mean, and a row that sees none in any layer is not counted: nothing can teach it.
+        Returns:
+            `dict[str, tuple[Tensor, Tensor]]`: direction -> (sum, number of rows).
         """
         return {name: self._sum_rows(pairs[name], target, name) for name, target in targets.items()}
 
@@ -293,7 +333,7 @@ class AttentionMethod(SupervisionMethod):
         visible = [visible_targets(pair, targets) for pair in pairs]
         rows = torch.stack([each.rows for each in visible])  # (L, B, Q)
         heads = pairs[0][0].new_tensor([pair[0].shape[1] for pair in pairs])
-        # 1 where every layer sees a gold column.
+        # 1 if all layers see a gold column of the row.
         scale = heads.sum() / (heads[:, None, None] * rows).sum(0).clamp(min=1)
         losses = [self.rows_loss(pair, each, direction) for pair, each in zip(pairs, visible, strict=True)]
         total = (torch.stack([(loss * scale).sum() for loss in losses]) * (heads / heads.sum())).sum()
@@ -303,11 +343,17 @@ class AttentionMethod(SupervisionMethod):
         return first_region(align(batch)) if self.variant == "released" else align(batch)
 
 
-def ask_for_rows(targets: Mapping[str, GroundingTargets], batch: Batch) -> dict[str, Any]:
-    """The keyword argument that asks a model for these rows.
+def query_arguments(targets: Mapping[str, GroundingTargets], batch: Batch) -> dict[str, Any]:
+    """Makes the keyword argument with which a model reports the attention of these rows.
 
-    Our models take `grounding_queries`, token and region indices, and know where those are. Any other model takes
-    `attention_queries`, sequence positions: give `text_positions` and `region_positions` in the batch.
+    Args:
+        targets (`Mapping[str, GroundingTargets]`): direction -> rows and columns.
+        batch (`Mapping[str, Any]`): for models outside this package, a batch with `text_positions` (B, T) and
+            `region_positions` (B, R).
+
+    Returns:
+        `dict[str, Any]`: `grounding_queries` with token and region indices, for models of this package; or
+        `attention_queries` with sequence positions, if the batch has positions.
     """
     if batch.get("text_positions") is not None:
         return {"attention_queries": tuple(sequence_pairs(targets, batch).values())}
@@ -315,32 +361,39 @@ def ask_for_rows(targets: Mapping[str, GroundingTargets], batch: Batch) -> dict[
 
 
 def observed_layers(outputs: Any) -> tuple[SupervisedAttention, ...]:
-    """What the supervised layers reported, in order.
+    """Reads the reports of the supervised layers, in order.
+
+    Args:
+        outputs (`ModelOutput`): outputs of a model, with `attentions`.
+
+    Returns:
+        `tuple[SupervisedAttention, ...]`: the reports.
 
     Raises:
-        ValueError: the outputs hold none, or a loss of it would not reach the model's weights though the outputs do.
+        ValueError: if the outputs have no reports, or if the reports have no gradient although other outputs have one.
     """
     layers = getattr(outputs, "attentions", None) or ()
     if not layers or not all(isinstance(layer, SupervisedAttention) for layer in layers):
         raise ValueError(
-            "the outputs hold no supervised attention: call method.prepare(model) once, and give the model "
+            "the outputs have no supervised attention: call method.prepare(model) once, and run the model with "
             "**method.forward_kwargs(batch)"
         )
     if torch.is_grad_enabled() and not _require_grad(layers) and _require_grad(list(vars(outputs).values())):
         raise ValueError(
-            "supervised attention has no gradient, though the model's outputs have one: re-entrant gradient "
-            'checkpointing loses it. Give gradient_checkpointing_kwargs={"use_reentrant": False}. Or all weights '
-            "below the supervised layers are frozen: train some of them, or supervise none"
+            "supervised attention has no gradient, but other outputs of the model have one. Either gradient "
+            'checkpointing is re-entrant: set gradient_checkpointing_kwargs={"use_reentrant": False}. Or all weights '
+            "below the supervised layers are frozen: train some of them, or do not supervise attention"
         )
     return tuple(layers)
 
 
 def _require_grad(nested: Any) -> bool:
-    """Whether some tensor has a gradient."""
+    """Whether at least one tensor requires a gradient."""
     return any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in tree_iter(nested))
 
 
 def check_choice(option: str, value: str, choices: Sequence[str]) -> None:
+    """Raises a ValueError if the value of an option is not one of the choices."""
     if value not in choices:
         raise ValueError(f"{option}={value!r} is unknown; expected one of {', '.join(choices)}")
 
@@ -350,20 +403,20 @@ def _are_pairs(heads: Sequence[Any] | None) -> bool:
 
 
 def _check_pairs(pairs: Any, layers: Any) -> tuple[tuple[int, int], ...]:
-    """(layer, head) pairs, each once, in order."""
+    """Sorts (layer, head) pairs and removes duplicates."""
     if layers is not None:
-        raise ValueError(f"heads={list(pairs)} are pairs of layer and head: leave layers={list(layers)} out")
+        raise ValueError(f"heads={list(pairs)} are pairs of layer and head: remove layers={list(layers)}")
     for pair in pairs:
         if not isinstance(pair, Sequence) or len(pair) != 2 or not all(type(i) is int and i >= 0 for i in pair):
-            raise ValueError(f"heads={list(pairs)}: {pair!r} is no pair of layer and head, each from 0 on")
+            raise ValueError(f"heads={list(pairs)}: {pair!r} is not a pair of layer and head, two integers from 0 on")
     return tuple(sorted({(layer, head) for layer, head in pairs}))
 
 
 def _check_indices(option: str, indices: Sequence[Any] | None) -> tuple[Any, ...] | None:
-    """Each index once, in order; names of layers, which a model gives numbers, behind them."""
+    """Sorts indices and removes duplicates; names of layers come last, because only a model has their numbers."""
     if indices is None:
         return None
     numbers, names = ([i for i in indices if isinstance(i, str) is named] for named in (False, True))
     if not indices or any(index < 0 for index in numbers):
-        raise ValueError(f"{option}={list(indices)}: expected indices from 0 on, at least one, or null for all")
+        raise ValueError(f"{option}={list(indices)}: expected at least one index, each from 0 on, or null for all")
     return (*sorted(set(numbers)), *dict.fromkeys(names))

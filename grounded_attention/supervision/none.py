@@ -9,7 +9,7 @@ from .method import Batch, SupervisionMethod
 
 
 class NoSupervision(SupervisionMethod):
-    """Adds nothing to the model's own losses.
+    """Adds no loss to the losses of the task.
 
     Args:
         none.

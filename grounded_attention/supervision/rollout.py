@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Attention rollout: how much of each input position has reached each position after every attention call.
+"""Attention rollout: the share of each input position in each position after each attention call.
 
-Abnar and Zuidema (2020), for one sequence; for two streams that look at each other the same rule in blocks.
+Abnar and Zuidema (2020), for one sequence. For two streams with co-attention the same rule applies to blocks.
 Shape letters: B batch, N sequence, S and K positions of the streams of queries and keys.
 """
 
@@ -18,35 +18,37 @@ Blocks = dict[tuple[str, str], Tensor]
 
 
 def attention_rollout(means: Sequence[Tensor]) -> list[Tensor]:
-    """Rollout R_l = W_l R_{l-1} after every layer, where W_l is a layer's head-averaged attention plus the identity
-    (the residual connection), its rows normalised, and R_0 = W_0.
+    """Computes the rollout R_l = W_l R_{l-1} after each layer.
+
+    W_l is the head-averaged attention of layer l plus the identity (the residual connection), with normalised rows;
+    R_0 = W_0.
 
     Args:
-        means: one (B, N, N) head-averaged attention map a layer, from the first layer on; rows sum to 1, or to what a
-            dropout left.
+        means (`Sequence[Tensor]`): one (B, N, N) head-averaged attention map per layer, from the first layer on. Rows
+            sum to 1, or to less after dropout.
 
     Returns:
-        one (B, N, N) a layer; rows sum to 1, and padded columns stay 0 in the rows of attended positions.
+        `list[Tensor]`: one (B, N, N) per layer. Rows sum to 1, and padded columns stay 0 in the rows of other
+        positions.
     """
     blocks = rollout_blocks(means, one_stream_calls(len(means), 1))
     return [rollout for after in blocks for rollout in after.values()]
 
 
 def rollout_blocks(means: Sequence[Tensor], calls: Sequence[AttentionCall]) -> list[Blocks]:
-    """Rollout after every call, in blocks: how much of each source has reached each stream.
+    """Computes the rollout after each call, in blocks: the share of each source in each stream.
 
-    A call adds to its queries' stream what has reached its keys: with A its head-averaged attention, for every source
-    R[queries] becomes (A R[keys] + R[queries]) with rows normalised as above. Calls of one name read the state before
-    the first of them, as the two directions of a co-attention do. With one stream this is `attention_rollout`.
+    Let A be the head-averaged attention of a call. For each source, R[queries] becomes (A R[keys] + R[queries]) with
+    normalised rows. Calls with the same name, such as the two directions of a co-attention, read the state before the
+    first of them. With one stream the result equals [`attention_rollout`].
 
     Args:
-        means: one (B, S, K) head-averaged attention map a call, in the order of execution, self-attention of each
-            stream included.
-        calls: which streams each call has.
+        means (`Sequence[Tensor]`): one (B, S, K) head-averaged attention map per call, in the order of execution,
+            including the self-attention of each stream.
+        calls (`Sequence[AttentionCall]`): the streams of each call.
 
     Returns:
-        for each call the blocks after it; a stream that no call has touched yet is absent as a stream, since nothing
-        has reached it but itself.
+        `list[Blocks]`: for each call the blocks after it. A stream without any call so far has no blocks.
     """
     state: Blocks = {}
     before, name = state, None
@@ -59,15 +61,15 @@ def rollout_blocks(means: Sequence[Tensor], calls: Sequence[AttentionCall]) -> l
     return found
 
 
-def roll_out(observed: Sequence[Any]) -> list[Blocks]:
-    """Rollout after each layer that words and regions meet in, from what the attention function reported.
+def rollout_layers(observed: Sequence[Any]) -> list[Blocks]:
+    """Computes the rollout after each layer in which words and regions meet, from the reports of the layers.
 
     Args:
-        observed: a `SupervisedAttention` with a `mean` for every call, in the order of execution. Calls that say
-            nothing of themselves are the layers of one sequence.
+        observed (`Sequence[SupervisedAttention]`): a report with a `mean` for each call, in the order of execution.
+            Reports without `call` are the layers of a model with one sequence.
 
     Returns:
-        for each layer, which is one call, or the calls of one name, its blocks.
+        `list[Blocks]`: the blocks after each layer. A layer is one call, or all calls with the same name.
     """
     calls = [layer.call or AttentionCall(f"layer {i}", SEQUENCE, SEQUENCE, 1) for i, layer in enumerate(observed)]
     blocks = rollout_blocks([layer.mean for layer in observed], calls)
@@ -76,7 +78,7 @@ def roll_out(observed: Sequence[Any]) -> list[Blocks]:
 
 
 def _mix(mean: Tensor, queries: str, keys: str, before: Mapping[tuple[str, str], Tensor]) -> Blocks:
-    """What a call makes of the blocks of its queries' stream."""
+    """Computes the blocks of the query stream after a call."""
     if queries == keys:
         mixed = mean + torch.eye(mean.shape[-1], dtype=mean.dtype, device=mean.device)
         mixed = mixed / mixed.sum(-1, keepdim=True)
@@ -93,6 +95,6 @@ def _mix(mean: Tensor, queries: str, keys: str, before: Mapping[tuple[str, str],
 
 
 def _rows_of(state: Mapping[tuple[str, str], Tensor], stream: str, size: int, like: Tensor) -> dict[str, Tensor]:
-    """Source -> block of a stream; itself alone where nothing has reached it."""
+    """Returns source -> block of a stream; the identity if the stream has no blocks."""
     rows = {source: block for (held, source), block in state.items() if held == stream}
     return rows or {stream: torch.eye(size, dtype=like.dtype, device=like.device).expand(len(like), -1, -1)}

@@ -6,26 +6,26 @@ from typing import Any
 from torch import Tensor
 
 from .method import AttentionMethod, Batch, observed_layers
-from .rollout import roll_out
+from .rollout import rollout_layers
 
 
 class SemiDirectSupervision(AttentionMethod):
-    """Cross-entropy of every layer's attention rollout with the grounding, in both directions (equations 6 to 8).
+    """Cross-entropy between the attention rollout of each layer and the grounding, both directions (equations 6 to 8).
 
-    The rollout averages heads and follows attention through the layers below, so a head is free as long as the layers
-    together carry a word's region to it.
+    The rollout averages heads and combines the attention of all layers below. A single head is free as long as all
+    layers together connect a word with its region.
 
     Args:
-        variant, directions, weights, target, normalization, box_weight,
-            box_layer: see `AttentionMethod`.
-        layers: the layers whose rollout is supervised; the layers below take part in it. None is all.
-        heads: the heads that are averaged. None is all.
+        variant, directions, weights, target, normalization, box_weight, box_layer: see [`AttentionMethod`].
+        layers (`Sequence[int | str]`, *optional*): the layers whose rollout is supervised, all by default. Their
+            rollout includes the layers below.
+        heads (`Sequence[int]`, *optional*): the heads that are averaged, all by default.
 
     References:
         Samaran et al. (2021), section 2.2.3; Abnar and Zuidema (2020), "Quantifying Attention Flow in Transformers".
 
     Requirements:
-        A self-attention model on transformers' `AttentionInterface`, as for direct supervision. Each layer keeps one
+        A model on transformers' `AttentionInterface`, as for direct supervision. Each layer needs memory for one
         head-averaged map (B, N, N).
 
     Inputs:
@@ -35,9 +35,9 @@ class SemiDirectSupervision(AttentionMethod):
         | `phrase_regions`        | (B, P, R) | its regions                                                  |
         | `attention_mask`        | (B, T)    | 0 for padded tokens                                          |
         | `region_attention_mask` | (B, R)    | 0 for padded regions                                         |
-        | `region_boxes`          | (B, R, 4) | with `box_weight`: their corners in [0, 1]                   |
-        | `text_positions`        | (B, T)    | optional, with `region_positions` (B, R): where tokens and   |
-        |                         |           | regions are in the sequence of a model that is not ours      |
+        | `region_boxes`          | (B, R, 4) | needed for `box_weight`: corners in [0, 1]                   |
+        | `text_positions`        | (B, T)    | optional, with `region_positions` (B, R): positions of       |
+        |                         |           | tokens and regions, for models outside this package          |
 
     Example:
         >>> import torch
@@ -58,14 +58,14 @@ class SemiDirectSupervision(AttentionMethod):
     name = "semi_direct"
 
     def forward_kwargs(self, batch: Batch) -> dict[str, Any]:
-        asked: dict[str, Any] = {"output_attentions": True, "attention_mean": self.heads or True}
+        arguments: dict[str, Any] = {"output_attentions": True, "attention_mean": self.heads or True}
         if self.layers is not None:
-            asked["attention_layers"] = tuple(range(max(self.layers) + 1))
-        return asked
+            arguments["attention_layers"] = tuple(range(max(self.layers) + 1))
+        return arguments
 
     def attention_losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         observed = [layer for layer in observed_layers(outputs) if layer.mean is not None]
-        rollouts = roll_out(observed)
+        rollouts = rollout_layers(observed)
         if self.layers is not None:
             rollouts = [rollouts[layer] for layer in self.layers]
         maps = [(pair, block[:, None]) for after in rollouts for pair, block in after.items()]

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Makes a model report its attention: the one place that exchanges a model's attention function."""
+"""Makes a model report its attention: the only file that replaces the attention function of a model."""
 
 from types import TracebackType
 from typing import Any
@@ -13,13 +13,13 @@ from .attention_function import supervised_implementation
 
 
 class Supervision:
-    """A model whose language model has the supervised attention function; `undo()` gives it back its own.
+    """A model whose language model has the supervised attention function; `undo()` restores the original function.
 
-    It is a context manager that undoes itself at the end.
+    As a context manager it calls `undo()` at the end.
 
     Attributes:
-        model: the module whose attention is supervised: the model itself or, in a model with a vision tower, its
-            language model alone.
+        model (`PreTrainedModel`): the module whose attention is supervised: the model itself, or the language model
+            of a model with a vision tower.
     """
 
     def __init__(self, model: PreTrainedModel, before: str):
@@ -27,11 +27,11 @@ class Supervision:
 
     @property
     def calls(self) -> tuple[AttentionCall, ...]:
-        """The attention calls that can be supervised or observed, in order."""
+        """The attention calls that can be supervised or observed, in order (`tuple[AttentionCall, ...]`)."""
         return find_calls(self.model.config)
 
     def undo(self) -> None:
-        """Sets the attention function that the model had before."""
+        """Restores the attention function that the model had before."""
         self.model.set_attn_implementation(self._before)
 
     def __enter__(self) -> "Supervision":
@@ -44,20 +44,21 @@ class Supervision:
 
 
 def supervise(model: nn.Module) -> Supervision:
-    """Sets the supervised attention function, which computes the same and reports the attention that is asked for.
+    """Sets the supervised attention function, which gives the same output and also reports the requested attention.
 
-    In a model with a vision tower the language model alone is set. The tower would take the arguments that ask for
-    attention too (Qwen2.5-VL, Qwen3-VL), and read positions of the text in its own sequence.
+    In a model with a vision tower only the language model is changed. The vision tower would also receive the
+    arguments of the query (Qwen2.5-VL, Qwen3-VL) and read positions of the text in its own sequence.
 
     Args:
-        model: a model on transformers' `AttentionInterface`, with or without a task's head, or wrapped by PEFT or by
-            `DistributedDataParallel`. A model that is supervised already stays so, and `undo()` leaves it so.
+        model (`nn.Module`): a model on transformers' `AttentionInterface`, with or without a task head, or such a
+            model in a wrapper of PEFT or `DistributedDataParallel`. If the model is already supervised, neither this
+            function nor `undo()` changes it.
 
     Returns:
-        the supervision: call `undo()`, or write `with supervise(model): ...`.
+        `Supervision`: call its `undo()`, or write `with supervise(model): ...`.
 
     Raises:
-        ValueError: the model is not on the interface, or its back end has no supervised twin.
+        ValueError: if the model does not use the interface, or its back end has no supervised version.
 
     Example:
         >>> import torch
@@ -79,21 +80,28 @@ def supervise(model: nn.Module) -> Supervision:
     language_model.set_attn_implementation(name)
     if language_model.config._attn_implementation != name:
         raise ValueError(
-            f"{type(model).__name__} does not use transformers' AttentionInterface: its attention can't be supervised"
+            f"{type(model).__name__} does not use the AttentionInterface of transformers: its attention cannot be "
+            "supervised"
         )
     return Supervision(language_model, before)
 
 
 def find_language_model(model: Any) -> PreTrainedModel:
-    """The part of a model whose attention reads words and image: the part that has the configuration of the text.
+    """Finds the part of a model whose attention reads words and image: the part with the text configuration.
+
+    Args:
+        model (`nn.Module`): a model, or a model in a wrapper.
+
+    Returns:
+        `PreTrainedModel`: the part; the model itself if it has no separate text configuration.
 
     Raises:
-        ValueError: the model is not a transformers model, or has no such part.
+        ValueError: if the model is not a transformers model, or has no such part.
     """
     model = unwrap_model(model)
     config = getattr(model, "config", None)
     if config is None:
-        raise ValueError(f"{type(model).__name__} is not a model of transformers: its attention can't be supervised")
+        raise ValueError(f"{type(model).__name__} is not a transformers model: its attention cannot be supervised")
     text_config = config.get_text_config()
     if text_config is config:
         return model
@@ -101,16 +109,22 @@ def find_language_model(model: Any) -> PreTrainedModel:
         if isinstance(module, PreTrainedModel) and module.config is text_config:
             return module
     raise ValueError(
-        f"{type(model).__name__} has no part with its text configuration ({type(text_config).__name__}): give "
-        "supervise() the language model itself"
+        f"{type(model).__name__} has no part with its text configuration ({type(text_config).__name__}): call "
+        "supervise() with the language model itself"
     )
 
 
 def find_calls(config: Any) -> tuple[AttentionCall, ...]:
-    """The attention calls of a model in which words and regions meet, in order.
+    """Finds the attention calls of a model in which words and regions meet, in order.
 
-    They are `config.grounding_calls` where the configuration has them, as those of this project do. Any other model is
-    taken to have one sequence: one call a layer of its text configuration.
+    These are `config.grounding_calls` if the configuration has this field, as all configurations of this package do.
+    Any other model is treated as a model with one sequence: one call per layer of its text configuration.
+
+    Args:
+        config (`PreTrainedConfig`): configuration of the model.
+
+    Returns:
+        `tuple[AttentionCall, ...]`: the calls.
     """
     own = getattr(config, "grounding_calls", None)
     if own is not None:
@@ -120,7 +134,7 @@ def find_calls(config: Any) -> tuple[AttentionCall, ...]:
 
 
 def unwrap_model(model: Any) -> Any:
-    """The transformers model inside the wrappers of PEFT and of `DistributedDataParallel` and its kin."""
+    """Returns the transformers model inside wrappers of PEFT, `DistributedDataParallel` and similar classes."""
     while isinstance(getattr(model, "module", None), nn.Module):
         model = model.module
     if not isinstance(model, PreTrainedModel) and hasattr(model, "get_base_model"):  # PEFT

@@ -1,11 +1,11 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Tasks by name. A new task is a new file with a `TASK` and one line here."""
+"""All tasks by name. A new task is a new file with a `TASK`, and one line here."""
 
 from importlib import import_module
 
 from .task import LossComponent, Metric, Task
 
-# In the order in which commands list them.
+# Commands list the tasks in this order.
 _FILES = (
     "caption_match_pretraining",
     "phrase_grounding",

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Which answers a model of visual question answering chooses from."""
+"""Lists of answers from which a model for visual question answering chooses."""
 
 import json
 from collections import Counter
@@ -14,15 +14,18 @@ EXPECTED = 'a JSON file with a list of answers, a list of answers, or {"fewest":
 
 
 def check_answers(answers: Any) -> None:
-    """Refuses what is no answer list in a recipe: see `read_answers`.
+    """Checks the field `answers` of a recipe, see [`read_answers`].
+
+    Args:
+        answers (`Any`): value of the field.
 
     Raises:
-        ValueError: names what was found.
+        ValueError: if the value is not a path, a list of different strings, or `{"fewest": n}`.
     """
     if isinstance(answers, Mapping):
         least = answers.get(FEWEST)
         if set(answers) != {FEWEST} or not isinstance(least, int) or isinstance(least, bool) or least < 1:
-            raise ValueError(f"answers is {dict(answers)}, expected {EXPECTED}, n a whole number from 1 on")
+            raise ValueError(f"answers is {dict(answers)}, expected {EXPECTED} with a whole number n of at least 1")
     elif isinstance(answers, list | tuple):
         check_list(answers, "answers")
     elif not isinstance(answers, str) or not answers:
@@ -30,31 +33,41 @@ def check_answers(answers: Any) -> None:
 
 
 def check_list(answers: Sequence[Any], source: str) -> list[str]:
-    """The answers of a list, each once.
+    """Checks a list of answers.
+
+    Args:
+        answers (`Sequence[Any]`): the list.
+        source (`str`): file or field of the list, for error messages.
+
+    Returns:
+        `list[str]`: the answers.
 
     Raises:
-        ValueError: an empty list, an entry that is no text, or one that stands there twice.
+        ValueError: if the list is empty, an answer is not a string, or an answer occurs twice.
     """
     wrong = [answer for answer in answers if not isinstance(answer, str)]
     if wrong or not answers:
         found = repr(wrong[0]) if wrong else "an empty list"
-        raise ValueError(f"{source}: found {found}, expected a list of answers as texts")
+        raise ValueError(f"{source}: found {found}, expected a list of answers, which are strings")
     twice = [answer for answer, count in Counter(answers).items() if count > 1]
     if twice:
-        raise ValueError(f"{source}: the answer {twice[0]!r} stands there twice; each one is a class of its own")
+        raise ValueError(f"{source}: the answer {twice[0]!r} occurs twice; remove one, because each answer is a class")
     return list(answers)
 
 
 def read_answers(answers: Any, train: Iterable[Sequence[str]]) -> list[str]:
-    """The list of answers that a recipe asks for.
+    """Reads the list of answers of a recipe.
 
     Args:
-        answers: a path of a JSON list (LXMERT's `trainval_label2ans.json`), a list, or `{"fewest": n}` for those of
-            the training questions that are the most frequent answer of at least n questions.
-        train: the human answers of each training question.
+        answers (`Any`): the path of a JSON list (such as LXMERT's `trainval_label2ans.json`), a list, or
+            `{"fewest": n}`: the answers that are the most frequent answer of at least n training questions.
+        train (`Iterable[Sequence[str]]`): the human answers of each training question.
+
+    Returns:
+        `list[str]`: the answers.
 
     Raises:
-        ValueError: an unreadable file, one without a list of different texts, or no answer that is frequent enough.
+        ValueError: if the file cannot be read or is not a list of different strings, or no answer is frequent enough.
     """
     if isinstance(answers, Mapping):
         return frequent_answers(train, answers[FEWEST])
@@ -63,22 +76,29 @@ def read_answers(answers: Any, train: Iterable[Sequence[str]]) -> list[str]:
     try:
         content = json.loads(Path(answers).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{answers}: no list of answers can be read ({error}); expected {EXPECTED}") from error
+        raise ValueError(f"{answers}: cannot read a list of answers ({error}); expected {EXPECTED}") from error
     if not isinstance(content, list):
         raise ValueError(f"{answers}: found {type(content).__name__}, expected {EXPECTED}")
     return check_list(content, answers)
 
 
 def frequent_answers(train: Iterable[Sequence[str]], fewest: int) -> list[str]:
-    """Answers that are the most frequent one of at least `fewest` questions, by frequency, then alphabet.
+    """Finds the answers that are the most frequent answer of at least `fewest` questions.
 
-    The rule of the bottom-up attention code, which 3,129 answers of VQA v2 come from: answers are normalised as in the
-    evaluation, and lose their commas. The official files name each question's most frequent answer; here it is
-    counted, and of equal ones the first counts. The public list counts train2014 and val2014, this one the training
-    questions.
+    This is the rule of the bottom-up attention code, which gives 3,129 answers for VQA v2. Answers are normalised as
+    in the evaluation, and their commas are removed. The official files contain the most frequent answer of each
+    question; here it is counted, and the first of several equally frequent answers is taken. The public list counts
+    train2014 and val2014; this function counts the training questions.
+
+    Args:
+        train (`Iterable[Sequence[str]]`): the human answers of each training question.
+        fewest (`int`): minimum number of questions.
+
+    Returns:
+        `list[str]`: the answers, sorted by frequency, then alphabetically.
 
     Raises:
-        ValueError: no answer is so frequent.
+        ValueError: if no answer is frequent enough.
     """
     usual: Counter[str] = Counter()
     for answers in train:
@@ -86,7 +106,10 @@ def frequent_answers(train: Iterable[Sequence[str]], fewest: int) -> list[str]:
             usual[_normalised(Counter(answers).most_common(1)[0][0])] += 1
     kept = sorted((answer for answer, count in usual.items() if count >= fewest), key=lambda a: (-usual[a], a))
     if not kept:
-        raise ValueError(f"no answer is given to {fewest} or more of the {usual.total()} training questions")
+        raise ValueError(
+            f"no answer is the most frequent one of {fewest} or more of the {usual.total()} training questions: "
+            "give a smaller answers.fewest"
+        )
     return kept
 
 
@@ -95,5 +118,5 @@ def _normalised(answer: str) -> str:
 
 
 def outside(answers: Iterable[str], known: Mapping[str, Any]) -> int:
-    """How many of the answers are not in the list."""
+    """Returns the number of answers that are not in the list."""
     return sum(answer not in known for answer in answers)

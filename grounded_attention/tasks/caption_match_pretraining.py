@@ -1,9 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""VisualBERT's pre-training (appendix A.3): masked words beside whole images, and whether text and image match.
+"""Pre-training of VisualBERT (appendix A.3): masked words with unmasked images, and whether text and image match.
 
-On captions, a second caption of the image stands beside the first, or half of the time one of another image. On the
-data of a task, its texts are read as they are: questions, captions, a question of VCR with its right choice, or
-statements of NLVR2, whose truth is the match.
+With captions, each caption gets a second caption: one of the same image, or half of the time one of another image.
+With the data of a task, texts are used as they are: questions, captions, a question of VCR with its correct choice, or
+statements of NLVR2, which match if they are true.
 """
 
 from collections import defaultdict
@@ -33,23 +33,25 @@ from .task import (
 )
 from .vcr import tag_records
 
-# Column of a text in the rows of a task's builder -> what is kept of them.
+# Columns that contain the text, in the rows of builders for tasks.
 TASK_TEXTS = ("question", "sentence")
 
 
 @dataclass(frozen=True)
 class CaptionMatchOptions:
-    """What is predicted.
+    """Options of the task.
 
     Args:
-        second_caption: whether a second caption stands beside the first, half of the time one of another image; to be
-            predicted is whether it belongs. Otherwise there is one text, and the match is the row's label, if any.
-        exchanged: how often the second caption is one of another image.
-        word_probability: chance of a word to be predicted.
-        max_text_length: most text tokens, special tokens counted, the longer text losing its end (128 in the paper).
+        second_caption (`bool`, *optional*, defaults to `True`): whether a second caption follows the first, and the
+            model predicts whether both belong to the image. If False, there is one text, and the match is the label of
+            the row, if it has one.
+        exchanged (`float`, *optional*, defaults to `0.5`): probability that the second caption is of another image.
+        word_probability (`float`, *optional*, defaults to `0.15`): probability that a word is predicted.
+        max_text_length (`int`, *optional*, defaults to 128): maximum number of text tokens, including special tokens;
+            the end of the longer text is cut (128 in the paper).
 
     Raises:
-        ValueError: a share outside [0, 1], or a length that leaves no room for words.
+        ValueError: if a probability is outside [0, 1], or the length leaves no room for words.
     """
 
     second_caption: bool = True
@@ -66,14 +68,20 @@ class CaptionMatchOptions:
 
 
 def to_rows(split: datasets.Dataset) -> datasets.Dataset:
-    """One row a text: `image_id` (and `image_ids`), `caption_id`, `text`; `others`, `match`, or `second` and `tags`.
+    """Makes one row per text: `image_id` (or `image_ids`), `caption_id`, `text`, and some of the columns below.
 
-    `others` are the other captions of the image; `match` is the label of a statement about its images; `second` is the
-    right choice for a question of VCR, `tags` which words of both name which object. Rows of VCR without label are
-    left out.
+    `others`: the other captions of the image. `match`: the label of a statement about its images. `second`: the
+    correct choice for a question of VCR, with `tags`, the objects that words of both texts name. Rows of VCR without a
+    label are left out.
+
+    Args:
+        split (`datasets.Dataset`): a split of a builder with captions, questions or sentences.
+
+    Returns:
+        `datasets.Dataset`: the rows.
 
     Raises:
-        ValueError: rows without captions, questions or sentences.
+        ValueError: if the rows have no captions, questions or sentences.
     """
     if {"question", "choices", "label"} <= set(split.column_names):
         labelled = [place for place, label in enumerate(split["label"]) if label >= 0]
@@ -107,12 +115,20 @@ def _with_others(rows: datasets.Dataset) -> datasets.Dataset:
 
 
 def collate(examples: Examples, processor: Any, options: CaptionMatchOptions) -> dict[str, Any]:
-    """Texts -> masked model inputs, `labels` (B, T) and `relationship_labels` (B,), 1 where text and image match.
+    """Makes a batch of masked model inputs.
 
-    Regions are never masked. Every draw comes from the row's own generator.
+    Regions are never masked. All draws for a row use the generator of the row.
+
+    Args:
+        examples (`Examples`): the rows and their regions.
+        processor (`ProcessorMixin`): processor of the model.
+        options (`CaptionMatchOptions`): options of the task.
+
+    Returns:
+        `dict[str, Any]`: model inputs, `labels` (B, T), and `relationship_labels` (B,), 1 if text and image match.
 
     Raises:
-        ValueError: an image with one caption, or no caption of another image, where there is to be a second.
+        ValueError: if a second caption is needed but an image has only one caption, or no other image has a caption.
     """
     rows = examples.rows
     generators = [examples.generator(row["caption_id"]) for row in rows]
@@ -137,12 +153,12 @@ def collate(examples: Examples, processor: Any, options: CaptionMatchOptions) ->
 def _second(
     row: Mapping[str, Any], split: Sequence[Mapping[str, Any]], exchanged: float, rng: np.random.Generator
 ) -> tuple[str, int]:
-    """A second caption, and whether it is one of the same image."""
+    """Draws a second caption, and returns it with 1 if it is of the same image, else 0."""
     others = row.get("others") or ()
     if not others:
         raise ValueError(
-            f"image {row['image_id']}: {row['text']!r} is its only text: give options.second_caption=false for rows "
-            "that have one text an image"
+            f"image {row['image_id']}: {row['text']!r} is its only text: set options.second_caption=false for data "
+            "with one text per image"
         )
     if rng.random() < exchanged:
         return draw_other_caption(row, split, rng, "options.second_caption"), 0

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""One row a caption, from the rows of any builder with captions."""
+"""Converts the rows of any builder with captions to one row per caption."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,13 +10,17 @@ KEPT = ("image_id", "file_name")
 
 
 def to_rows(split: datasets.Dataset) -> datasets.Dataset:
-    """One row a caption, `image_id`, `caption_id`, `text`, from rows of any builder with captions.
+    """Makes one row per caption: `image_id`, `caption_id`, `text`.
 
-    Takes rows that have these columns; rows of an image with `captions`, of which those marked as unrelated are left
-    out; or rows of an image with described `regions`.
+    Args:
+        split (`datasets.Dataset`): rows with these columns; or one row per image with `captions`, of which unrelated
+            captions are left out; or one row per image with `regions` that have descriptions.
+
+    Returns:
+        `datasets.Dataset`: the rows.
 
     Raises:
-        ValueError: the rows have no captions of any of these kinds.
+        ValueError: if the rows have no captions in any of these forms.
     """
     columns = split.column_names
     if {"caption_id", "text"} <= set(columns):
@@ -26,7 +30,8 @@ def to_rows(split: datasets.Dataset) -> datasets.Dataset:
             arguments = {"nested": nested, "key": key}
             return split.map(_flatten, fn_kwargs=arguments, batched=True, remove_columns=columns)
     raise ValueError(
-        f"the rows have the columns {', '.join(columns)}; pre-training needs text, captions or regions with phrases"
+        f"the rows have the columns {', '.join(columns)}; pre-training needs text, captions or regions with phrases: "
+        "give another data.builder"
     )
 
 

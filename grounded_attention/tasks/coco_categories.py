@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The 80 categories of COCO in their order: class k of a detector with background is number k - 1."""
+"""The 80 categories of COCO in order; class k of a detector with background is category k - 1."""
 
 COCO_CATEGORIES = (
     "person bicycle car motorcycle airplane bus train truck boat traffic_light fire_hydrant stop_sign parking_meter "

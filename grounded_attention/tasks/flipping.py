@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Mirrored pictures while training, for models that read pixels."""
+"""Horizontal flips of pictures during training, for models that read pixels."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,7 +17,18 @@ def flip_some(
     generators: Sequence[np.random.Generator],
     probability: float,
 ) -> tuple[list[str], list[Any] | None, list[Any]]:
-    """Texts, regions and pictures, of which some are mirrored, with "left" and "right" exchanged in the text."""
+    """Flips some pictures with their boxes, and exchanges "left" and "right" in their texts.
+
+    Args:
+        texts (`Sequence[str]`): B texts.
+        regions (`Sequence[Regions]`, *optional*): B region records.
+        images (`Sequence[PIL.Image.Image]`): B pictures.
+        generators (`Sequence[np.random.Generator]`): B random generators; each decides about one picture.
+        probability (`float`): probability of a flip, in [0, 1].
+
+    Returns:
+        `tuple[list[str], list[Regions] | None, list[PIL.Image.Image]]`: texts, regions and pictures.
+    """
     flips = [rng.random() < probability for rng in generators]
     texts = [swap_left_right(text) if flip else text for text, flip in zip(texts, flips, strict=True)]
     images = [flip_image(image) if flip else image for image, flip in zip(images, flips, strict=True)]

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""From a model's outputs to predictions in words and boxes beside what is right, task by task."""
+"""Converts the outputs of a model to predictions as words and boxes next to the gold answer, for each task."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,14 +20,15 @@ NO_BOX = "no region in this image"
 
 @dataclass(frozen=True)
 class JudgeContext:
-    """What the words of a prediction are made from.
+    """Names of classes and words, which the text of a prediction needs.
 
     Args:
-        config: the model's configuration.
-        tokenizer: of its processor.
-        labels: name of a column -> the names of its classes.
-        region_names: the detector's names of its classes.
-        background: whether the model's region class 0 is the background, which the detector does not count.
+        config (`PreTrainedConfig`): configuration of the model.
+        tokenizer (`PreTrainedTokenizerBase`): tokenizer of the processor.
+        labels (`Mapping[str, Sequence[str]]`, *optional*): name of a column -> names of its classes.
+        region_names (`Sequence[str]`, *optional*, defaults to `()`): names of the classes of the detector.
+        background (`bool`, *optional*, defaults to `True`): whether region class 0 of the model is the background,
+            which is not a class of the detector.
     """
 
     config: Any
@@ -37,25 +38,25 @@ class JudgeContext:
     background: bool = True
 
     def label(self, column: str, number: int) -> str:
-        """The name of a class of a column."""
+        """Returns the name of a class of a column."""
         return _name(self.labels.get(column, ()), number, f"class {number}")
 
     def region(self, number: int) -> str:
-        """What the detector calls a class of the model."""
+        """Returns the name that the detector gives to a region class of the model."""
         if self.background and number == 0:
             return "background"
         return _name(self.region_names, number - self.background, f"class {number}")
 
 
-def _name(names: Sequence[str], number: int, otherwise: str) -> str:
-    return names[number] if 0 <= number < len(names) else otherwise
+def _name(names: Sequence[str], number: int, default: str) -> str:
+    return names[number] if 0 <= number < len(names) else default
 
 
 def judge_vgp(outputs: Any, batch: Mapping[str, Any], rows: Rows, context: JudgeContext) -> Iterator[Judged]:
-    """Which caption describes the image, one an example; the relation of phrases, one a labelled pair."""
-    told, pairs = outputs.identification_logits.float().softmax(-1), outputs.vgp_logits.float().softmax(-1)
+    """Judges the identification of captions, once per example, and the relation of phrases, once per labelled pair."""
+    captions, pairs = outputs.identification_logits.float().softmax(-1), outputs.vgp_logits.float().softmax(-1)
     for number, row in enumerate(rows):
-        yield _identification(row, told[number], context)
+        yield _identification(row, captions[number], context)
         for place, label in enumerate(batch["vgp_labels"][number].tolist()):
             if label >= 0:
                 yield _phrase_pair(row, place, label, pairs[number, place], context)
@@ -94,13 +95,13 @@ def _phrase_pair(
 
 
 def _phrase_boxes(phrases: Sequence[Mapping[str, Any]]) -> tuple[Box, ...]:
-    """Where phrases are grounded; one that several phrases share is drawn once."""
+    """The boxes of phrases; a box that several phrases share is drawn once."""
     found = {tuple(box): phrase["text"] for phrase in reversed(phrases) for box in phrase["boxes"]}
     return tuple(Box(MEANT, corners, text) for corners, text in found.items())
 
 
 def _classified(probabilities: Tensor, gold: int, named: Sequence[str], kind: str = "right answer") -> dict[str, Any]:
-    """Score, confidence and words of a choice between named classes; a negative label is not known."""
+    """Score, confidence and names for a choice between classes; the gold label is unknown if it is negative."""
     best = int(probabilities.argmax())
     found = {"confidence": probabilities[best].item(), "predicted": named[best]}
     if gold < 0:
@@ -110,16 +111,16 @@ def _classified(probabilities: Tensor, gold: int, named: Sequence[str], kind: st
 
 
 def judge_pretraining(outputs: Any, batch: Mapping[str, Any], rows: Rows, context: JudgeContext) -> Iterator[Judged]:
-    """Whether the caption belongs, masked words, one a caption with any; masked regions, one a region."""
+    """Judges the caption match, once per caption; masked words, once per caption; masked regions, once per region."""
     for number, row in enumerate(rows):
         ids, shown = batch["input_ids"][number], batch["attention_mask"][number].bool()
         caption = ("caption as read", context.tokenizer.decode(ids[shown][1:-1]))
         common = (row["caption_id"], row["image_id"])
         if batch.get("relationship_labels") is not None:
             probabilities = outputs.relationship_logits[number].float().softmax(-1)
-            named = ("another image's caption", "this image's caption")
-            told = _classified(probabilities, int(batch["relationship_labels"][number]), named)
-            yield Judged(*common, "relationship", **told, texts=(caption,))
+            named = ("caption of another image", "caption of this image")
+            fields = _classified(probabilities, int(batch["relationship_labels"][number]), named)
+            yield Judged(*common, "relationship", **fields, texts=(caption,))
         if batch.get("labels") is not None:
             yield from _words(common, caption, outputs.mlm_logits[number], batch["labels"][number], context)
         if batch.get("masked_regions") is not None:
@@ -129,14 +130,14 @@ def judge_pretraining(outputs: Any, batch: Mapping[str, Any], rows: Rows, contex
 def _words(
     common: tuple[str, str], caption: tuple[str, str], logits: Tensor, labels: Tensor, context: JudgeContext
 ) -> Iterator[Judged]:
-    asked = labels >= 0
-    if not asked.any():
+    masked = labels >= 0
+    if not masked.any():
         return
-    confidence, guessed = logits[asked].float().softmax(-1).max(-1)
-    right = guessed == labels[asked]
-    said = [" ".join(context.tokenizer.convert_ids_to_tokens(ids.tolist())) for ids in (labels[asked], guessed)]
-    score, sure = right.float().mean().item(), confidence.mean().item()
-    yield Judged(*common, "words", score, sure, said[0], said[1], texts=(caption,))
+    confidence, predicted = logits[masked].float().softmax(-1).max(-1)
+    right = predicted == labels[masked]
+    texts = [" ".join(context.tokenizer.convert_ids_to_tokens(ids.tolist())) for ids in (labels[masked], predicted)]
+    score, mean_confidence = right.float().mean().item(), confidence.mean().item()
+    yield Judged(*common, "words", score, mean_confidence, texts[0], texts[1], texts=(caption,))
 
 
 def _regions(
@@ -149,8 +150,8 @@ def _regions(
 ) -> Iterator[Judged]:
     probs = batch.get("region_label_probs")
     labels = batch["region_labels"][number] if probs is None else probs[number].argmax(-1)
-    asked = labels >= 0 if probs is None else (probs[number].sum(-1) - 1).abs() < 0.1
-    for place in asked.nonzero()[:, 0].tolist():
+    masked = labels >= 0 if probs is None else (probs[number].sum(-1) - 1).abs() < 0.1
+    for place in masked.nonzero()[:, 0].tolist():
         probabilities, gold = outputs.region_logits[number, place].float().softmax(-1), int(labels[place])
         best = int(probabilities.argmax())
         names = (context.region(gold), context.region(best))
@@ -170,16 +171,25 @@ def _regions(
 
 
 def judge_vqa(outputs: Any, batch: Mapping[str, Any], rows: Rows, context: JudgeContext) -> Iterator[Judged]:
-    """The answer to each question."""
+    """Judges the answer to each question."""
     logits = outputs.logits.float()
     binary = context.config.vqa_loss == "binary_cross_entropy"
-    sure, best = (logits.sigmoid() if binary else logits.softmax(-1)).max(-1)
-    for row, confidence, number in zip(rows, sure.tolist(), best.tolist(), strict=True):
+    confidences, best = (logits.sigmoid() if binary else logits.softmax(-1)).max(-1)
+    for row, confidence, number in zip(rows, confidences.tolist(), best.tolist(), strict=True):
         yield judge_answer(row, context.config.answers[number], confidence)
 
 
 def judge_answer(row: Mapping[str, Any], answer: str, confidence: float = 0.0) -> Judged:
-    """An answer beside those of humans; equal answers are counted together (`2 (x8), 3 (x2)`)."""
+    """Judges an answer by the answers of humans.
+
+    Args:
+        row (`Mapping[str, Any]`): a row of VQA v2.
+        answer (`str`): the predicted answer.
+        confidence (`float`, *optional*, defaults to `0.0`): probability of the answer.
+
+    Returns:
+        `Judged`: the prediction; its gold text counts equal answers (`2 (×8), 3 (×2)`).
+    """
     worth = soft_targets(row["answers"])
     counts = sorted({a: list(row["answers"]).count(a) for a in worth}.items(), key=lambda pair: -pair[1])
     named = (("answer type", "answer_type"), ("question type", "question_type"))
@@ -198,28 +208,37 @@ def judge_answer(row: Mapping[str, Any], answer: str, confidence: float = 0.0) -
 
 
 def judge_expressions(outputs: Any, batch: Mapping[str, Any], rows: Rows, context: JudgeContext) -> Iterator[Judged]:
-    """The region that each sentence is taken to mean; its score comes from the task's metric."""
+    """Judges the region chosen for each sentence; the score is added later, from the metric of the task."""
     confidence = outputs.logits.float().sigmoid().masked_fill(~batch["candidates"], -1.0)
     for number, row in enumerate(rows):
-        seen, best = bool(batch["region_candidate_mask"][number].any()), int(confidence[number].argmax())
+        detected, best = bool(batch["region_candidate_mask"][number].any()), int(confidence[number].argmax())
         boxes = [Box(GOLD, tuple(row["box"]), "gold")]
-        if seen:
+        if detected:
             boxes.append(Box(PREDICTED, _corners(batch["region_boxes"][number, best]), "predicted"))
-        sizes = [_said(box.corners, row) for box in boxes]
+        named = [format_box(box.corners, row) for box in boxes]
         yield Judged(
             row["example_id"],
             row["image_id"],
             "expressions",
             None,
-            confidence[number, best].item() if seen else 0.0,
-            sizes[0],
-            sizes[1] if seen else NO_BOX,
+            confidence[number, best].item() if detected else 0.0,
+            named[0],
+            named[1] if detected else NO_BOX,
             texts=(("sentence", row["text"]),),
             boxes=tuple(boxes),
         )
 
 
-def _said(corners: Sequence[float], row: Mapping[str, Any]) -> str:
+def format_box(corners: Sequence[float], row: Mapping[str, Any]) -> str:
+    """Formats a box in pixels, such as `box 3, 4 to 80, 95`.
+
+    Args:
+        corners (`Sequence[float]`): x1, y1, x2, y2 divided by width and height.
+        row (`Mapping[str, Any]`): a row with `width` and `height` of the image.
+
+    Returns:
+        `str`: the text.
+    """
     sides = (row["width"], row["height"]) * 2
     x1, y1, x2, y2 = (round(value * side) for value, side in zip(corners, sides, strict=True))
     return f"box {x1}, {y1} to {x2}, {y2}"
@@ -231,19 +250,19 @@ def _corners(box: Tensor) -> tuple[float, float, float, float]:
 
 
 def judge_vcr(outputs: Any, batch: Mapping[str, Any], rows: Rows, context: JudgeContext) -> Iterator[Judged]:
-    """Which of the texts each question is answered with."""
+    """Judges the choice for each question."""
     logits = outputs.logits.float()
-    sure = logits.sigmoid() if context.config.choice_loss == "sigmoid" else logits.softmax(-1)
-    for row, probabilities in zip(rows, sure, strict=True):
+    confidences = logits.sigmoid() if context.config.choice_loss == "sigmoid" else logits.softmax(-1)
+    for row, probabilities in zip(rows, confidences, strict=True):
         named = [choice["text"] for choice in row["choices"]]
-        told = _classified(probabilities, row["label"], named) | {"kinds": {}, "worth": {}}
+        fields = _classified(probabilities, row["label"], named) | {"kinds": {}, "worth": {}}
         best = int(probabilities.argmax())
         objects = zip(row["boxes"], row.get("objects") or [""] * len(row["boxes"]), strict=True)
         yield Judged(
             row["example_id"],
             row["image_id"],
             "vcr",
-            **told,
+            **fields,
             texts=(("question", row["question"]["text"]),),
             boxes=tuple(Box(MEANT, tuple(box), name) for box, name in objects),
             choices=tuple(Choice(text, n == row["label"], n == best) for n, text in enumerate(named)),
@@ -251,27 +270,27 @@ def judge_vcr(outputs: Any, batch: Mapping[str, Any], rows: Rows, context: Judge
 
 
 def judge_statements(outputs: Any, batch: Mapping[str, Any], rows: Rows, context: JudgeContext) -> Iterator[Judged]:
-    """Whether each statement is taken to be true of its images."""
+    """Judges whether each statement is true of its images."""
     for row, probabilities in zip(rows, outputs.logits.float().softmax(-1), strict=True):
-        told = _classified(probabilities, row["label"], ("false", "true"))
+        fields = _classified(probabilities, row["label"], ("false", "true"))
         texts = (("statement", row["sentence"]), ("left and right image", ", ".join(row["image_ids"])))
-        yield Judged(row["example_id"], row["image_id"], "nlvr2", **told, texts=texts)
+        yield Judged(row["example_id"], row["image_id"], "nlvr2", **fields, texts=texts)
 
 
 def judge_phrases(outputs: Any, batch: Mapping[str, Any], rows: Rows, context: JudgeContext) -> Iterator[Judged]:
-    """The region that each phrase is taken to name; right where it overlaps a gold box by one half."""
+    """Judges the region chosen for each phrase; it is right if its IoU with a gold box is at least 0.5."""
     for number, row in enumerate(rows):
         for place, phrase in enumerate(row["phrases"]):
             ranked = rank_boxes(outputs, batch, number, place)
             best = [Box(PREDICTED, tuple(box), "predicted") for box in ranked[:1].tolist()]
             rank = first_hit(ranked, phrase["boxes"])
-            sure = outputs.logits[number, place].float().softmax(-1).max().item() if best else 0.0
+            confidence = outputs.logits[number, place].float().softmax(-1).max().item() if best else 0.0
             yield Judged(
                 f"{row['example_id']}:{place}",
                 row["image_id"],
                 "phrases",
                 float(rank == 1),
-                sure,
+                confidence,
                 phrase["text"],
                 f"found at rank {rank}" if rank else NO_BOX,
                 texts=(("phrase", phrase["text"]), ("caption", row["text"])),
@@ -281,12 +300,12 @@ def judge_phrases(outputs: Any, batch: Mapping[str, Any], rows: Rows, context: J
 
 
 class Judge:
-    """Collects every prediction while a split is measured: a metric without figures.
+    """Collects all predictions during an evaluation: a metric without figures.
 
     Args:
-        judge: of the task.
-        rows: of the split, measured in their order in one process.
-        context: what words are made from.
+        judge (`JudgeTask`): judge function of the task.
+        rows (`Any`): rows of the split; one process evaluates them in this order.
+        context (`JudgeContext`): names of classes and words.
     """
 
     def __init__(self, judge: JudgeTask, rows: Any, context: JudgeContext):
@@ -295,31 +314,35 @@ class Judge:
         self._seen = 0
 
     def forward_kwargs(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Nothing beyond the model's ordinary inputs."""
+        """Returns no further arguments."""
         return {}
 
     def update(self, outputs: Any, batch: Mapping[str, Any]) -> None:
-        """Takes the predictions of the next rows."""
+        """Adds the predictions for the next rows."""
         size = len(batch["input_ids"])
         rows = [self.rows[place] for place in range(self._seen, self._seen + size)]
         self.judged.extend(self.judge(outputs, batch, rows, self.context))
         self._seen += size
 
     def state(self) -> dict[str, Tensor]:
-        """Nothing to add up."""
+        """Returns an empty state."""
         return {}
 
     def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
-        """No figures."""
+        """Returns no figures."""
         return {}
 
 
 def with_scores(judged: Sequence[Judged], items: Mapping[str, Sequence[Any]]) -> list[Judged]:
-    """The predictions with the scores that the task's metric gave them, where it keeps those of single examples.
+    """Adds the scores of the metric of the task to predictions.
 
     Args:
-        judged: one an example where there are items.
-        items: `{group}_accuracy` and `{group}_chance` columns, in the order of `judged`; may be empty.
+        judged (`Sequence[Judged]`): predictions, one per example if there are items.
+        items (`Mapping[str, Sequence[Any]]`): columns `{group}_accuracy` and `{group}_chance`, in the order of
+            `judged`; empty if the metric keeps no scores of single examples.
+
+    Returns:
+        `list[Judged]`: the predictions.
     """
     if not items:
         return list(judged)

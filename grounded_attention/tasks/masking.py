@@ -10,11 +10,11 @@ REGION_PROBABILITY = 0.15
 class WordMasker:
     """Whole-word masking: all pieces of a chosen word are masked together, and predicted.
 
-    Of the chosen words 80% become [MASK], 10% random pieces of the vocabulary, 10% stay as they are.
+    80% of the chosen words become [MASK], 10% become random pieces of the vocabulary, and 10% do not change.
 
     Args:
-        tokenizer: a WordPiece tokenizer; pieces that continue a word start with `##`.
-        probability: chance of a word to be chosen, in [0, 1].
+        tokenizer (`PreTrainedTokenizerBase`): a WordPiece tokenizer; pieces that continue a word start with `##`.
+        probability (`float`, *optional*, defaults to `0.15`): probability that a word is chosen, in [0, 1].
     """
 
     def __init__(self, tokenizer, probability: float = WORD_PROBABILITY):
@@ -26,9 +26,15 @@ class WordMasker:
         self.random_ids = np.setdiff1d(np.arange(len(pieces)), self.special_ids)
 
     def __call__(self, input_ids: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """One row of ids (T,) -> (masked ids (T,), labels (T,) with -100 where nothing is predicted).
+        """Masks one row.
 
-        Give a row without its padding: how much there is depends on the other rows of a batch, the draws must not.
+        Args:
+            input_ids (`np.ndarray`): (T,) int64, without padding, because the draws must not depend on the length of
+                other rows in the batch.
+            rng (`np.random.Generator`): generator of the draws.
+
+        Returns:
+            `tuple[np.ndarray, np.ndarray]`: masked ids (T,), and labels (T,), -100 if a piece is not predicted.
         """
         ordinary = ~np.isin(input_ids, self.special_ids)
         word = np.cumsum(~self.continues[input_ids] | ~ordinary) - 1
@@ -44,14 +50,17 @@ class WordMasker:
 def choose_regions(
     count: int, rng: np.random.Generator, probability: float = REGION_PROBABILITY, kept: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Which of an image's `count` regions are predicted, and which of those are hidden.
+    """Chooses the regions of an image that are predicted, and those that are hidden from the model.
 
     Args:
-        probability: chance of a region to be predicted.
-        kept: share of the predicted regions that keep their feature; 0 in the paper, 0.1 in the public code.
+        count (`int`): number of regions.
+        rng (`np.random.Generator`): generator of the draws.
+        probability (`float`, *optional*, defaults to `0.15`): probability that a region is predicted.
+        kept (`float`, *optional*, defaults to `0.0`): share of the predicted regions that keep their features; 0 in
+            the paper, 0.1 in the public code.
 
     Returns:
-        (count,) bool predicted, (count,) bool hidden; hidden is a subset of predicted.
+        `tuple[np.ndarray, np.ndarray]`: (count,) bool predicted, (count,) bool hidden; hidden regions are predicted.
     """
     predicted = rng.random(count) < probability
     hidden = predicted & (rng.random(count) >= kept)
@@ -59,7 +68,7 @@ def choose_regions(
 
 
 def mean_of_visible(features: np.ndarray, hidden: np.ndarray) -> np.ndarray:
-    """The whole-image feature without what the hidden regions would give away: mean (D,) float32 over the others."""
+    """Computes the whole-image feature (D,) float32: the mean of regions that are not hidden, or 0."""
     if hidden.all():
         return np.zeros(features.shape[1], dtype=np.float32)
     return features[~hidden].mean(axis=0, dtype=np.float32)

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Phrase grounding (Flickr30K Entities; VisualBERT, appendix B.4): which region each phrase of a caption names."""
+"""Phrase grounding (Flickr30K Entities; VisualBERT, appendix B.4): predict the region of each phrase in a caption."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,15 +28,17 @@ from .task import (
 
 @dataclass(frozen=True)
 class PhraseGroundingOptions:
-    """How phrases are judged and how long texts are.
+    """Options of the task.
 
     Args:
-        protocol: which overlap finds a phrase, one of `PROTOCOLS` of `metrics/phrase_grounding.py`. The model
-            is always trained towards the regions that overlap any gold box by the processor's `iou_threshold`.
-        max_text_length: most text tokens, [CLS] and [SEP] counted (128 in the paper); a phrase that is cut is a miss.
+        protocol (`str`, *optional*, defaults to `"proposal"`): rule for correct boxes in the evaluation, one of
+            `PROTOCOLS` in `metrics/phrase_grounding.py`. In training, targets are always the regions that overlap a
+            gold box by at least the `iou_threshold` of the processor.
+        max_text_length (`int`, *optional*, defaults to 128): maximum number of text tokens, including [CLS] and [SEP]
+            (128 in the paper). A phrase that is cut counts as wrong.
 
     Raises:
-        ValueError: an unknown protocol, or a length that leaves no room for a word.
+        ValueError: if the protocol is unknown, or the length leaves no room for a word.
     """
 
     protocol: str = "proposal"
@@ -50,17 +52,24 @@ class PhraseGroundingOptions:
 
 
 def to_rows(split: datasets.Dataset) -> datasets.Dataset:
-    """One row a caption that has phrases with boxes, from rows of Flickr30K Entities.
+    """Makes one row per caption that has phrases with boxes: `{image_id, example_id, text, phrases}`.
 
-    `{image_id, example_id, text, phrases}`; `phrases` are those with at least one box, each with `text`, `start`,
-    `end`, `types` and `boxes`. Captions of other images are left out.
+    `phrases` contains the phrases with at least one box, each with `text`, `start`, `end`, `types` and `boxes`.
+    Captions that do not describe the image are left out.
+
+    Args:
+        split (`datasets.Dataset`): rows of Flickr30K Entities.
+
+    Returns:
+        `datasets.Dataset`: the rows.
 
     Raises:
-        ValueError: rows of another builder.
+        ValueError: if the rows are of another builder.
     """
     if not {"captions", "entities"} <= set(split.column_names):
         raise ValueError(
-            f"the rows have the columns {', '.join(split.column_names)}; phrase grounding needs captions and entities"
+            f"the rows have the columns {', '.join(split.column_names)}; phrase grounding needs captions and "
+            "entities: use the builder flickr30k_entities"
         )
     return split.map(_flatten, batched=True, batch_size=100, remove_columns=split.column_names)
 
@@ -83,17 +92,23 @@ def _flatten(images: Mapping[str, Sequence[Any]]) -> dict[str, list]:
 
 
 def collate(examples: Examples, processor: Any, options: PhraseGroundingOptions) -> dict[str, Any]:
-    """Captions with phrases -> model inputs and what phrases are judged by.
+    """Makes a batch of captions with phrases.
 
-    Beside the model's inputs the batch holds `phrase_regions` (B, P, R) bool, the regions that overlap a phrase's gold
-    boxes, and the list `gold`: of each example, of each phrase, its boxes and types.
+    Args:
+        examples (`Examples`): the rows and their regions.
+        processor (`ProcessorMixin`): processor of the model.
+        options (`PhraseGroundingOptions`): options of the task.
+
+    Returns:
+        `dict[str, Any]`: model inputs, `phrase_regions` (B, P, R) bool, the regions that overlap gold boxes of a
+        phrase, and the list `gold`: for each phrase of each example its boxes and types.
 
     Raises:
-        ValueError: no regions.
+        ValueError: if there are no regions.
     """
     rows, regions = examples.rows, examples.regions
     if regions is None:
-        raise ValueError("phrase grounding needs regions to choose from: give data.regions a region table")
+        raise ValueError("phrase grounding needs regions: set data.regions to a region table")
     spans = [
         [{"text": 0, "start": p["start"], "end": p["end"], "boxes": p["boxes"]} for p in row["phrases"]]
         for row in rows
@@ -110,19 +125,19 @@ def collate(examples: Examples, processor: Any, options: PhraseGroundingOptions)
 
 
 def grounding_loss(outputs: Any, batch: Batch) -> Tensor:
-    """Divergence from a uniform choice among a phrase's regions, summed over phrases (VisualBERT public code).
+    """Sums over phrases the divergence from the uniform distribution over regions of the phrase (public code).
 
-    A phrase without a region that fits adds nothing.
+    A phrase without gold regions adds 0.
     """
     return grounding_divergence_sum(outputs.logits, batch["phrase_regions"])[0]
 
 
 def configure(task: Task, options: PhraseGroundingOptions, config: Any) -> Task:
-    """The task with the metric of its protocol."""
+    """Returns the task with the metric for the protocol."""
     return replace(task, metrics=lambda: [PhraseRecall(options.protocol)])
 
 
-# What a card does with the model: see `Task.example`.
+# Code for model cards, see `Task.example`.
 EXAMPLE = """start = caption.index(phrase)
 inputs = processor(caption, phrases=[{{"text": 0, "start": start, "end": start + len(phrase)}}], **seen)
 with torch.no_grad():
@@ -136,7 +151,7 @@ TASK = Task(
     columns=("example_id", "image_id", "text", "phrases"),
     head="phrase_grounding",
     model_inputs=(*TEXT_AND_REGIONS, "phrase_mask"),
-    # Divided by the number of captions, not of phrases, as in the public code.
+    # The sum is divided by the number of captions, not of phrases, as in the public code.
     losses=(LossComponent("grounding", grounding_loss, lambda batch: torch.tensor(len(batch["input_ids"]))),),
     metrics=lambda: [PhraseRecall()],
     collate=collate,

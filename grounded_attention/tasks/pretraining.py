@@ -1,6 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Pre-training on captions (VL-BERT, section 3.3): masked words with visual clues, masked regions with linguistic
-clues, whether the caption belongs to the image; beside it masked words of texts without images (VL-BERT public code).
+clues, and the caption match; also masked words of texts without images (VL-BERT public code).
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,35 +47,39 @@ from .task import (
 from .text_rows import draw_texts, stack_batches
 
 TARGETS = ("hard", "soft")
-DRAWS = 1000  # of captions, before a split is taken to hold one image only
+DRAWS = 1000  # captions to draw before the split counts as one with a single image
 
 
 @dataclass(frozen=True)
 class PretrainingOptions:
-    """What is predicted, and how much of it. The defaults are the paper's.
+    """Options of the task. The defaults are those of the paper.
 
     Args:
-        words: predict masked words.
-        regions: predict the detector's class of masked regions; None where the model's family does. Left out where
-            the model sees no regions.
-        relationship: half of the images get a caption of another image; predict which (1: the caption belongs).
-        region_targets: `"hard"`, the detector's most likely class, or `"soft"`, its probabilities of all classes
-            (public code).
-        background: the model's region class 0 is the background, as in the 1,601 classes of the Visual Genome
-            detector: a table's class k, which counts without background, is the model's class k + 1. Hard targets
-            only: probabilities are taken in the columns they have.
-        word_probability: chance of a word to be predicted.
-        region_probability: chance of a region to be predicted.
-        regions_kept: share of the predicted regions that stay visible; 0.1 in the public code.
-        max_sequence_length: most text tokens (with [CLS] and [SEP]) and regions (with the whole image) of an example
-            together; of the longer of the two the last, for regions the least certain, is left out (64 in the public
-            code).
-        texts_per_image: rows of text alone beside each image, where there is a text corpus.
-        flip_probability: chance of a picture to be mirrored while training, with its boxes, and "left" and "right" in
-            its caption (0.5 in the public code, which leaves the words). Of use only where the model reads pixels.
+        words (`bool`, *optional*, defaults to `True`): predict masked words.
+        regions (`bool`, *optional*, defaults to `True`): predict the detector class of masked regions; None to do so
+            only if the model family supports it. Without regions in the data there is no such loss.
+        relationship (`bool`, *optional*, defaults to `True`): give half of the images a caption of another image, and
+            predict the caption match (1: the caption belongs to the image).
+        region_targets (`str`, *optional*, defaults to `"hard"`): `"hard"`, the most likely class of the detector, or
+            `"soft"`, its probabilities of all classes (public code).
+        background (`bool`, *optional*, defaults to `True`): region class 0 of the model is the background, as in the
+            1,601 classes of the Visual Genome detector. Then class k of a region table, which has no background, is
+            class k + 1 of the model. Only for hard targets; the columns of probabilities are not changed.
+        word_probability (`float`, *optional*, defaults to `0.15`): probability that a word is predicted.
+        region_probability (`float`, *optional*, defaults to `0.15`): probability that a region is predicted.
+        regions_kept (`float`, *optional*, defaults to `0.0`): share of the predicted regions that stay visible; 0.1 in
+            the public code.
+        max_sequence_length (`int`, *optional*): maximum number of text tokens (with [CLS] and [SEP]) plus regions
+            (with the whole image) in an example. If there are more, the longer of the two is cut: the end of the text,
+            or the regions with the lowest scores (64 in the public code).
+        texts_per_image (`int`, *optional*, defaults to 1): rows of text without image for each image, if there is a
+            text corpus.
+        flip_probability (`float`, *optional*, defaults to `0.0`): probability that a picture is flipped in training,
+            with its boxes, and with "left" and "right" exchanged in its caption (0.5 in the public code, which does
+            not change the words). Only for models that read pixels.
 
     Raises:
-        ValueError: nothing to predict, or a value outside its range.
+        ValueError: if there is nothing to predict, or a value is outside its range.
     """
 
     words: bool = True
@@ -103,14 +107,22 @@ class PretrainingOptions:
 
 
 def collate(examples: Examples, processor: Any, options: PretrainingOptions) -> dict[str, Any]:
-    """Captions -> masked model inputs and targets, see `VLBertForPreTraining.forward`.
+    """Makes a batch of masked model inputs and targets, see `VLBertForPreTraining.forward`.
 
-    Every draw comes from the row's own generator, so that it depends neither on the other rows of the batch nor on
-    what the batch is padded to. With texts, the batch gains `text_only` (B,) bool: rows of text alone stand below
-    those of the images.
+    All draws for a row use the generator of the row, so they depend neither on the other rows of the batch nor on the
+    padding.
+
+    Args:
+        examples (`Examples`): the rows, their regions or pictures, and texts without images.
+        processor (`ProcessorMixin`): processor of the model.
+        options (`PretrainingOptions`): options of the task.
+
+    Returns:
+        `dict[str, Any]`: model inputs and targets. With texts also `text_only` (B,) bool; the rows of text without
+        images come last.
 
     Raises:
-        ValueError: no detector classes (or probabilities) for masked regions; no caption of another image.
+        ValueError: if masked regions have no detector classes (or probabilities), or no other image has a caption.
     """
     generators = [examples.generator(row["caption_id"]) for row in examples.rows]
     texts, related = [row["text"] for row in examples.rows], None
@@ -127,7 +139,7 @@ def collate(examples: Examples, processor: Any, options: PretrainingOptions) -> 
         ]
     arguments = region_arguments(regions) if images is None else pixel_arguments(images, regions)
     if images is None and regions is not None and chosen is not None and processor.whole_image:
-        hidden = [hides for _, hides in chosen]
+        hidden = [mask for _, mask in chosen]
         arguments["image_features"] = [mean_of_visible(r.features, h) for r, h in zip(regions, hidden, strict=True)]
     if options.max_sequence_length is not None:
         arguments["max_sequence_length"] = options.max_sequence_length
@@ -141,17 +153,24 @@ def collate(examples: Examples, processor: Any, options: PretrainingOptions) -> 
         mask_words(batch, masker, generators)
         if examples.texts is not None and options.texts_per_image:
             texts, generators = draw_texts(examples.texts, options.texts_per_image, generators)
-            below = dict(processor(text=texts, layout="plain", max_length=options.max_sequence_length))
-            mask_words(below, masker, generators)
-            batch = stack_batches(batch, below, processor.tokenizer.pad_token_id)
+            text_rows = dict(processor(text=texts, layout="plain", max_length=options.max_sequence_length))
+            mask_words(text_rows, masker, generators)
+            batch = stack_batches(batch, text_rows, processor.tokenizer.pad_token_id)
     return batch
 
 
 def exchange_captions(examples: Examples, generators: Sequence[np.random.Generator]) -> tuple[list[str], list[int]]:
-    """Each row's caption, or with probability 0.5 one of another image of the split; and 1 where it is its own.
+    """Replaces captions, with probability 0.5, by captions of other images of the split.
+
+    Args:
+        examples (`Examples`): the rows and their split.
+        generators (`Sequence[np.random.Generator]`): one random generator per row.
+
+    Returns:
+        `tuple[list[str], list[int]]`: one caption per row, and 1 if it belongs to the image, else 0.
 
     Raises:
-        ValueError: the split has no caption of another image.
+        ValueError: if the split has no caption of another image.
     """
     pairs = [
         (row["text"], 1)
@@ -165,45 +184,61 @@ def exchange_captions(examples: Examples, generators: Sequence[np.random.Generat
 def draw_other_caption(
     row: Mapping[str, Any], split: Sequence[Mapping[str, Any]], rng: np.random.Generator, option: str
 ) -> str:
-    """A caption of another image of the split.
+    """Draws a caption of another image of the split.
+
+    Args:
+        row (`Mapping[str, Any]`): row of the image.
+        split (`Sequence[Mapping[str, Any]]`): all rows.
+        rng (`np.random.Generator`): generator of the draws.
+        option (`str`): option that needs the caption, for the error message.
+
+    Returns:
+        `str`: the caption.
 
     Raises:
-        ValueError: there is none; the message says that `option` needs one.
+        ValueError: if no other image was found in 1,000 draws.
     """
     for _ in range(DRAWS):
         other = split[int(rng.integers(len(split)))]
         if other["image_id"] != row["image_id"]:
             return other["text"]
     raise ValueError(
-        f"no caption of another image than {row['image_id']!r} among {len(split)} rows: {option} needs several images"
+        f"found no caption of an image other than {row['image_id']!r} in {len(split)} rows: {option} needs several "
+        "images"
     )
 
 
 def _regions(examples: Examples, options: PretrainingOptions) -> list[Any] | None:
-    """The region records, the most certain regions first where the sequence may leave out the last."""
+    """The region records; regions with the highest scores come first if the processor may cut the last regions."""
     if examples.regions is None:
         return None
     cut = options.max_sequence_length is not None
-    return [_most_certain_first(r) if cut and r.scores is not None else r for r in examples.regions]
+    return [_sort_by_score(r) if cut and r.scores is not None else r for r in examples.regions]
 
 
-def _most_certain_first(record: Any) -> Any:
+def _sort_by_score(record: Any) -> Any:
     order = np.argsort(-record.scores, kind="stable")
     return replace(record, **{name: array[order] for name, array in record.arrays().items()})
 
 
 @lru_cache(maxsize=4)
 def word_masker(tokenizer: Any, probability: float) -> WordMasker:
-    """The masker of a tokenizer's words; one is made for each."""
+    """Makes the word masker for a tokenizer; it is cached, because it reads the whole vocabulary."""
     return WordMasker(tokenizer, probability)
 
 
 def mask_words(batch: dict[str, Any], masker: WordMasker, generators: Sequence[np.random.Generator]) -> None:
-    """Masks `input_ids` in place and adds `labels` (B, T), -100 where nothing is predicted."""
+    """Masks `input_ids` in place and adds `labels` (B, T), -100 if a token is not predicted.
+
+    Args:
+        batch (`dict[str, Any]`): a batch with `input_ids` and `attention_mask`.
+        masker (`WordMasker`): the masker.
+        generators (`Sequence[np.random.Generator]`): one random generator per row.
+    """
     rows, labels = batch["input_ids"].numpy(), []
     for row, length, rng in zip(rows, batch["attention_mask"].sum(1).tolist(), generators, strict=True):
-        row[:length], wanted = masker(row[:length], rng)
-        labels.append(wanted.tolist())
+        row[:length], row_labels = masker(row[:length], rng)
+        labels.append(row_labels.tolist())
     batch["labels"] = pad_labels(labels, rows.shape[1])
 
 
@@ -213,23 +248,34 @@ def region_targets(
     chosen: Sequence[tuple[np.ndarray, np.ndarray]],
     options: PretrainingOptions,
 ) -> dict[str, Tensor]:
-    """`masked_regions` (B, R) bool, and `region_labels` (B, R) or `region_label_probs` (B, R, C).
+    """Makes the targets of masked regions.
 
     Args:
-        candidates: (B, R) bool, the columns of detected regions; the first of an image's regions are in the sequence.
-        chosen: of each image, which regions are predicted and which are hidden.
+        candidates (`Tensor`): (B, R) bool, the columns of detected regions. If regions were cut, the first regions of
+            the image are in the sequence.
+        regions (`Sequence[Regions]`): one region record per row.
+        chosen (`Sequence[tuple[np.ndarray, np.ndarray]]`): for each image the regions that are predicted and those
+            that are hidden, see [`choose_regions`].
+        options (`PretrainingOptions`): options of the task.
+
+    Returns:
+        `dict[str, Tensor]`: `masked_regions` (B, R) bool, and `region_labels` (B, R) int64 or `region_label_probs`
+        (B, R, C) float32.
+
+    Raises:
+        ValueError: if a record has no detector classes, or no probabilities for soft targets.
     """
     masked = torch.zeros_like(candidates)
     for row, columns, (_, hidden) in zip(masked, candidates, chosen, strict=True):
         row[columns] = torch.from_numpy(hidden[: int(columns.sum())])
     soft = options.region_targets == "soft"
-    wanted = [_class_probs(r) if soft else _classes(r, options.background) for r in regions]
-    shape = (*candidates.shape, wanted[0].shape[1]) if soft else candidates.shape
+    classes = [_class_probs(r) if soft else _classes(r, options.background) for r in regions]
+    shape = (*candidates.shape, classes[0].shape[1]) if soft else candidates.shape
     targets = torch.zeros(shape) if soft else torch.full(shape, -100)
-    for row, columns, values, (predicted, _) in zip(targets, candidates, wanted, chosen, strict=True):
-        fits = int(columns.sum())
-        place = columns.nonzero()[:, 0][torch.from_numpy(predicted[:fits])]
-        row[place] = torch.from_numpy(values[:fits][predicted[:fits]]).to(row.dtype)
+    for row, columns, values, (predicted, _) in zip(targets, candidates, classes, chosen, strict=True):
+        count_kept = int(columns.sum())
+        place = columns.nonzero()[:, 0][torch.from_numpy(predicted[:count_kept])]
+        row[place] = torch.from_numpy(values[:count_kept][predicted[:count_kept]]).to(row.dtype)
     return {"masked_regions": masked, "region_label_probs" if soft else "region_labels": targets}
 
 
@@ -247,23 +293,31 @@ def _class_probs(record: Any) -> np.ndarray:
 
 def _missing(record: Any, what: str, option: str) -> str:
     return (
-        f"image {record.image_id}: the region table holds no {what}, which {option} needs: import or extract features "
-        "with them, or give options.regions=false"
+        f"image {record.image_id}: the region table has no {what}, but {option} needs them: import or extract "
+        "features with them, or set options.regions=false"
     )
 
 
 def configure(task: Task, options: PretrainingOptions, config: Any) -> Task:
-    """The task as it is, or without masked regions where these are left to the family and it predicts none.
+    """Removes masked regions from the task if `regions` is None and the model family does not predict them.
+
+    Args:
+        task (`Task`): the task.
+        options (`PretrainingOptions`): options of the task.
+        config (`PreTrainedConfig`): configuration of the model.
+
+    Returns:
+        `Task`: the task.
 
     Raises:
-        ValueError: masked regions are asked for, and the family predicts none.
+        ValueError: if `regions` is True and the model family does not predict them.
     """
     if options.regions is False or hasattr(config, "region_classes"):
         return task
     if options.regions:
         raise ValueError(
-            f"models of the family {config.model_type!r} do not predict the class of masked regions: give "
-            "options.regions=false, or the task caption_match_pretraining"
+            f"models of the family {config.model_type!r} do not predict the class of masked regions: set "
+            "options.regions=false, or use the task caption_match_pretraining"
         )
     return replace(task, collate=_without_regions)
 
@@ -272,7 +326,7 @@ def _without_regions(examples: Examples, processor: Any, options: PretrainingOpt
     return collate(examples, processor, replace(options, regions=False))
 
 
-# What a card does with the model: see `Task.example`.
+# Code for model cards, see `Task.example`.
 HIDDEN_WORD = """inputs = processor(caption.replace("{word}", processor.tokenizer.mask_token, 1), **seen)
 place = inputs["input_ids"][0].tolist().index(processor.tokenizer.mask_token_id)
 with torch.no_grad():

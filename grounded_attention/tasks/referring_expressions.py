@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Referring expressions (VL-BERT, section 4.2.3): which region of the image a sentence names."""
+"""Referring expressions (VL-BERT, section 4.2.3): predict the region of the image that a sentence names."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,25 +28,29 @@ from .task import (
 )
 
 IGNORED = -100.0
-# Boxes come divided by the image's size, in float32; files of boxes have pixels with two decimals. So many decimals
-# bring those back exactly, and overlaps on the threshold with them.
+# Boxes are divided by the image size, in float32; the original files have pixels with two decimals. Rounding to this
+# number of decimals restores the original values, and so overlaps that equal the threshold.
 DECIMALS = 3
 
 
 @dataclass(frozen=True)
 class ReferringExpressionOptions:
-    """When a region is a right one, and what is augmented.
+    """Options of the task.
 
     Args:
-        label_convention: which overlap with the named object makes a region a positive in training, a name in
-            `grounded_attention.metrics.referring_expression_accuracy.CONVENTIONS`; the public code's by default.
-        convention: which overlap makes the predicted box right in the evaluation; the public code's by default.
-        whole_image: whether the region of the whole image is scored too (public code).
-        flip_probability: chance of a picture to be mirrored while training, with its boxes, and "left" and "right" in
-            the sentence (0.5 in the public code). Of use only where the model reads pixels.
+        label_convention (`str`, *optional*, defaults to `"vl_bert_label"`): rule for positive regions in training, a
+            name in `grounded_attention.metrics.referring_expression_accuracy.CONVENTIONS`; the default is that of the
+            public code.
+        convention (`str`, *optional*, defaults to `"vl_bert"`): rule for correct boxes in the evaluation; the default
+            is that of the public code.
+        whole_image (`bool`, *optional*, defaults to `True`): whether the region of the whole image is a candidate
+            (public code).
+        flip_probability (`float`, *optional*, defaults to `0.0`): probability that a picture is flipped in training,
+            with its boxes, and with "left" and "right" exchanged in the sentence (0.5 in the public code). Only for
+            models that read pixels.
 
     Raises:
-        ValueError: an unknown convention, or a chance outside [0, 1].
+        ValueError: if a convention is unknown, or the probability is outside [0, 1].
     """
 
     label_convention: str = "vl_bert_label"
@@ -62,19 +66,25 @@ class ReferringExpressionOptions:
 
 
 def collate(examples: Examples, processor: Any, options: ReferringExpressionOptions) -> dict[str, Any]:
-    """Rows of the RefCOCO builder -> model inputs, targets, and what the metric needs.
+    """Makes a batch of rows of the RefCOCO builder.
 
-    Beside the model's inputs the batch holds `region_targets` (B, R) float32, 1 for regions that overlap the named
-    object and 0 for others, -100 for those that are no candidates; `candidates` (B, R) bool; and lists:
-    `image_pixels`, pairs of width and height, `gold_boxes` in pixels, `example_id` and `image_id`.
+    Args:
+        examples (`Examples`): the rows and their regions.
+        processor (`ProcessorMixin`): processor of the model.
+        options (`ReferringExpressionOptions`): options of the task.
+
+    Returns:
+        `dict[str, Any]`: model inputs; `region_targets` (B, R) float32, 1 for regions that overlap the named object, 0
+        for other candidates, -100 for the rest; `candidates` (B, R) bool; and the lists `image_pixels` (width and
+        height), `gold_boxes` in pixels, `example_id` and `image_id`.
 
     Raises:
-        ValueError: no regions.
+        ValueError: if there are no regions.
     """
     rows, regions, images = examples.rows, examples.regions, examples.images
     if regions is None:
-        raise ValueError("referring expressions need regions to choose from: give data.regions a region table")
-    # A mirrored box overlaps its mirrored object as much as before.
+        raise ValueError("referring expressions need regions: set data.regions to a region table")
+    # Computed before the flip, which does not change overlaps.
     right = [
         _right_regions(row, record.boxes, options.label_convention) for row, record in zip(rows, regions, strict=True)
     ]
@@ -84,7 +94,7 @@ def collate(examples: Examples, processor: Any, options: ReferringExpressionOpti
         texts, regions, images = flip_some(texts, regions, images, generators, options.flip_probability)
     batch = dict(processor(text=texts, layout="caption", return_tensors="pt", **seen_arguments(images, regions)))
     targets = torch.full(batch["region_candidate_mask"].shape, IGNORED)
-    # A family without a region of the whole image has a detection there, or padding where there is none.
+    # In a family without a region for the whole image, the first region is a detection, or padding.
     whole_image = (batch["region_attention_mask"].bool() & ~batch["region_candidate_mask"].bool())[:, :1].any(1)
     for row, columns, whole, values in zip(targets, batch["region_candidate_mask"], whole_image, right, strict=True):
         row[:1] = float(values[0]) if options.whole_image and whole else IGNORED
@@ -100,31 +110,31 @@ def collate(examples: Examples, processor: Any, options: ReferringExpressionOpti
 
 
 def in_pixels(boxes: Any, width: int, height: int) -> np.ndarray:
-    """Boxes (n, 4) divided by the image's size -> (n, 4) float64 in pixels."""
+    """Converts boxes (n, 4) divided by the image size to (n, 4) float64 in pixels."""
     return (np.asarray(boxes, dtype=np.float64).reshape(-1, 4) * [width, height, width, height]).round(DECIMALS)
 
 
 def _right_regions(row: Any, boxes: np.ndarray, convention: str) -> np.ndarray:
-    """(1 + n,) float32: whether the whole image, and each region, is the named object."""
+    """(1 + n,) float32: 1 if the whole image, or a region, is the named object."""
     size = (row["width"], row["height"])
     candidates = in_pixels(np.concatenate([[[0, 0, 1, 1]], boxes]), *size)
     return np.array(_right(candidates, in_pixels(row["box"], *size), convention), dtype=np.float32)
 
 
 def _right(boxes: np.ndarray, gold: Any, convention: str) -> list[bool]:
-    """Of each box (n, 4) in pixels whether it overlaps the gold box enough."""
+    """Whether each box (n, 4) in pixels overlaps the gold box enough."""
     rule = get_convention(convention)
     return [rule.holds(overlap) for overlap in box_iou(boxes, gold, rule.plus_one)[:, 0]]
 
 
 def region_loss(outputs: Any, batch: Batch) -> Tensor:
-    """Binary cross-entropy of the candidate regions, summed (VL-BERT public code)."""
+    """Sums the binary cross-entropy of the candidate regions (VL-BERT public code)."""
     candidates = batch["region_targets"] >= 0
     return region_sum(outputs.logits[candidates], batch["region_targets"][candidates])[0]
 
 
 def candidate_boxes(batch: Batch, row: int) -> np.ndarray:
-    """The boxes (n, 4) in pixels of a row's candidates; none for an image without detections."""
+    """Returns the boxes (n, 4) of the candidates of a row, in pixels; n is 0 for an image without detections."""
     if not batch["region_candidate_mask"][row].any():
         return np.zeros((0, 4))
     boxes = batch["region_boxes"][row][batch["candidates"][row]]
@@ -132,11 +142,14 @@ def candidate_boxes(batch: Batch, row: int) -> np.ndarray:
 
 
 def predicted_boxes(logits: Tensor, batch: Batch) -> list[list[float] | None]:
-    """The best candidate's box in pixels for each example; None for an image without detections, a miss.
+    """Returns the box of the best candidate of each example.
 
     Args:
-        logits: (B, R) scores of the regions, the whole image first.
-        batch: as `collate` makes it.
+        logits (`Tensor`): (B, R) scores of the regions, the whole image first.
+        batch (`Mapping[str, Any]`): a batch of [`collate`].
+
+    Returns:
+        `list[list[float] | None]`: x1, y1, x2, y2 in pixels; None for an image without detections, which is a miss.
     """
     boxes = [candidate_boxes(batch, row) for row in range(len(logits))]
     scores = [row[chosen].float().cpu() for row, chosen in zip(logits, batch["candidates"], strict=True)]
@@ -144,7 +157,17 @@ def predicted_boxes(logits: Tensor, batch: Batch) -> list[list[float] | None]:
 
 
 def score(outputs: Any, batch: Batch, convention: str) -> Scored:
-    """Of each sentence: whether its box is right, what chance would give, whether any candidate is right."""
+    """Scores each sentence: whether the predicted box is right, the expected score of a random candidate, and whether
+    any candidate is right.
+
+    Args:
+        outputs (`ModelOutput`): outputs of the model.
+        batch (`Mapping[str, Any]`): a batch of [`collate`].
+        convention (`str`): rule for correct boxes.
+
+    Returns:
+        `Scored`: the scores.
+    """
     predicted, gold = predicted_boxes(outputs.logits, batch), batch["gold_boxes"]
     right = [_right(candidate_boxes(batch, row), [box], convention) for row, box in enumerate(gold)]
     return Scored(
@@ -159,23 +182,23 @@ def score(outputs: Any, batch: Batch, convention: str) -> Scored:
 
 
 def configure(task: Task, options: ReferringExpressionOptions, config: Any) -> Task:
-    """The task with the evaluation's convention."""
+    """Returns the task with metrics that use the convention of the options."""
     metrics: Any = lambda: [ItemScores("expressions", lambda o, b: score(o, b, options.convention))]  # noqa: E731
     return replace(task, metrics=metrics)
 
 
 def read_expression(outputs: Any, inputs: Batch) -> ReadOut:
-    """The region that was chosen; it is read from its own state."""
+    """Returns the score of the chosen region and the position that it is read from, its own."""
     best = outputs.logits.max(-1)
     return ReadOut(best.values, inputs["input_ids"].shape[1] + best.indices)
 
 
 def expression_scores(options: ReferringExpressionOptions) -> Scores:
-    """1 where the region that was chosen overlaps the named object enough."""
+    """Returns a function that scores each example: 1 if the chosen region overlaps the named object enough."""
     return lambda outputs, batch: score(outputs, batch, options.convention).scores["expressions_accuracy"]
 
 
-# What a card does with the model: see `Task.example`.
+# Code for model cards, see `Task.example`.
 EXAMPLE = """inputs = processor(caption, **seen)
 with torch.no_grad():
     scores = model(**inputs).logits[0][inputs["region_candidate_mask"][0]]

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""What a task is: one declaration that binds data, model, losses and metrics."""
+"""The declaration of a task, which connects data, model, losses and metrics."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from grounded_attention.reports.failures import Judged
 
 from .judges import JudgeTask
 
-# What every single-stream model reads.
+# Inputs of all models with one sequence of text and regions.
 TEXT_AND_REGIONS = (
     "input_ids",
     "attention_mask",
@@ -35,17 +35,18 @@ RowGenerator = Callable[[str], np.random.Generator]
 
 @dataclass(frozen=True)
 class LossComponent:
-    """One term of a task's loss, as a sum and the number of things summed.
+    """One term of the loss of a task: a sum over items, and the number of items.
 
-    Sum and count are kept apart so that a Trainer can divide by the count over all accumulated micro-batches and
-    processes: ragged counts then give the loss of the large batch exactly.
+    Sum and count are separate, so the Trainer can divide by the count over all accumulated micro-batches and
+    processes. The result is exactly the loss of one large batch, even if micro-batches have different counts.
 
     Args:
-        name: what the term is called in logs (`loss_<name>`).
-        total: `(outputs, batch) -> ()` tensor, the sum over the counted things, with a graph even where none is.
-        count: `batch -> ()` tensor, how many things the sum runs over; needs no forward pass. None where the batch
-            lacks what the term is about (an objective that is switched off): the term is left out then.
-        weight: factor of the mean in the total loss.
+        name (`str`): name in logs (`loss_<name>`).
+        total (`Callable[[Any, Batch], Tensor]`): function of outputs and batch: the sum, () with a graph even if there
+            are no items.
+        count (`Callable[[Batch], Tensor | None]`): function of the batch: the number of items, (), without a forward
+            pass. None if the batch lacks this objective; then the term is left out.
+        weight (`float`, *optional*, defaults to `1.0`): factor of the mean in the total loss.
     """
 
     name: str
@@ -55,12 +56,15 @@ class LossComponent:
 
 
 def classification(name: str, logits: str, labels: str) -> LossComponent:
-    """The cross-entropy of one of several classes, over the items with a label.
+    """Makes the cross-entropy loss of a classification, over items with a label.
 
     Args:
-        name: what the term is called in logs.
-        logits: name of the output with the scores, (..., classes).
-        labels: name of the batch entry with the classes, (...) int64, -100 to leave an item out.
+        name (`str`): name in logs.
+        logits (`str`): name of the output with the scores, (..., classes).
+        labels (`str`): name of the batch entry with the classes, (...) int64, -100 for no label.
+
+    Returns:
+        `LossComponent`: the loss.
     """
     return LossComponent(
         name,
@@ -70,7 +74,7 @@ def classification(name: str, logits: str, labels: str) -> LossComponent:
 
 
 class Metric(Protocol):
-    """A streaming metric whose state is a dictionary of tensors that add up over batches and processes."""
+    """A streaming metric; its state is a dictionary of tensors that are summed over batches and processes."""
 
     def forward_kwargs(self, batch: Batch) -> dict[str, Any]: ...
 
@@ -83,17 +87,19 @@ class Metric(Protocol):
 
 @dataclass(frozen=True)
 class Examples:
-    """What one batch is made from.
+    """The data from which `collate` makes one batch.
 
     Args:
-        rows: the rows.
-        regions: one region record a row, for a row with `image_ids` a tuple of one for each; or None: text alone, or
-            regions found by the processor in `images`.
-        generator: `generator(key)` is the random generator of the row with this key in this epoch.
-        split: all rows of the split, to draw others from.
-        texts: rows with a `text` each, of a corpus without images.
-        images: one picture a row, where the model reads pixels.
-        training: whether the batch is trained on; one that is measured is not augmented.
+        rows (`Sequence[Mapping[str, Any]]`): the rows.
+        regions (`Sequence[Any]`, *optional*): one region record per row, or for rows with `image_ids` a tuple with one
+            record per image; None for text only, or if the processor finds regions in `images`.
+        generator (`Callable[[str], np.random.Generator]`): `generator(key)` makes the random generator of the row with
+            this key in this epoch.
+        split (`Sequence[Mapping[str, Any]]`, *optional*): all rows of the split, for draws of other rows.
+        texts (`Sequence[Mapping[str, Any]]`, *optional*): rows of a corpus without images, each with `text`.
+        images (`Sequence[PIL.Image.Image]`, *optional*): one picture per row, for models that read pixels.
+        training (`bool`, *optional*, defaults to `False`): whether the batch is for training; data augmentation is
+            only for training.
     """
 
     rows: Sequence[Mapping[str, Any]]
@@ -107,7 +113,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class PredictionFile:
-    """The official file format of a task's predictions: how it is read, and scored without a model.
+    """The official file format of the predictions of a task, which can be read and scored without a model.
 
     Args:
         content (`str`): what the file contains, for help texts and errors.
@@ -131,7 +137,7 @@ class ScoredFile:
     Args:
         figures (`dict[str, Any]`): name -> figure, as after training.
         judged (`list[Judged]`): the predictions.
-        items (`dict[str, list]`): columns of the task's items, for `Task.export`.
+        items (`dict[str, list]`): item columns of the task, for `Task.export`.
     """
 
     figures: dict[str, Any]
@@ -141,45 +147,54 @@ class ScoredFile:
 
 @dataclass(frozen=True)
 class NoOptions:
-    """The options of a task that has none."""
+    """The options of a task without options."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """Binds a builder's rows, a sequence layout, a model's head, losses and metrics.
+    """Connects the rows of a builder, a sequence layout, a model head, losses and metrics.
 
     Args:
-        name: key in the registry and in recipes.
-        title: what a model card calls it.
-        builder: name of the data builder (`grounded_attention.commands.build_data`) that a recipe need not name.
-        columns: what every row has, after `to_rows`.
-        head: what a model needs for it, a key of `families.HEADS`.
-        model_inputs: names of the batch entries handed to the model.
-        losses: the task's own loss terms; attention supervision adds its own.
-        metrics: makes fresh metrics for one evaluation.
-        collate: `(examples, processor, options) -> batch`.
-        judge: from outputs to predictions in words and boxes, for the report of errors; see `judges.py`.
-        example: the lines of a model card's snippet that use the model, for `str.format`: `{word}` is a word of the
-            caption, `{other}` a phrase of it. The snippet has `processor`, `model`, `caption`, `phrase`, `boxes` and
-            `seen` (regions as the processor takes them) by then.
-        options: frozen dataclass of the task's options; its values are checked when one is made (ValueError).
-        model_config: options -> configuration fields that a model needs for them.
-        to_rows: turns the builder's split into the rows the task trains on (identity by default).
-        fit_options: (options, splits) -> the options completed with what the rows say, such as a list of answers.
-        remarks: (completed options, splits) -> lines that a run prints before it trains.
-        configure: (task, completed options, model configuration) -> the task with the losses and metrics these ask
-            for.
-        initialise: (model, processor, options) -> None, before training and only then.
-        export: (items of a measured split, path without suffix) -> None writes what the task's evaluation server
-            takes; items as `grounded_attention.metrics.item_scores` has them.
-        prediction_file: the official file format of predictions; None if the task has none.
-        explained: the decision that the perturbation test explains; None where there is not one decision.
-        trained_options: (configuration of a trained model, whether there are regions) -> the options with which that
-            model is evaluated.
-        hub_task: what the Hub calls the task, for the results of a model card.
-        citation: BibTeX of the task's paper, for model cards.
-        needs_regions: whether there is no task without regions.
-        empty_images: whether an image that the region table lacks is one without detections, instead of an error.
+        name (`str`): key in the registry and in recipes.
+        title (`str`): name in model cards.
+        builder (`str`): default data builder (see `grounded_attention.commands.build_data`).
+        columns (`tuple[str, ...]`): columns of all rows, after `to_rows`.
+        head (`str`): head that the model needs, a key of `families.HEADS`.
+        model_inputs (`tuple[str, ...]`): names of the batch entries that are inputs of the model.
+        losses (`tuple[LossComponent, ...]`): losses of the task; attention supervision adds further losses.
+        metrics (`Callable[[], list[Metric]]`): makes new metrics for one evaluation.
+        collate (`Callable[[Examples, Any, Any], dict[str, Any]]`): (examples, processor, options) -> batch.
+        judge (`JudgeTask`): converts outputs to predictions as words and boxes, for reports; see `judges.py`.
+        example (`str`): code for model cards that uses the model, a template for `str.format`: `{word}` is a word of
+            the caption, `{other}` a phrase in it. The code may use `processor`, `model`, `caption`, `phrase`, `boxes`
+            and `seen` (the region arguments of the processor).
+        options (`type`, *optional*, defaults to `NoOptions`): frozen dataclass of options; it raises ValueError for
+            wrong values.
+        model_config (`Callable[[Any], dict[str, Any]]`, *optional*): options -> fields of the model configuration.
+        to_rows (`Callable[[Any], Any]`, *optional*): converts a split of the builder to the rows of the task; identity
+            by default.
+        fit_options (`Callable[[Any, Mapping[str, Any]], Any]`, *optional*): (options, splits) -> options completed
+            with values from the rows, such as a list of answers.
+        remarks (`Callable[[Any, Mapping[str, Any]], list[str]]`, *optional*): (completed options, splits) -> lines
+            that a run prints before training.
+        configure (`Callable[[Task, Any, Any], Task]`, *optional*): (task, completed options, model configuration) ->
+            task with the losses and metrics for these.
+        initialise (`Callable[[Any, Any, Any], None]`, *optional*): function of model, processor and options that is
+            called once before training.
+        export (`Callable[[Mapping[str, list], Path], None]`, *optional*): function of the items of an evaluated split
+            (see `grounded_attention.metrics.item_scores`) and a path without suffix; it writes the file for the
+            evaluation server.
+        prediction_file (`PredictionFile`, *optional*): the official file format of predictions.
+        explained (`Explained`, *optional*): the decision that the perturbation test explains; None if an example has
+            more than one decision.
+        trained_options (`Callable[[Any, bool], dict[str, Any]]`, *optional*): (configuration of a trained model,
+            whether there are regions) -> options for its evaluation.
+        hub_task (`str`, *optional*, defaults to `"visual-grounding"`): name of the task on the Hub, for results in
+            model cards.
+        citation (`str`, *optional*): BibTeX entry of the paper of the task, for model cards.
+        needs_regions (`bool`, *optional*, defaults to `False`): whether the task requires regions.
+        empty_images (`bool`, *optional*, defaults to `False`): whether an image that is not in the region table counts
+            as an image without detections, instead of an error.
     """
 
     name: str
@@ -211,7 +226,7 @@ class Task:
 
 
 def region_arguments(regions: Sequence[Any] | None) -> dict[str, Any]:
-    """The processor's region arguments for one `Regions` record a row (none for text alone)."""
+    """Makes the region arguments of the processor from one `Regions` record per row; empty for text only."""
     if regions is None:
         return {}
     return {
@@ -221,7 +236,7 @@ def region_arguments(regions: Sequence[Any] | None) -> dict[str, Any]:
 
 
 def joined_arguments(regions: Sequence[Sequence[Any]] | None) -> dict[str, Any]:
-    """The processor's region arguments for rows of several images, whose regions follow one another."""
+    """Makes the region arguments of the processor for rows with several images; their regions are concatenated."""
     if regions is None:
         return {}
     return {
@@ -234,23 +249,23 @@ def joined_arguments(regions: Sequence[Sequence[Any]] | None) -> dict[str, Any]:
 
 
 def pixel_arguments(images: Sequence[Any], regions: Sequence[Any] | None) -> dict[str, Any]:
-    """The processor's arguments for pictures, with the boxes of their regions (the whole image alone for none)."""
+    """Makes the arguments of the processor for pictures and boxes; without regions only the whole image is used."""
     boxes = [np.zeros((0, 4), dtype=np.float32)] * len(images) if regions is None else [r.boxes for r in regions]
     return {"images": list(images), "region_boxes": boxes}
 
 
 def seen_arguments(images: Sequence[Any] | None, regions: Sequence[Any] | None) -> dict[str, Any]:
-    """The processor's arguments for what the model sees: pictures, or regions, or nothing."""
+    """Makes the arguments of the processor for pictures, for regions, or for text only (empty)."""
     return region_arguments(regions) if images is None else pixel_arguments(images, regions)
 
 
 def identify(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """`example_id` and `image_id` of each row, as metrics of single examples read them in a batch."""
+    """Returns `example_id` and `image_id` of each row, which metrics of single examples read in a batch."""
     return {name: [row[name] for row in rows] for name in ("example_id", "image_id")}
 
 
 def pad_labels(labels: Sequence[Sequence[int]], width: int, padding: int = -100) -> Tensor:
-    """Ragged label lists as an int64 tensor (B, width), short rows filled with `padding`."""
+    """Converts label lists of different lengths to an int64 tensor (B, width), padded with `padding`."""
     padded = torch.full((len(labels), width), padding, dtype=torch.int64)
     for row, values in zip(padded, labels, strict=True):
         row[: len(values)] = torch.as_tensor(values, dtype=torch.int64)

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Rows of text alone below the image rows of a batch (the second stream of VL-BERT's public code)."""
+"""Rows of text without images after the image rows of a batch (the second data stream of the VL-BERT public code)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,21 +17,33 @@ TEXT_KEYS = {"input_ids", "attention_mask", "token_type_ids", "labels"}
 def draw_texts(
     texts: Sequence[Mapping[str, Any]], count: int, generators: Sequence[np.random.Generator]
 ) -> tuple[list[str], list[np.random.Generator]]:
-    """`count` texts of a corpus for each generator, and for each text the generator that drew it."""
+    """Draws `count` texts of a corpus with each generator.
+
+    Args:
+        texts (`Sequence[Mapping[str, Any]]`): rows with `text`.
+        count (`int`): number of texts per generator.
+        generators (`Sequence[np.random.Generator]`): random generators.
+
+    Returns:
+        `tuple[list[str], list[np.random.Generator]]`: the texts, and for each text the generator that drew it.
+    """
     drawn = [(texts[int(rng.integers(len(texts)))]["text"], rng) for rng in generators for _ in range(count)]
     return [text for text, _ in drawn], [rng for _, rng in drawn]
 
 
 def stack_batches(images: Mapping[str, Tensor], texts: Mapping[str, Tensor], padding: int) -> dict[str, Tensor]:
-    """A batch of image rows with one of text rows below it, and `text_only` (B,) bool.
+    """Joins a batch of image rows and a batch of text rows.
 
-    What only image rows have (regions, pixels, their targets) is zero, False, or -100 for labels in the text rows,
-    which the model takes for text without image.
+    In text rows the entries for images (regions, pixels, their targets) are 0, False, or -100 for labels. The model
+    treats such rows as text without an image.
 
     Args:
-        images: every tensor (B1, ...); those named as in `texts` (B1, T1).
-        texts: tensors (B2, T2).
-        padding: the id of [PAD].
+        images (`Mapping[str, Tensor]`): tensors (B1, ...); those with a name in `texts` are (B1, T1).
+        texts (`Mapping[str, Tensor]`): tensors (B2, T2).
+        padding (`int`): the id of [PAD].
+
+    Returns:
+        `dict[str, Tensor]`: the batch, with `text_only` (B1 + B2,) bool.
     """
     counts = [len(batch["input_ids"]) for batch in (images, texts)]
     width = max(batch["input_ids"].shape[1] for batch in (images, texts))

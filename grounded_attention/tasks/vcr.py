@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Visual commonsense reasoning (VL-BERT, section 4.2.1): which of four answers, or reasons, belongs to a question."""
+"""Visual commonsense reasoning (VL-BERT, section 4.2.1): choose one of four answers, or reasons, for a question."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,16 +31,17 @@ SPECIALS = 3  # [CLS] question [SEP] choice [SEP]
 
 @dataclass(frozen=True)
 class VCROptions:
-    """What is predicted.
+    """Options of the task.
 
     Args:
-        region_classes: also predict the category of every object, seen as it is (VL-BERT public code; the paper masks
-            regions): COCO's 80, counted from 1, and 0 for the whole image.
-        max_text_length: most word pieces of question and choice together, the longer of the two losing its end (64 in
-            the public code).
+        region_classes (`bool`, *optional*, defaults to `True`): also predict the category of each object, which is not
+            masked (VL-BERT public code; the paper masks regions): the 80 categories of COCO, counted from 1, and 0 for
+            the whole image.
+        max_text_length (`int`, *optional*, defaults to 64): maximum number of word pieces of question and choice
+            together; the end of the longer text is cut (64 in the public code).
 
     Raises:
-        ValueError: a length below 2.
+        ValueError: if the length is below 2.
     """
 
     region_classes: bool = True
@@ -52,14 +53,21 @@ class VCROptions:
 
 
 def collate(examples: Examples, processor: Any, options: VCROptions) -> dict[str, Any]:
-    """Rows of the VCR builder -> model inputs and targets, see `VLBertForMultipleChoice.forward`.
+    """Makes a batch of rows of the VCR builder.
 
-    Texts are (B, C, T), C choices; `token_regions` (B, C, T) ties each word that names an object to its region, the
-    first of the objects where it names several (VL-BERT), or `image_text_alignment` (B, C, R, A) each region to all
-    its words (VisualBERT). Regions are (B, R, ...), once for all choices.
+    Args:
+        examples (`Examples`): the rows, with regions or pictures or neither.
+        processor (`ProcessorMixin`): processor of the model.
+        options (`VCROptions`): options of the task.
+
+    Returns:
+        `dict[str, Any]`: model inputs and targets, see `VLBertForMultipleChoice.forward`. Texts are (B, C, T) for C
+        choices; regions are (B, R, ...), shared by all choices. Words that name objects are linked to regions: by
+        `token_regions` (B, C, T), the first object of each word (VL-BERT), or by `image_text_alignment` (B, C, R, A),
+        all words of each region (VisualBERT).
 
     Raises:
-        ValueError: regions that are not the objects of the row, or an object of no known category.
+        ValueError: if the regions are not the objects of the row, or an object has an unknown category.
     """
     rows, regions = examples.rows, examples.regions
     for row, record in zip(rows, regions or (), strict=regions is not None):
@@ -78,14 +86,14 @@ def collate(examples: Examples, processor: Any, options: VCROptions) -> dict[str
 
 
 class _Boxes:
-    """A row's own boxes in the place of a region record, for models that read pixels."""
+    """The boxes of a row, used instead of a region record for models that read pixels."""
 
     def __init__(self, row: Mapping[str, Any]):
         self.boxes = np.asarray(row["boxes"], dtype=np.float32).reshape(-1, 4)
 
 
 def _texts(pairs: Sequence[Any], processor: Any, options: VCROptions, tagged: bool) -> dict[str, Tensor]:
-    """The text inputs of every question with every choice; boxes alone say which region a tag is."""
+    """The text inputs of each question with each choice; tags need only the boxes of regions, so features are 0."""
     given: dict[str, Any] = {}
     if tagged:
         boxes = [np.asarray(row["boxes"], dtype=np.float32).reshape(-1, 4) for row, _ in pairs]
@@ -105,7 +113,15 @@ def _texts(pairs: Sequence[Any], processor: Any, options: VCROptions, tagged: bo
 
 
 def tag_records(text: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
-    """The processor's tags of a text with tags of the builder, which is text `number` of its example."""
+    """Converts the tags of the builder to tags of the processor.
+
+    Args:
+        text (`Mapping[str, Any]`): a text with `tags`.
+        number (`int`): index of the text in its example.
+
+    Returns:
+        `list[dict[str, Any]]`: `text`, `start`, `end` and `region` of each tag.
+    """
     return [
         {"text": number, "start": tag["start"], "end": tag["end"], "region": region}
         for tag in text["tags"]
@@ -116,9 +132,9 @@ def tag_records(text: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
 def _check_objects(row: Mapping[str, Any], record: Any) -> None:
     if len(record.boxes) != len(row["boxes"]):
         raise ValueError(
-            f"image {row['image_id']}: the region table holds {len(record.boxes)} regions, but the question's image "
-            f"has {len(row['boxes'])} objects, which its words name by number: extract features of those very boxes, "
-            "in their order"
+            f"image {row['image_id']}: the region table has {len(record.boxes)} regions, but the image of the "
+            f"question has {len(row['boxes'])} objects, and its words refer to objects by number: extract features "
+            "of exactly these boxes, in the same order"
         )
 
 
@@ -129,8 +145,8 @@ def _class_labels(candidates: Tensor, rows: Sequence[Mapping[str, Any]]) -> Tens
         unknown = [name for name in row["objects"] if name not in CLASSES]
         if unknown:
             raise ValueError(
-                f"image {row['image_id']}: the object {unknown[0]!r} is none of COCO's 80 categories, which "
-                "options.region_classes predicts: give options.region_classes=false"
+                f"image {row['image_id']}: the object {unknown[0]!r} is not one of the 80 categories of COCO, which "
+                "options.region_classes predicts: set options.region_classes=false"
             )
         target[0] = 0
         target[columns] = torch.tensor([CLASSES[name] for name in row["objects"]])[: int(columns.sum())]
@@ -138,24 +154,24 @@ def _class_labels(candidates: Tensor, rows: Sequence[Mapping[str, Any]]) -> Tens
 
 
 def sigmoid_loss(outputs: Any, batch: Batch) -> Tensor:
-    """Binary cross-entropy of every choice, averaged over the choices, summed over the questions (public code)."""
+    """Averages the binary cross-entropy over choices and sums it over questions (public code)."""
     labelled = batch["labels"] >= 0
     return choice_sum(outputs.logits[labelled], batch["labels"][labelled], "sigmoid")[0]
 
 
 def region_class_loss(outputs: Any, batch: Batch) -> Tensor:
-    """Cross-entropy of the regions' classes beside every choice, summed.
+    """Sums the cross-entropy of the classes of regions, for each choice.
 
     Raises:
-        ValueError: the model has no such head, or fewer classes.
+        ValueError: if the model has no head for these classes, or fewer classes.
     """
     logits: Any = getattr(outputs, "region_class_logits", None)
     labels = batch["region_class_labels"]
     known, found = 0 if logits is None else logits.shape[-1], int(labels.max()) + 1
     if found > known:
         raise ValueError(
-            f"the regions have {found} classes with that of the whole image, model.config.choice_region_classes is "
-            f"{known or None}: give the number of classes, or options.region_classes=false"
+            f"the regions have {found} classes (with the whole image), but model.config.choice_region_classes is "
+            f"{known or None}: set it to the number of classes, or set options.region_classes=false"
         )
     return cross_entropy_sum(logits, labels[:, None].expand(logits.shape[:3]))[0]
 
@@ -165,13 +181,13 @@ def _count_regions(batch: Batch) -> Tensor | None:
     return None if labels is None else count_labels(labels) * batch["input_ids"].shape[1]
 
 
-SOFTMAX = classification("choices", "logits", "labels")  # the paper's
+SOFTMAX = classification("choices", "logits", "labels")  # as in the paper
 SIGMOID = replace(SOFTMAX, total=sigmoid_loss)
 REGIONS = LossComponent("region_classes", region_class_loss, _count_regions)
 
 
 def score(outputs: Any, batch: Batch) -> Scored:
-    """Of each question, whether the best choice is the right one, and which was chosen."""
+    """Scores each question: whether the best choice is correct; notes contain the choice."""
     chosen, labels = outputs.logits.argmax(-1).tolist(), batch["labels"].tolist()
     notes = {"chosen": chosen, "label": [label if label >= 0 else None for label in labels]}
     if max(labels) < 0:
@@ -182,41 +198,56 @@ def score(outputs: Any, batch: Batch) -> Scored:
 
 
 def configure(task: Task, options: VCROptions, config: Any) -> Task:
-    """The task with the loss that the model configuration's `choice_loss` names.
+    """Sets the loss of the task from `choice_loss` of the model configuration.
+
+    Args:
+        task (`Task`): the task.
+        options (`VCROptions`): options of the task.
+        config (`PreTrainedConfig`): configuration of the model.
+
+    Returns:
+        `Task`: the task.
 
     Raises:
-        ValueError: the objects' categories are asked for, and the family predicts none.
+        ValueError: if `region_classes` is True and the model family does not predict categories of objects.
     """
     if options.region_classes and not hasattr(config, "choice_region_classes"):
         raise ValueError(
-            f"models of the family {config.model_type!r} do not predict the objects' categories: give "
+            f"models of the family {config.model_type!r} do not predict the categories of objects: set "
             "options.region_classes=false"
         )
     return replace(task, losses=(SIGMOID if config.choice_loss == "sigmoid" else SOFTMAX, REGIONS))
 
 
 def join_runs(answers: Mapping[str, list], rationales: Mapping[str, list]) -> dict[str, float]:
-    """Q→A, QA→R and Q→AR from the items of two runs, one of each mode, on the same split.
+    """Computes Q→A, QA→R and Q→AR from the items of two runs, one in each mode, on the same split.
 
     Args:
-        answers: the items of the run with `data.options.mode=answer`: `example_id`, `chosen`, `label`.
-        rationales: those of the run with mode `rationale`.
+        answers (`Mapping[str, list]`): items of the run with `data.options.mode=answer`: `example_id`, `chosen`,
+            `label`.
+        rationales (`Mapping[str, list]`): items of the run with `data.options.mode=rationale`.
+
+    Returns:
+        `dict[str, float]`: name -> accuracy.
 
     Raises:
-        ValueError: questions without label (test), or that one run has and the other has not.
+        ValueError: if a question has no label (test), or is in one run only.
     """
     chosen = [dict(zip(run["example_id"], run["chosen"], strict=True)) for run in (answers, rationales)]
     labels = [dict(zip(run["example_id"], run.get("label", []), strict=False)) for run in (answers, rationales)]
     differing = sorted(chosen[0].keys() ^ chosen[1].keys())
     if differing:
-        raise ValueError(f"the runs have other questions: {len(differing)} are in one alone, such as {differing[0]}")
+        raise ValueError(
+            f"the runs have different questions: {len(differing)} are in one run only, such as {differing[0]}; give "
+            "two runs on the same split"
+        )
     if any(labels[0].get(question) is None or labels[1].get(question) is None for question in chosen[0]):
-        raise ValueError("the items hold questions without label: the test split can only be scored by its server")
+        raise ValueError("some questions have no label: only the evaluation server can score the test split")
     both = {question: (labels[0][question], labels[1][question]) for question in chosen[0]}
     return joint_accuracy(chosen[0], chosen[1], both)
 
 
-# What a card does with the model: see `Task.example`.
+# Code for model cards, see `Task.example`.
 EXAMPLE = """answers = ["{word}", "{other}"]
 inputs = processor([caption] * 2, answers, **{{name: [value] * 2 for name, value in seen.items()}})
 texts = {{name: inputs[name][None] for name in ("input_ids", "attention_mask", "token_type_ids")}}
@@ -241,6 +272,6 @@ TASK = Task(
     judge=judge_vcr,
     example=EXAMPLE,
     hub_task="multiple-choice",
-    # Predicting the categories of objects is no use to an evaluation.
+    # An evaluation does not use the categories of objects.
     trained_options=lambda config, grounded: {"region_classes": False},
 )

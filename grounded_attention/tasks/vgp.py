@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Visually grounded paraphrases: which caption matches the image, and how two phrases of one thing relate."""
+"""Visually grounded paraphrases: which caption matches the image, and the relation of two phrases for one object."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,7 +26,16 @@ from .task import (
 
 
 def collate(examples: Examples, processor: Any, options: NoOptions) -> dict[str, Any]:
-    """Rows of the VGP builder -> model inputs and targets, see `VLBertForVGP.forward`."""
+    """Makes a batch of rows of the VGP builder.
+
+    Args:
+        examples (`Examples`): the rows, with regions or pictures or neither.
+        processor (`ProcessorMixin`): processor of the model.
+        options (`NoOptions`): not used.
+
+    Returns:
+        `dict[str, Any]`: model inputs and targets, see `VLBertForVGP.forward`.
+    """
     rows, grounded = examples.rows, examples.regions is not None
     images, regions = examples.images, examples.regions
     seen = region_arguments(regions) if images is None else pixel_arguments(images, regions)
@@ -40,7 +49,7 @@ def collate(examples: Examples, processor: Any, options: NoOptions) -> dict[str,
     )
     pairs = inputs["phrase_pairs"]
     labels = pad_labels([[pair["label"] for pair in row["phrase_pairs"]] for row in rows], pairs.shape[1])
-    labels[(pairs < 0).any(dim=-1)] = -100  # a pair whose phrase was truncated away has no label
+    labels[(pairs < 0).any(dim=-1)] = -100  # a pair with a phrase that was cut has no label
     identification = torch.tensor([row["identification_label"] for row in rows])
     return {**inputs, "vgp_labels": labels, "identification_labels": identification}
 
@@ -51,18 +60,18 @@ def _phrase(phrase: Mapping[str, Any], grounded: bool) -> dict[str, Any]:
 
 
 def read_identification(outputs: Any, inputs: Batch) -> ReadOut:
-    """The caption that was chosen; it is read from the first word, [CLS]."""
+    """Returns the score of the chosen caption and the position that it is read from, [CLS]."""
     return ReadOut(outputs.identification_logits.max(-1).values, inputs["attention_mask"].argmax(1))
 
 
 def identification_scores(options: NoOptions) -> Scores:
-    """1 where the right caption was chosen."""
+    """Returns a function that scores each example: 1 if the correct caption was chosen."""
     return lambda outputs, batch: (
         (outputs.identification_logits.argmax(-1) == batch["identification_labels"]).double().tolist()
     )
 
 
-# What a card does with the model: see `Task.example`.
+# Code for model cards, see `Task.example`.
 EXAMPLE = """inputs = processor(caption, "{other}", **seen)
 with torch.no_grad():
     shares = model(**inputs).identification_logits.softmax(-1)[0].tolist()

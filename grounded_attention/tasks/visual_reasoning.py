@@ -28,9 +28,18 @@ GROUP = "nlvr2"
 
 
 def collate(examples: Examples, processor: Any, options: NoOptions) -> dict[str, Any]:
-    """Rows of the NLVR2 builder -> model inputs and `labels` (B,), 1 for true, 0 for false, -100 for unknown.
+    """Makes a batch of rows of the NLVR2 builder.
 
-    The regions of the right image follow those of the left; `region_token_type_ids` (B, R) tell them apart.
+    The regions of the left image come before those of the right image; `region_token_type_ids` (B, R) distinguishes
+    them.
+
+    Args:
+        examples (`Examples`): the rows and their regions.
+        processor (`ProcessorMixin`): processor of the model.
+        options (`NoOptions`): not used.
+
+    Returns:
+        `dict[str, Any]`: model inputs, and `labels` (B,) int64: 1 for true, 0 for false, -100 for unknown.
     """
     rows = examples.rows
     inputs = processor(
@@ -41,7 +50,7 @@ def collate(examples: Examples, processor: Any, options: NoOptions) -> dict[str,
 
 
 def score(outputs: Any, batch: Batch) -> Scored:
-    """Of each example, whether the statement was judged rightly, and how it was judged."""
+    """Scores each example: whether the prediction is correct; notes contain the prediction."""
     judged, labels = outputs.logits.argmax(-1).tolist(), batch["labels"].tolist()
     notes = {"judged": [bool(value) for value in judged]}
     right = [None if label < 0 else value == label for value, label in zip(judged, labels, strict=True)]
@@ -49,11 +58,11 @@ def score(outputs: Any, batch: Batch) -> Scored:
 
 
 def export(items: Mapping[str, list], path: Path) -> None:
-    """The predictions in the official format, `<path>.csv`."""
+    """Writes the predictions in the official format to `<path>.csv`."""
     write_predictions(path.with_name(path.name + ".csv"), dict(zip(items["example_id"], items["judged"], strict=True)))
 
 
-# What a card does with the model: see `Task.example`.
+# Code for model cards, see `Task.example`.
 EXAMPLE = """inputs = processor(caption, region_image_indices=[0, 1], **seen)  # each box of another image
 with torch.no_grad():
     shares = model(**inputs).logits[0].softmax(-1).tolist()

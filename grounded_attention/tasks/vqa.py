@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Visual question answering (VL-BERT, section 4.2.2): which answer of a list stands in the place of [MASK]."""
+"""Visual question answering (VL-BERT, section 4.2.2): predict one answer of a list at the position of [MASK]."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,18 +37,19 @@ PUBLIC_FEWEST = 9
 
 @dataclass(frozen=True)
 class VQAOptions:
-    """Which answers there are, and how their scores start.
+    """Options of the task.
 
     Args:
-        answers: the path of a JSON list of answers, a list, or `{"fewest": n}`: the answers that are the most frequent
-            one of at least n training questions (9 in the public rule).
-        initialise_answers: start the classifier's row of each answer as the mean of its words' embeddings (VL-BERT
-            public code).
-        majority: an answer that is judged beside the model's, as a baseline; the most frequent answer of the training
-            questions when not given.
+        answers (`str`, `list[str]` or `dict[str, int]`, *optional*, defaults to `{"fewest": 9}`): the path of a JSON
+            list of answers, a list, or `{"fewest": n}`: the answers that are the most frequent answer of at least n
+            training questions (9 in the public rule).
+        initialise_answers (`bool`, *optional*, defaults to `False`): whether the classifier weights of each answer
+            start as the mean of its word embeddings (VL-BERT public code).
+        majority (`str`, *optional*): answer of the baseline, which is also evaluated; by default the most frequent
+            answer of the training questions.
 
     Raises:
-        ValueError: something that is no list of answers.
+        ValueError: if `answers` is none of these.
     """
 
     answers: Any = field(default_factory=lambda: {FEWEST: PUBLIC_FEWEST})
@@ -60,17 +61,28 @@ class VQAOptions:
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """Answer -> its class, once the list is known."""
+        """Answer -> its class.
+
+        Raises:
+            ValueError: if the list has not been read yet.
+        """
         if not isinstance(self.answers, list):
-            raise ValueError(f"answers is {self.answers!r}: the list has not been read yet, see fit_options")
+            raise ValueError(f"answers is {self.answers!r}: the list has not been read yet, call fit_options first")
         return {answer: number for number, answer in enumerate(self.answers)}
 
 
 def fit_options(options: VQAOptions, splits: Mapping[str, Any]) -> VQAOptions:
-    """The options with the list of answers itself, and the most frequent answer of the training questions.
+    """Replaces `answers` by the list itself, and sets `majority`.
+
+    Args:
+        options (`VQAOptions`): options of the task.
+        splits (`Mapping[str, Any]`): name -> rows of each split.
+
+    Returns:
+        `VQAOptions`: the completed options.
 
     Raises:
-        ValueError: an answer list that can't be read, or no training questions to make one from.
+        ValueError: if the list of answers cannot be read, or cannot be made from the training questions.
     """
     train = splits["train"]["answers"] if "train" in splits else []
     counted = Counter(answer for answers in train for answer in answers)
@@ -79,7 +91,7 @@ def fit_options(options: VQAOptions, splits: Mapping[str, Any]) -> VQAOptions:
 
 
 def remarks(options: VQAOptions, splits: Mapping[str, Any]) -> list[str]:
-    """How many answers there are, and how many of the human answers to each split's questions are none of them."""
+    """Returns lines with the number of answers, and of human answers in each split that are not in the list."""
     lines = [f"answers: {len(options.index)}"]
     for name, rows in splits.items():
         given = list(rows["answers"])
@@ -94,10 +106,17 @@ def remarks(options: VQAOptions, splits: Mapping[str, Any]) -> list[str]:
 
 
 def collate(examples: Examples, processor: Any, options: VQAOptions) -> dict[str, Any]:
-    """Rows of the VQA builder -> model inputs and soft targets.
+    """Makes a batch of rows of the VQA builder.
 
-    Beside the model's inputs the batch holds `labels` (B, A) float32, each answer's accuracy (VL-BERT public code:
-    human answers as they are written), and the lists `answers`, `answer_type`, `example_id` and `image_id`.
+    Args:
+        examples (`Examples`): the rows, with regions or pictures or neither.
+        processor (`ProcessorMixin`): processor of the model.
+        options (`VQAOptions`): completed options of the task.
+
+    Returns:
+        `dict[str, Any]`: model inputs, `labels` (B, A) float32, the accuracy of each answer (as in the VL-BERT public
+        code, without normalisation of human answers), and the lists `answers`, `answer_type`, `example_id` and
+        `image_id`.
     """
     rows = examples.rows
     inputs = processor(
@@ -117,7 +136,15 @@ def collate(examples: Examples, processor: Any, options: VQAOptions) -> dict[str
 
 
 def answer_targets(given: Iterable[list[str]], index: Mapping[str, int]) -> Tensor:
-    """(B, A) float32: the accuracy of each answer of the list; human answers outside the list leave no trace."""
+    """Computes the soft targets (B, A) float32: the accuracy of each answer in the list.
+
+    Args:
+        given (`Iterable[list[str]]`): human answers of each question; answers that are not in the list are ignored.
+        index (`Mapping[str, int]`): answer -> its class.
+
+    Returns:
+        `Tensor`: the targets.
+    """
     listed = list(given)
     targets = torch.zeros(len(listed), len(index))
     for row, answers in zip(targets, listed, strict=True):
@@ -128,7 +155,7 @@ def answer_targets(given: Iterable[list[str]], index: Mapping[str, int]) -> Tens
 
 
 def _answer_loss(form: str) -> LossComponent:
-    """The loss that `config.vqa_loss` names, over the questions; for "cross_entropy" over those with a target."""
+    """Makes a loss over questions from `config.vqa_loss`; "cross_entropy" counts only questions with a target."""
 
     def count(batch: Batch) -> Tensor:
         return (batch["labels"].sum(-1) > 0).sum() if form == "cross_entropy" else torch.tensor(len(batch["labels"]))
@@ -137,7 +164,16 @@ def _answer_loss(form: str) -> LossComponent:
 
 
 def score(outputs: Any, batch: Batch, options: VQAOptions) -> Scored:
-    """The official accuracy of each question's best answer, its soft target, the baseline's accuracy; the answer."""
+    """Scores each question: official accuracy and soft target of the best answer, and accuracy of the baseline.
+
+    Args:
+        outputs (`ModelOutput`): outputs of the model.
+        batch (`Mapping[str, Any]`): a batch of [`collate`].
+        options (`VQAOptions`): completed options of the task.
+
+    Returns:
+        `Scored`: the scores; notes contain the answer.
+    """
     known, best = list(options.index), outputs.logits.argmax(-1)
     predicted, given = [known[number] for number in best.tolist()], batch["answers"]
     notes = {"answer": predicted, "answer_type": batch["answer_type"]}
@@ -147,8 +183,8 @@ def score(outputs: Any, batch: Batch, options: VQAOptions) -> Scored:
     accuracy = [vqa_accuracy(*pair) if pair[1] else None for pair in zip(predicted, given, strict=True)]
     scores = {
         "vqa_accuracy": accuracy,
-        "vqa_soft_accuracy": _where(given, soft),
-        "vqa_soft_upper_bound": _where(given, batch["labels"].amax(-1).tolist()),
+        "vqa_soft_accuracy": _if_answered(given, soft),
+        "vqa_soft_upper_bound": _if_answered(given, batch["labels"].amax(-1).tolist()),
         **{f"vqa_{kind}_accuracy": _of_type(kind, accuracy, batch) for kind in _types(batch)},
     }
     if options.majority is not None:
@@ -157,7 +193,8 @@ def score(outputs: Any, batch: Batch, options: VQAOptions) -> Scored:
     return Scored(scores, {"vqa_answers_outside_the_list": lost}, notes)
 
 
-def _where(given: list[list[str]], values: list[float]) -> list[float | None]:
+def _if_answered(given: list[list[str]], values: list[float]) -> list[float | None]:
+    """Replaces the values of questions without human answers by None."""
     return [value if humans else None for value, humans in zip(values, given, strict=True)]
 
 
@@ -171,7 +208,7 @@ def _of_type(kind: str, accuracy: list[float | None], batch: Batch) -> list[floa
 
 
 def configure(task: Task, options: VQAOptions, config: Any) -> Task:
-    """The task with the loss that the model configuration's `vqa_loss` names, and metrics that know the answers."""
+    """Sets the loss from `vqa_loss` of the model configuration, and metrics that use the list of answers."""
     return replace(
         task,
         losses=(_answer_loss(config.vqa_loss),),
@@ -180,19 +217,26 @@ def configure(task: Task, options: VQAOptions, config: Any) -> Task:
 
 
 def initialise(model: Any, processor: Any, options: VQAOptions) -> None:
-    """Starts the classifier from the answers' words, where the options ask for it.
+    """Initialises the classifier with embeddings of the words of answers, if `initialise_answers` is True.
+
+    Args:
+        model (`PreTrainedModel`): the model.
+        processor (`ProcessorMixin`): processor of the model.
+        options (`VQAOptions`): options of the task.
 
     Raises:
-        ValueError: a model whose classifier cannot start so.
+        ValueError: if the model does not support this.
     """
     if options.initialise_answers and not hasattr(model, "init_classifier_from_answers"):
-        raise ValueError(f"options.initialise_answers is of VL-BERT; {type(model).__name__} has no such start")
+        raise ValueError(
+            f"{type(model).__name__} does not support options.initialise_answers, only VL-BERT does: set it to false"
+        )
     if options.initialise_answers:
         model.init_classifier_from_answers(processor.tokenizer)
 
 
 def export(items: Mapping[str, list], path: Path) -> None:
-    """The predictions in the official format, `<path>.json`."""
+    """Writes the predictions in the official format to `<path>.json`."""
     write_predictions(
         path.with_name(path.name + ".json"), dict(zip(items["example_id"], items["answer"], strict=True))
     )
@@ -229,12 +273,12 @@ def score_file(path: Path, answers: dict[str, str], split: str, rows: Any) -> Sc
 
 
 def read_answer(outputs: Any, inputs: Batch) -> ReadOut:
-    """The answer that was chosen; it is read from [MASK]."""
+    """Returns the score of the chosen answer and the position that it is read from, [MASK]."""
     return ReadOut(outputs.logits.max(-1).values, inputs["answer_positions"])
 
 
 def answer_scores(options: VQAOptions) -> Scores:
-    """The official accuracy of VQA v2; none where the split has no human answers."""
+    """Returns a function that scores each example: the official accuracy, or None without human answers."""
 
     def scores(outputs: Any, batch: Batch) -> Sequence[float | None]:
         found = score(outputs, batch, options).scores.get("vqa_accuracy")
@@ -243,7 +287,7 @@ def answer_scores(options: VQAOptions) -> Scores:
     return scores
 
 
-# What a card does with the model: see `Task.example`.
+# Code for model cards, see `Task.example`.
 EXAMPLE = """inputs = processor(caption, layout=processor.answer_layout, **seen)
 with torch.no_grad():
     best = model(**inputs).logits[0].argmax().item()

@@ -274,7 +274,7 @@ def test_a_model_on_the_interface_needs_positions_of_tokens_and_regions():
 
 def test_models_that_cannot_be_read_are_refused():
     vilt = ViltModel(ViltConfig(**SIZES, num_hidden_layers=1, image_size=32, patch_size=16))
-    with pytest.raises(ValueError, match="ViltModel does not use transformers' AttentionInterface"):
+    with pytest.raises(ValueError, match="ViltModel does not use the AttentionInterface of transformers"):
         get_observer(vilt)
     with pytest.raises(ValueError, match="is not a model of transformers"):
         get_observer(torch.nn.Linear(1, 1))

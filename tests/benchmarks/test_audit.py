@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Both ways of the audit's benchmark answer the same questions alike, and the plain one does make maps."""
+"""Both implementations in the benchmark give the same answers, and only the plain one makes attention maps."""
 
 from types import SimpleNamespace
 
@@ -15,11 +15,11 @@ LENGTH = benchmark.WORDS + 2 + REGIONS + 1 + 1  # [CLS], [SEP], the whole image,
 
 def test_both_ways_answer_alike():
     counted = {way: benchmark.Workload(way, REGIONS, OPTIONS).step() for way in benchmark.WAYS}
-    found = benchmark._apart(counted["audit"], counted["plain"])
+    found = benchmark._differences(counted["audit"], counted["plain"])
     assert found["answers"] == 0 and found["share"] < 1e-5
     assert len({number for layer in counted["plain"]["text_to_region"]["correct"] for number in layer}) > 1
     counted["audit"]["text_to_region"]["correct"][0][0] += 1
-    assert benchmark._apart(counted["audit"], counted["plain"])["answers"] == 1
+    assert benchmark._differences(counted["audit"], counted["plain"])["answers"] == 1
 
 
 def test_only_the_plain_way_makes_maps():

@@ -8,8 +8,8 @@ from benchmarks import pretraining_step as benchmark
 
 
 @pytest.fixture
-def trainee():
-    return benchmark.Trainee(benchmark.parse(["--quick", "--device", "cpu"]))
+def workload():
+    return benchmark.Workload(benchmark.parse(["--quick", "--device", "cpu"]))
 
 
 def rows(batches, name):
@@ -37,23 +37,25 @@ def test_fill_counts_end_too():
     assert benchmark.fill([batch]) == 6 / 8
 
 
-def test_every_way_has_the_same_loss_and_is_measured(trainee):
-    losses = {way: trainee.loss(way) for way in benchmark.WAYS}
+def test_every_way_has_the_same_loss_and_is_measured(workload):
+    losses = {way: workload.loss(way) for way in benchmark.WAYS}
     assert max(losses.values()) - min(losses.values()) < 1e-5 < losses["padded"]
-    before = [parameter.clone() for parameter in trainee.model.parameters()]
-    times = benchmark.measure(trainee, rounds=1, device="cpu")
+    before = [parameter.clone() for parameter in workload.model.parameters()]
+    times = benchmark.measure(workload, rounds=1, device="cpu")
     assert list(times) == list(benchmark.WAYS) and all(taken[0] > 0 for taken in times.values())
-    assert any(not torch.equal(a, b) for a, b in zip(before, trainee.model.parameters(), strict=True))
+    assert any(not torch.equal(a, b) for a, b in zip(before, workload.model.parameters(), strict=True))
 
 
-def test_useful_operations_grow_with_the_layers(trainee):
-    one = trainee.useful_flops()
-    trainee.options.layers = 2
-    two = benchmark.Trainee(trainee.options).useful_flops()
-    columns = sum(int(b["attention_mask"].sum() + b["region_attention_mask"].sum()) + 2 for b in trainee.batches[True])
+def test_useful_operations_grow_with_the_layers(workload):
+    one = workload.useful_flops()
+    workload.options.layers = 2
+    two = benchmark.Workload(workload.options).useful_flops()
+    columns = sum(
+        int(b["attention_mask"].sum() + b["region_attention_mask"].sum()) + 2 for b in workload.batches[True]
+    )
     width, inner = 48, 96
     linear = 6 * columns * (4 * width**2 + 2 * width * inner)  # a product forward, two backward, two operations each
-    lengths = [b["attention_mask"].shape[1] + b["region_attention_mask"].shape[1] + 1 for b in trainee.batches[True]]
+    lengths = [b["attention_mask"].shape[1] + b["region_attention_mask"].shape[1] + 1 for b in workload.batches[True]]
     attention = 14 * width * sum(2 * length**2 for length in lengths)  # two products forward, five backward, padded
     assert linear <= two - one <= linear + attention, "linear maps run on what is no padding"
 

@@ -27,7 +27,7 @@ SECONDS = 300
 
 
 def find_browser() -> str:
-    """Path of Chromium; the test is skipped where there is none, unless CI is set, which has to provide it."""
+    """Returns the path of Chromium; without Chromium the test is skipped, or fails if CI is set."""
     found = next((path for name in NAMES if (path := shutil.which(name))), None)
     if found is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)("needs Chromium, which `make browser` installs")
@@ -35,11 +35,11 @@ def find_browser() -> str:
 
 
 class Page:
-    """A page that is open.
+    """An open page.
 
     Attributes:
-        requests: address of everything that the page asked for, itself included.
-        problems: exceptions and errors of its console.
+        requests (`list[str]`): addresses of all requests of the page, including the page itself.
+        problems (`list[str]`): exceptions and errors in the console.
     """
 
     def __init__(self, write: int, read: int):
@@ -64,13 +64,13 @@ class Page:
         )
 
     def evaluate(self, expression: str) -> Any:
-        """The value of a JavaScript expression."""
+        """Returns the value of a JavaScript expression."""
         result = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
 
     def click(self, selector: str) -> None:
-        """A click of the mouse in the middle of an element, scrolled into view."""
+        """Scrolls to an element and clicks in its middle."""
         found = f"document.querySelector({json.dumps(selector)})"
         self.evaluate(f"{found}.scrollIntoView({{block: 'center'}})")
         box = self.evaluate(f"{found}.getBoundingClientRect().toJSON()")
@@ -90,7 +90,7 @@ class Page:
                 )
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
-        """A command of the DevTools protocol, and what it answers."""
+        """Sends a command of the DevTools protocol and returns its result."""
         self._number += 1
         message: dict[str, Any] = {"id": self._number, "method": method, "params": params}
         if self._session:
@@ -100,11 +100,11 @@ class Page:
         assert "error" not in answer, (method, answer["error"])
         return answer["result"]
 
-    def _until(self, wanted: Any) -> dict[str, Any]:
+    def _until(self, condition: Any) -> dict[str, Any]:
         while True:
             message = self._next()
             self._note(message)
-            if wanted(message):
+            if condition(message):
                 return message
 
     def _next(self) -> dict[str, Any]:
@@ -127,11 +127,11 @@ class Page:
 
 @contextmanager
 def open_browser(profile: Path) -> Iterator[Page]:
-    """A headless browser with an empty profile; it reads commands from its descriptor 3 and answers on 4."""
-    (browser_in, we_write), (we_read, browser_out) = os.pipe(), os.pipe()
+    """Starts a headless browser with an empty profile; it reads commands from descriptor 3 and answers on 4."""
+    (browser_in, write_end), (read_end, browser_out) = os.pipe(), os.pipe()
     start = 'exec 3<&"$1" 4>&"$2"; shift 2; exec "$@"'
     command = ["bash", "-c", start, "_", str(browser_in), str(browser_out)]
-    # A watchdog ends a browser that hangs, and with it the wait for its answers.
+    # The time limit ends a browser that hangs, and so the wait for its answers.
     command = [*command, "timeout", "--foreground", "--kill-after=5", str(SECONDS)]
     command += [find_browser(), *FLAGS, f"--user-data-dir={profile}"]
     with subprocess.Popen(
@@ -139,7 +139,7 @@ def open_browser(profile: Path) -> Iterator[Page]:
     ) as process:
         os.close(browser_in)
         os.close(browser_out)
-        page = Page(we_write, we_read)
+        page = Page(write_end, read_end)
         try:
             yield page
         finally:
@@ -148,5 +148,5 @@ def open_browser(profile: Path) -> Iterator[Page]:
                 page.call("Browser.close")
             except (AssertionError, OSError):
                 process.kill()
-            os.close(we_write)
+            os.close(write_end)
             page._read.close()

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Which programs there are: the commands of the package, and the benchmarks."""
+"""All programs: the commands of the package, and the benchmarks."""
 
 from pathlib import Path
 
@@ -15,8 +15,8 @@ def is_program(path: Path) -> bool:
 
 
 BENCHMARKS = sorted(f"benchmarks.{path.stem}" for path in (ROOT / "benchmarks").glob("*.py") if is_program(path))
-# What a user types after `grounded-attention` -> the module.
+# Name of a command after `grounded-attention` -> its module.
 COMMANDS = {name: f"grounded_attention.commands.{entry.module}" for name, entry in ENTRIES.items()}
-# Every program -> its file.
+# Program -> its file.
 FILES = {name: ROOT / f"{module.replace('.', '/')}.py" for name, module in COMMANDS.items()}
 FILES |= {name: ROOT / f"{name.replace('.', '/')}.py" for name in BENCHMARKS}

@@ -25,7 +25,7 @@ def box(x1: object, y1: object, x2: object, y2: object) -> str:
 
 
 def write_annotation(path: Path, objects: Iterable[str], size: tuple[object, object] = (100, 50)) -> Path:
-    """An annotation file whose objects hold the given XML."""
+    """Writes an annotation file with the given XML objects."""
     body = "".join(f"\t<object>\n\t\t{item}\n\t</object>\n" for item in objects)
     width, height = size
     path.write_text(
@@ -42,11 +42,11 @@ def write_entities(
     splits: Mapping[str, Iterable[str]],
     unrelated: str = "# format: <imageID> <sentence number>",
 ) -> Path:
-    """The official folder: sentence files, one box (1, 1, 50, 25) for chain 13 of every image, lists."""
+    """Writes the official folder: sentences, one box (1, 1, 50, 25) for chain 13 of each image, and lists."""
     for name in ("Sentences", "Annotations"):
         (folder / name).mkdir(parents=True)
     for image_id, captions in images.items():
-        # The last sentence has no line end, as in some official files.
+        # The last line has no line break, as in some official files.
         (folder / "Sentences" / f"{image_id}.txt").write_text("\n".join(captions), encoding="utf-8")
         objects = ["<name>13</name>" + box(1, 1, 51, 26), "<name>14</name><scene>1</scene><nobndbox>1</nobndbox>"]
         write_annotation(folder / "Annotations" / f"{image_id}.xml", objects)
@@ -57,7 +57,7 @@ def write_entities(
 
 
 def write_typology(path: Path, rows: Iterable[tuple[str, str, str, int]]) -> Path:
-    """A typology file of (image, phrase1, phrase2, label) rows."""
+    """Writes a typology file of (image, phrase1, phrase2, label) rows."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -72,7 +72,7 @@ def write_vgp(
     train: Iterable[tuple[str, str, str, int]] = (),
     unrelated: str = "# format: <imageID> <sentence number>",
 ) -> Path:
-    """A data folder with images 1, 2, 3 to train, 4 to validate, 5 to test, and these training pairs."""
+    """Writes a data folder: images 1, 2, 3 for training with these pairs, 4 for validation, and 5 for test."""
     images = {"1": CAPTIONS, "2": SECOND, "3": THIRD, "4": SECOND, "5": CAPTIONS}
     splits = {"train": ("1", "2", "3"), "val": ("4",), "test": ("5",)}
     write_entities(data_dir / "flickr30k_entities", images, splits, unrelated)

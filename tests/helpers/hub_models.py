@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""A tiny checkpoint of every class that goes to the Hub, and how each is found there without the project."""
+"""A tiny checkpoint of each class for the Hub, and the auto class that loads it without the project."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from grounded_attention.modeling import BackboneRegionFeatures, FastRCNNConfig, 
 from grounded_attention.processing import FastRCNNImageProcessor
 from tests.helpers.tiny_vgp import FEATURE_SIZE, WORDS
 
-# Auto classes for the heads that one fits; the others are found under their own name.
+# Head -> its auto class; other heads are loaded by the name of their class.
 AUTO_HEADS = {
     "pretraining": "AutoModelForPreTraining",
     "vqa": "AutoModelForVisualQuestionAnswering",
@@ -33,7 +33,7 @@ FAST_RCNN = {"embedding_size": 4, "hidden_sizes": [8, 16, 32, 64], "depths": [1,
 
 @dataclass(frozen=True)
 class HubModel:
-    """One checkpoint: its repository's name, the base class behind `AutoModel`, where its own class is found."""
+    """One checkpoint: name of its repository, the base class for `AutoModel`, and the auto class for its own class."""
 
     name: str
     make: Callable[[Path], PreTrainedModel]
@@ -81,9 +81,9 @@ HUB_MODELS = [
 
 
 def push_all(folder: Path, namespace: str) -> None:
-    """Pushes every model with its processor to `namespace/<class name>`; what was pushed stays in `folder`.
+    """Pushes each model with its processor to `namespace/<class name>`; the models stay in `folder`.
 
-    Of `VLBertForVGP` there are two versions, the newer one in `folder/newer`; `namespace/secret` is private.
+    `VLBertForVGP` gets two versions, the newer one from `folder/newer`; `namespace/secret` is private.
     """
     for number, entry in enumerate(HUB_MODELS):
         torch.manual_seed(number)

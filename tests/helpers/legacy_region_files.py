@@ -1,8 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The legacy files of region features, each written as its original tool writes it.
+"""Writes the legacy files of region features in the format of each original tool.
 
-Several of these tools pickle what they write (`allow_pickle=True`): the readers must take such files without running
-code of theirs.
+Several of these tools write pickles (`allow_pickle=True`): readers must not run code in these files.
 """
 
 import json
@@ -24,7 +23,9 @@ OPTIONAL = ("classes", "scores", "attributes", "attribute_scores")
 
 
 def probabilities(regions: Regions, columns: int = 1601) -> np.ndarray:
-    """(n, columns) whose likeliest object is the region's class, with background (column 0) likelier still."""
+    """Returns (n, columns): the class of a region has the highest probability, except that background (column 0) has a
+    higher one in the first row.
+    """
     result = np.full((len(regions), columns), 1e-4, dtype=np.float32)
     result[np.arange(len(regions)), regions.classes + (columns == 1601)] = 0.3
     result[0, 0] = 0.6 if columns == 1601 else result[0, 0]
@@ -61,7 +62,7 @@ def write_json_folder(folder: Path, rows: list[Regions]) -> Path:
 
 
 def mmf_info(regions: Regions, columns: int = 1600) -> dict[str, Any]:
-    """As extract_features_vmb writes it; behind the boxes that count stands one that was suppressed."""
+    """The format of extract_features_vmb; the box after the `num_boxes` valid boxes was suppressed."""
     probs = probabilities(regions, columns)
     return {
         "bbox": np.concatenate([pixels(regions), [[0, 0, 1, 1]]]).astype(np.float32),
@@ -116,7 +117,7 @@ def write_adaptive(folder: Path, rows: list[Regions]) -> Path:
 
 
 def write_gqa(folder: Path, rows: list[Regions]) -> Path:
-    """Rows of five boxes, the last ones padding; the file's order is not the info's."""
+    """Writes rows of five boxes, the last of which are padding; the order differs from that of the info file."""
     features, boxes = np.zeros((len(rows), 5, SIZE), np.float32), np.zeros((len(rows), 5, 4), np.float32)
     info = {"n1": {"width": 1, "height": 1, "objectsNum": 1, "idx": 0, "file": 4}}
     for row, regions in reversed(list(enumerate(rows))):
@@ -130,7 +131,7 @@ def write_gqa(folder: Path, rows: list[Regions]) -> Path:
 
 
 def volta_item(regions: Regions) -> dict[str, Any]:
-    """The datasets of a group, [()] of which goes into the LMDB."""
+    """The datasets of a group; the LMDB stores [()] of each."""
     return {
         "boxes": pixels(regions).astype(np.float32),
         "features": regions.features,
@@ -259,7 +260,7 @@ def write_frcnn_folder(folder: Path, rows: list[Regions]) -> Path:
 
 
 Writer = Callable[[Path, list[Regions]], Path]
-# Format, its writer, and what of the optional arrays it holds.
+# Format, its writer, and the optional arrays that it contains.
 CASES: dict[str, tuple[str, Writer, tuple[str, ...]]] = {
     "VL-BERT zip": ("vl_bert_zip", write_zip, ("classes", "attributes")),
     "VL-BERT folder": ("vl_bert_zip", write_json_folder, ("classes", "attributes")),

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""A Hub on this machine, of the standard library: what `huggingface_hub` pushes to and pulls from in the tests.
+"""A Hub server on this machine, made with the standard library, to which `huggingface_hub` pushes in tests.
 
-Its state lies on disk (`loopback_hub_state`). `inject` makes it fail as networks and servers do.
+Its state is on disk (`loopback_hub_state`). `inject` makes it fail in the ways of networks and servers.
 
 examples:
   python -m tests.helpers.loopback_hub hub_state --port 8080   # prints its address: set HF_ENDPOINT to it
@@ -37,7 +37,7 @@ LEFT_OUT = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE", "HF
 class LoopbackHub:
     """The server as a context manager: a thread of this process, on a free port.
 
-    `TOKEN` is that of the user `tester`, who may write to `tester/...` and `org/...`; other tokens are rejected.
+    `TOKEN` belongs to the user `tester`, who may write to `tester/...` and `org/...`; other tokens are rejected.
     """
 
     def __init__(self, state_dir: str | Path, port: int = 0):
@@ -61,12 +61,12 @@ class LoopbackHub:
         self._server.serve_forever()
 
     def environment(self, home: str | Path, token: str | None = TOKEN) -> dict[str, str]:
-        """The environment of a process that works with this Hub; `home` holds its caches."""
+        """Returns the environment for a process that uses this Hub; its caches are in `home`."""
         kept = {key: value for key, value in os.environ.items() if key not in LEFT_OUT}
         mine = {
             "HF_ENDPOINT": self.endpoint,
             "HF_HOME": str(home),
-            "HF_HUB_DISABLE_XET": "1",  # there is no Xet server here, and no way back to LFS once it is tried
+            "HF_HUB_DISABLE_XET": "1",  # there is no Xet server here, and the client does not return to LFS
             "HF_HUB_DISABLE_TELEMETRY": "1",
             "NO_PROXY": "127.0.0.1",
             "no_proxy": "127.0.0.1",
@@ -75,24 +75,28 @@ class LoopbackHub:
         return {**kept, **mine, **({} if token is None else {"HF_TOKEN": token})}
 
     def inject(self, kind: str, match: str, *, times: int = 1, status: int = 500, after: int = 0) -> None:
-        """Makes the next `times` requests fail whose `METHOD /path` the regular expression `match` is found in.
+        """Makes some requests fail.
 
         Args:
-            kind: `status` answers with `status`; `drop` resets the connection after `after` bytes of what is
-                uploaded; `cut` resets it after `after` bytes of what is downloaded.
+            kind (`str`): `"status"` answers with `status`; `"drop"` resets the connection after `after` bytes of an
+                upload; `"cut"` resets it after `after` bytes of a download.
+            match (`str`): regular expression; it is searched in `METHOD /path` of requests.
+            times (`int`, *optional*, defaults to 1): number of matching requests that fail.
+            status (`int`, *optional*, defaults to 500): status of the answer.
+            after (`int`, *optional*, defaults to 0): number of bytes.
         """
         if kind not in ("status", "drop", "cut"):
             raise ValueError(f"fault {kind!r}: expected status, drop or cut")
         self.state.add_fault({"kind": kind, "match": match, "times": times, "status": status, "after": after})
 
     def pending_faults(self) -> int:
-        """How many injected failures nobody has met yet."""
+        """Returns the number of injected failures that have not happened yet."""
         return sum(fault["times"] for fault in self.state.read("faults.json", []))
 
-    # What is on the Hub, read from disk
+    # Content of the Hub, read from disk
 
     def commits(self, name: str, revision: str = "main", kind: str = "models") -> list[dict[str, Any]]:
-        """The commits of a revision, newest first, with `id`, `title` and `files`; the first one is the Hub's own."""
+        """Returns the commits of a revision, newest first, with `id`, `title`, `files`; the Hub made the oldest."""
         return self.state.history(kind, name, revision)
 
     def files(self, name: str, revision: str = "main", kind: str = "models") -> list[str]:
@@ -102,7 +106,7 @@ class LoopbackHub:
         return self.state.content(self.state.resolve(kind, name, revision)["files"][path]).read_bytes()
 
     def copy(self, name: str, target: str, kind: str = "models", private: bool = False) -> None:
-        """A new repository with the files that another one has on main."""
+        """Makes a new repository with the files of another repository on main."""
         self.state.create(kind, target, private)
         files = self.state.resolve(kind, name, "main")["files"]
         self.state.set_files(kind, target, files, f"copy of {name}")
@@ -117,12 +121,12 @@ class LoopbackHub:
 
 
 class _Dropped(Exception):
-    """The connection was reset on purpose."""
+    """Raised after the connection was reset intentionally."""
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # or each answer waits 40 ms
+    disable_nagle_algorithm = True  # otherwise each answer waits 40 ms
 
     def __init__(self, state: State, *args: Any):
         self.state = state
@@ -131,7 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         pass
 
-    # Every request
+    # All requests
 
     def _serve(self) -> None:
         self.query = parse_qs(urlsplit(self.path).query)
@@ -140,7 +144,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self.body = self._read_body()
             if self.fault.get("kind") == "status":
-                raise HubError(self.fault["status"], None, "the fault that was asked for")
+                raise HubError(self.fault["status"], None, "an injected fault")
             self._route(path)
         except HubError as error:
             self._answer_error(error)
@@ -164,7 +168,7 @@ class _Handler(BaseHTTPRequestHandler):
         raise HubError(404, None, f"no such route: {self.command} {path}")
 
     def _check_access(self, action: str) -> None:
-        """Private repositories don't exist for others; writing is for the owners."""
+        """Hides private repositories from other users; only owners may write."""
         repo = self.state.repo(self.kind, self.name)
         owned = self.user is not None and self.name.split("/")[0] in (self.user["name"], *self.user["orgs"])
         if repo["private"] and not owned:
@@ -192,10 +196,10 @@ class _Handler(BaseHTTPRequestHandler):
         return body
 
     def _reset(self) -> None:
-        """Closes with a reset, as a broken line does, instead of an orderly end."""
+        """Resets the connection, as after a network failure, instead of closing it."""
         self.close_connection = True
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.rfile.close()  # it holds the socket open
+        self.rfile.close()  # otherwise the socket stays open
         self.connection.close()
 
     def _answer(self, content: Any = b"", status: int = 200, headers: dict[str, str] | None = None) -> None:
@@ -229,14 +233,14 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer({"type": "user", "name": self.user["name"], "orgs": organisations, "auth": token})
 
     def create(self) -> None:
-        asked = json.loads(self.body)
+        content = json.loads(self.body)
         if self.user is None:
             raise HubError(401, None, "Invalid username or password.")
-        owner = asked.get("organization") or self.user["name"]
+        owner = content.get("organization") or self.user["name"]
         if owner not in (self.user["name"], *self.user["orgs"]) or self.user["role"] != "write":
             raise HubError(403, None, f"You don't have the rights to create a repo under the namespace {owner!r}")
-        name, kind = f"{owner}/{asked['name']}", asked.get("type", "model") + "s"
-        private = asked.get("visibility") == "private" or bool(asked.get("private"))
+        name, kind = f"{owner}/{content['name']}", content.get("type", "model") + "s"
+        private = content.get("visibility") == "private" or bool(content.get("private"))
         address = {"url": f"{self._endpoint()}/{'' if kind == 'models' else kind + '/'}{name}", "name": name}
         try:
             self.state.create(kind, name, private)
@@ -245,9 +249,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(address)
 
     def delete(self) -> None:
-        asked = json.loads(self.body)
-        self.kind = asked.get("type", "model") + "s"
-        self.name = f"{asked.get('organization') or (self.user or {}).get('name')}/{asked['name']}"
+        content = json.loads(self.body)
+        self.kind = content.get("type", "model") + "s"
+        self.name = f"{content.get('organization') or (self.user or {}).get('name')}/{content['name']}"
         self._check_access("delete")
         self.state.remove(self.kind, self.name)
         self._answer({})
@@ -309,9 +313,9 @@ class _Handler(BaseHTTPRequestHandler):
     def paths_info(self, revision: str) -> None:
         self.revision = commit = self.state.resolve(self.kind, self.name, revision)
         is_json = "json" in self.headers.get("Content-Type", "")
-        asked = json.loads(self.body) if is_json else parse_qs(self.body.decode())
+        content = json.loads(self.body) if is_json else parse_qs(self.body.decode())
         folders = {"/".join(p.split("/")[:i]) for p in commit["files"] for i in range(1, p.count("/") + 1)}
-        self._answer([tree_entry(commit, p) for p in asked.get("paths", []) if p in commit["files"] or p in folders])
+        self._answer([tree_entry(commit, p) for p in content.get("paths", []) if p in commit["files"] or p in folders])
 
     def resolve(self, revision: str, path: str) -> None:
         self.revision = commit = self.state.resolve(self.kind, self.name, revision)
@@ -322,10 +326,10 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {"X-Repo-Commit": commit["id"], "ETag": f'"{file["lfs"] or file["oid"]}"', "Accept-Ranges": "bytes"}
         if file["lfs"]:
             headers |= {"X-Linked-ETag": headers["ETag"], "X-Linked-Size": str(file["size"])}
-        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-        if asked is None:
+        span = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if span is None:
             return self._answer(content, 200, headers)
-        start, end = int(asked[1]), min(int(asked[2] or len(content) - 1), len(content) - 1)
+        start, end = int(span[1]), min(int(span[2] or len(content) - 1), len(content) - 1)
         if start >= len(content):
             raise HubError(416, None, f"bytes */{len(content)}")
         headers["Content-Range"] = f"bytes {start}-{end}/{len(content)}"
@@ -336,9 +340,9 @@ class _Handler(BaseHTTPRequestHandler):
     def preupload(self, revision: str) -> None:
         present = self.state.resolve(self.kind, self.name, revision)["files"]
         answers = []
-        for asked in json.loads(self.body)["files"]:
-            path, binary = asked["path"], b"\0" in base64.b64decode(asked.get("sample", ""))
-            large = bool(LARGE.search(path)) or binary or asked["size"] > 10_000_000
+        for file in json.loads(self.body)["files"]:
+            path, binary = file["path"], b"\0" in base64.b64decode(file.get("sample", ""))
+            large = bool(LARGE.search(path)) or binary or file["size"] > 10_000_000
             oid = (present[path]["lfs"] or present[path]["oid"]) if path in present else None
             mode = "lfs" if large else "regular"
             answers.append({"path": path, "uploadMode": mode, "shouldIgnore": False, "oid": oid})
@@ -346,16 +350,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def lfs_batch(self) -> None:
         objects = []
-        for asked in json.loads(self.body)["objects"]:
-            answer, place = {"oid": asked["oid"], "size": asked["size"]}, f"{self._endpoint()}/lfs/{asked['oid']}"
-            if not (self.state.folder / "lfs" / asked["oid"]).exists():
+        for file in json.loads(self.body)["objects"]:
+            answer, place = {"oid": file["oid"], "size": file["size"]}, f"{self._endpoint()}/lfs/{file['oid']}"
+            if not (self.state.folder / "lfs" / file["oid"]).exists():
                 answer["actions"] = {"upload": {"href": place}, "verify": {"href": place + "/verify"}}
             objects.append(answer)
         self._answer({"transfer": "basic", "objects": objects})
 
     def lfs_put(self, oid: str) -> None:
         if hashlib.sha256(self.body).hexdigest() != oid:
-            raise HubError(400, None, "the content is not what its name says")
+            raise HubError(400, None, "the content does not have the hash in its name")
         self.state.write_bytes(f"lfs/{oid}", self.body)
         self._answer()
 
@@ -382,10 +386,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serves until it is ended."""
+    """Runs the server until the process ends."""
     parser = make_parser("python -m tests.helpers.loopback_hub", __doc__)
-    parser.add_argument("state_dir", help="where it keeps what it is given")
-    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    parser.add_argument("state_dir", help="folder of the state")
+    parser.add_argument("--port", type=int, default=0, help="the port; 0 for a free port")
     return run(parser, _serve, arguments)
 
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Which requests the loopback Hub answers, and the method of its handler that does; and which of these write."""
+"""The requests that the loopback Hub answers, the handler method for each, and the methods that write."""
 
 REPO = r"(?:(?P<kind>models|datasets|spaces)/)(?P<name>[^/]+/[^/]+)"
 DOWNLOAD = r"/(?:(?P<kind>datasets|spaces)/)?(?P<name>[^/]+/[^/]+)"

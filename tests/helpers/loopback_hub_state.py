@@ -1,8 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""What the loopback Hub keeps, on disk: users, repositories with commits and refs, large files, faults to play.
+"""The state of the loopback Hub on disk: users, repositories with commits and refs, large files, and faults to inject.
 
-Two server processes may share a folder: every change happens under one file lock and ends in one rename, so that a
-reader sees a commit whole or not at all.
+Two server processes may share a folder: each change holds one file lock and ends with one rename, so a reader never
+sees a part of a commit.
 """
 
 import fcntl
@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-# What the Hub's default .gitattributes sends to LFS, as far as it occurs here.
+# Files that the default .gitattributes of the Hub stores in LFS; only those that occur in tests.
 LARGE = re.compile(r"\.(safetensors|parquet|arrow|bin|pt|pth|npy|npz|h5|zip|gz|tar|onnx|msgpack|tfevents.*)$")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 class HubError(Exception):
-    """An answer that is none of the good ones: status, `X-Error-Code`, `X-Error-Message`."""
+    """An error response: status, `X-Error-Code`, `X-Error-Message`."""
 
     def __init__(self, status: int, code: str | None, message: str):
         super().__init__(message)
@@ -76,7 +76,7 @@ class State:
             self.write("users.json", {k: v for k, v in self.read("users.json", {}).items() if k != token})
 
     def user(self, token: str | None) -> dict[str, Any] | None:
-        """Whose token it is; None without one."""
+        """Returns the user of a token; None without a token."""
         if token is None:
             return None
         users = self.read("users.json", {})
@@ -91,7 +91,7 @@ class State:
             self.write("faults.json", [*self.read("faults.json", []), fault])
 
     def take_fault(self, request: str) -> dict[str, Any] | None:
-        """The first fault for `METHOD path`, counted down."""
+        """Returns the first fault for `METHOD path`, and counts it."""
         if not (self.folder / "faults.json").exists():
             return None
         with self.lock():
@@ -123,7 +123,7 @@ class State:
             shutil.rmtree(self.folder / _place(kind, name))
 
     def refs(self, kind: str, name: str) -> dict[str, str]:
-        """`heads/main` -> commit."""
+        """Returns ref, such as `heads/main` -> commit."""
         return self.read(f"{_place(kind, name)}/refs.json", {})
 
     def set_ref(self, kind: str, name: str, ref: str, start: str) -> None:
@@ -134,7 +134,7 @@ class State:
             self.write(f"{_place(kind, name)}/refs.json", {**refs, ref: self.resolve(kind, name, start)["id"]})
 
     def resolve(self, kind: str, name: str, revision: str) -> dict[str, Any]:
-        """The commit of a branch, a tag or a commit id."""
+        """Returns the commit of a branch, tag or commit id."""
         refs = self.refs(kind, name)
         found = refs.get(f"heads/{revision}", refs.get(f"tags/{revision}"))
         if found is None and COMMIT.fullmatch(revision):
@@ -145,7 +145,7 @@ class State:
         return commit
 
     def history(self, kind: str, name: str, revision: str) -> list[dict[str, Any]]:
-        """The commits of a revision, newest first."""
+        """Returns the commits of a revision, newest first."""
         commits, following = [], self.resolve(kind, name, revision)["id"]
         while following is not None:
             commits.append(self.read(f"{_place(kind, name)}/commits/{following}.json"))
@@ -153,7 +153,7 @@ class State:
         return commits
 
     def commit(self, kind: str, name: str, branch: str, lines: list[dict[str, Any]]) -> dict[str, Any]:
-        """Plays the ndjson lines of a commit on a branch; nothing has happened when one of them is wrong."""
+        """Applies the ndjson lines of a commit to a branch; if one of them is wrong, nothing changes."""
         header = next(line["value"] for line in lines if line["key"] == "header")
         with self.lock():
             refs = self.refs(kind, name)
@@ -169,7 +169,7 @@ class State:
             return self._commit(kind, name, parent["id"], title, description, files, branch)
 
     def set_files(self, kind: str, name: str, files: dict[str, Any], title: str) -> None:
-        """Commits these files, whose content is there, to main."""
+        """Commits these files to main; their content must exist."""
         with self.lock():
             self._commit(kind, name, self.refs(kind, name)["heads/main"], title, "", files, "main")
 
@@ -218,11 +218,11 @@ def _blob_id(content: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
-# As the Hub describes files
+# Descriptions of files, in the format of the Hub
 
 
 def tree_entry(commit: dict[str, Any], path: str) -> dict[str, Any]:
-    """A file or folder of a tree, with all that `expand` asks for."""
+    """Describes a file or folder of a tree, including the fields of `expand`."""
     last = {"id": commit["id"], "title": commit["title"], "date": commit["date"]}
     file = commit["files"].get(path)
     if file is None:
@@ -233,6 +233,6 @@ def tree_entry(commit: dict[str, Any], path: str) -> dict[str, Any]:
 
 
 def sibling(path: str, file: dict[str, Any]) -> dict[str, Any]:
-    """A file as the answer about a repository lists it."""
+    """Describes a file in the information about a repository."""
     large = {"lfs": {"sha256": file["lfs"], "size": file["size"], "pointerSize": 130}} if file["lfs"] else {}
     return {"rfilename": path, "size": file["size"], "blobId": file["oid"], **large}

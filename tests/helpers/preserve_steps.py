@@ -1,8 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""A tiny start checkpoint, and training that is kept near it; started by torchrun, or called by the tests.
+"""A tiny start checkpoint, and training that preserves it; started by torchrun, or called by the tests.
 
-`torchrun --nproc_per_node 2 preserve_steps.py OUTPUT START CASE...`, where a case is `name:batch:accumulation`
-with a name of `SECTIONS`. Writes `OUTPUT/<case>.json` with the logged losses and `OUTPUT/<case>.safetensors` with the
+`torchrun --nproc_per_node 2 preserve_steps.py OUTPUT START CASE...`, where a case is `name:batch:accumulation` with a
+key of `SECTIONS` as name. Writes `OUTPUT/<case>.json` with the logged losses and `OUTPUT/<case>.safetensors` with the
 weights after two steps.
 """
 
@@ -32,7 +32,7 @@ SECTIONS = {
 
 
 def save_start(directory: Path) -> None:
-    """A checkpoint of VLBertForPreTraining."""
+    """Saves a checkpoint of VLBertForPreTraining."""
     config = tiny_model(region_classes=6, initializer_range=0.3).config
     set_seed(1)
     VLBertForPreTraining(config).save_pretrained(directory)
@@ -44,7 +44,7 @@ def load_start(start, model_class=VLBertForVGP):
 
 
 def preservation_of(section: Preserve, model, start) -> Preservation:
-    """Of a VGP model from the start, with any Fisher information."""
+    """Makes the preservation of a VGP model that starts from the checkpoint, with random Fisher information."""
     frozen, new = load_start(start)
     shared = {name for name, _ in frozen.named_parameters()} - new
     heads = load_start(start, VLBertForPreTraining)[0] if section.distillation_of == "logits" else None

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Jobs that report how far they are."""
+"""Jobs that report their progress."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The package's files and what they import, read from their syntax trees."""
+"""The files of the package and their imports, read from syntax trees."""
 
 import ast
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ LINKS = ("modeling", "processing", "dataset_scripts")
 
 
 class Import(NamedTuple):
-    """One imported module of the package; `late`: inside a function or for types alone."""
+    """One imported module of the package; `late`: inside a function; `types_only`: below `TYPE_CHECKING`."""
 
     module: str
     line: int
@@ -21,7 +21,7 @@ class Import(NamedTuple):
 
 
 def module_name(path: Path) -> str:
-    """The dotted name under which a file is imported."""
+    """Returns the dotted name for imports of a file."""
     parts = list(path.relative_to(ROOT).with_suffix("").parts)
     if parts[0] in LINKS:
         parts.insert(0, PACKAGE)
@@ -32,12 +32,12 @@ FILES = {module_name(path): path for folder in (PACKAGE, *LINKS) for path in sor
 
 
 def room(module: str) -> str:
-    """The folder right below the package; empty for the package itself."""
+    """Returns the top folder of a module in the package; empty for the package itself."""
     return module.partition(".")[2].partition(".")[0]
 
 
 def imports(module: str) -> Iterator[Import]:
-    """Every import of a module of the package, wherever it stands in the file."""
+    """Yields all imports of modules of the package, also those inside functions."""
     path = FILES[module]
     tree = ast.parse(path.read_text(encoding="utf-8"))
     late, types = _below(tree, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)), _below_type_checks(tree)

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Small regions for the tests, and the same as rows of the legacy files, encoded here independently of the readers."""
+"""Small regions for tests, and the same regions as rows of legacy files, encoded independently of the readers."""
 
 import base64
 import struct
@@ -14,7 +14,7 @@ PROVENANCE = {"detector": "none"}
 
 
 def sample(image_id: str, count: int = 3, seed: int | None = None, size: int = SIZE) -> Regions:
-    """Regions of `count` boxes with all optional arrays but class_probs, different for each id."""
+    """Makes `count` regions with all optional arrays except class_probs, different for each id."""
     random = np.random.default_rng(sum(map(ord, image_id)) if seed is None else seed)
     corners = np.sort(random.random((count, 2, 2), dtype=np.float32), axis=1).reshape(count, 4)
     return Regions(
@@ -31,7 +31,7 @@ def sample(image_id: str, count: int = 3, seed: int | None = None, size: int = S
 
 
 def write_table(path: Path, ids: list[str], **options: object) -> Path:
-    """A finished table of `sample(id)` for each id."""
+    """Writes a table with `sample(id)` for each id."""
     with RegionTableWriter(path, PROVENANCE, **options) as writer:  # type: ignore[arg-type]
         for image_id in ids:
             writer.write(sample(image_id, count=1 + len(image_id) % 3))
@@ -39,29 +39,29 @@ def write_table(path: Path, ids: list[str], **options: object) -> Path:
 
 
 def floats(values: np.ndarray) -> str:
-    """base64 of little-endian float32, packed by `struct`."""
+    """Encodes little-endian float32 as base64, with `struct`."""
     flat = np.ravel(values).tolist()
     return base64.b64encode(struct.pack(f"<{len(flat)}f", *flat)).decode()
 
 
 def integers(values: np.ndarray) -> str:
-    """base64 of little-endian int64, packed by `struct`."""
+    """Encodes little-endian int64 as base64, with `struct`."""
     return base64.b64encode(struct.pack(f"<{len(values)}q", *np.ravel(values).tolist())).decode()
 
 
 def pixels(regions: Regions) -> np.ndarray:
-    """The boxes in pixels, float64."""
+    """Returns the boxes in pixels, float64."""
     return regions.boxes.astype(float) * [regions.width, regions.height, regions.width, regions.height]
 
 
 def butd_fields(regions: Regions) -> list[str]:
-    """The six fields of a bottom-up-attention row: width stands before height."""
+    """Returns the six fields of a bottom-up-attention row: width comes before height."""
     size = [str(regions.width), str(regions.height), str(len(regions))]
     return [regions.image_id, *size, floats(pixels(regions)), floats(regions.features)]
 
 
 def lxmert_fields(regions: Regions) -> list[str]:
-    """The ten fields of an LXMERT row: height stands before width."""
+    """Returns the ten fields of an LXMERT row: height comes before width."""
     return [
         regions.image_id,
         str(regions.height),
@@ -77,6 +77,6 @@ def lxmert_fields(regions: Regions) -> list[str]:
 
 
 def write_tsv(path: Path, rows: list[list[str]], end: str = "\r\n") -> Path:
-    """A tsv file of these rows."""
+    """Writes a tsv file of these rows."""
     path.write_bytes("".join("\t".join(row) + end for row in rows).encode())
     return path

@@ -1,12 +1,12 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Scripts in a process and a folder of their own."""
+"""Runs scripts in a separate process and folder."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-# An editable installation is found from every folder: this makes its import fail.
+# Python finds an editable installation from all folders, so this makes its import fail.
 WITHOUT_PROJECT = "import sys\nsys.modules['grounded_attention'] = None\n"
 
 
@@ -22,7 +22,7 @@ def run_elsewhere(
     paths = [
         path for path in environment.pop("PYTHONPATH", "").split(os.pathsep) if path and Path(path).resolve() != root
     ]
-    if paths:  # another transformers under test, say
+    if paths:  # for example another version of transformers under test
         environment["PYTHONPATH"] = os.pathsep.join(paths)
     command = [sys.executable, "script.py", *arguments]
     return subprocess.run(command, cwd=elsewhere, env=environment, capture_output=True, text=True)

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""An extractor without any model, and `extract_table` with it; quick to import in a process of its own."""
+"""An extractor without a model, and `extract_table` with it; fast to import in a new process."""
 
 import time
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ from grounded_attention.dataset_scripts.regions.extraction_run import extract_ta
 
 
 class Extractor:
-    """Regions that depend on the image alone: its first pixel says how many there are and what they hold."""
+    """Makes regions from the first pixel of the image, which sets their number and values."""
 
     batch_size = 1
 

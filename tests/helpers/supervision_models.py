@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Tiny models, inputs and a watchdog that the supervision tests share."""
+"""Tiny models and inputs for the supervision tests, and a check that no attention map is made."""
 
 from contextlib import contextmanager
 
@@ -32,7 +32,7 @@ def bert(back_end: str = "sdpa", attention_probs_dropout_prob: float = 0.0) -> B
 
 
 def llama(back_end: str = "sdpa") -> LlamaModel:
-    """Causal, with two query heads to a key head."""
+    """A causal model with two query heads per key head."""
     torch.manual_seed(0)
     return LlamaModel._from_config(LlamaConfig(**_SIZES, num_key_value_heads=2), attn_implementation=back_end)
 
@@ -47,7 +47,7 @@ def embeddings() -> torch.Tensor:
 
 
 def gradients(total: torch.Tensor, model: PreTrainedModel, inputs: torch.Tensor) -> list[torch.Tensor]:
-    """Of the inputs and of every weight that takes part, in a fixed order."""
+    """Returns the gradients of the inputs and of all weights that have one, in a fixed order."""
     found = torch.autograd.grad(total, [inputs, *model.parameters()], allow_unused=True, retain_graph=True)
     return [gradient for gradient in found if gradient is not None]
 
@@ -68,6 +68,6 @@ class _MapWatchdog(TorchDispatchMode):
 
 @contextmanager
 def forbid_maps(batch: int, heads: int, length: int):
-    """Fails on any tensor of B * H maps of N x N or more, in the forward and in the backward pass."""
+    """Raises an error for tensors with B * H or more maps of N x N, in the forward and the backward pass."""
     with _MapWatchdog(batch, heads, length):
         yield

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Tiny models, regions and examples to audit."""
+"""Tiny models, regions and examples for audits."""
 
 from dataclasses import dataclass
 
@@ -33,7 +33,10 @@ def make_regions(scores: bool = True) -> dict[str, Record]:
 
 
 def make_examples(regions) -> list[AuditExample]:
-    """Two captions an image of words of one to three pieces; phrases with one box, two boxes, an odd box and none."""
+    """Makes two captions per image, with words of one to three pieces.
+
+    The phrases of a caption have one box, two boxes, a box that no region overlaps, and no box.
+    """
     rng, examples = np.random.default_rng(4), []
     for image, record in regions.items():
         for _ in range(2):
@@ -41,7 +44,7 @@ def make_examples(regions) -> list[AuditExample]:
             caption, phrases, start = " ".join(words), [], 0
             for pair in range(4):
                 end = start + len(" ".join(words[2 * pair : 2 * pair + 2]))
-                far = np.array([[0, 0, 0.01, 0.01]], np.float32)  # no region reaches it
+                far = np.array([[0, 0, 0.01, 0.01]], np.float32)  # no region overlaps it
                 nothing = np.zeros((0, 4), np.float32)
                 boxes = [record.boxes[:1], record.boxes[rng.integers(0, len(record.boxes), 2)], far, nothing][pair]
                 phrases.append(AuditPhrase(start, end, boxes, [("x",), ("x", "y"), ("y",), ("z",)][pair]))

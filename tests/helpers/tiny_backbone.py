@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""A folder with a tiny backbone that makes features."""
+"""Saves a tiny backbone for features."""
 
 from transformers import ResNetConfig, ResNetModel
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil

@@ -50,7 +50,7 @@ def save_detector(kind: str, folder: Path, seed: int = 0) -> Path:
     """Saves a detector of this kind; the same seed gives the same weights."""
     set_seed(seed)
     model, processor = BUILDERS[kind]()
-    # Random queries and heads answer alike everywhere; larger weights make boxes and classes differ.
+    # With small random weights all queries give the same result; larger weights make boxes and classes differ.
     for name, weight in model.named_parameters():
         if "query_position_embeddings" in name or "detection_tokens" in name:
             torch.nn.init.normal_(weight, std=5.0)

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Pictures of noise."""
+"""Pictures with random pixels."""
 
 import numpy as np
 from PIL import Image

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""A few generated scenes, a recipe that trains a tiny model on them in three steps, `train.py` in this process."""
+"""A recipe that trains a tiny model on a few generated scenes in three steps, and `train.py` in this process."""
 
 import sys
 from pathlib import Path
@@ -18,7 +18,7 @@ def tiny_scenes(directory: Path) -> Path:
 
 
 def tiny_recipe(scenes: Path, output: Path, **sections: Any) -> dict[str, Any]:
-    """The content of a recipe; `sections` replace its top-level keys."""
+    """Returns the content of a recipe; `sections` replace its top-level keys."""
     config = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
     config |= {"max_position_embeddings": 128, "region_classes": 64}
     training = {"max_steps": 3, "per_device_train_batch_size": 4, "per_device_eval_batch_size": 16}
@@ -38,7 +38,7 @@ def tiny_recipe(scenes: Path, output: Path, **sections: Any) -> dict[str, Any]:
 
 
 def run_train(monkeypatch, directory: Path, recipe: dict[str, Any], *overrides: str) -> int:
-    """`train.py RECIPE KEY=VALUE...`; returns its exit code. Built data stays below `directory`."""
+    """Runs `train.py RECIPE KEY=VALUE...` and returns its exit code; built data is in `directory`."""
     path = directory / "recipe.yaml"
     path.write_text(yaml.safe_dump(recipe))
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", directory / "cache")

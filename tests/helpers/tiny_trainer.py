@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""A Trainer of a tiny model, and what is compared of two."""
+"""A Trainer of a tiny model, and functions that compare two Trainers."""
 
 import torch
 from transformers import TrainingArguments

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""A tiny VGP data set and model for the training tests: random words, random regions, ragged everything."""
+"""A tiny VGP data set and model for the training tests: random words and regions, all of different lengths."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ FEATURE_SIZE = 16
 
 @dataclass
 class TinyRegions:
-    """What the collator reads of a region record."""
+    """The fields of a region record that the collator reads."""
 
     features: np.ndarray
     boxes: np.ndarray
@@ -26,7 +26,7 @@ class TinyRegions:
 
 
 class TinyTable(dict):
-    """Image id -> regions, with the attributes of a region table that training reads."""
+    """Image id -> regions, with the attributes of a region table that training needs."""
 
     class_names: tuple[str, ...] = ()
 
@@ -74,7 +74,10 @@ def tiny_table(images: int, seed: int = 0) -> TinyTable:
 
 
 def tiny_rows(table: TinyTable, seed: int = 1) -> Dataset:
-    """Two rows an image: a matching pair of captions with phrases, and one with a wrong caption; ragged grounding."""
+    """Makes two rows per image: matching captions with phrases, and a pair with a wrong caption.
+
+    Phrases have different numbers of boxes.
+    """
     rng = np.random.default_rng(seed)
     rows = []
     for image, regions in table.items():
@@ -115,13 +118,13 @@ def _phrases(caption, text, regions, rng):
 
 
 def tiny_batch(rows=None):
-    """The first rows of a tiny data set, or all sixteen, as one batch."""
+    """Makes one batch of the first rows of a tiny data set, or of all sixteen."""
     table = tiny_table(8)
     return Collator(TASKS["vgp"], tiny_processor(), table)(list(tiny_rows(table))[:rows])
 
 
 def run_supervised(model, method, batch):
-    """The model's outputs on the batch with what the method asks for."""
+    """Runs the model on the batch with the arguments of the method."""
     method.prepare(model)
     given = {name: batch[name] for name in TASKS["vgp"].model_inputs if name in batch}
     return model(**given, **method.forward_kwargs(batch))

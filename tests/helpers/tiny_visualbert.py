@@ -38,7 +38,7 @@ def make_inputs():
 
 
 def make_grounding():
-    """Phrases, of which one has two tokens, one no region, one is padded; their pairs."""
+    """Makes phrases and their pairs: one phrase has two tokens, one has no region, one is padding."""
     mask, regions = torch.zeros(B, P, T, dtype=torch.bool), torch.zeros(B, P, R, dtype=torch.bool)
     mask[0, 0, 1:3], mask[0, 1, 4], mask[1, 0, 2] = True, True, True
     regions[0, 0, 1], regions[1, 0, [0, 3]] = True, True

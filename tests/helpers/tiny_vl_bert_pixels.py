@@ -17,7 +17,7 @@ def make_pixel_model(cls=VLBertModel, **overrides):
 
 
 def make_inputs():
-    """Three images on one canvas; the first row has two regions, the last is text alone."""
+    """Makes inputs with three images on one canvas; the first row has two regions, the last has text only."""
     inputs = make_feature_inputs()
     del inputs["region_features"]
     inputs["region_attention_mask"][2] = 0
@@ -30,7 +30,7 @@ def make_inputs():
 
 
 def compute_features(vision_model, inputs, row):
-    """Features of the attended regions of a row, from an image without padding."""
+    """Computes the features of the regions of a row from an image without padding."""
     width, height = inputs["image_sizes"][row].tolist()
     count = int(inputs["region_attention_mask"][row].sum())
     boxes = inputs["region_boxes"][row, :count] * torch.tensor([width, height, width, height])
@@ -38,7 +38,7 @@ def compute_features(vision_model, inputs, row):
 
 
 def as_features(model, inputs):
-    """The same inputs with region features in the place of pixels."""
+    """Replaces pixels by region features in the inputs."""
     base = getattr(model, "vl_bert", model)
     features = torch.zeros(*inputs["region_boxes"].shape[:2], F)
     for row in range(2):

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Tiny decoder models that read images, with random weights, and their inputs: two rows of words after an image."""
+"""Tiny decoder models for images and text, with random weights, and their inputs: two rows of an image and words."""
 
 import torch
 from transformers import (
@@ -9,7 +9,7 @@ from transformers import (
     Qwen3VLForConditionalGeneration,
 )
 
-IMAGE, PATCHES = 50, 4  # the image token, and how many an image takes after merging 2 x 2
+IMAGE, PATCHES = 50, 4  # the image token, and the number of them per image after 2 x 2 merging
 TOKENS = {"image_token_id": IMAGE, "video_token_id": 51, "vision_start_token_id": 52, "vision_end_token_id": 53}
 IMAGE_POSITIONS, WORD_POSITIONS = (2, 3, 4, 5), (7, 8, 9, 10, 11)
 
@@ -53,7 +53,7 @@ def qwen3_vl() -> Qwen3VLForConditionalGeneration:
 
 
 def qwen_inputs() -> dict[str, torch.Tensor]:
-    """One image of 4 x 4 patches in each of two rows; the second ends in two padded words."""
+    """Makes two rows with one image of 4 x 4 patches each; the second row ends with two padded words."""
     rows = 2
     ids = torch.tensor([[1, 52, *[IMAGE] * PATCHES, 53, 5, 6, 7, 8, 9]] * rows)
     mask = torch.ones_like(ids)

@@ -1,9 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The smallest model of two streams: words and regions attend to themselves, then to each other, layer by layer.
+"""A minimal model with two streams: in each layer words and regions attend to themselves, then to each other.
 
-One module serves both directions of a co-attention, as LXMERT's does. It has what supervision and the shared heads ask
-of a family: `config.grounding_calls`, `grounding_queries`, a report of its own for every call, states of text and
-regions, and their widths, which differ here.
+One module computes both directions of a co-attention, as in LXMERT. The model has all that supervision and the shared
+heads require of a family: `config.grounding_calls`, `grounding_queries`, one report per call, states of text and
+regions, and their sizes, which differ here.
 """
 
 from typing import Any
@@ -29,7 +29,7 @@ class ToyConfig(TaskConfig):
     model_type = "toy_two_streams"
 
     hidden_act: str = "gelu"
-    # Of the text, of the regions behind the last layer, and of both together.
+    # Sizes of the text states, of the region states after the last layer, and of the pooled state.
     text_hidden_size: int = WIDTH
     region_hidden_size: int = 24
     pooled_hidden_size: int = 20
@@ -99,16 +99,16 @@ class ToyModel(ToyPreTrainedModel):
         states, reports, layers = {TEXT: text, REGIONS: regions}, [], [text]
 
         def attend(module: Any, call: AttentionCall) -> torch.Tensor:
-            asked: dict[str, Any] = {"attention_call": call, "attention_mean": attention_mean}
-            wanted = attention_layers is None or int(call.name.split()[1]) in attention_layers
-            if grounding_queries and call.directions and wanted:
-                asked["attention_queries"] = tuple(
+            arguments: dict[str, Any] = {"attention_call": call, "attention_mean": attention_mean}
+            reports_layer = attention_layers is None or int(call.name.split()[1]) in attention_layers
+            if grounding_queries and call.directions and reports_layer:
+                arguments["attention_queries"] = tuple(
                     grounding_queries[name] if name in call.directions else None
                     for name in DIRECTION_STREAMS
                     if name in grounding_queries
                 )
             keys = call.key_stream
-            output, weights = module(states[call.query_stream], states[keys], masks[keys], **asked, **kwargs)
+            output, weights = module(states[call.query_stream], states[keys], masks[keys], **arguments, **kwargs)
             reports.append(weights)
             return output
 

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""`train.py` several times in one process, with faults put on the loopback Hub in between.
+"""Runs `train.py` several times in one process, and injects faults into the loopback Hub between the runs.
 
-python -m tests.helpers.train_on_hub STEPS.json    (prints a JSON line each)
+python -m tests.helpers.train_on_hub STEPS.json    (prints one JSON line per run)
 """
 
 import contextlib
@@ -19,23 +19,23 @@ from tests.helpers.loopback_hub_state import State
 
 
 def prepare_step(step: dict) -> None:
-    """What happens before: faults on the Hub, files that a killed run would not have, a checkpoint that is fetched."""
+    """Prepares a run: adds faults to the Hub, removes files that a killed run would not have, fetches a checkpoint."""
     state = State(step["state"])
     for fault in step.get("faults", []):
         state.add_fault({"times": 1, "status": 500, "after": 0, **fault})
     for path in map(Path, step.get("remove", [])):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     if "fetch" in step:
-        asked = step["fetch"]
-        commit = next(c for c in state.history("models", asked["repo"], "main") if c["title"] == asked["title"])
-        Path(asked["to"]).mkdir(parents=True)
+        fetch = step["fetch"]
+        commit = next(c for c in state.history("models", fetch["repo"], "main") if c["title"] == fetch["title"])
+        Path(fetch["to"]).mkdir(parents=True)
         for name, file in commit["files"].items():
             if name.startswith("last-checkpoint/"):
-                shutil.copyfile(state.content(file), Path(asked["to"]) / Path(name).name)
+                shutil.copyfile(state.content(file), Path(fetch["to"]) / Path(name).name)
 
 
 def run_step(step: dict) -> dict:
-    """Exit code and what was printed."""
+    """Runs one step and returns its exit code and output."""
     prepare_step(step)
     out, err = io.StringIO(), io.StringIO()
     with (
@@ -43,7 +43,7 @@ def run_step(step: dict) -> dict:
         mock.patch.object(sys, "argv", ["train.py", *step["arguments"]]),
         mock.patch(
             "grounded_attention.training.experiments.report.report"
-        ),  # the comparison's table and figures, which are not pushed, take seconds
+        ),  # the table and figures of the comparison are not pushed, and take seconds
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
@@ -54,5 +54,5 @@ def run_step(step: dict) -> dict:
 if __name__ == "__main__":
     grounded_attention.training.publish.hub.WAITS = (0.0, 0.0)
     with open(sys.argv[1]) as file:
-        for asked in json.load(file):
-            print(json.dumps(run_step(asked)), flush=True)
+        for step in json.load(file):
+            print(json.dumps(run_step(step)), flush=True)

@@ -1,9 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Trains and evaluates the tiny model case by case; started by torchrun in the tests, or called in their process.
+"""Trains and evaluates the tiny model in several cases; started by torchrun, or called by the tests.
 
 `torchrun --nproc_per_node 2 train_steps.py OUTPUT CASE...`, where a case is `method:batch size:accumulation`,
-the same and `:group_by_length` or `:mapped` (learning rates), or `evaluate:rows`. Writes `OUTPUT/<case>.json` with the
-logged losses or the figures, and `OUTPUT/<case>.safetensors` with the weights after two steps.
+optionally followed by `:group_by_length` or `:mapped` (learning rates), or `evaluate:rows`. Writes the logged losses
+or the figures to `OUTPUT/<case>.json`, and the weights after two steps to `OUTPUT/<case>.safetensors`.
 """
 
 import json

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Files of VCR as its authors write them."""
+"""Files of VCR in the official format."""
 
 import json
 

@@ -10,7 +10,7 @@ BOXES = [[0.0, 0.0, 0.5, 0.5], [0.5, 0.5, 1.0, 1.0]]
 
 
 def text(words, *tags):
-    """Words, and tags (word, objects)."""
+    """Makes a text of words with tags (word, objects)."""
     spans = []
     for word, objects in tags:
         start = words.index(word)

@@ -52,7 +52,7 @@ TINY_IMAGE = {"end_to_end": True, "widths": (4, 8, 16, 16, 32), "depths": (1, 2,
 
 
 def image_checkpoint(shapes):
-    """Random tensors for the keys, the same under both names of the last stage and for words and decoder."""
+    """Makes random tensors for the keys; both names of the last stage share tensors, and so do words and decoder."""
     state_dict = {key: image_weight(key, shape) for key, shape in shapes.items()}
     for key in state_dict:
         state_dict[key] = state_dict[key.replace("extractor.head.0.", "extractor.roi_head_feature_extractor.")]

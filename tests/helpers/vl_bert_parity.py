@@ -23,7 +23,9 @@ def core_inputs(reference):
 
 
 def run_core(model, inputs):
-    """Embeddings, last states and pooled output on given visual and linguistic embeddings; masks of every column."""
+    """Returns embeddings, last states and pooled output for given visual and linguistic embeddings, and masks of all
+    columns.
+    """
     ids, types, text_visual = inputs["text"]
     visual, linguistic = inputs["regions"]
     embeddings = model.embeddings(
@@ -40,7 +42,7 @@ def run_core(model, inputs):
 
 
 def vgp_inputs(inputs):
-    """The public module's caption tensors (token id, tag, one column per phrase) as our inputs."""
+    """Converts caption tensors of the public module (token id, tag, one column per phrase) to our inputs."""
     first, second = inputs["sentence1"], inputs["sentence2"]
     rows, pairs = len(first), first.shape[-1] - 2
     special = [first.new_full((rows, 1), token) for token in (1, 2)]
@@ -76,7 +78,7 @@ def check_vgp(model, inputs, reference):
 
 
 class GivenVisual(torch.nn.Module):
-    """Stands in for the region encoder, whose weights the fixture leaves out."""
+    """Replaces the region encoder, whose weights are not in the fixture."""
 
     def __init__(self, visual):
         super().__init__()
@@ -87,7 +89,7 @@ class GivenVisual(torch.nn.Module):
 
 
 def image_weight(key, shape):
-    """The tensor that the reference gave a key of its region-feature module."""
+    """Returns the tensor of the reference for a key of its region-feature module."""
     random = torch.randn(shape, generator=torch.Generator().manual_seed(zlib.crc32(key.encode())))
     if key.endswith("num_batches_tracked"):
         return torch.tensor(0)

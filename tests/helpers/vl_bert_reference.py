@@ -1,24 +1,24 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Reads the reference tensors of the public VL-BERT code and puts them into our models.
+"""Reads the reference tensors of the public VL-BERT code and loads them into our models.
 
-The files `tests/fixtures/vl_bert_*.safetensors` are cuts of tensors that the public code computed on small random
+The files `tests/fixtures/vl_bert_*.safetensors` are parts of tensors that the public code computed with small random
 weights:
 
 - `core_ln`: the whole encoder, small gradients only
 - `core_ln_1x1` and `core_scale`: first layer, no pooler
 - `pretrain_heads`: without the decoder, a copy of the word embeddings
-- `vgp_module`: the VGP module without supervision; its 48 x 4096 region projection is left out and `region_visual`
-  holds what it gives, computed in float64 by its formula
-- `pretrain_multitask`: image rows and text-only rows with every loss; cut like `vgp_module`, `region_visual` with the
-  masked regions replaced
-- `vqa`, `refcoco`: the modules of these tasks, cut like `vgp_module` (and without the pooler, which they do not use)
-- `vcr`: that of VCR with the sigmoid loss, which takes visual embeddings (`inputs.obj_reps`); `softmax_loss` is that
-  of the answers in the module with the other loss
+- `vgp_module`: the VGP module without supervision; without its 48 x 4096 region projection, but with its output
+  `region_visual`, computed in float64 by its formula
+- `pretrain_multitask`: image rows and text-only rows with all losses; reduced like `vgp_module`; masked regions are
+  replaced in `region_visual`
+- `vqa`, `refcoco`: the modules of these tasks, reduced like `vgp_module`, and without the pooler, which is not used
+- `vcr`: the module of VCR with the sigmoid loss, whose inputs are visual embeddings (`inputs.obj_reps`);
+  `softmax_loss` is the answer loss of the module with the other loss
 - `helpers`: coordinate embeddings, soft cross-entropy
 
-Names are `state_dict.<key>`, `inputs.<name>`, `grads.<key>` and the outputs; the metadata has the public code's
-configuration. To cut them again, load `vl_bert_core_and_tasks.pt` and `vgp_losses_and_modules.pt` of the reference
-tensors and save the named entries.
+Names are `state_dict.<key>`, `inputs.<name>`, `grads.<key>` and the outputs; the metadata has the configuration of
+the public code. To make the files again, load `vl_bert_core_and_tasks.pt` and `vgp_losses_and_modules.pt` of the
+reference tensors and save the named entries.
 """
 
 import json
@@ -35,7 +35,7 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 def load_fixture(name: str) -> dict[str, Any]:
-    """A fixture as nested dictionaries (`state_dict`, `inputs`, ...), plus its other tensors and `config`."""
+    """Loads a fixture as nested dictionaries (`state_dict`, `inputs`, ...), with its other tensors and `config`."""
     reference: dict[str, Any] = {"grads": {}}
     with safe_open(FIXTURES / f"vl_bert_{name}.safetensors", "pt") as file:
         reference["config"] = json.loads(file.metadata()["config"])
@@ -49,7 +49,7 @@ def load_fixture(name: str) -> dict[str, Any]:
 
 
 def make_config(original: dict[str, Any], **overrides: Any) -> VLBertConfig:
-    """Our configuration for the public code's `VLBERT` section."""
+    """Makes our configuration from the section `VLBERT` of the public code."""
     same = (
         "vocab_size hidden_size visual_size num_hidden_layers num_attention_heads intermediate_size hidden_act "
         "max_position_embeddings type_vocab_size initializer_range visual_scale_text_init"
@@ -61,12 +61,12 @@ def make_config(original: dict[str, Any], **overrides: Any) -> VLBertConfig:
 
 
 def as_checkpoint(state_dict: dict[str, torch.Tensor], core: bool = False) -> dict[str, torch.Tensor]:
-    """A reference state dict as the public code saves it: `module.` in front, core keys under `vlbert.`."""
+    """Converts a reference state dict to the format of the public code: prefix `module.`, core keys with `vlbert.`."""
     return {f"module.{'vlbert.' if core else ''}{key}": value for key, value in state_dict.items()}
 
 
 def load_weights(model: torch.nn.Module, checkpoint: dict[str, torch.Tensor]) -> dict[str, str]:
-    """Converts an original checkpoint into `model`; returns original key -> our name of what went in."""
+    """Loads an original checkpoint into `model`; returns original key -> our name of all loaded tensors."""
     conversion = VL_BERT.convert_state_dict(checkpoint)
     prefix = "" if hasattr(model, "vl_bert") else "vl_bert."
     weights = {name.removeprefix(prefix): value for name, value in conversion.weights.items()}
@@ -87,7 +87,7 @@ def list_shapes(
     widths: tuple[int, ...] = (64, 256, 512, 1024, 2048),
     depths: tuple[int, ...] = (3, 4, 23, 3),
 ) -> dict[str, tuple[int, ...]]:
-    """Keys, without `module.`, and shapes of a pre-training checkpoint of the public code; the defaults are base."""
+    """Returns keys (without `module.`) and shapes of a pre-training checkpoint of the public code, base by default."""
     image = "image_feature_extractor."
     shapes = {
         **dict.fromkeys(("object_linguistic_embeddings.weight", "object_mask_word_embedding.weight"), (1, hidden)),
@@ -125,7 +125,7 @@ def list_shapes(
 
 
 def list_task_shapes(task: str, end_to_end: bool = False, answers: int = 3129, **sizes: Any) -> dict[str, Any]:
-    """Keys and shapes of a checkpoint of "vqa", "refcoco" or "vcr"; the defaults are base on given features."""
+    """Returns keys and shapes of a checkpoint of "vqa", "refcoco" or "vcr"; by default base with region features."""
     shapes = list_shapes(end_to_end=end_to_end, **sizes)
     only_pretraining = ("aux_text", "object_mask_", "vlbert.mlm_head.", "vlbert.mvrc_head.")
     shapes = {key: shape for key, shape in shapes.items() if not key.startswith(only_pretraining)}

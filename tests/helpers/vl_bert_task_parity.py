@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Models and checks for comparisons with the reference formulation of VL-BERT's task heads."""
+"""Models and checks for comparisons with the reference of the VL-BERT task heads."""
 
 import torch
 from torch import nn
@@ -11,7 +11,7 @@ TEXT = ("input_ids", "attention_mask", "token_type_ids", "token_regions")
 
 
 def pad_left(inputs, columns=2):
-    """The same text behind columns of padding."""
+    """Adds padding columns before the text."""
     padded = {name: nn.functional.pad(inputs[name], (columns, 0)) for name in TEXT if name in inputs}
     if "answer_positions" in inputs:
         padded["answer_positions"] = inputs["answer_positions"] + columns

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""What the public task modules of VQA, RefCOCO+ and VCR are given, as inputs of our models (see vl_bert_reference.py).
+"""Converts inputs of the public modules for VQA, RefCOCO+ and VCR to inputs of our models (see vl_bert_reference.py).
 
-The modules put the special tokens in themselves: 1 is [CLS], 2 [SEP], 3 [MASK].
+The public modules add the special tokens: 1 is [CLS], 2 [SEP], 3 [MASK].
 """
 
 from typing import Any
@@ -12,13 +12,13 @@ FEATURE_SIZE = 2048
 
 
 def pad_rows(rows: list[list[int]]) -> torch.Tensor:
-    """Rows of different lengths, zeros behind."""
+    """Pads rows of different lengths with zeros at the end."""
     size = max(map(len, rows))
     return torch.tensor([row + [0] * (size - len(row)) for row in rows])
 
 
 def region_inputs(inputs: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """Boxes, features (zeros where the fixture has none) and mask; padded boxes are -2."""
+    """Makes boxes, features (zeros if the fixture has none) and mask; padded boxes are -2."""
     boxes = inputs["boxes"]
     features = boxes[..., 4:] if boxes.shape[-1] > 4 else torch.zeros(*boxes.shape[:2], FEATURE_SIZE)
     return {

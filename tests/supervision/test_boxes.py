@@ -193,7 +193,7 @@ def test_of_the_released_variant_a_word_has_one_region():
 def test_a_model_without_the_head_is_refused(make, found):
     method = get_method("direct", box_weight=1.0)
     with pytest.raises(
-        ValueError, match=rf"needs a box head in layer 0, and this \w+ has {found}: make a model for VGP"
+        ValueError, match=rf"needs a box head in layer 0, but this \w+ has {found}: make a model for VGP"
     ):
         method.prepare(make())
 
@@ -204,7 +204,7 @@ def test_what_outputs_and_batch_lack_is_named():
     with pytest.raises(ValueError, match="no pred_boxes"):
         method.losses(SimpleNamespace(attentions=outputs.attentions), batch)
     wide = SimpleNamespace(attentions=outputs.attentions, pred_boxes=outputs.pred_boxes[:, 1:])
-    with pytest.raises(ValueError, match=r"pred_boxes of the shape .*: box_weight needs a box for every word"):
+    with pytest.raises(ValueError, match=r"pred_boxes of the shape .*: box_weight needs a box for each word"):
         method.losses(wide, batch)
     with pytest.raises(ValueError, match="no region_boxes"):
         method.losses(outputs, {key: value for key, value in batch.items() if key != "region_boxes"})

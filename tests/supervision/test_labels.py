@@ -32,14 +32,14 @@ def make_batch(examples=6, phrases=4, seed=0):
     return batch, [f"image{i}" for i in range(examples)], entities
 
 
-def lender(image):
+def donor_targets(image):
     return [np.array([0, 10]), np.array([2])]
 
 
 @pytest.mark.parametrize("labels", CONTROLS)
 def test_targets_are_existing_regions_of_grounded_phrases(labels):
     batch, images, entities = make_batch()
-    found = control_labels(labels, batch, images, entities, lender=lender)
+    found = control_labels(labels, batch, images, entities, donor_targets=donor_targets)
     gold, candidates = batch["phrase_regions"], batch["region_candidate_mask"]
     assert found.dtype == torch.bool and found.shape == gold.shape
     assert not (found & ~candidates[:, None]).any() and not found[:, :, 0].any()
@@ -88,7 +88,12 @@ def test_irrelevant_is_the_complement():
 def test_what_a_draw_depends_on():
     batch, images, entities = make_batch(examples=30)
     draw = lambda labels, **changed: control_labels(  # noqa: E731
-        labels, batch, changed.pop("images", images), changed.pop("entities", entities), lender=lender, **changed
+        labels,
+        batch,
+        changed.pop("images", images),
+        changed.pop("entities", entities),
+        donor_targets=donor_targets,
+        **changed,
     )
     same = draw("random")
     assert torch.equal(draw("random", epoch=5), same)
@@ -104,14 +109,14 @@ def test_what_a_draw_depends_on():
 @pytest.mark.parametrize("labels", CONTROLS)
 def test_the_rest_of_the_batch_does_not_matter(labels):
     batch, images, entities = make_batch()
-    whole = control_labels(labels, batch, images, entities, epoch=2, lender=lender)
+    whole = control_labels(labels, batch, images, entities, epoch=2, donor_targets=donor_targets)
     for i in (0, 3):
         alone = {name: tensor[i : i + 1] for name, tensor in batch.items()}
         one = slice(i, i + 1)
-        found = control_labels(labels, alone, images[one], entities[one], epoch=2, lender=lender)
+        found = control_labels(labels, alone, images[one], entities[one], epoch=2, donor_targets=donor_targets)
         assert torch.equal(found, whole[one])
     wider = {name: torch.nn.functional.pad(tensor, (0, 5)) for name, tensor in batch.items()}
-    padded = control_labels(labels, wider, images, entities, epoch=2, lender=lender)
+    padded = control_labels(labels, wider, images, entities, epoch=2, donor_targets=donor_targets)
     assert torch.equal(padded[..., :REGIONS], whole) and not padded[..., REGIONS:].any()
 
 
@@ -123,16 +128,18 @@ def test_phrases_without_entity_go_by_their_gold_regions(entity):
     assert torch.equal(found[:, 0], found[:, 2]) and not torch.equal(found[:, 0], found[:, 1])
 
 
-def test_shuffled_takes_a_lent_target_within_the_image():
+def test_shuffled_takes_a_target_of_the_donor_within_the_image():
     batch, images, entities = make_batch()
-    found = control_labels("shuffled", batch, images, entities, lender=lender)
+    found = control_labels("shuffled", batch, images, entities, donor_targets=donor_targets)
     for example, count in enumerate(batch["region_candidate_mask"].sum(-1).tolist()):
         possible = [{1, 1 + min(10, count - 1)}, {3}]
         for phrase in (0, 1):
             assert set(found[example, phrase].nonzero()[:, 0].tolist()) in possible
 
 
-@pytest.mark.parametrize(("labels", "words"), [("rnadom", "expected one of gold, random"), ("shuffled", "lender")])
+@pytest.mark.parametrize(
+    ("labels", "words"), [("rnadom", "expected one of gold, random"), ("shuffled", "give donor_targets")]
+)
 def test_bad_labels_are_refused(labels, words):
     with pytest.raises(ValueError, match=words):
         control_labels(labels, *make_batch())
@@ -194,8 +201,8 @@ def test_shuffled_borrows_from_one_other_image():
     for (row, _), regions in gold.items():
         by_image.setdefault(ROWS[row]["image_id"], set()).add(tuple(region - 1 for region in regions))
     for image in TABLE:
-        donor = {tuple(regions.tolist()) for regions in collator._donor_targets(image)}
-        assert donor and any(donor <= known for other, known in by_image.items() if other != image)
+        donated = {tuple(regions.tolist()) for regions in collator._donor_targets(image)}
+        assert donated and any(donated <= known for other, known in by_image.items() if other != image)
 
 
 def test_shuffled_needs_several_images():

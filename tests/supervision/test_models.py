@@ -191,6 +191,6 @@ def test_llava_is_supervised():
 def test_a_model_outside_the_attention_interface_is_refused():
     model = bert()
     model.set_attn_implementation = lambda name: None  # what transformers does for old models, besides a warning
-    with pytest.raises(ValueError, match="does not use transformers' AttentionInterface"):
+    with pytest.raises(ValueError, match="does not use the AttentionInterface of transformers"):
         get_method("direct").prepare(model)
     assert supervised_implementation(model) == "supervised_sdpa"

@@ -44,15 +44,15 @@ def test_config_round_trip(name, variant):
         ("direct", {"directions": ["image_to_text"]}, "direction='image_to_text' is unknown"),
         ("direct", {"weights": {"both": 1.0}}, "direction='both' is unknown"),
         ("direct", {"directions": []}, "directions is empty"),
-        ("direct", {"layers": []}, "layers=\\[\\]: expected indices from 0 on"),
-        ("direct", {"heads": [-1]}, "heads=\\[-1\\]: expected indices from 0 on"),
-        ("direct", {"variant": "released", "target": "any"}, "paper variant only"),
+        ("direct", {"layers": []}, "layers=\\[\\]: expected at least one index, each from 0 on"),
+        ("direct", {"heads": [-1]}, "heads=\\[-1\\]: expected at least one index, each from 0 on"),
+        ("direct", {"variant": "released", "target": "any"}, "requires variant=.paper."),
         ("direct", {"label_smoothing": 0.1}, "no option label_smoothing; its options: variant, layers"),
-        ("direct", {"box_weight": -1}, "box_weight=-1: expected a number from 0 on"),
-        ("direct", {"box_weight": math.nan}, "box_weight=nan: expected a number"),
-        ("direct", {"box_weight": math.inf}, "box_weight=inf: expected a number"),
-        ("semi_direct", {"box_weight": True}, "box_weight=True: expected a number"),
-        ("direct", {"box_layer": 1}, "box_layer=1 changes nothing while box_weight is 0"),
+        ("direct", {"box_weight": -1}, "box_weight=-1: expected a finite number of at least 0"),
+        ("direct", {"box_weight": math.nan}, "box_weight=nan: expected a finite number"),
+        ("direct", {"box_weight": math.inf}, "box_weight=inf: expected a finite number"),
+        ("semi_direct", {"box_weight": True}, "box_weight=True: expected a finite number"),
+        ("direct", {"box_layer": 1}, "box_layer=1 has no effect because box_weight is 0"),
         ("direct", {"box_layer": -1}, "box_layer=-1: expected the index of a layer"),
         ("direct", {"box_layer": 1.0}, "box_layer=1.0: expected the index of a layer"),
     ],
@@ -64,5 +64,5 @@ def test_wrong_options_are_explained(name, options, message):
 
 @pytest.mark.parametrize(("option", "index"), [("layers", LAYERS), ("heads", HEADS)])
 def test_layers_and_heads_beyond_the_model_are_refused(option, index):
-    with pytest.raises(ValueError, match=rf"{option} \[{index}\] are to be supervised, but BertModel has {index}"):
+    with pytest.raises(ValueError, match=rf"cannot supervise {option} \[{index}\]: BertModel has {index} {option}"):
         get_method("direct", **{option: [0, index]}).prepare(bert())

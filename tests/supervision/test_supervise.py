@@ -97,7 +97,7 @@ def test_wrappers_are_looked_through():
 
 
 def test_what_is_not_a_transformers_model_is_refused():
-    with pytest.raises(ValueError, match="Linear is not a model of transformers"):
+    with pytest.raises(ValueError, match="Linear is not a transformers model"):
         supervise(nn.Linear(1, 1))
 
 

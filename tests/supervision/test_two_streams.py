@@ -210,9 +210,9 @@ def test_calls_of_the_families():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"layers": ["cross 2"]}, r"layers \['cross 2'\] .* ToyModel has cross 0, cross 1"),
-        ({"layers": [2]}, r"layers \[2\] .* ToyModel has 2 layers"),
-        ({"heads": [2]}, r"heads \[2\] .* ToyModel has 2 heads"),
+        ({"layers": ["cross 2"]}, r"layers \['cross 2'\]: the layers of ToyModel are cross 0, cross 1"),
+        ({"layers": [2]}, r"layers \[2\]: ToyModel has 2 layers"),
+        ({"heads": [2]}, r"heads \[2\]: ToyModel has 2 heads"),
     ],
 )
 def test_what_no_call_has_is_refused(options, message):

@@ -161,5 +161,5 @@ def test_wrong_options(options, message):
 
 
 def test_no_regions_at_all():
-    with pytest.raises(ValueError, match="give data"):
+    with pytest.raises(ValueError, match="referring expressions need regions: set"):
         Collator(TASK, tiny_processor(), None)([row()])

@@ -87,20 +87,24 @@ def test_two_runs_are_joined(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == expected
     paths[1].write_text(json.dumps(items([0], [0])))
     assert join_vcr.main([str(path) for path in paths]) == 2
-    assert "3 are in one alone, such as val-1" in capsys.readouterr().err
+    assert "3 are in one run only, such as val-1" in capsys.readouterr().err
 
 
 def test_the_test_split_cannot_be_joined_here():
     unlabelled = {name: values for name, values in items([0], [0]).items() if name != "label"}
-    with pytest.raises(ValueError, match="without label"):
+    with pytest.raises(ValueError, match="have no label"):
         join_runs(unlabelled, unlabelled)
 
 
 @pytest.mark.parametrize(
     ("rows", "table", "message"),
     [
-        ([row()], regions(3), "image 1: the region table holds 3 regions, but the question's image has 2 objects"),
-        ([row(objects=("person", "cone"))], regions(), "image 1: the object 'cone' is none of COCO's 80 categories"),
+        ([row()], regions(3), "image 1: the region table has 3 regions, but the image of the question has 2 objects"),
+        (
+            [row(objects=("person", "cone"))],
+            regions(),
+            "image 1: the object 'cone' is not one of the 80 categories",
+        ),
     ],
 )
 def test_regions_that_are_not_the_objects(rows, table, message):

@@ -163,7 +163,7 @@ def test_a_question_of_vcr_stands_with_its_right_choice_and_its_tags():
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [
-        (captions(each=1), {}, "image 0: 'a h' is its only text: give options.second_caption=false"),
+        (captions(each=1), {}, "image 0: 'a h' is its only text: set options.second_caption=false"),
         (captions(images=1), {"exchanged": 1.0}, "options.second_caption needs several images"),
     ],
 )
@@ -348,7 +348,7 @@ def test_a_phrase_that_is_cut_and_an_image_without_regions_are_misses():
 
 
 def test_phrase_grounding_without_regions_or_protocol_is_refused():
-    with pytest.raises(ValueError, match="needs regions to choose from"):
+    with pytest.raises(ValueError, match="phrase grounding needs regions: set"):
         collated("phrase_grounding", phrase_rows(entities()), None)
     with pytest.raises(ValueError, match="protocol is 'pointing', expected one of any_box"):
         TASKS["phrase_grounding"].options(protocol="pointing")
@@ -377,7 +377,7 @@ def test_a_question_is_answered_at_its_mask_with_the_public_loss():
 
 def test_answers_cannot_start_as_words_here():
     options = TASKS["vqa"].options(answers=ANSWERS, initialise_answers=True)
-    with pytest.raises(ValueError, match="VisualBERTForVisualQuestionAnswering has no such start"):
+    with pytest.raises(ValueError, match="VisualBERTForVisualQuestionAnswering does not support"):
         TASKS["vqa"].initialise(model("vqa", answers=ANSWERS), processor(), options)
 
 

@@ -130,7 +130,7 @@ class Collator:
             entities,
             seed=self.seed,
             epoch=epoch,
-            lender=self._donor_targets if self.split is not None else None,
+            donor_targets=self._donor_targets if self.split is not None else None,
         )
 
     def _collate(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
