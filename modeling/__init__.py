@@ -20,11 +20,23 @@ from transformers.pipelines import PIPELINE_REGISTRY
 
 from .configuration_backbone_regions import BackboneRegionsConfig
 from .configuration_fast_rcnn import FastRCNNConfig
+from .configuration_lxmert import LXMERTConfig
 from .configuration_vilbert import ViLBertConfig
 from .configuration_visualbert import VisualBERTConfig
 from .configuration_vl_bert import VLBertConfig
 from .modeling_backbone_regions import BackboneRegionFeatures
 from .modeling_fast_rcnn import FastRCNNFeatures
+from .modeling_lxmert import (
+    LXMERTForMultipleChoice,
+    LXMERTForPhraseGrounding,
+    LXMERTForPreTraining,
+    LXMERTForReferringExpression,
+    LXMERTForVGP,
+    LXMERTForVisualQuestionAnswering,
+    LXMERTForVisualReasoning,
+    LXMERTModel,
+    LXMERTPreTrainedModel,
+)
 from .modeling_vilbert import (
     ViLBertForMultipleChoice,
     ViLBertForMultiTask,
@@ -74,6 +86,16 @@ __all__ = [
     "BackboneRegionsConfig",
     "FastRCNNConfig",
     "FastRCNNFeatures",
+    "LXMERTConfig",
+    "LXMERTForMultipleChoice",
+    "LXMERTForPhraseGrounding",
+    "LXMERTForPreTraining",
+    "LXMERTForReferringExpression",
+    "LXMERTForVGP",
+    "LXMERTForVisualQuestionAnswering",
+    "LXMERTForVisualReasoning",
+    "LXMERTModel",
+    "LXMERTPreTrainedModel",
     "VLBertConfig",
     "VLBertForMultipleChoice",
     "VLBertForPreTraining",

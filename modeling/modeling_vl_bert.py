@@ -991,7 +991,7 @@ class VLBertForMultipleChoice(VLBertPreTrainedModel):
         self.post_init()
 
     @torch.no_grad()
-    def _adapt_pretraining_weights(self, source: Mapping[str, torch.Tensor]) -> set[str]:
+    def _adapt_pretraining_weights(self, source: Mapping[str, torch.Tensor], config: Any = None) -> set[str]:
         """Copies token type 0 to type 1 (the choice); choice scores start as the difference of relationship scores."""
         types: Any = self.vl_bert.embeddings.token_type_embeddings.weight
         types[1] = types[0]

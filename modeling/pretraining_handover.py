@@ -176,22 +176,25 @@ class PretrainingHandover:
     def _adapt_weights(self, name: Any, source: Any, info: dict[str, Any], kwargs: Mapping[str, Any]) -> set[str]:
         """Calls `_adapt_pretraining_weights` with the heads of `_heads_to_adapt`."""
         heads: dict[str, torch.Tensor] = {}
+        config = None
         if any(key.startswith(self._heads_to_adapt) for key in info["unexpected_keys"]):
             where = {key: kwargs[key] for key in _PLACE if key in kwargs}
-            weights = source.from_pretrained(name, **where).state_dict()
+            model = source.from_pretrained(name, **where)
+            config, weights = model.config, model.state_dict()
             heads = {key: value for key, value in weights.items() if key.startswith(self._heads_to_adapt)}
-        adapted = self._adapt_pretraining_weights(heads)
+        adapted = self._adapt_pretraining_weights(heads, config)
         if not all(map(self._is_of_base, adapted)):
             info["unexpected_keys"] -= heads.keys()  # now part of a head of this model
         return adapted
 
-    def _adapt_pretraining_weights(self, source: Mapping[str, torch.Tensor]) -> set[str]:
+    def _adapt_pretraining_weights(self, source: Mapping[str, torch.Tensor], config: Any = None) -> set[str]:
         """
         Sets weights that are computed, not copied, from the weights of another class.
 
         Args:
             source (`Mapping[str, torch.Tensor]`): name -> tensor of the heads in `_heads_to_adapt`; empty if the
                 checkpoint lacks them.
+            config (*optional*): the configuration of the checkpoint, if it has these heads.
 
         Returns:
             `set[str]`: the names of the weights that it set.

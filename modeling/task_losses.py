@@ -234,6 +234,65 @@ def contrast_sum(
     return rows.sum() + predicted.sum() * 0, wanted.sum()
 
 
+def region_classes_sum(
+    logits: torch.Tensor,
+    labels: torch.Tensor,
+    weights: torch.Tensor | None,
+    mask: torch.Tensor | None,
+    normalizer: float | None,
+) -> Loss:
+    """
+    Weighted cross-entropy of the classes of regions (LXMERT).
+
+    Args:
+        logits (`torch.Tensor` of shape `(batch_size, num_regions, num_classes)`): scores.
+        labels (`torch.LongTensor` of shape `(batch_size, num_regions)`): classes, -100 for regions to ignore.
+        weights (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): weight of each region; 1 when not
+            given.
+        mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 1 for regions, 0 for padding.
+        normalizer (`float`, *optional*): factor of a mean over all regions (public code). When not given, the loss is
+            counted over the labelled regions (paper).
+    """
+    losses = F.cross_entropy(
+        logits.float().flatten(0, -2), labels.flatten(), ignore_index=UNLABELLED, reduction="none"
+    ).view(labels.shape)
+    losses = losses if weights is None else losses * weights
+    return _over_regions(losses, labels != UNLABELLED, mask, normalizer)
+
+
+def region_features_sum(
+    predicted: torch.Tensor,
+    features: torch.Tensor,
+    wanted: torch.Tensor,
+    mask: torch.Tensor | None,
+    normalizer: float | None,
+) -> Loss:
+    """
+    Error of predicted features of regions (LXMERT): the mean squared error over their width (paper), or the smooth L1
+    error with a `normalizer` (public code).
+
+    Args:
+        predicted, features (`torch.Tensor` of shape `(batch_size, num_regions, width)`): predicted and true features.
+        wanted (`torch.BoolTensor` of shape `(batch_size, num_regions)`): the regions to predict.
+        mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 1 for regions, 0 for padding.
+        normalizer (`float`, *optional*): see [`region_classes_sum`].
+    """
+    error = F.mse_loss if normalizer is None else F.smooth_l1_loss
+    losses = error(predicted.float(), features.float(), reduction="none").mean(-1)
+    return _over_regions(losses, wanted.bool(), mask, normalizer)
+
+
+def _over_regions(
+    losses: torch.Tensor, wanted: torch.Tensor, mask: torch.Tensor | None, normalizer: float | None
+) -> Loss:
+    """Sum over the wanted regions; counted over these, or over all regions with a factor."""
+    valid = torch.ones_like(wanted) if mask is None else mask.bool()
+    total = losses.masked_fill(~(wanted & valid), 0.0).sum()
+    if normalizer is None:
+        return total, (wanted & valid).sum()
+    return total * normalizer, valid.sum()
+
+
 def region_target_loss(config: Any, predicted: torch.Tensor, targets: Mapping[str, Any]) -> Loss | None:
     """
     The loss of masked regions for `config.visual_target`; `None` without its targets.
@@ -291,6 +350,8 @@ __all__ = [
     "grounding_divergence_sum",
     "is_distribution",
     "mean_of",
+    "region_classes_sum",
+    "region_features_sum",
     "region_sum",
     "region_target_loss",
     "soft_cross_entropy_sum",

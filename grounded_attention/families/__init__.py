@@ -1,13 +1,14 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Model families by name. A new family is one new line in `_FAMILIES`, usually with an entry file in this folder."""
 
-from . import vilbert, visualbert, vl_bert
+from . import lxmert, vilbert, visualbert, vl_bert
 from .family import HEADS, Family
 
 _FAMILIES = (
     vl_bert.FAMILY,
     visualbert.FAMILY,
     vilbert.FAMILY,
+    lxmert.FAMILY,
 )
 FAMILIES: dict[str, Family] = {family.name: family for family in _FAMILIES}
 # The family of a recipe without `model.source` and `model.family`.

@@ -30,7 +30,8 @@ class Family:
     """A model family. Its classes are in `modeling/modeling_<name>.py`, see `config.auto_map`.
 
     Args:
-        name (`str`): `model_type` of its configuration.
+        name (`str`): name in recipes, and of its files; the `model_type` of its configuration, unless that name is
+            taken in transformers.
         title (`str`): display name.
         processor (`str`): name of its processor class in `processing`.
         reads (`tuple[str, ...]`, *optional*, defaults to `()`): other `model_type`s whose checkpoints its classes

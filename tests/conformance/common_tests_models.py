@@ -18,6 +18,7 @@ from transformers_tests.test_modeling_common import ModelTesterMixin
 from grounded_attention.families import FAMILIES, HEADS
 from grounded_attention.modeling import (
     FastRCNNConfig,
+    LXMERTConfig,
     ViLBertConfig,
     VisualBERTConfig,
     VisualBERTForPhraseGrounding,
@@ -123,6 +124,9 @@ class VLBertTester:
             "pretraining": {
                 "labels": torch.ones(self.batch_size, self.seq_length, dtype=torch.long),
                 "region_labels": regions,
+                "attribute_labels": regions,
+                "predicted_regions": regions.bool(),
+                "answer_labels": ones,
                 **({"relationship_labels": ones} if getattr(config, "relationship_head", True) else {}),
             },
             "vgp": {"identification_labels": ones, "vgp_labels": ones[:, None]},
@@ -222,11 +226,37 @@ class ViLBertTester(VLBertTester):
         return ViLBertConfig(**{**fields, **self.config_overrides})
 
 
+class LXMERTTester(ViLBertTester):
+    """Two streams; in the cross layers each also attends to itself."""
+
+    config_class = LXMERTConfig
+    num_hidden_layers = 6  # attention maps: one layer of each stream, and the four calls of a cross layer
+    expected_num_hidden_layers = 3  # states of the text: embeddings, a layer, the cross layer
+
+    def get_config(self) -> LXMERTConfig:
+        fields = {
+            "vocab_size": 99,
+            "hidden_size": self.hidden_size,
+            "num_attention_heads": self.num_attention_heads,
+            "intermediate_size": 37,
+            "max_position_embeddings": 64,
+            "l_layers": 1,
+            "r_layers": 1,
+            "x_layers": 1,
+            "visual_feat_dim": 16,
+            "num_object_labels": 9,
+            "num_attr_labels": 5,
+            "num_qa_labels": 4,
+        }
+        return LXMERTConfig(**{**fields, **self.config_overrides})
+
+
 # A new family has its line here: what makes its configuration and the inputs of its base model.
 TESTERS: dict[str, type[VLBertTester]] = {
     "vl_bert": VLBertTester,
     "visualbert": VisualBERTTester,
     "vilbert": ViLBertTester,
+    "lxmert": LXMERTTester,
 }
 
 
@@ -291,7 +321,9 @@ CASES = (
 )
 
 # Some of the tests run on base models only and know them by this table of transformers' own.
-MODEL_MAPPING_NAMES.update({name: family.base_model.__name__ for name, family in FAMILIES.items()})
+MODEL_MAPPING_NAMES.update(
+    {family.config_class.model_type: family.base_model.__name__ for family in FAMILIES.values()}
+)
 
 
 class CommonTests(ModelTesterMixin):

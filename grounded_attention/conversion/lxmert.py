@@ -1,0 +1,126 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Converts checkpoints of the public LXMERT code (`.pth`); every key is recorded.
+
+Checkpoints of the LXMERT in transformers need no conversion: the classes of this project load them.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from grounded_attention.modeling.configuration_lxmert import LXMERTConfig
+from grounded_attention.modeling.modeling_lxmert import (
+    LXMERTForPreTraining,
+    LXMERTForVisualQuestionAnswering,
+    LXMERTForVisualReasoning,
+    LXMERTModel,
+)
+
+from .fields import ConfigFields, settle_fields
+from .keys import DATA_PARALLEL, Conversion, PrefixRules, Rules, Wrapper
+from .original_family import OriginalFamily, check_same
+
+_TRUNK = "lxmert."
+_PRETRAINING = PrefixRules(
+    (
+        ("bert.", _TRUNK),
+        ("cls.", "cls."),
+        ("obj_predict_head.", "obj_predict_head."),
+        ("answer_head.", "answer_head."),
+    )
+)
+_ANSWERS = PrefixRules((("bert.", _TRUNK), ("logit_fc.", "answer_head.logit_fc.")))
+_REASONING = PrefixRules((("bert.", _TRUNK), ("logit_fc.", "logit_fc.")))
+
+
+class LXMERTFamily(OriginalFamily):
+    """The converter for files of the public LXMERT code."""
+
+    title = "LXMERT"
+    expected = "a pre-training or task checkpoint of the public LXMERT code"
+    config_class = LXMERTConfig
+    model_classes = (
+        LXMERTModel,
+        LXMERTForPreTraining,
+        LXMERTForVisualQuestionAnswering,
+        LXMERTForVisualReasoning,
+    )
+    base_prefix = _TRUNK
+    # The second wrapper is that of the task models.
+    wrappers = (DATA_PARALLEL, Wrapper("lxrt_encoder.model.", "", "lxrt_encoder.model."))
+    public = ({"hidden_size": 768, "l_layers": 9, "r_layers": 5, "x_layers": 5, "num_attention_heads": 12},)
+
+    def detect_class(self, weights: Mapping[str, torch.Tensor], original_keys: Collection[str]) -> str:
+        """Finds the class by the heads; the head of two images reads twice the hidden size."""
+        first = weights.get("logit_fc.0.weight")
+        if first is not None:
+            hidden_size = weights["bert.pooler.dense.weight"].shape[0] if "bert.pooler.dense.weight" in weights else 0
+            return (
+                "LXMERTForVisualReasoning" if first.shape[1] == 2 * hidden_size else "LXMERTForVisualQuestionAnswering"
+            )
+        return "LXMERTForPreTraining" if any(key.startswith("cls.") for key in weights) else "LXMERTModel"
+
+    def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rules]:
+        """The rules of the class."""
+        heads = {"LXMERTForVisualReasoning": _REASONING, "LXMERTForVisualQuestionAnswering": _ANSWERS}
+        return (heads.get(class_name, _PRETRAINING),)
+
+    def explain(self, key: str, class_name: str) -> str | None:
+        """The reason for constants, and for heads of pre-training in the file of a task."""
+        if key.endswith("position_ids"):
+            return "a constant: 0, 1, 2, ..."
+        if class_name != "LXMERTForPreTraining" and key.startswith(("cls.", "obj_predict_head.", "answer_head.")):
+            return "part of the pre-training heads, which the class of this checkpoint does not have"
+        return None
+
+    def finish(self, conversion: Conversion, weights: Mapping[str, torch.Tensor]) -> None:
+        """Checks that the decoder and the word embeddings are tied."""
+        check_same(conversion, "cls.predictions.decoder.weight", _TRUNK + "embeddings.word_embeddings.weight")
+
+    def read_fields(self, conversion: Conversion, given: Mapping[str, Any]) -> ConfigFields:
+        """Reads sizes from the shapes; the number of heads is that of public files, or of --config."""
+        shape, names = conversion.shape, conversion.weights
+        vocab_size, hidden_size = shape(_TRUNK + "embeddings.word_embeddings.weight")
+        encoder = _TRUNK + "encoder."
+        read: dict[str, Any] = {
+            "vocab_size": vocab_size,
+            "hidden_size": hidden_size,
+            "l_layers": conversion.count_layers(encoder + "layer."),
+            "r_layers": conversion.count_layers(encoder + "r_layers."),
+            "x_layers": conversion.count_layers(encoder + "x_layers."),
+            "intermediate_size": shape(encoder + "layer.0.intermediate.dense.weight")[0],
+            "max_position_embeddings": shape(_TRUNK + "embeddings.position_embeddings.weight")[0],
+            "type_vocab_size": shape(_TRUNK + "embeddings.token_type_embeddings.weight")[0],
+            "visual_feat_dim": shape(encoder + "visn_fc.visn_fc.weight")[1],
+        }
+        if conversion.class_name == "LXMERTForPreTraining":
+            heads = {"visual_obj_loss": "obj", "visual_attr_loss": "attr", "visual_feat_loss": "feat"}
+            decoder = "obj_predict_head.decoder_dict.{}.weight"
+            read |= {field: decoder.format(name) in names for field, name in heads.items()}
+            read["task_obj_predict"] = "obj_predict_head.transform.dense.weight" in names
+            read["task_qa"] = "answer_head.logit_fc.3.weight" in names
+            for field, name in (("num_object_labels", "obj"), ("num_attr_labels", "attr")):
+                if decoder.format(name) in names:
+                    read[field] = shape(decoder.format(name))[0]
+            if read["task_qa"]:
+                read["num_qa_labels"] = shape("answer_head.logit_fc.3.weight")[0]
+        if conversion.class_name == "LXMERTForVisualQuestionAnswering" and {"answers", "id2label"}.isdisjoint(given):
+            read["num_labels"] = shape("answer_head.logit_fc.3.weight")[0]
+        assumed = {"hidden_act": "gelu", "layer_norm_eps": 1e-12, "visual_loss": "released"}
+        return settle_fields(read, assumed, given, LXMERTConfig, self.public)
+
+
+LXMERT = LXMERTFamily()

@@ -1,0 +1,261 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""LXMERT model configuration"""
+
+from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
+
+import os
+from typing import TYPE_CHECKING, Any, Literal
+
+from huggingface_hub.dataclasses import strict
+from transformers.utils import auto_docstring
+
+from .attention_calls import AttentionCall
+from .auto_classes import make_auto_map
+from .pipeline_entry import PipelineEntry
+from .task_config import TaskConfig
+from .two_streams import cross_calls
+
+if TYPE_CHECKING:
+    # The pipeline and its imports. Transformers copies the imported files, so they are saved with every checkpoint.
+    # Transformers 5.4 follows only the imports of this file, not those of the imported files.
+    from .attention_query import ATTENTION_QUERY as ATTENTION_QUERY
+    from .caption_phrases import find_phrases as find_phrases
+    from .configuration_backbone_regions import BackboneRegionsConfig as BackboneRegionsConfig
+    from .configuration_fast_rcnn import FastRCNNConfig as FastRCNNConfig
+    from .grounding_items import GroundingItem as GroundingItem
+    from .modeling_backbone_regions import BackboneRegionFeatures as BackboneRegionFeatures
+    from .modeling_fast_rcnn import FastRCNNFeatures as FastRCNNFeatures
+    from .pipeline_visual_grounding import VisualGroundingPipeline as VisualGroundingPipeline
+    from .region_feature_models import load_region_features as load_region_features
+    from .roi_align import roi_align as roi_align
+    from .sequence_inputs import check_shape as check_shape
+    from .unpadding import Packing as Packing
+
+# The LXMERT of transformers; these models read its checkpoints, and it reads theirs.
+_THEIR_MODEL_TYPE = "lxmert"
+
+# Every class that is saved with a checkpoint.
+AUTO_MAP = make_auto_map(
+    "lxmert",
+    "LXMERTConfig",
+    "LXMERTModel",
+    "LXMERTForMultipleChoice",
+    "LXMERTForPhraseGrounding",
+    "LXMERTForPreTraining",
+    "LXMERTForReferringExpression",
+    "LXMERTForVGP",
+    "LXMERTForVisualQuestionAnswering",
+    "LXMERTForVisualReasoning",
+)
+
+
+@auto_docstring(
+    custom_intro="""
+    Configuration of the LXMERT models (https://huggingface.co/papers/1908.07490). It also reads configurations of the
+    LXMERT in transformers, which uses the same names of weights.
+    """
+)
+@strict
+class LXMERTConfig(PipelineEntry, TaskConfig):
+    r"""
+    vocab_size (`int`, *optional*, defaults to 30522):
+        Size of the vocabulary.
+    hidden_size (`int`, *optional*, defaults to 768):
+        Width of all states.
+    num_attention_heads (`int`, *optional*, defaults to 12):
+        Number of heads of every attention.
+    intermediate_size (`int`, *optional*, defaults to 3072):
+        Width of the feed-forward layers.
+    l_layers (`int`, *optional*, defaults to 9):
+        Number of layers of the text's stream before the streams meet; `num_hidden_layers` is another name for it.
+    r_layers (`int`, *optional*, defaults to 5):
+        Number of layers of the regions' stream before the streams meet.
+    x_layers (`int`, *optional*, defaults to 5):
+        Number of cross layers: attention to the other stream with one module for both directions, self-attention, and
+        feed-forward layers.
+    visual_feat_dim (`int`, *optional*, defaults to 2048):
+        Width of the region features; `region_feature_size` is another name for it.
+    visual_pos_dim (`int`, *optional*, defaults to 4):
+        Width of a location: `(x1, y1, x2, y2)`.
+    num_object_labels (`int`, *optional*, defaults to 1600):
+        Number of detector classes, without background; `region_classes` is another name for it.
+    num_attr_labels (`int`, *optional*, defaults to 400):
+        Number of attributes of the detector.
+    num_qa_labels (`int`, *optional*, defaults to 9500):
+        Number of answers in pre-training. Other models have `config.answers`.
+    qa_answers (`list[str]`, *optional*):
+        The answers of pre-training in the order of their scores. With them a model for question answering starts from
+        the rows of its answers.
+    task_matched (`bool`, *optional*, defaults to `True`):
+        Whether pre-training predicts if the caption belongs to the image; `relationship_head` is another name for it.
+    task_mask_lm (`bool`, *optional*, defaults to `True`):
+        Whether pre-training predicts masked words.
+    task_obj_predict (`bool`, *optional*, defaults to `True`):
+        Whether pre-training predicts masked regions.
+    task_qa (`bool`, *optional*, defaults to `True`):
+        Whether pre-training predicts answers.
+    visual_obj_loss (`bool`, *optional*, defaults to `True`):
+        Whether the class of a masked region is predicted.
+    visual_attr_loss (`bool`, *optional*, defaults to `True`):
+        Whether its attribute is predicted.
+    visual_feat_loss (`bool`, *optional*, defaults to `True`):
+        Whether its feature is predicted.
+    visual_loss (`str`, *optional*, defaults to `"masked"`):
+        `"masked"`: means over the predicted regions, and the squared error of features (paper, section 3.1.2).
+        `"released"`: classes and attributes of all regions, weighted by the confidence of the detector, and the smooth
+        L1 error of features; each is the mean over all regions times `visual_loss_normalizer` (public code).
+    visual_loss_normalizer (`float`, *optional*, defaults to 6.666666666666667):
+        Factor of `visual_loss="released"`: 1 / 0.15.
+
+    Raises:
+        StrictDataclassFieldValidationError: if a field has the wrong type or an unknown choice.
+        StrictDataclassClassValidationError: if fields contradict each other; the message contains their names.
+
+    Example:
+
+    ```python
+    >>> from grounded_attention import LXMERTConfig, LXMERTModel
+
+    >>> configuration = LXMERTConfig(l_layers=2, r_layers=1, x_layers=1)
+    >>> model = LXMERTModel(configuration)
+    ```"""
+
+    # Another name than that of transformers, so that its classes stay what `AutoModel` finds for its checkpoints.
+    model_type = "grounded_lxmert"
+    attribute_map = {
+        "region_feature_size": "visual_feat_dim",
+        "region_classes": "num_object_labels",
+        "num_hidden_layers": "l_layers",
+        "relationship_head": "task_matched",
+    }
+    code_places = AUTO_MAP
+
+    vocab_size: int = 30522
+    hidden_size: int = 768
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float | int = 0.1
+    attention_probs_dropout_prob: float | int = 0.1
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    initializer_range: float = 0.02
+    layer_norm_eps: float = 1e-12
+    pad_token_id: int | None = 0
+    tie_word_embeddings: bool = True
+    l_layers: int = 9
+    r_layers: int = 5
+    x_layers: int = 5
+    visual_feat_dim: int = 2048
+    visual_pos_dim: int = 4
+    num_object_labels: int = 1600
+    num_attr_labels: int = 400
+    num_qa_labels: int = 9500
+    qa_answers: list[str] | None = None
+    task_matched: bool = True
+    task_mask_lm: bool = True
+    task_obj_predict: bool = True
+    task_qa: bool = True
+    visual_obj_loss: bool = True
+    visual_attr_loss: bool = True
+    visual_feat_loss: bool = True
+    visual_loss: Literal["masked", "released"] = "masked"
+    visual_loss_normalizer: float | int = 1 / 0.15
+
+    @classmethod
+    def get_config_dict(
+        cls, pretrained_model_name_or_path: str | os.PathLike, **kwargs: Any
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Reads a saved configuration, of this family or of the LXMERT in transformers, as fields of this one."""
+        fields, rest = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
+        return _adapt_fields(fields), rest
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> "LXMERTConfig":
+        """Makes a configuration from fields of this family or of the LXMERT in transformers; `kwargs` override."""
+        return super().from_dict(_adapt_fields(config_dict), **kwargs)
+
+    @property
+    def max_text_length(self) -> int:
+        """Number of positions for text."""
+        return self.max_position_embeddings
+
+    @property
+    def text_hidden_size(self) -> int:
+        """Width of the text's states."""
+        return self.hidden_size
+
+    @property
+    def region_hidden_size(self) -> int:
+        """Width of the regions' states."""
+        return self.hidden_size
+
+    @property
+    def pooled_hidden_size(self) -> int:
+        """Width of the pooled state."""
+        return self.hidden_size
+
+    @property
+    def grounding_calls(self) -> tuple[AttentionCall, ...]:
+        """The attention calls in which words and regions meet, in order: two for each cross layer."""
+        return tuple(call for number in range(self.x_layers) for call in cross_calls(number, self.num_attention_heads))
+
+    def validate_architecture(self):
+        """Part of `@strict`-powered validation. Validates that the fields fit together."""
+        super().validate_architecture()
+        if self.hidden_size % self.num_attention_heads != 0:
+            raise ValueError(
+                f"hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads "
+                f"({self.num_attention_heads})."
+            )
+        for name in ("l_layers", "r_layers", "x_layers"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must be 0 or more, found {getattr(self, name)}.")
+        layers = self.l_layers + self.x_layers
+        if self.box_layer is not None and not 0 <= self.box_layer < layers:
+            raise ValueError(f"box_layer ({self.box_layer}) must be from 0 to {layers - 1}.")
+        if self.visual_pos_dim != 4 or self.visual_feat_dim < 1:
+            raise ValueError(
+                f"visual_pos_dim must be 4 and visual_feat_dim positive, found {self.visual_pos_dim} and "
+                f"{self.visual_feat_dim}."
+            )
+        wanted = (self.visual_obj_loss, self.visual_attr_loss, self.visual_feat_loss)
+        if self.task_obj_predict and not any(wanted):
+            raise ValueError(
+                "task_obj_predict is True, but visual_obj_loss, visual_attr_loss and visual_feat_loss are all False."
+            )
+        if self.qa_answers is not None and len(self.qa_answers) != self.num_qa_labels:
+            raise ValueError(
+                f"qa_answers has {len(self.qa_answers)} answers, but num_qa_labels is {self.num_qa_labels}."
+            )
+
+
+def _adapt_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    """Converts the fields of the LXMERT in transformers to the fields of this family; others stay unchanged."""
+    if fields.get("model_type") != _THEIR_MODEL_TYPE:
+        return fields
+    # A dictionary of all layers there; special tokens are those of BERT, whose numbers the vocabulary has.
+    left = ("num_hidden_layers", "pad_token_id", "bos_token_id", "eos_token_id")
+    kept = {name: value for name, value in fields.items() if name not in left}
+    # The losses there are those of the public code.
+    adapted = {"visual_loss": "released", **kept, "model_type": LXMERTConfig.model_type}
+    if "LxmertForQuestionAnswering" in (fields.get("architectures") or ()) and "id2label" not in fields:
+        adapted["num_labels"] = fields.get("num_qa_labels", 9500)
+    return adapted
+
+
+LXMERTConfig.register_for_auto_class("AutoConfig")
+
+__all__ = ["OLDEST_TRANSFORMERS", "LXMERTConfig"]

@@ -1,0 +1,822 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""PyTorch LXMERT model.
+
+Shape letters: B batch, C choices, T text, R regions, P phrases, D hidden.
+Text and regions are two streams that meet in the cross layers. Embeddings and heads are those of the LXMERT in
+transformers, with the same names of weights; the layers work with every attention back end.
+"""
+
+from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from transformers import initialization as init
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_utils import PreTrainedModel
+from transformers.models.bert.modeling_bert import BertIntermediate, BertOutput, BertSelfOutput
+from transformers.models.lxmert.modeling_lxmert import (
+    LxmertEmbeddings,
+    LxmertLMPredictionHead,
+    LxmertPooler,
+    LxmertPreTrainingHeads,
+    LxmertVisualAnswerHead,
+    LxmertVisualFeatureEncoder,
+    LxmertVisualObjHead,
+)
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs, auto_docstring
+from transformers.utils.generic import can_return_tuple
+
+from .attention_calls import REGIONS, TEXT, AttentionCall
+from .auto_classes import set_auto_classes
+from .bert_start import BertStart
+from .configuration_lxmert import AUTO_MAP, LXMERTConfig
+from .pretraining_handover import PretrainingHandover
+from .sequence_inputs import Choices, check_shape, check_text, drop_unread, embed_words, get_first_state
+from .task_arguments import (
+    PHRASE_GROUNDING_ARGS,
+    POOLED_ANSWER_ARGS,
+    PRETRAINING_ARGS,
+    REFERRING_ARGS,
+    TWO_IMAGE_ARGS,
+    VGP_ARGS,
+)
+from .task_forward import (
+    choose_region,
+    ground_phrases,
+    score_choices,
+    score_classes,
+    score_pooled_answers,
+)
+from .task_heads import ClassificationHead, GroundingHead, ReferringHead, VGPHeads
+from .task_losses import Loss, cross_entropy_sum, mean_of, region_classes_sum, region_features_sum
+from .task_outputs import MultipleChoiceOutput, PreTrainingOutput, TaskOutput, TwoStreamModelOutput, VGPOutput
+from .two_images import split_images
+from .two_stream_inputs import check_two_stream_regions, hide_regions, take_region_inputs
+from .two_streams import StreamAttention, StreamAttentionBlock, StreamLayer, TwoStreams
+from .unpadding import apply_packed, find_packing
+
+_REGION_ARGS = """
+        region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_feat_dim)`, *optional*):
+            Features of the image regions. Without them the input is text only.
+        region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
+            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1]. Required with
+            `region_features`.
+        region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
+            1 for regions, 0 for padding. Rows without regions are text only.
+        grounding_queries (`dict`, *optional*):
+            The attention that the attention function reports for the cross layers. `"text_to_region"`: token rows
+            `(batch_size, Q)` and region columns `(batch_size, K)`. `"region_to_text"`: region rows and token columns.
+            int64 indices, -1 for padding.
+        """
+
+
+class LXMERTEmbeddings(LxmertEmbeddings):
+    """The embeddings of words. Row 0 of every table gets no gradient, as in the public code."""
+
+    def forward(  # type: ignore[override]
+        self, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor
+    ) -> torch.Tensor:
+        """Embeds the text: (B, T, D)."""
+        # The rank of a token among the tokens of its row, for left and right padding.
+        position_ids = (attention_mask.long().cumsum(dim=1) - 1).clamp(min=0)
+        text = inputs_embeds + self.position_embeddings(position_ids) + self.token_type_embeddings(token_type_ids)
+        return self.dropout(self.LayerNorm(text))
+
+
+# The name does not contain "Attention": transformers would treat the class as one with exchangeable back ends.
+class LXMERTCrossBlock(nn.Module):
+    """Attention to the other stream, with the same weights in both directions; `visual_attention` in checkpoints."""
+
+    def __init__(self, config: LXMERTConfig, layer_idx: int):
+        super().__init__()
+        self.att = StreamAttention(config, layer_idx)
+        self.output = BertSelfOutput(config)
+
+
+class LXMERTCrossLayer(GradientCheckpointingLayer):
+    """Attention of both streams to each other, then self-attention and a feed-forward block in each."""
+
+    def __init__(self, config: LXMERTConfig, layer_idx: int):
+        super().__init__()
+        self.visual_attention = LXMERTCrossBlock(config, layer_idx)
+        self.lang_self_att, self.visn_self_att = (StreamAttentionBlock(config, layer_idx) for _ in range(2))
+        self.lang_inter, self.visn_inter = BertIntermediate(config), BertIntermediate(config)
+        self.lang_output, self.visn_output = BertOutput(config), BertOutput(config)
+
+    def forward(
+        self,
+        text: torch.Tensor,
+        regions: torch.Tensor,
+        masks: Mapping[Any, Any],
+        packing: Mapping[str, Any],
+        requests: Mapping[Any, Any],
+    ) -> tuple[torch.Tensor, torch.Tensor, list[Any]]:
+        """New states of text and regions, and the reports of the four calls; see [`TwoStreams.run_cross`]."""
+        states, attended, reports = {TEXT: text, REGIONS: regions}, {}, []
+        for queries, keys in ((TEXT, REGIONS), (REGIONS, TEXT)):
+            call = (queries, keys)
+            places = {"query_packing": packing[queries], "key_packing": packing[keys]}
+            context, report = self.visual_attention.att(
+                states[queries], states[keys], masks[call], **places, **requests[call]
+            )
+            attended[queries] = self.visual_attention.output(context, states[queries])
+            reports.append(report)
+        found = []
+        for stream, attention, inner, output in (
+            (TEXT, self.lang_self_att, self.lang_inter, self.lang_output),
+            (REGIONS, self.visn_self_att, self.visn_inter, self.visn_output),
+        ):
+            call = (stream, stream)
+            hidden, report = attention(attended[stream], masks[call], packing[stream], **requests[call])
+            found.append(output(inner(hidden), hidden))
+            reports.append(report)
+        return found[0], found[1], reports
+
+
+class LXMERTEncoder(nn.Module):
+    """The layers of both streams, then the cross layers; and the embeddings of regions, as in checkpoints."""
+
+    def __init__(self, config: LXMERTConfig):
+        super().__init__()
+        self.config = config
+        self.visn_fc = LxmertVisualFeatureEncoder(config)
+        self.layer = nn.ModuleList(StreamLayer(config, index) for index in range(config.l_layers))
+        self.r_layers = nn.ModuleList(StreamLayer(config, index) for index in range(config.r_layers))
+        self.x_layers = nn.ModuleList(LXMERTCrossLayer(config, index) for index in range(config.x_layers))
+
+    def leave_end_untrained(self, stream: str) -> None:
+        """Freezes the last parts of a stream, for a head that reads only the other stream."""
+        if len(self.x_layers) == 0:
+            layers: Any = self.layer if stream == TEXT else self.r_layers
+            layers.requires_grad_(False)
+            return
+        side, last = "lang" if stream == TEXT else "visn", self.x_layers[-1]
+        for part in ("self_att", "inter", "output"):
+            getattr(last, f"{side}_{part}").requires_grad_(False)
+
+    def forward(self, streams: TwoStreams) -> None:
+        """Runs all layers."""
+        config, heads = self.config, self.config.num_attention_heads
+        for stream, layers in ((TEXT, self.layer), (REGIONS, self.r_layers)):
+            for number, layer in enumerate(layers):
+                streams.run_layer(layer, AttentionCall(f"{stream} {number}", stream, stream, heads))
+        calls = config.grounding_calls
+        for number, layer in enumerate(self.x_layers):
+            own = [
+                AttentionCall(f"{stream} {number + before}", stream, stream, heads)
+                for stream, before in ((TEXT, config.l_layers), (REGIONS, config.r_layers))
+            ]
+            streams.run_cross(layer, [*calls[2 * number : 2 * number + 2], *own])
+
+
+@auto_docstring
+class LXMERTPreTrainedModel(BertStart, PretrainingHandover, PreTrainedModel):
+    config: LXMERTConfig
+    base_model_prefix = "lxmert"
+    input_modalities = ["image", "text"]
+    supports_gradient_checkpointing = True
+    _supports_flash_attn = True
+    _supports_sdpa = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+    _no_split_modules = ["LXMERTEmbeddings", "StreamLayer", "LXMERTCrossLayer"]
+    # The losses are plain means over the current batch.
+    accepts_loss_kwargs = False
+
+    @torch.no_grad()
+    def _init_weights(self, module):
+        """Initialize the weights"""
+        super()._init_weights(module)
+        if isinstance(module, LxmertLMPredictionHead):
+            init.zeros_(module.bias)
+
+
+@auto_docstring(
+    custom_intro="""
+    The LXMERT encoder: a stream of words and a stream of image regions, without heads.
+    """
+)
+class LXMERTModel(LXMERTPreTrainedModel):
+    _other_names = ("LxmertModel",)
+
+    def __init__(self, config: LXMERTConfig, add_pooling_layer: bool = True):
+        r"""
+        add_pooling_layer (`bool`, *optional*, defaults to `True`):
+            Whether to add a pooler.
+        """
+        super().__init__(config)
+        self.embeddings = LXMERTEmbeddings(config)
+        self.encoder = LXMERTEncoder(config)
+        self.pooler = LxmertPooler(config) if add_pooling_layer else None
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.embeddings.word_embeddings
+
+    def set_input_embeddings(self, value: nn.Module):
+        self.embeddings.word_embeddings = value  # type: ignore[assignment]
+
+    @can_return_tuple
+    @auto_docstring(custom_args=_REGION_ARGS)
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | TwoStreamModelOutput:
+        inputs_embeds = embed_words(self.embeddings.word_embeddings, input_ids, inputs_embeds)
+        longest = self.config.max_text_length
+        check_text(inputs_embeds, attention_mask, token_type_ids, longest, "max_position_embeddings")
+        given, width = (region_features, region_boxes, region_attention_mask), self.config.visual_feat_dim
+        check_two_stream_regions(*given, len(inputs_embeds), "visual_feat_dim", width, kwargs)
+        num_regions = 0 if region_features is None else region_features.shape[1]
+        regions = take_region_inputs(*given, inputs_embeds, width)
+
+        text_mask = torch.ones_like(inputs_embeds[..., 0], dtype=torch.bool)
+        text_mask = text_mask if attention_mask is None else attention_mask.bool()
+        if token_type_ids is None:
+            token_type_ids = torch.zeros_like(text_mask, dtype=torch.long)
+        text = self.embeddings(inputs_embeds, text_mask, token_type_ids)
+        dtype = self.encoder.visn_fc.visn_fc.weight.dtype
+        image = self.encoder.visn_fc(regions.features.to(dtype), regions.boxes.to(dtype))
+        streams = TwoStreams(self.config, text, image, text_mask, regions.mask, grounding_queries, drop_unread(kwargs))
+        self.encoder(streams)
+        text_states, region_states = streams.unpacked(TEXT), streams.unpacked(REGIONS)
+        pooled_output = None
+        if self.pooler is not None:
+            pooled_output = self.pooler(get_first_state(text_states, text_mask)[:, None])
+        return TwoStreamModelOutput(
+            last_hidden_state=text_states,
+            pooler_output=pooled_output,
+            text_hidden_state=text_states,
+            region_hidden_state=region_states[:, :num_regions],
+            hidden_states=streams.hidden_states,
+            region_hidden_states=streams.region_hidden_states,
+            attentions=streams.attentions,
+        )
+
+
+@auto_docstring(
+    custom_intro="""
+    Output of LXMERT with the heads of pre-training. Logits at padded columns have no meaning.
+    """
+)
+@dataclass
+class LXMERTPreTrainingOutput(PreTrainingOutput):
+    r"""
+    loss (`torch.FloatTensor` of shape `()`, *optional*, returned when any target is given):
+        Sum of the losses of the given targets.
+    mlm_logits (`torch.FloatTensor` of shape `(batch_size, text_length, vocab_size)`):
+        Scores of the vocabulary for every text token.
+    region_logits (`torch.FloatTensor` of shape `(batch_size, num_regions, num_object_labels)`):
+        Scores of the detector classes for every region; `None` without that head, as the next two.
+    attribute_logits (`torch.FloatTensor` of shape `(batch_size, num_regions, num_attr_labels)`):
+        Scores of the attributes.
+    predicted_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_feat_dim)`):
+        The predicted features.
+    relationship_logits (`torch.FloatTensor` of shape `(batch_size, 2)`):
+        Scores of "caption of another image" and "caption of this image".
+    answer_logits (`torch.FloatTensor` of shape `(batch_size, num_qa_labels)`):
+        Scores of the answers; `None` without that head.
+    """
+
+    attribute_logits: torch.Tensor | None = None
+    predicted_features: torch.Tensor | None = None
+    answer_logits: torch.Tensor | None = None
+
+
+_TARGET_ARGS = """
+        masked_regions (`torch.BoolTensor` of shape `(batch_size, num_regions)`, *optional*):
+            Regions whose features are replaced by zeros; their boxes do not change.
+        predicted_regions (`torch.BoolTensor` of shape `(batch_size, num_regions)`, *optional*):
+            The regions whose features are predicted.
+        text_only (`torch.BoolTensor` of shape `(batch_size,)`, *optional*):
+            Rows of a text-only corpus; their words get a mean of their own.
+        region_labels (`torch.LongTensor` of shape `(batch_size, num_regions)`, *optional*):
+            Classes of the regions to predict, -100 elsewhere. With `visual_loss="released"` those of all regions.
+        region_label_weights (`torch.FloatTensor` of shape `(batch_size, num_regions)`, *optional*):
+            Weight of each class, the confidence of the detector; 1 when not given.
+        attribute_labels, attribute_label_weights (*optional*):
+            The same for the attributes.
+        answer_labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
+            Index of the answer to the text, -100 for rows without one.
+        """
+
+
+@auto_docstring(
+    custom_intro="""
+    LXMERT with the heads of pre-training: masked words, class, attribute and feature of masked regions, whether the
+    caption belongs to the image, and answers.
+    """
+)
+class LXMERTForPreTraining(LXMERTPreTrainedModel):
+    _other_names = ("LxmertForPreTraining",)
+    _heads_from_pretraining = {name: name for name in ("cls.", "obj_predict_head.", "answer_head.")}
+    _tied_weights_keys = {"cls.predictions.decoder.weight": "lxmert.embeddings.word_embeddings.weight"}
+
+    def __init__(self, config: LXMERTConfig):
+        super().__init__(config)
+        self.lxmert = LXMERTModel(config)
+        self.cls = LxmertPreTrainingHeads(config)
+        self.obj_predict_head: Any = LxmertVisualObjHead(config) if config.task_obj_predict else None
+        self.answer_head: Any = LxmertVisualAnswerHead(config, config.num_qa_labels) if config.task_qa else None
+        self.post_init()
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.cls.predictions.decoder
+
+    def set_output_embeddings(self, new_embeddings: nn.Linear):
+        self.cls.predictions.decoder = new_embeddings
+
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Module:
+        """Resizes the word embeddings, and the bias of the masked words, which is not part of their decoder."""
+        embeddings = super().resize_token_embeddings(*args, **kwargs)
+        bias, size = self.cls.predictions.bias, self.config.vocab_size
+        resized = F.pad(bias.data, (0, size - len(bias)))
+        self.cls.predictions.bias = nn.Parameter(resized)
+        return embeddings
+
+    @property
+    def prediction_heads(self) -> dict[str, nn.Module]:
+        """The heads that predict words and regions from the states of tokens and regions."""
+        heads = {"words": self.cls.predictions}
+        return heads if self.obj_predict_head is None else {**heads, "regions": self.obj_predict_head}
+
+    @can_return_tuple
+    @auto_docstring(custom_args=_REGION_ARGS + PRETRAINING_ARGS + _TARGET_ARGS)
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        masked_regions: torch.Tensor | None = None,
+        predicted_regions: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        text_only: torch.Tensor | None = None,
+        region_labels: torch.Tensor | None = None,
+        region_label_weights: torch.Tensor | None = None,
+        attribute_labels: torch.Tensor | None = None,
+        attribute_label_weights: torch.Tensor | None = None,
+        relationship_labels: torch.Tensor | None = None,
+        answer_labels: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | LXMERTPreTrainingOutput:
+        outputs = self.lxmert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            region_features=hide_regions(region_features, masked_regions),
+            region_boxes=region_boxes,
+            region_attention_mask=region_attention_mask,
+            inputs_embeds=inputs_embeds,
+            grounding_queries=grounding_queries,
+            return_dict=True,
+            **kwargs,
+        )
+        found = self._predict(outputs, attention_mask, region_attention_mask)
+        losses: list[Loss] = []
+        words, pooled = found["mlm_logits"], outputs.pooler_output
+        for name, given, shape in (
+            ("labels", labels, words.shape[:2]),
+            ("relationship_labels", relationship_labels, pooled.shape[:1]),
+            ("answer_labels", answer_labels, pooled.shape[:1]),
+        ):
+            check_shape(name, given, tuple(shape))
+        if labels is not None and text_only is not None:
+            alone = text_only.bool()[:, None]
+            losses += [cross_entropy_sum(words, labels.masked_fill(rows, -100)) for rows in (alone, ~alone)]
+        elif labels is not None:
+            losses.append(cross_entropy_sum(words, labels))
+        if relationship_labels is not None:
+            losses.append(cross_entropy_sum(found["relationship_logits"], relationship_labels))
+        if answer_labels is not None:
+            if self.answer_head is None:
+                raise ValueError("answer_labels are given, but config.task_qa is False.")
+            losses.append(cross_entropy_sum(found["answer_logits"], answer_labels))
+        targets = {
+            "region_labels": (region_labels, region_label_weights),
+            "attribute_labels": (attribute_labels, attribute_label_weights),
+        }
+        losses += self._region_losses(found, targets, predicted_regions, region_features, region_attention_mask)
+        return LXMERTPreTrainingOutput(
+            loss=mean_of(*losses), hidden_states=outputs.hidden_states, attentions=outputs.attentions, **found
+        )
+
+    def _predict(self, outputs: Any, attention_mask: Any, region_attention_mask: Any) -> dict[str, torch.Tensor]:
+        """The scores of all heads, by their names in the output."""
+        packed = find_packing(attention_mask, self.config.unpad)
+        found = {
+            "mlm_logits": apply_packed(self.cls.predictions, packed, outputs.text_hidden_state),
+            "relationship_logits": self.cls.seq_relationship(outputs.pooler_output),
+        }
+        if self.obj_predict_head is not None:
+            head, packed = self.obj_predict_head, find_packing(region_attention_mask, self.config.unpad)
+            states = apply_packed(head.transform, packed, outputs.region_hidden_state)
+            names = {"obj": "region_logits", "attr": "attribute_logits", "feat": "predicted_features"}
+            found |= {names[key]: apply_packed(layer, packed, states) for key, layer in head.decoder_dict.items()}
+        if self.answer_head is not None:
+            found["answer_logits"] = self.answer_head(outputs.pooler_output)
+        return found
+
+    def _region_losses(
+        self, found: Mapping[str, Any], targets: Mapping[str, Any], predicted: Any, features: Any, mask: Any
+    ) -> list[Loss]:
+        """The losses of the given targets of regions."""
+        losses, released = [], self.config.visual_loss == "released"
+        normalizer = self.config.visual_loss_normalizer if released else None
+        for name, logits in (("region_labels", "region_logits"), ("attribute_labels", "attribute_logits")):
+            labels, weights = targets[name]
+            if labels is None:
+                continue
+            if found.get(logits) is None:
+                raise ValueError(f"{name} are given, but the model has no head for them (task_obj_predict).")
+            check_shape(name, labels, tuple(found[logits].shape[:2]))
+            losses.append(region_classes_sum(found[logits], labels, weights, mask, normalizer))
+        if predicted is not None and found.get("predicted_features") is not None and features is not None:
+            check_shape("predicted_regions", predicted, tuple(features.shape[:2]))
+            losses.append(region_features_sum(found["predicted_features"], features, predicted, mask, normalizer))
+        return losses
+
+
+@auto_docstring(
+    custom_intro="""
+    LXMERT for visually grounded paraphrases: predicts which caption belongs to the image, the relation of phrase
+    pairs and, optionally, the region of each phrase and the box of the object that each word names.
+    """
+)
+class LXMERTForVGP(VGPHeads, LXMERTPreTrainedModel):
+    def __init__(self, config: LXMERTConfig):
+        super().__init__(config)
+        # CODEPATH: "pooled" in the public VGP code, "cls" in the paper's equation 1.
+        self.lxmert = LXMERTModel(config, add_pooling_layer=config.identification_pooling == "pooled")
+        self.make_vgp_heads()
+        if self.grounding_head is None:
+            self.lxmert.encoder.leave_end_untrained(REGIONS)
+        self.post_init()
+
+    @can_return_tuple
+    @auto_docstring(custom_args=_REGION_ARGS + VGP_ARGS)
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        phrase_mask: torch.Tensor | None = None,
+        phrase_pairs: torch.Tensor | None = None,
+        phrase_regions: torch.Tensor | None = None,
+        identification_labels: torch.Tensor | None = None,
+        vgp_labels: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | VGPOutput:
+        outputs, pred_boxes = self.encode_for_vgp(
+            self.lxmert,
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            region_features=region_features,
+            region_boxes=region_boxes,
+            region_attention_mask=region_attention_mask,
+            inputs_embeds=inputs_embeds,
+            grounding_queries=grounding_queries,
+            **kwargs,
+        )
+        labels = (identification_labels, vgp_labels)
+        return self.score_vgp(outputs, pred_boxes, attention_mask, phrase_mask, phrase_pairs, *labels)
+
+
+@auto_docstring(
+    custom_intro="""
+    LXMERT for referring expressions: scores how well each region matches the text.
+    """
+)
+class LXMERTForReferringExpression(LXMERTPreTrainedModel):
+    def __init__(self, config: LXMERTConfig):
+        super().__init__(config)
+        self.lxmert = LXMERTModel(config, add_pooling_layer=False)
+        self.referring_head = ReferringHead(config)
+        self.lxmert.encoder.leave_end_untrained(TEXT)
+        self.post_init()
+
+    @can_return_tuple
+    @auto_docstring(custom_args=_REGION_ARGS + REFERRING_ARGS)
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        region_targets: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | TaskOutput:
+        outputs = self.lxmert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            region_features=region_features,
+            region_boxes=region_boxes,
+            region_attention_mask=region_attention_mask,
+            inputs_embeds=inputs_embeds,
+            grounding_queries=grounding_queries,
+            return_dict=True,
+            **kwargs,
+        )
+        return choose_region(self.referring_head, outputs, region_attention_mask, region_targets)
+
+
+@auto_docstring(
+    custom_intro="""
+    LXMERT for visual question answering: scores the answers of `config.answers` from the pooled state.
+    """
+)
+class LXMERTForVisualQuestionAnswering(LXMERTPreTrainedModel):
+    _other_names = ("LxmertForQuestionAnswering",)
+    # The last layer has a row for each answer, and pre-training has other answers.
+    _heads_to_adapt = ("answer_head.",)
+
+    def __init__(self, config: LXMERTConfig):
+        super().__init__(config)
+        self.lxmert = LXMERTModel(config)
+        self.answer_head = LxmertVisualAnswerHead(config, len(config.answers))
+        self.lxmert.encoder.leave_end_untrained(REGIONS)
+        self.post_init()
+
+    @torch.no_grad()
+    def _adapt_pretraining_weights(self, source: Mapping[str, torch.Tensor], config: Any = None) -> set[str]:
+        """
+        Starts the head from the answer head of pre-training: its first layers, and the rows of the same answers. Rows
+        of other answers are zero (public code). Without `config.qa_answers` there only the first layers are taken.
+        """
+        weights = {name: value for name, value in self.state_dict().items() if name.startswith("answer_head.")}
+        if not source:
+            return set()
+        adapted = {name for name, value in weights.items() if ".3." not in name and value.shape == source[name].shape}
+        for name in adapted:
+            weights[name].copy_(source[name])
+        answers = getattr(config, "qa_answers", None)
+        if answers is None:
+            return adapted
+        rows = {_plain_answer(answer): row for row, answer in enumerate(answers)}
+        for name in ("answer_head.logit_fc.3.weight", "answer_head.logit_fc.3.bias"):
+            weights[name].zero_()
+            for row, answer in enumerate(self.config.answers):
+                if _plain_answer(answer) in rows:
+                    weights[name][row].copy_(source[name][rows[_plain_answer(answer)]])
+            adapted.add(name)
+        return adapted
+
+    @can_return_tuple
+    @auto_docstring(custom_args=_REGION_ARGS + POOLED_ANSWER_ARGS)
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        labels: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | TaskOutput:
+        outputs = self.lxmert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            region_features=region_features,
+            region_boxes=region_boxes,
+            region_attention_mask=region_attention_mask,
+            inputs_embeds=inputs_embeds,
+            grounding_queries=grounding_queries,
+            return_dict=True,
+            **kwargs,
+        )
+        return score_pooled_answers(self.answer_head, outputs, labels, self.config.vqa_loss)
+
+
+def _plain_answer(answer: str) -> str:
+    """An answer in lower case, without a full stop at the end and an article at the beginning."""
+    words = answer.lower().strip().rstrip(".").split()
+    return " ".join(words[1:] if len(words) > 1 and words[0] in ("a", "an", "the") else words)
+
+
+@auto_docstring(
+    custom_intro="""
+    LXMERT for multiple choice, as in visual commonsense reasoning: scores each choice from the pooled state of
+    question and choice.
+    """
+)
+class LXMERTForMultipleChoice(LXMERTPreTrainedModel):
+    def __init__(self, config: LXMERTConfig):
+        super().__init__(config)
+        self.lxmert = LXMERTModel(config)
+        self.choice_head = ClassificationHead(config.hidden_size, None, 1, config.classifier_dropout)
+        self.lxmert.encoder.leave_end_untrained(REGIONS)
+        self.post_init()
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        labels: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | MultipleChoiceOutput:
+        r"""
+        input_ids (`torch.LongTensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
+            Tokens of question and choice.
+        attention_mask (`torch.Tensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
+            1 for tokens, 0 for padding.
+        token_type_ids (`torch.LongTensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
+            Types of the tokens: 0 the question, 1 the choice.
+        region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_feat_dim)`, *optional*):
+            Features of the image regions, shared by all choices. All region inputs can also
+            have a dimension `num_choices` after the first. Without them the input is text only.
+        region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
+            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1].
+        region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
+            1 for regions, 0 for padding. Rows without regions are text only.
+        inputs_embeds (`torch.FloatTensor` of shape `(batch_size, num_choices, text_length, hidden_size)`, *optional*):
+            Word embeddings instead of `input_ids`.
+        grounding_queries (`dict`, *optional*):
+            The attention to report, see [`LXMERTModel`]; one row per choice, with the choices of an item
+            consecutive, or with a dimension `num_choices` after the first.
+        labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
+            Index of the right choice, -100 to ignore an item.
+        """
+        choices = Choices.find(input_ids, inputs_embeds)
+        outputs = self.lxmert(
+            choices.flatten("input_ids", input_ids),
+            attention_mask=choices.flatten("attention_mask", attention_mask),
+            token_type_ids=choices.flatten("token_type_ids", token_type_ids),
+            region_features=choices.repeat(region_features, 3),
+            region_boxes=choices.repeat(region_boxes, 3),
+            region_attention_mask=choices.repeat(region_attention_mask, 2),
+            inputs_embeds=choices.flatten("inputs_embeds", inputs_embeds),
+            grounding_queries=choices.flatten_queries(grounding_queries),
+            return_dict=True,
+            **kwargs,
+        )
+        return score_choices(self.choice_head, outputs, choices, labels, self.config.choice_loss)
+
+
+@auto_docstring(
+    custom_intro="""
+    LXMERT for reasoning over two images (NLVR2): predicts whether the text is true, from the pooled states of the
+    text with each image.
+    """
+)
+class LXMERTForVisualReasoning(LXMERTPreTrainedModel):
+    def __init__(self, config: LXMERTConfig):
+        super().__init__(config)
+        self.lxmert = LXMERTModel(config)
+        size = 2 * config.hidden_size
+        self.logit_fc = nn.Sequential(
+            nn.Linear(size, size), nn.GELU(), nn.LayerNorm(size, eps=1e-12), nn.Linear(size, 2)
+        )
+        self.lxmert.encoder.leave_end_untrained(REGIONS)
+        self.post_init()
+
+    @can_return_tuple
+    @auto_docstring(custom_args=_REGION_ARGS + TWO_IMAGE_ARGS)
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        region_token_type_ids: torch.Tensor | None = None,
+        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        labels: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | TaskOutput:
+        inputs = split_images(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            region_features=region_features,
+            region_boxes=region_boxes,
+            region_attention_mask=region_attention_mask,
+            inputs_embeds=inputs_embeds,
+            region_token_type_ids=region_token_type_ids,
+            grounding_queries=grounding_queries,
+            whole_image=False,
+        )
+        outputs = self.lxmert(**inputs, return_dict=True, **kwargs)
+        outputs.pooler_output = outputs.pooler_output.unflatten(0, (-1, 2)).flatten(1)
+        return score_classes(self.logit_fc, outputs, labels)
+
+
+@auto_docstring(
+    custom_intro="""
+    LXMERT for phrase grounding (Flickr30K Entities): scores the regions for each phrase, from the states of the
+    phrase's last token and of the region.
+    """
+)
+class LXMERTForPhraseGrounding(LXMERTPreTrainedModel):
+    def __init__(self, config: LXMERTConfig):
+        super().__init__(config)
+        self.lxmert = LXMERTModel(config, add_pooling_layer=False)
+        self.grounding_head = GroundingHead(config)
+        self.post_init()
+
+    @can_return_tuple
+    @auto_docstring(custom_args=_REGION_ARGS + PHRASE_GROUNDING_ARGS)
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+        phrase_mask: torch.Tensor | None = None,
+        phrase_regions: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | TaskOutput:
+        outputs = self.lxmert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            region_features=region_features,
+            region_boxes=region_boxes,
+            region_attention_mask=region_attention_mask,
+            inputs_embeds=inputs_embeds,
+            grounding_queries=grounding_queries,
+            return_dict=True,
+            **kwargs,
+        )
+        return ground_phrases(
+            lambda phrases, found, text_mask, region_mask: self.grounding_head(phrases, found.region_hidden_state),
+            outputs,
+            phrase_mask=phrase_mask,
+            attention_mask=attention_mask,
+            region_attention_mask=region_attention_mask,
+            phrase_regions=phrase_regions,
+        )
+
+
+set_auto_classes(AUTO_MAP, globals())
+
+__all__ = [
+    "OLDEST_TRANSFORMERS",
+    "LXMERTForMultipleChoice",
+    "LXMERTForPhraseGrounding",
+    "LXMERTForPreTraining",
+    "LXMERTForReferringExpression",
+    "LXMERTForVGP",
+    "LXMERTForVisualQuestionAnswering",
+    "LXMERTForVisualReasoning",
+    "LXMERTModel",
+    "LXMERTPreTrainedModel",
+]
