@@ -352,7 +352,7 @@ class LXMERTForPreTraining(LXMERTPreTrainedModel):
     def set_output_embeddings(self, new_embeddings: nn.Linear):
         self.cls.predictions.decoder = new_embeddings
 
-    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Module:
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> Any:
         """Resizes the word embeddings, and the bias of the masked words, which is not part of their decoder."""
         embeddings = super().resize_token_embeddings(*args, **kwargs)
         bias, size = self.cls.predictions.bias, self.config.vocab_size
@@ -363,7 +363,7 @@ class LXMERTForPreTraining(LXMERTPreTrainedModel):
     @property
     def prediction_heads(self) -> dict[str, nn.Module]:
         """The heads that predict words and regions from the states of tokens and regions."""
-        heads = {"words": self.cls.predictions}
+        heads: dict[str, nn.Module] = {"words": self.cls.predictions}
         return heads if self.obj_predict_head is None else {**heads, "regions": self.obj_predict_head}
 
     @can_return_tuple

@@ -5,7 +5,7 @@ clues, and the caption match; also masked words of texts without images (VL-BERT
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from grounded_attention.metrics.classification import ClassificationAccuracy
+from grounded_attention.modeling.task_losses import UNLABELLED
 
 from .caption_rows import to_rows
 from .flipping import flip_some
@@ -28,6 +29,7 @@ from .pretraining_losses import (
     count,
     region_labels,
     region_loss,
+    region_objectives,
     relationship_labels,
     relationship_loss,
     text_word_labels,
@@ -106,7 +108,32 @@ class PretrainingOptions:
             raise ValueError(f"texts_per_image is {self.texts_per_image}, expected 0 or more")
 
 
-def collate(examples: Examples, processor: Any, options: PretrainingOptions) -> dict[str, Any]:
+@dataclass(frozen=True)
+class RegionTargets:
+    """What a family predicts of masked regions.
+
+    Args:
+        classes (`bool`, *optional*, defaults to `True`): the class of the detector.
+        attributes (`bool`, *optional*, defaults to `False`): its attribute.
+        all_regions (`bool`, *optional*, defaults to `False`): classes and attributes of regions that are not masked
+            too, weighted by the confidence of the detector (LXMERT public code).
+    """
+
+    classes: bool = True
+    attributes: bool = False
+    all_regions: bool = False
+
+    @classmethod
+    def of(cls, config: Any) -> "RegionTargets":
+        """The targets for the family of a configuration."""
+        if getattr(config, "visual_loss", None) is not None:
+            return cls(config.visual_obj_loss, config.visual_attr_loss, config.visual_loss == "released")
+        return cls(getattr(config, "visual_target", "classes") == "classes")
+
+
+def collate(
+    examples: Examples, processor: Any, options: PretrainingOptions, wanted: RegionTargets | None = None
+) -> dict[str, Any]:
     """Makes a batch of masked model inputs and targets, see `VLBertForPreTraining.forward`.
 
     All draws for a row use the generator of the row, so they depend neither on the other rows of the batch nor on the
@@ -145,7 +172,7 @@ def collate(examples: Examples, processor: Any, options: PretrainingOptions) -> 
         arguments["max_sequence_length"] = options.max_sequence_length
     batch = dict(processor(text=texts, return_tensors="pt", **arguments))
     if chosen is not None and regions is not None:
-        batch |= region_targets(batch["region_candidate_mask"], regions, chosen, options)
+        batch |= region_targets(batch["region_candidate_mask"], regions, chosen, options, wanted or RegionTargets())
     if related is not None:
         batch["relationship_labels"] = torch.tensor(related)
     if options.words:
@@ -247,6 +274,7 @@ def region_targets(
     regions: Sequence[Any],
     chosen: Sequence[tuple[np.ndarray, np.ndarray]],
     options: PretrainingOptions,
+    wanted: RegionTargets,
 ) -> dict[str, Tensor]:
     """Makes the targets of masked regions.
 
@@ -257,26 +285,57 @@ def region_targets(
         chosen (`Sequence[tuple[np.ndarray, np.ndarray]]`): for each image the regions that are predicted and those
             that are hidden, see [`choose_regions`].
         options (`PretrainingOptions`): options of the task.
+        wanted (`RegionTargets`): what the family predicts.
 
     Returns:
-        `dict[str, Tensor]`: `masked_regions` (B, R) bool, and `region_labels` (B, R) int64 or `region_label_probs`
-        (B, R, C) float32.
+        `dict[str, Tensor]`: `masked_regions` and `predicted_regions` (B, R) bool, and what is wanted of
+        `region_labels` (B, R) or `region_label_probs` (B, R, C), and `attribute_labels` (B, R), each with its
+        `..._weights` (B, R) if all regions are wanted.
 
     Raises:
-        ValueError: if a record has no detector classes, or no probabilities for soft targets.
+        ValueError: if the region table lacks a column.
     """
-    masked = torch.zeros_like(candidates)
-    for row, columns, (_, hidden) in zip(masked, candidates, chosen, strict=True):
-        row[columns] = torch.from_numpy(hidden[: int(columns.sum())])
-    soft = options.region_targets == "soft"
-    classes = [_class_probs(r) if soft else _classes(r, options.background) for r in regions]
-    shape = (*candidates.shape, classes[0].shape[1]) if soft else candidates.shape
-    targets = torch.zeros(shape) if soft else torch.full(shape, -100)
-    for row, columns, values, (predicted, _) in zip(targets, candidates, classes, chosen, strict=True):
-        count_kept = int(columns.sum())
-        place = columns.nonzero()[:, 0][torch.from_numpy(predicted[:count_kept])]
-        row[place] = torch.from_numpy(values[:count_kept][predicted[:count_kept]]).to(row.dtype)
-    return {"masked_regions": masked, "region_label_probs" if soft else "region_labels": targets}
+    masks = {"predicted_regions": [which for which, _ in chosen], "masked_regions": [hidden for _, hidden in chosen]}
+    found = {
+        name: _place(candidates, values, candidates.new_zeros(candidates.shape)) for name, values in masks.items()
+    }
+    labelled = candidates if wanted.all_regions else found["predicted_regions"]
+    if wanted.classes and options.region_targets == "soft":
+        probs = [_class_probs(record) for record in regions]
+        empty = torch.zeros(*candidates.shape, probs[0].shape[1])
+        return {**found, "region_label_probs": _place(candidates, probs, empty) * labelled[..., None]}
+    columns = []
+    if wanted.classes:
+        columns.append(("region_label", [_classes(r, options.background) for r in regions], "scores"))
+    if wanted.attributes:
+        columns.append(("attribute_label", [_attributes(record) for record in regions], "attribute_scores"))
+    for name, values, scores in columns:
+        labels = _place(candidates, values, torch.full(candidates.shape, UNLABELLED))
+        found[f"{name}s"] = labels.masked_fill(~labelled, UNLABELLED)
+        if wanted.all_regions:
+            weights = [_scores(record, scores) for record in regions]
+            found[f"{name}_weights"] = _place(candidates, weights, torch.zeros(candidates.shape))
+    return found
+
+
+def _place(candidates: Tensor, values: Sequence[np.ndarray], out: Tensor) -> Tensor:
+    """Writes the values of each image's regions into their columns of `out` (B, R, ...)."""
+    for row, columns, given in zip(out, candidates, values, strict=True):
+        row[columns] = torch.from_numpy(given[: int(columns.sum())]).to(row.dtype)
+    return out
+
+
+def _attributes(record: Any) -> np.ndarray:
+    if record.attributes is None:
+        raise ValueError(_missing(record, "attributes", "model.config.visual_attr_loss=true"))
+    return record.attributes
+
+
+def _scores(record: Any, name: str) -> np.ndarray:
+    values = getattr(record, name)
+    if values is None:
+        raise ValueError(_missing(record, f"{name} (confidence of the detector)", "model.config.visual_loss=released"))
+    return values
 
 
 def _classes(record: Any, background: bool) -> np.ndarray:
@@ -299,7 +358,7 @@ def _missing(record: Any, what: str, option: str) -> str:
 
 
 def configure(task: Task, options: PretrainingOptions, config: Any) -> Task:
-    """Removes masked regions from the task if `regions` is None and the model family does not predict them.
+    """Sets what the model family predicts of masked regions; nothing if `regions` is None and it predicts none.
 
     Args:
         task (`Task`): the task.
@@ -312,8 +371,12 @@ def configure(task: Task, options: PretrainingOptions, config: Any) -> Task:
     Raises:
         ValueError: if `regions` is True and the model family does not predict them.
     """
-    if options.regions is False or hasattr(config, "region_classes"):
+    if options.regions is False:
         return task
+    if hasattr(config, "region_classes"):
+        words, text_words, _, relationship = task.losses
+        losses = (words, text_words, *region_objectives(config), relationship)
+        return replace(task, losses=losses, collate=partial(collate, wanted=RegionTargets.of(config)))
     if options.regions:
         raise ValueError(
             f"models of the family {config.model_type!r} do not predict the class of masked regions: set "

@@ -6,13 +6,18 @@ from typing import Any
 from torch import Tensor
 
 from grounded_attention.modeling.task_losses import (
+    contrast_sum,
     count_labels,
     cross_entropy_sum,
+    draw_negatives,
+    feature_error_sum,
     is_distribution,
+    region_classes_sum,
+    region_features_sum,
     soft_cross_entropy_sum,
 )
 
-from .task import Batch
+from .task import Batch, LossComponent
 
 
 def word_labels(batch: Batch) -> Tensor | None:
@@ -90,3 +95,73 @@ def word_loss(outputs: Any, batch: Batch) -> Tensor:
 def text_word_loss(outputs: Any, batch: Batch) -> Tensor:
     """Sums the cross-entropy of masked words in texts without images."""
     return _labelled_sum(outputs.mlm_logits, text_word_labels(batch))
+
+
+def region_objectives(config: Any) -> tuple[LossComponent, ...]:
+    """
+    Makes the losses of masked regions of a family.
+
+    Args:
+        config: the configuration. `visual_target` is the one target of ViLBERT; `visual_loss` belongs to LXMERT, which
+            predicts class, attribute and feature. Other families predict the class.
+    """
+    if getattr(config, "visual_loss", None) is not None:
+        return _lxmert_objectives(config)
+    if getattr(config, "visual_target", "classes") == "classes":
+        return (LossComponent("regions", region_loss, lambda batch: count(region_labels(batch))),)
+
+    def total(outputs: Any, batch: Batch) -> Tensor:
+        predicted, features, wanted = outputs.region_logits, batch["region_features"], batch["predicted_regions"]
+        if config.visual_target == "features":
+            return feature_error_sum(predicted, features, wanted)[0]
+        negatives = draw_negatives(batch["region_attention_mask"], config.num_negative)
+        return contrast_sum(predicted, features, wanted, negatives)[0]
+
+    return (LossComponent("regions", total, _count_predicted),)
+
+
+def _lxmert_objectives(config: Any) -> tuple[LossComponent, ...]:
+    """Class, attribute and feature of regions; the public code also counts regions that are not masked."""
+    normalizer = config.visual_loss_normalizer if config.visual_loss == "released" else None
+
+    def classes(logits: str, labels: str) -> LossComponent:
+        def total(outputs: Any, batch: Batch) -> Tensor:
+            scores = getattr(outputs, logits)
+            if batch.get(labels) is None:
+                return scores.sum() * 0
+            found, known = int(batch[labels].max()) + 1, scores.shape[-1]
+            if found > known:
+                raise ValueError(
+                    f"{labels} of the regions are up to {found - 1}, but the model has {known} classes: set "
+                    f"{'num_object_labels' if labels == 'region_labels' else 'num_attr_labels'} in model.config"
+                )
+            weights, mask = batch.get(f"{labels.removesuffix('s')}_weights"), batch.get("region_attention_mask")
+            return region_classes_sum(scores, batch[labels], weights, mask, normalizer)[0]
+
+        def items(batch: Batch) -> Tensor | None:
+            found = batch.get(labels)
+            return None if found is None else count(found) if normalizer is None else _count_regions(batch)
+
+        return LossComponent("regions" if labels == "region_labels" else "attributes", total, items)
+
+    def features(outputs: Any, batch: Batch) -> Tensor:
+        given = (batch["region_features"], batch["predicted_regions"], batch.get("region_attention_mask"))
+        return region_features_sum(outputs.predicted_features, *given, normalizer)[0]
+
+    found = []
+    if config.visual_obj_loss:
+        found.append(classes("region_logits", "region_labels"))
+    if config.visual_attr_loss:
+        found.append(classes("attribute_logits", "attribute_labels"))
+    if config.visual_feat_loss:
+        found.append(LossComponent("features", features, _count_predicted if normalizer is None else _count_regions))
+    return tuple(found)
+
+
+def _count_predicted(batch: Batch) -> Tensor | None:
+    wanted = batch.get("predicted_regions")
+    return None if wanted is None else wanted.sum()
+
+
+def _count_regions(batch: Batch) -> Tensor | None:
+    return None if batch.get("predicted_regions") is None else batch["region_attention_mask"].sum()
