@@ -8,6 +8,7 @@ from .task import LossComponent, Metric, Task
 # In the order in which commands list them.
 _FILES = (
     "caption_match_pretraining",
+    "gqa",
     "phrase_grounding",
     "pretraining",
     "referring_expressions",

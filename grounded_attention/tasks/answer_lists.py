@@ -3,7 +3,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,19 +45,27 @@ def check_list(answers: Sequence[Any], source: str) -> list[str]:
     return list(answers)
 
 
-def read_answers(answers: Any, train: Iterable[Sequence[str]]) -> list[str]:
+def normalise_vqa(answer: str) -> str:
+    """An answer of VQA v2 as the evaluation normalises it, without commas."""
+    return normalise_answer(answer).replace(",", "")
+
+
+def read_answers(
+    answers: Any, train: Iterable[Sequence[str]], normalise: Callable[[str], str] = normalise_vqa
+) -> list[str]:
     """The list of answers that a recipe asks for.
 
     Args:
         answers: a path of a JSON list (LXMERT's `trainval_label2ans.json`), a list, or `{"fewest": n}` for those of
             the training questions that are the most frequent answer of at least n questions.
         train: the human answers of each training question.
+        normalise: how answers are written when they are counted.
 
     Raises:
         ValueError: an unreadable file, one without a list of different texts, or no answer that is frequent enough.
     """
     if isinstance(answers, Mapping):
-        return frequent_answers(train, answers[FEWEST])
+        return frequent_answers(train, answers[FEWEST], normalise)
     if not isinstance(answers, str):
         return check_list(answers, "answers")
     try:
@@ -69,7 +77,9 @@ def read_answers(answers: Any, train: Iterable[Sequence[str]]) -> list[str]:
     return check_list(content, answers)
 
 
-def frequent_answers(train: Iterable[Sequence[str]], fewest: int) -> list[str]:
+def frequent_answers(
+    train: Iterable[Sequence[str]], fewest: int, normalise: Callable[[str], str] = normalise_vqa
+) -> list[str]:
     """Answers that are the most frequent one of at least `fewest` questions, by frequency, then alphabet.
 
     The rule of the bottom-up attention code, which 3,129 answers of VQA v2 come from: answers are normalised as in the
@@ -83,15 +93,11 @@ def frequent_answers(train: Iterable[Sequence[str]], fewest: int) -> list[str]:
     usual: Counter[str] = Counter()
     for answers in train:
         if answers:
-            usual[_normalised(Counter(answers).most_common(1)[0][0])] += 1
+            usual[normalise(Counter(answers).most_common(1)[0][0])] += 1
     kept = sorted((answer for answer, count in usual.items() if count >= fewest), key=lambda a: (-usual[a], a))
     if not kept:
         raise ValueError(f"no answer is given to {fewest} or more of the {usual.total()} training questions")
     return kept
-
-
-def _normalised(answer: str) -> str:
-    return normalise_answer(answer).replace(",", "")
 
 
 def outside(answers: Iterable[str], known: Mapping[str, Any]) -> int:

@@ -186,7 +186,7 @@ TABLE = ["--regions", "scenes/regions"]
     "checkpoint, task, arguments, problem",
     [
         ("bert", "vgp", TABLE, "a checkpoint of the family 'bert', expected 'vl_bert'"),
-        ("vqa", "vgp", TABLE, "needs VLBertForVGP: give --task vqa"),
+        ("vqa", "vgp", TABLE, "needs VLBertForVGP: give --task gqa or vqa"),
         ("nowhere", "vgp", TABLE, "not a checkpoint"),
         ("vgp", "vpg", TABLE, f"--task vpg: unknown task, expected one of {', '.join(sorted(TASKS))}"),
         ("vgp", "vgp", [], "no region table"),
