@@ -2,12 +2,19 @@
 """GQA's builder and its file of predictions, on files in the official layout, and the scenes' questions."""
 
 import json
+import shutil
 import tracemalloc
+from collections import Counter
 
 import pytest
 
 from grounded_attention.dataset_scripts.builders.gqa import GQA, read_predictions, read_questions, write_predictions
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.scenes.annotators import RELATION_WORDS
+from grounded_attention.dataset_scripts.scenes.dataset import image_id, scene_record, split_numbers, write_scenes
+from grounded_attention.dataset_scripts.scenes.language import meaning_of, referents
+from grounded_attention.dataset_scripts.scenes.world import relation_holds
+from grounded_attention.metrics.gqa_scores import gqa_scores
 
 
 def question(image="n15", answer="red", **changes):
@@ -186,3 +193,123 @@ def test_wrong_predictions_are_named(tmp_path, content, message):
     path.write_text(content)
     with pytest.raises(DataError, match=message):
         read_predictions(path)
+
+
+# Scenes
+
+IMAGES = 40
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory):
+    root = tmp_path_factory.mktemp("scenes")
+    write_scenes(root, IMAGES, 0)
+    return root
+
+
+@pytest.fixture(scope="module")
+def composed(scenes, tmp_path_factory):
+    """All questions of each split."""
+    splits = build(scenes, tmp_path_factory.mktemp("cache"), "all").as_dataset()
+    return {name: list(rows) for name, rows in splits.items()}
+
+
+def scene_of(row):
+    return next(record.scene for record in RECORDS if record.image_id == row["image_id"])
+
+
+RECORDS = [scene_record(0, number, IMAGES) for number in range(IMAGES)]
+
+
+def only_object(scene, phrase):
+    """The number of the only object that a phrase fits."""
+    [members] = referents(scene, meaning_of(phrase))
+    [number] = members
+    return number
+
+
+def right_answer(scene, text):
+    """The answer by a second reading of the question; None if this reading does not know the question."""
+    text = text.removesuffix("?")
+    if text.startswith("What kind of ground"):
+        return scene.ground
+    if text.startswith("Is there "):
+        return "yes" if referents(scene, meaning_of(text.removeprefix("Is there "))) else "no"
+    if text.startswith("Are there "):
+        looks = text.removeprefix("Are there ").split(" and ")
+        return "yes" if all(referents(scene, meaning_of(look)) for look in looks) else "no"
+    for word, attribute in (("color", "colours"), ("shape", "shapes"), ("size", "sizes"), ("pattern", "textures")):
+        if text.startswith(f"What {word} is "):
+            phrase, *options = text.removeprefix(f"What {word} is ").split(", ")
+            [name] = getattr(scene.objects[only_object(scene, phrase)], attribute)
+            assert not options or name in options
+            return name
+    for relation, listed in RELATION_WORDS.items():
+        for words in sorted(listed, key=len, reverse=True):
+            first, found, second = text.partition(f" {words} the ")
+            if found and first.startswith("Is the "):
+                objects = only_object(scene, first.removeprefix("Is ")), only_object(scene, f"the {second}")
+                return "yes" if relation_holds(scene, relation, *objects) else "no"
+            if found and first == "What is":
+                target = only_object(scene, f"the {second}")
+                others = [n for n in range(len(scene.objects)) if n != target]
+                [other] = [n for n in others if relation_holds(scene, relation, n, target)]
+                return scene.objects[other].shapes[0]
+    return None
+
+
+def test_answers_follow_from_the_scene(composed):
+    rows, known = [row for name in ("train", "validation", "testdev") for row in composed[name]], 0
+    for row in rows:
+        expected = right_answer(scene_of(row), row["question"])
+        assert expected in (None, row["answer"]), row
+        known += expected is not None
+    assert known > 0.6 * len(rows) > 100
+
+
+def test_right_answers_are_consistent_valid_and_plausible(composed):
+    for name in ("validation", "testdev"):
+        figures = gqa_scores({row["example_id"]: row["answer"] for row in composed[name]}, composed[name])
+        ones = {"accuracy", "binary", "open", "consistency", "validity", "plausibility"}
+        assert {figures[one] for one in ones} == {1.0} and figures["distribution"] == 0.0
+        assert any(len(row["entailed"]) > 1 and row["is_balanced"] for row in composed[name])
+        assert all(set(row["plausible"]) <= set(row["valid"]) for row in composed[name])
+
+
+def test_splits_are_those_of_the_images(composed, scenes, tmp_path):
+    names = {split: {image_id(n) for n in numbers} for split, numbers in split_numbers(0, IMAGES).items()}
+    seen = {split: {row["image_id"] for row in rows} for split, rows in composed.items()}
+    assert (seen["train"], seen["validation"]) == (names["train"], names["val"])
+    assert seen["test"].isdisjoint(seen["testdev"]) and seen["test"] | seen["testdev"] == names["test"]
+    assert {row["answer"] for row in composed["test"]} == {""}
+    balanced = build(scenes, tmp_path).as_dataset()
+    for split, rows in composed.items():
+        assert balanced[split]["example_id"][:] == sorted(row["example_id"] for row in rows if row["is_balanced"])
+        assert all(row["example_id"].startswith("00") for row in rows)
+
+
+def test_questions_and_answers_are_varied_and_in_the_vocabulary(composed, scenes):
+    rows = [row for split in composed.values() for row in split]
+    vocabulary = set((scenes / "vocab.txt").read_text().split("\n"))
+    texts = [f"{row['question']} {row['answer']}".replace("?", " ?").replace(",", " ,").lower() for row in rows]
+    assert {word for text in texts for word in text.split()} <= vocabulary
+    drawn = [row for row in composed["train"] if row["is_balanced"]]
+    kinds = Counter(row["structural_type"] for row in drawn)
+    assert set(kinds) == {"query", "verify", "choose", "logical", "compare"}
+    answers = Counter(row["answer"] for row in drawn if row["structural_type"] == "verify")
+    assert 0.3 < answers["yes"] / sum(answers.values()) < 0.7
+
+
+def test_older_scenes_gain_the_questions_and_keep_all_other_files(scenes, tmp_path):
+    older = tmp_path / "older"
+    shutil.copytree(scenes, older)
+    shutil.rmtree(older / "gqa")
+    manifest = json.loads((older / "scenes.json").read_text())
+    del manifest["gqa_questions"]
+    (older / "scenes.json").write_text(json.dumps(manifest))
+    times = {path: path.stat().st_mtime_ns for path in older.rglob("*") if path.is_file()}
+    write_scenes(older, IMAGES, 0)
+    for path in (path for path in scenes.rglob("*") if path.is_file()):
+        copied = older / path.relative_to(scenes)
+        assert copied.read_bytes() == path.read_bytes()
+        assert copied.name == "scenes.json" or times.get(copied) in (None, copied.stat().st_mtime_ns)
