@@ -13,7 +13,7 @@ from datasets import List, Value
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import json_elements, json_members
-from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
+from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from grounded_attention.utils.whole_files import write_text
 
 from .local_builder import LocalBuilder, LocalConfig, Report
@@ -32,9 +32,10 @@ HOMEPAGE = "https://cs.stanford.edu/people/dorarad/gqa/"
 HINT = "get questions1.2.zip from https://cs.stanford.edu/people/dorarad/gqa/download.html and unpack it in the folder"
 CHOICES_HINT = "get the choices from https://cs.stanford.edu/people/dorarad/gqa/evaluate.html, or remove the file"
 LICENCE = Licence(
-    "cc-by-4.0",
-    ALLOWED,
-    "Questions and answers are CC BY 4.0; the images are Visual Genome's, under Flickr's terms, and are not included.",
+    "unknown",
+    UNCLEAR,
+    "Public copies of the questions name CC BY 4.0, but the files state no licence; the authors are at the homepage. "
+    "The images are Visual Genome's, under Flickr's terms, and are not included.",
     HOMEPAGE,
 )
 CITATION = """Drew A. Hudson, Christopher D. Manning. GQA: A New Dataset for Real-World Visual Reasoning and
