@@ -152,10 +152,11 @@ class GQA(LocalBuilder):
             for row in read_questions(path, SPLITS[split]):
                 question_id = row["example_id"]
                 if choices is not None:
-                    if question_id not in choices:
-                        problem, expected = "no choices of a question", f"a member {question_id!r}"
+                    # The metrics read the choices of balanced questions only.
+                    if row["is_balanced"] and question_id not in choices:
+                        problem, expected = "no choices of a balanced question", f"a member {question_id!r}"
                         raise DataError(problem, file=choices_file, expected=expected, hint=CHOICES_HINT)
-                    row["valid"], row["plausible"] = choices[question_id]
+                    row["valid"], row["plausible"] = choices.get(question_id, ([], []))
                 report.add("questions")
                 report.add("balanced", count=row["is_balanced"])
                 yield question_id, row

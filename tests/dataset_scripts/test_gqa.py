@@ -106,8 +106,15 @@ def test_choices_are_joined_where_their_file_exists(data, tmp_path):
     row = build(data, tmp_path, splits="val").as_dataset("validation")[0]
     assert (row["valid"], row["plausible"]) == (["red", "blue"], ["red"])
     write(data / "eval", "val_choices.json", {"9": choices["9"]})
-    with pytest.raises(DataError, match=r"val_choices\.json: no choices of a question.*'0001'"):
+    with pytest.raises(DataError, match=r"val_choices\.json: no choices of a balanced question.*'0001'"):
         build(data, tmp_path, splits="val")
+
+
+def test_choices_of_other_questions_may_be_missing(data, tmp_path):
+    """The official metrics read those of balanced questions."""
+    write(data, "val_choices.json", {"0001": {"valid": ["red"], "plausible": []}})
+    rows = build(data, tmp_path, "all", splits="val").as_dataset("validation")
+    assert rows["valid"][:] == [["red"], []]
 
 
 @pytest.mark.parametrize(
