@@ -4,6 +4,7 @@
 from .coco_captions import CocoCaptions
 from .conceptual_captions import ConceptualCaptions
 from .flickr30k_entities import Flickr30kEntities
+from .gqa import GQA
 from .local_builder import LocalBuilder
 from .nlvr2 import NLVR2
 from .refcoco import RefCOCO
@@ -17,6 +18,7 @@ BUILDERS: dict[str, type[LocalBuilder]] = {
     "coco_captions": CocoCaptions,
     "conceptual_captions": ConceptualCaptions,
     "flickr30k_entities": Flickr30kEntities,
+    "gqa": GQA,
     "nlvr2": NLVR2,
     "refcoco": RefCOCO,
     "text_corpus": TextCorpus,

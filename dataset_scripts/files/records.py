@@ -74,6 +74,23 @@ class Record:
         """Returns the list in field `name`."""
         return self._value(name, list, "a list")
 
+    def flag(self, name: str) -> bool:
+        """Returns the truth value in field `name`."""
+        return self._value(name, bool, "true or false")
+
+    def texts(self, name: str) -> list[str]:
+        """Returns the list of texts in field `name`."""
+        values = self.items(name)
+        wrong = [value for value in values if not isinstance(value, str)]
+        if wrong:
+            raise self.error(f"bad {name}", found=wrong[0], expected="a list of texts")
+        return values
+
+    def member(self, name: str) -> "Record":
+        """Returns the object in field `name`, as a record."""
+        value = self._value(name, Mapping, "an object")
+        return Record(value, self.file, f"{self.where}, {name}", self.hint)
+
     def error(self, problem: str, found: object = None, expected: str | None = None) -> DataError:
         """Makes an error about this record.
 
@@ -95,6 +112,6 @@ class Record:
             raise self.error(f"{name} is missing", found=sorted(map(str, self.values)), expected=expected)
         value = self.values[name]
         # To Python a bool is an int.
-        if not isinstance(value, kind) or isinstance(value, bool):
+        if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
             raise self.error(f"bad {name}", found=value, expected=expected)
         return value

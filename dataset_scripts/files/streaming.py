@@ -83,6 +83,32 @@ def json_elements(path: Path, hint: str) -> Iterator[tuple[str | None, int, Any]
             stream.fail("unexpected content after the end", expected="nothing")
 
 
+def json_members(path: Path, hint: str) -> Iterator[tuple[str, Any]]:
+    """Reads the members of a JSON file that holds one object, one in memory at a time.
+
+    Args:
+        path (`Path`): The file, UTF-8.
+        hint (`str`): Where to get the file, for errors.
+
+    Yields:
+        `tuple[str, Any]`: Name and value of a member.
+
+    Raises:
+        MissingFileError: The file does not exist.
+        DataError: The file is cut, is not JSON, holds no object, or a name occurs twice.
+    """
+    with _open(path, hint) as binary, io.TextIOWrapper(binary, encoding="utf-8-sig") as file:
+        stream = _JsonStream(file, path, hint)
+        if stream.peek() != "{":
+            stream.fail("not an object", expected="a JSON object")
+        for name in stream.names():
+            stream.place = f"member {name!r}"
+            yield name, stream.value()
+            stream.place = ""
+        if stream.peek():
+            stream.fail("unexpected content after the end", expected="nothing")
+
+
 class _JsonStream:
     """A JSON text of which one piece is in memory."""
 
@@ -104,6 +130,15 @@ class _JsonStream:
 
     def members(self) -> Iterator[tuple[str, int, Any]]:
         """Yields the elements of the arrays of an object that begins here."""
+        for name in self.names():
+            if self.peek() == "[":
+                for index, element in enumerate(self.array(f"{name} ")):
+                    yield name, index, element
+            else:
+                self.value()
+
+    def names(self) -> Iterator[str]:
+        """Yields the names of an object that begins here; the caller reads the value after each name."""
         self.take("{")
         seen: set[str] = set()
         while self.peek() != "}":
@@ -114,11 +149,7 @@ class _JsonStream:
                 self.fail("not the name of a member, or a repeated name", expected="a new name")
             seen.add(name)
             self.take(":")
-            if self.peek() == "[":
-                for index, element in enumerate(self.array(f"{name} ")):
-                    yield name, index, element
-            else:
-                self.value()
+            yield name
         self.take("}")
 
     def array(self, name: str) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-# Copyright 2026 The mentions_ground-attention authors. Licensed under the Apache License, Version 2.0.
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Five simulated annotators who write captions of a scene."""
 
 import random

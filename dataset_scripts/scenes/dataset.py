@@ -12,6 +12,7 @@
     DIR/corpus.txt                    sentences about further scenes without an image; a blank line after a scene
     DIR/refcoco+/                     instances.json, refs(unc).p, and detections below DIR/detections
     DIR/vqa/                          questions of train2014, val2014 and test2015, annotations of the first two
+    DIR/gqa/                          questions of train, val, testdev and test, balanced and all, with choices
     DIR/nlvr2/                        statements about two images: train, dev and test1
     DIR/regions/                      region table of a simulated detector
     DIR/regions_gt/                   region table of the objects' true boxes
@@ -19,8 +20,8 @@
     DIR/scenes.json                   summary with the seed; written last
 
 The same seed and number of images give the same bytes, with any number of processes. The builders
-`Flickr30kEntities`, `VGP`, `CocoCaptions`, `RefCOCO`, `VQAv2` and (with `image_id_format="url_stem"`) `NLVR2` with
-`data_dir=DIR`, and `TextCorpus(data_dir="DIR/corpus.txt")`, read these files like the real ones.
+`Flickr30kEntities`, `VGP`, `CocoCaptions`, `RefCOCO`, `VQAv2`, `GQA` and (with `image_id_format="url_stem"`) `NLVR2`
+with `data_dir=DIR`, and `TextCorpus(data_dir="DIR/corpus.txt")`, read these files like the real ones.
 """
 
 import io
@@ -44,6 +45,7 @@ from grounded_attention.dataset_scripts.regions.table import Regions, RegionTabl
 
 from . import (
     annotators,
+    compositional_questions,
     detector,
     expressions,
     features,
@@ -52,6 +54,7 @@ from . import (
     writers,
     writers_coco,
     writers_conllu,
+    writers_gqa,
     writers_nlvr2,
     writers_refcoco,
     writers_vqa,
@@ -62,6 +65,7 @@ from .painter import paint
 from .world import Scene, draw_scene
 from .writers import SceneRecord
 from .writers_coco import CaptionedImage, caption_text
+from .writers_gqa import ComposedImage
 from .writers_refcoco import ReferredImage
 from .writers_vqa import QuestionedImage
 
@@ -72,6 +76,8 @@ MIN_IMAGES = 5
 JPEG_QUALITY = 90
 # The corpus describes one further scene for this many images.
 IMAGES_PER_DOCUMENT = 4
+# The count of GQA's questions in the manifest; scenes without it are older than these files.
+GQA_COUNT = "gqa_questions"
 _CHUNK = 16
 
 
@@ -100,6 +106,7 @@ class ImageTexts:
     captioned: CaptionedImage
     referred: ReferredImage
     questioned: QuestionedImage
+    composed: ComposedImage
     parses: str
     sentences: tuple[str, ...]
 
@@ -127,11 +134,35 @@ def write_scenes(output: str | Path, images: int, seed: int, num_proc: int = 1, 
     identity = {"version": VERSION, "seed": seed, "images": images}
     manifest = finished_manifest(root, identity, force)
     if manifest is not None:
-        return manifest
+        return manifest if GQA_COUNT in manifest else _add_gqa(root, manifest)
     begin(root, identity)
     manifest = {**identity, **_write_all(root, images, seed, num_proc)}
     finish(root, manifest)
     return manifest
+
+
+def composed_image(seed: int, record: SceneRecord) -> ComposedImage:
+    """Returns the questions about an image in the manner of GQA.
+
+    Args:
+        seed (`int`): Seed of the data set.
+        record (`SceneRecord`): The image.
+    """
+    rng = random.Random(f"{seed}/gqa/{record.number}")
+    return ComposedImage(record.image_id, *map(tuple, compositional_questions.compose(record.scene, rng)))
+
+
+def _add_gqa(root: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    """Adds the files of GQA to complete scenes that were written before these files existed."""
+    seed, images = manifest["seed"], manifest["images"]
+    composed = {
+        split: [composed_image(seed, scene_record(seed, number, images)) for number in numbers]
+        for split, numbers in split_numbers(seed, images).items()
+    }
+    _write_files(root, writers_gqa.files(composed))
+    extended = {**manifest, GQA_COUNT: _gqa_counts(composed)}
+    finish(root, extended)
+    return extended
 
 
 def scene_record(seed: int, number: int, images: int) -> SceneRecord:
@@ -253,6 +284,7 @@ def draw(seed: int, number: int, images: int, root: Path) -> DrawnImage:
         CaptionedImage.of(record),
         referred,
         QuestionedImage(record.image_id, tuple(image_questions)),
+        composed_image(seed, record),
         writers_conllu.conllu(record),
         tuple(caption_text(caption) for caption in corpus_captions),
     )
@@ -313,9 +345,8 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int) -> dict[str, A
         split: statements.state_all(f"{seed}/statements/{split}", [(image_id(n), scenes[n]) for n in numbers])
         for split, numbers in split_numbers(seed, images).items()
     }
-    for path, content in {**_common_files(splits), **writers_nlvr2.files(statements_of)}.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
+    composed = {split: [each.composed for each in listed] for split, listed in splits.items()}
+    _write_files(root, {**_common_files(splits), **writers_nlvr2.files(statements_of), **writers_gqa.files(composed)})
     return {
         "splits": {split: len(listed) for split, listed in splits.items()},
         "phrase_pairs": {split: sum(len(each.pairs) for each in listed) for split, listed in splits.items()},
@@ -326,7 +357,19 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int) -> dict[str, A
         "expressions": _counts(splits, lambda each: sum(map(len, each.referred.expressions))),
         "questions": _counts(splits, lambda each: len(each.questioned.questions)),
         "statements": {split: len(made) for split, made in statements_of.items()},
+        GQA_COUNT: _gqa_counts(composed),
     }
+
+
+def _write_files(root: Path, files: Mapping[str, str | bytes]) -> None:
+    for path, content in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
+
+
+def _gqa_counts(composed: Mapping[str, list[ComposedImage]]) -> dict[str, int]:
+    """Returns the number of balanced questions of each split of the images."""
+    return {split: sum(len(image.drawn) for image in listed) for split, listed in composed.items()}
 
 
 def _common_files(splits: Mapping[str, list[ImageTexts]]) -> dict[str, str | bytes]:

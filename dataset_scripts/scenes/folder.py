@@ -19,6 +19,7 @@ FOLDERS = (
     "refcoco+",
     "detections",
     "vqa",
+    "gqa",
     "nlvr2",
     "regions",
     "regions_gt",

@@ -95,8 +95,17 @@ def _answer(draft: _QuestionDraft, rng: random.Random) -> str:
     return OTHER_WORDS.get(answer, answer) if rng.random() < OTHER_WORDS_RATE else answer
 
 
-def _single(scene: Scene, rng: random.Random, hidden_attribute: str) -> tuple[int, str] | None:
-    """Returns an object and a phrase that fits it alone and does not contain the attribute `hidden_attribute`."""
+def single_object(scene: Scene, rng: random.Random, hidden_attribute: str) -> tuple[int, str] | None:
+    """Draws an object that a phrase can single out.
+
+    Args:
+        scene (`Scene`): The scene.
+        rng (`random.Random`): Draws the object and the words.
+        hidden_attribute (`str`): `"shapes"`, `"colours"`, `"sizes"` or `"textures"`: not contained in the phrase.
+
+    Returns:
+        `tuple[int, str]`: The number of the object, and a phrase with "the" that fits it alone; None if none is found.
+    """
     number = rng.randrange(len(scene.objects))
     habit = {**draw_habit(rng), hidden_attribute: False}
     for attempt in range(6):
@@ -111,7 +120,7 @@ def _attribute(hidden_attribute: str, words: str) -> Callable[[Scene, random.Ran
     """Returns a function that makes a question for one attribute of an object."""
 
     def draft(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
-        found = _single(scene, rng, hidden_attribute)
+        found = single_object(scene, rng, hidden_attribute)
         if found is None:
             return None
         number, phrase = found
@@ -151,7 +160,7 @@ def _existence(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
 
 def _verify_relation(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
     """Asks whether a relation holds between two objects."""
-    pair = _two_singles(scene, rng)
+    pair = two_objects(scene, rng)
     if pair is None:
         return None
     (first, phrase), (second, other) = pair
@@ -165,7 +174,7 @@ def _verify_relation(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
 
 def _find_related(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
     """Asks for the shape of the only object with some relation to another."""
-    found = _single(scene, rng, rng.choice(("sizes", "textures")))
+    found = single_object(scene, rng, rng.choice(("sizes", "textures")))
     if found is None:
         return None
     number, phrase = found
@@ -181,8 +190,9 @@ def _ground(scene: Scene, rng: random.Random) -> _QuestionDraft:
     return _QuestionDraft("What kind of ground is this?", "what kind of", OTHER, (scene.ground,), GROUNDS)
 
 
-def _two_singles(scene: Scene, rng: random.Random) -> tuple[tuple[int, str], tuple[int, str]] | None:
-    first, second = (_single(scene, rng, rng.choice(("sizes", "textures"))) for _ in range(2))
+def two_objects(scene: Scene, rng: random.Random) -> tuple[tuple[int, str], tuple[int, str]] | None:
+    """Draws two different objects as `single_object` does; None if that fails."""
+    first, second = (single_object(scene, rng, rng.choice(("sizes", "textures"))) for _ in range(2))
     return None if first is None or second is None or first[0] == second[0] else (first, second)
 
 

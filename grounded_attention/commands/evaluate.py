@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Scores a saved checkpoint and writes a report that shows its failures.
 
-The command writes to the folder --output: metrics.json, the predictions (VQA: the official format,
+The command writes to the folder --output: metrics.json, the predictions (VQA and GQA: the official format,
 predictions_SPLIT.json; other tasks: one line per prediction, predictions_SPLIT.jsonl) and report.html, one file that
 needs neither network nor scripts. With --track each split is scored once on each table, and file names end in
 _SPLIT_TRACK.
@@ -290,7 +290,7 @@ def build_parser() -> argparse.ArgumentParser:
     add(
         "--predictions",
         metavar="FILE",
-        help="score this official file of predictions, not a checkpoint (VQA v2)",
+        help="score this official file of predictions, not a checkpoint (VQA v2, GQA)",
     )
     add("--limit", type=int, metavar="N", help="at most N rows of a split, after a seeded shuffle")
     add("--batch-size", type=int, default=32, metavar="N", help="rows per batch (default: 32)")

@@ -4,7 +4,7 @@
 The maps are raw attention (raw_last, raw_mean), rollout, gradient-weighted relevancy and a random order; docs/audit.md
 explains them. The command writes perturbation.json, perturbation.csv and perturbation.png to the folder --output.
 
-Tasks: vgp (which caption describes the image), vqa (the official accuracy), referring_expressions.
+Tasks: vgp (which caption describes the image), vqa and gqa (the official accuracy), referring_expressions.
 
 examples:
   grounded-attention perturb runs/scenes_vgp/direct --task vgp --data-dir data/scenes \\

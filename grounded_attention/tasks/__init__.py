@@ -8,6 +8,7 @@ from .task import LossComponent, Metric, Task
 # Commands list the tasks in this order.
 _FILES = (
     "caption_match_pretraining",
+    "gqa",
     "phrase_grounding",
     "pretraining",
     "referring_expressions",

@@ -3,7 +3,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +55,21 @@ def check_list(answers: Sequence[Any], source: str) -> list[str]:
     return list(answers)
 
 
-def read_answers(answers: Any, train: Iterable[Sequence[str]]) -> list[str]:
+def normalise_vqa(answer: str) -> str:
+    """Normalises an answer as the evaluation of VQA v2 does, and removes commas."""
+    return normalise_answer(answer).replace(",", "")
+
+
+def read_answers(
+    answers: Any, train: Iterable[Sequence[str]], normalise: Callable[[str], str] = normalise_vqa
+) -> list[str]:
     """Reads the list of answers of a recipe.
 
     Args:
         answers (`Any`): the path of a JSON list (such as LXMERT's `trainval_label2ans.json`), a list, or
             `{"fewest": n}`: the answers that are the most frequent answer of at least n training questions.
         train (`Iterable[Sequence[str]]`): the human answers of each training question.
+        normalise (`Callable[[str], str]`, *optional*): how answers are written when they are counted.
 
     Returns:
         `list[str]`: the answers.
@@ -70,7 +78,7 @@ def read_answers(answers: Any, train: Iterable[Sequence[str]]) -> list[str]:
         ValueError: if the file cannot be read or is not a list of different strings, or no answer is frequent enough.
     """
     if isinstance(answers, Mapping):
-        return frequent_answers(train, answers[FEWEST])
+        return frequent_answers(train, answers[FEWEST], normalise)
     if not isinstance(answers, str):
         return check_list(answers, "answers")
     try:
@@ -82,7 +90,9 @@ def read_answers(answers: Any, train: Iterable[Sequence[str]]) -> list[str]:
     return check_list(content, answers)
 
 
-def frequent_answers(train: Iterable[Sequence[str]], fewest: int) -> list[str]:
+def frequent_answers(
+    train: Iterable[Sequence[str]], fewest: int, normalise: Callable[[str], str] = normalise_vqa
+) -> list[str]:
     """Finds the answers that are the most frequent answer of at least `fewest` questions.
 
     This is the rule of the bottom-up attention code, which gives 3,129 answers for VQA v2. Answers are normalised as
@@ -103,7 +113,7 @@ def frequent_answers(train: Iterable[Sequence[str]], fewest: int) -> list[str]:
     usual: Counter[str] = Counter()
     for answers in train:
         if answers:
-            usual[_normalised(Counter(answers).most_common(1)[0][0])] += 1
+            usual[normalise(Counter(answers).most_common(1)[0][0])] += 1
     kept = sorted((answer for answer, count in usual.items() if count >= fewest), key=lambda a: (-usual[a], a))
     if not kept:
         raise ValueError(
@@ -111,10 +121,6 @@ def frequent_answers(train: Iterable[Sequence[str]], fewest: int) -> list[str]:
             "give a smaller answers.fewest"
         )
     return kept
-
-
-def _normalised(answer: str) -> str:
-    return normalise_answer(answer).replace(",", "")
 
 
 def outside(answers: Iterable[str], known: Mapping[str, Any]) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from grounded_attention.metrics.gqa_scores import question_scores
 from grounded_attention.metrics.phrase_grounding import first_hit
 from grounded_attention.metrics.phrase_recall import rank_boxes
 from grounded_attention.metrics.vqa_accuracy import soft_targets, vqa_accuracy
@@ -172,11 +173,23 @@ def _regions(
 
 def judge_vqa(outputs: Any, batch: Mapping[str, Any], rows: Rows, context: JudgeContext) -> Iterator[Judged]:
     """Judges the answer to each question."""
+    for row, answer, confidence in _answered(outputs, rows, context):
+        yield judge_answer(row, answer, confidence)
+
+
+def judge_gqa(outputs: Any, batch: Mapping[str, Any], rows: Rows, context: JudgeContext) -> Iterator[Judged]:
+    """Judges the answer to each question of GQA, which has one right answer."""
+    for row, answer, confidence in _answered(outputs, rows, context):
+        yield judge_right_answer(row, answer, confidence)
+
+
+def _answered(outputs: Any, rows: Rows, context: JudgeContext) -> Iterator[tuple[Mapping[str, Any], str, float]]:
+    """Each row with the answer and its probability."""
     logits = outputs.logits.float()
     binary = context.config.vqa_loss == "binary_cross_entropy"
     confidences, best = (logits.sigmoid() if binary else logits.softmax(-1)).max(-1)
     for row, confidence, number in zip(rows, confidences.tolist(), best.tolist(), strict=True):
-        yield judge_answer(row, context.config.answers[number], confidence)
+        yield row, context.config.answers[number], confidence
 
 
 def judge_answer(row: Mapping[str, Any], answer: str, confidence: float = 0.0) -> Judged:
@@ -204,6 +217,23 @@ def judge_answer(row: Mapping[str, Any], answer: str, confidence: float = 0.0) -
         texts=(("question", row["question"]),),
         kinds={name: row[column] for name, column in named if row.get(column)},
         worth=worth,
+    )
+
+
+def judge_right_answer(row: Mapping[str, Any], answer: str, confidence: float = 0.0) -> Judged:
+    """An answer beside the only right one; it has a score if the question is balanced."""
+    named = (("structural type", "structural_type"), ("semantic type", "semantic_type"))
+    return Judged(
+        row["example_id"],
+        row["image_id"],
+        "gqa",
+        question_scores(answer, row).get("accuracy"),
+        confidence,
+        row["answer"],
+        answer,
+        texts=(("question", row["question"]),),
+        kinds={name: row[column] for name, column in named if row[column]},
+        worth={row["answer"]: 1.0} if row["answer"] else {},
     )
 
 

@@ -4,7 +4,6 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,31 +11,32 @@ import torch
 from torch import Tensor
 
 from grounded_attention.analysis.perturbation_curves import Explained, Scores
-from grounded_attention.analysis.relevancy import ReadOut
 from grounded_attention.dataset_scripts.builders.vqa_v2 import read_predictions, write_predictions
 from grounded_attention.metrics.item_scores import ItemScores, Scored
 from grounded_attention.metrics.vqa_accuracy import VQAAccuracy, score_questions, soft_targets, vqa_accuracy
-from grounded_attention.modeling.task_losses import answer_sum
 
-from .answer_lists import FEWEST, check_answers, outside, read_answers
-from .judges import judge_answer, judge_vqa
-from .task import (
-    TEXT_AND_REGIONS,
-    Batch,
-    Examples,
-    LossComponent,
-    PredictionFile,
-    ScoredFile,
-    Task,
-    identify,
-    seen_arguments,
+from .answer_lists import FEWEST, outside, read_answers
+from .answering import (
+    EXAMPLE,
+    MODEL_INPUTS,
+    AnswerOptions,
+    answer_loss,
+    answers_of_model,
+    answers_of_options,
+    chosen_answers,
+    different_answers,
+    initialise,
+    question_inputs,
+    read_answer,
 )
+from .judges import judge_answer, judge_vqa
+from .task import Batch, Examples, PredictionFile, ScoredFile, Task, identify
 
 PUBLIC_FEWEST = 9
 
 
 @dataclass(frozen=True)
-class VQAOptions:
+class VQAOptions(AnswerOptions):
     """Options of the task.
 
     Args:
@@ -53,22 +53,6 @@ class VQAOptions:
     """
 
     answers: Any = field(default_factory=lambda: {FEWEST: PUBLIC_FEWEST})
-    initialise_answers: bool = False
-    majority: str | None = None
-
-    def __post_init__(self) -> None:
-        check_answers(self.answers)
-
-    @cached_property
-    def index(self) -> dict[str, int]:
-        """Answer -> its class.
-
-        Raises:
-            ValueError: if the list has not been read yet.
-        """
-        if not isinstance(self.answers, list):
-            raise ValueError(f"answers is {self.answers!r}: the list has not been read yet, call fit_options first")
-        return {answer: number for number, answer in enumerate(self.answers)}
 
 
 def fit_options(options: VQAOptions, splits: Mapping[str, Any]) -> VQAOptions:
@@ -119,15 +103,9 @@ def collate(examples: Examples, processor: Any, options: VQAOptions) -> dict[str
         `image_id`.
     """
     rows = examples.rows
-    inputs = processor(
-        text=[row["question"] for row in rows],
-        layout=processor.answer_layout,
-        return_tensors="pt",
-        **seen_arguments(examples.images, examples.regions),
-    )
     given = [list(row["answers"]) for row in rows]
     return {
-        **inputs,
+        **question_inputs(examples, processor),
         **identify(rows),
         "labels": answer_targets(given, options.index),
         "answers": given,
@@ -154,15 +132,6 @@ def answer_targets(given: Iterable[list[str]], index: Mapping[str, int]) -> Tens
     return targets
 
 
-def _answer_loss(form: str) -> LossComponent:
-    """Makes a loss over questions from `config.vqa_loss`; "cross_entropy" counts only questions with a target."""
-
-    def count(batch: Batch) -> Tensor:
-        return (batch["labels"].sum(-1) > 0).sum() if form == "cross_entropy" else torch.tensor(len(batch["labels"]))
-
-    return LossComponent("answers", lambda outputs, batch: answer_sum(outputs.logits, batch["labels"], form)[0], count)
-
-
 def score(outputs: Any, batch: Batch, options: VQAOptions) -> Scored:
     """Scores each question: official accuracy and soft target of the best answer, and accuracy of the baseline.
 
@@ -174,12 +143,11 @@ def score(outputs: Any, batch: Batch, options: VQAOptions) -> Scored:
     Returns:
         `Scored`: the scores; notes contain the answer.
     """
-    known, best = list(options.index), outputs.logits.argmax(-1)
-    predicted, given = [known[number] for number in best.tolist()], batch["answers"]
+    predicted, given = chosen_answers(outputs, options), batch["answers"]
     notes = {"answer": predicted, "answer_type": batch["answer_type"]}
     if not any(given):
         return Scored({}, notes=notes)
-    soft = batch["labels"].gather(1, best[:, None])[:, 0].tolist()
+    soft = batch["labels"].gather(1, outputs.logits.argmax(-1)[:, None])[:, 0].tolist()
     accuracy = [vqa_accuracy(*pair) if pair[1] else None for pair in zip(predicted, given, strict=True)]
     scores = {
         "vqa_accuracy": accuracy,
@@ -211,28 +179,9 @@ def configure(task: Task, options: VQAOptions, config: Any) -> Task:
     """Sets the loss from `vqa_loss` of the model configuration, and metrics that use the list of answers."""
     return replace(
         task,
-        losses=(_answer_loss(config.vqa_loss),),
+        losses=(answer_loss(config.vqa_loss),),
         metrics=lambda: [ItemScores("vqa", lambda outputs, batch: score(outputs, batch, options))],
     )
-
-
-def initialise(model: Any, processor: Any, options: VQAOptions) -> None:
-    """Initialises the classifier with embeddings of the words of answers, if `initialise_answers` is True.
-
-    Args:
-        model (`PreTrainedModel`): the model.
-        processor (`ProcessorMixin`): processor of the model.
-        options (`VQAOptions`): options of the task.
-
-    Raises:
-        ValueError: if the model does not support this.
-    """
-    if options.initialise_answers and not hasattr(model, "init_classifier_from_answers"):
-        raise ValueError(
-            f"{type(model).__name__} does not support options.initialise_answers, only VL-BERT does: set it to false"
-        )
-    if options.initialise_answers:
-        model.init_classifier_from_answers(processor.tokenizer)
 
 
 def export(items: Mapping[str, list], path: Path) -> None:
@@ -272,11 +221,6 @@ def score_file(path: Path, answers: dict[str, str], split: str, rows: Any) -> Sc
     return ScoredFile({**named, "vqa_count": len(judged)}, judged, items)
 
 
-def read_answer(outputs: Any, inputs: Batch) -> ReadOut:
-    """Returns the score of the chosen answer and the position that it is read from, [MASK]."""
-    return ReadOut(outputs.logits.max(-1).values, inputs["answer_positions"])
-
-
 def answer_scores(options: VQAOptions) -> Scores:
     """Returns a function that scores each example: the official accuracy, or None without human answers."""
 
@@ -287,24 +231,18 @@ def answer_scores(options: VQAOptions) -> Scores:
     return scores
 
 
-# Code for model cards, see `Task.example`.
-EXAMPLE = """inputs = processor(caption, layout=processor.answer_layout, **seen)
-with torch.no_grad():
-    best = model(**inputs).logits[0].argmax().item()
-print(f"answer: {{model.config.id2label[best]}}")"""
-
 TASK = Task(
     name="vqa",
     title="visual question answering",
     builder="vqa_v2",
     columns=("example_id", "image_id", "question", "answers"),
     head="vqa",
-    model_inputs=(*TEXT_AND_REGIONS, "answer_positions"),
-    losses=(_answer_loss("binary_cross_entropy"),),
+    model_inputs=MODEL_INPUTS,
+    losses=(answer_loss("binary_cross_entropy"),),
     metrics=lambda: [],
     collate=collate,
     options=VQAOptions,
-    model_config=lambda options: {"answers": list(options.index)},
+    model_config=answers_of_options,
     fit_options=fit_options,
     remarks=remarks,
     configure=configure,
@@ -313,12 +251,12 @@ TASK = Task(
     prediction_file=PredictionFile(
         "a list of objects with question_id and answer",
         read_predictions,
-        lambda answers: {"answers": sorted(set(answers.values()))},
+        lambda answers: different_answers(answers.values()),
         score_file,
     ),
     judge=judge_vqa,
     example=EXAMPLE,
     explained=Explained(read_answer, answer_scores),
     hub_task="visual-question-answering",
-    trained_options=lambda config, grounded: {"answers": list(config.answers)},
+    trained_options=answers_of_model,
 )

@@ -139,6 +139,23 @@ def test_a_file_of_answers_scores_as_the_model_that_wrote_it(files, tmp_path, ca
     assert "By question type" in (tmp_path / "b" / "report.html").read_text(encoding="utf-8")
 
 
+def test_an_official_file_of_gqa_scores_as_the_model_that_wrote_it(files, tmp_path, capsys):
+    """All questions of the model's file; also those of the balanced split, which are fewer."""
+    every = ("--set", "data.options.config_name=all")
+    table = files / "scenes" / "regions"
+    assert run(files, "vqa", "--regions", table, *every, "--output", tmp_path / "a", "--json", task="gqa") == 0
+    by_model = json.loads(capsys.readouterr().out)["validation"]
+    written = tmp_path / "a" / "predictions_validation.json"
+    assert set(read(written)[0]) == {"questionId", "prediction"}
+    for options in (every, ()):
+        arguments = ("--predictions", written, *options, "--output", tmp_path / "b", "--json")
+        assert run(files, None, *arguments, task="gqa") == 0
+        by_file = json.loads(capsys.readouterr().out)["validation"]
+        assert {"gqa_accuracy", "gqa_open", "gqa_validity", "gqa_distribution"} <= by_file.keys() & by_model.keys()
+        assert (by_file.pop("gqa_count") == by_model["gqa_count"]) == bool(options)
+        assert by_file == pytest.approx({name: by_model[name] for name in by_file})
+
+
 def wrong_files(files, folder):
     """Files of answers that leave one out, answer one twice, and answer one that is not asked."""
     questions = files / "scenes" / "vqa" / "v2_OpenEnded_mscoco_val2014_questions.json"
@@ -186,7 +203,7 @@ TABLE = ["--regions", "scenes/regions"]
     "checkpoint, task, arguments, problem",
     [
         ("bert", "vgp", TABLE, "a checkpoint of the family 'bert', expected 'vl_bert'"),
-        ("vqa", "vgp", TABLE, "needs VLBertForVGP: give --task vqa"),
+        ("vqa", "vgp", TABLE, "needs VLBertForVGP: give --task gqa or vqa"),
         ("nowhere", "vgp", TABLE, "not a checkpoint"),
         ("vgp", "vpg", TABLE, f"--task vpg: unknown task, expected one of {', '.join(sorted(TASKS))}"),
         ("vgp", "vgp", [], "no region table"),

@@ -9,7 +9,7 @@ import pytest
 
 from grounded_attention.dataset_scripts.files import streaming
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
-from grounded_attention.dataset_scripts.files.streaming import json_elements, text_lines
+from grounded_attention.dataset_scripts.files.streaming import json_elements, json_members, text_lines
 
 HINT = "get it again"
 
@@ -41,6 +41,7 @@ def test_elements_are_those_of_the_whole_file(tmp_path, monkeypatch, seed, chunk
     path.write_text(json.dumps(members, **options), encoding="utf-8")
     expected = [(name, index, each) for name in ("first", "last") for index, each in enumerate(members[name])]
     assert list(json_elements(path, HINT)) == expected
+    assert list(json_members(path, HINT)) == list(members.items())
 
 
 @pytest.mark.parametrize(

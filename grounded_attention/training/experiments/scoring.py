@@ -85,7 +85,7 @@ def read_config(checkpoint: str, task: Task) -> Any:
     if head != task.head:
         wanted = head_class(task.head, Model(source=checkpoint)).__name__
         fits = [name for name, other in TASKS.items() if other.head == head]
-        hint = f"give --task {fits[0]}" if fits else "give a checkpoint of this task"
+        hint = f"give --task {' or '.join(fits)}" if fits else "give a checkpoint of this task"
         raise ValueError(f"{checkpoint}: contains {found}, but the task {task.name} needs {wanted}: {hint}")
     return config
 

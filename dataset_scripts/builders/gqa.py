@@ -1,0 +1,275 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""GQA: compositional questions about images with one answer each, and the official file format of predictions."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import datasets
+from datasets import List, Value
+
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.records import Record
+from grounded_attention.dataset_scripts.files.streaming import json_elements, json_members
+from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
+from grounded_attention.utils.whole_files import write_text
+
+from .local_builder import LocalBuilder, LocalConfig, Report
+
+BALANCED, ALL = "balanced", "all"
+# Split on disk -> whether its answers are published. "submission" has the questions of the evaluation server; it
+# exists only among all questions.
+SPLITS = {"train": True, "val": True, "testdev": True, "test": False, "challenge": False, "submission": False}
+# The training questions are too many for one file: parts 0 to 9.
+TRAIN_PARTS = 10
+# Validity and plausibility are measured, and training questions are not.
+WITH_CHOICES = ("val", "testdev")
+FOLDERS = ("", "questions1.2", "gqa", "gqa/questions1.2")
+CHOICES_FOLDERS = ("", "eval", "questions1.2", "gqa", "gqa/eval", "gqa/questions1.2")
+HOMEPAGE = "https://cs.stanford.edu/people/dorarad/gqa/"
+HINT = "get questions1.2.zip from https://cs.stanford.edu/people/dorarad/gqa/download.html and unpack it in the folder"
+CHOICES_HINT = "get the choices from https://cs.stanford.edu/people/dorarad/gqa/evaluate.html, or remove the file"
+LICENCE = Licence(
+    "unknown",
+    UNCLEAR,
+    "Public copies of the questions name CC BY 4.0, but the files state no licence; the authors are at the homepage. "
+    "The images are Visual Genome's, under Flickr's terms, and are not included.",
+    HOMEPAGE,
+)
+CITATION = """Drew A. Hudson, Christopher D. Manning. GQA: A New Dataset for Real-World Visual Reasoning and
+Compositional Question Answering. CVPR 2019."""
+TYPES = ("structural", "semantic", "detailed")
+GROUPS = ("global", "local")
+CHOICES = ("valid", "plausible")
+FEATURES = {
+    "example_id": Value("string"),
+    "image_id": Value("string"),
+    "question": Value("string"),
+    "answer": Value("string"),
+    "full_answer": Value("string"),
+    "is_balanced": Value("bool"),
+    **{f"{name}_type": Value("string") for name in TYPES},
+    **{f"{name}_group": Value("string") for name in GROUPS},
+    "entailed": List(Value("string")),
+    "equivalent": List(Value("string")),
+    **{name: List(Value("string")) for name in CHOICES},
+}
+Row = dict[str, Any]
+Choices = dict[str, tuple[list[str], list[str]]]
+
+
+@dataclass
+class GQAConfig(LocalConfig):
+    """The balanced questions, or all of them; see [`GQA`]."""
+
+    LICENCE: ClassVar[Licence] = LICENCE
+    SPLIT_NAMES: ClassVar[dict[str, Any]] = {
+        "train": datasets.Split.TRAIN,
+        "val": datasets.Split.VALIDATION,
+        "testdev": datasets.NamedSplit("testdev"),
+        "test": datasets.Split.TEST,
+        "challenge": datasets.NamedSplit("challenge"),
+        "submission": datasets.NamedSplit("submission"),
+    }
+
+    def sources(self) -> list[Path]:
+        if not self.data_dir:
+            return []
+        return [path for split in SPLITS for path in (*self.needed_files(split), self.choices_file(split))]
+
+    def choices_file(self, split: str) -> Path:
+        """Returns the optional file of valid and plausible answers of a split."""
+        return self._find(f"{split}_choices.json", CHOICES_FOLDERS)
+
+    def available_splits(self) -> tuple[str, ...]:
+        """Returns train, val, and the other splits whose files exist."""
+        return tuple(
+            split
+            for split in SPLITS
+            if split in ("train", "val") or all(p.is_file() for p in self.needed_files(split))
+        )
+
+    def where_to_get(self) -> str:
+        return HINT
+
+    def needed_files(self, split: str) -> list[Path]:
+        if split == "train" and self.name == ALL:
+            names = [f"train_all_questions_{part}.json" for part in range(TRAIN_PARTS)]
+            folders = [f"{folder}/train_all_questions".lstrip("/") for folder in FOLDERS]
+            return [self._find(name, (*folders, *FOLDERS)) for name in names]
+        return [self._find(f"{split}_{self.name}_questions.json", FOLDERS)]
+
+    def _find(self, name: str, folders: tuple[str, ...]) -> Path:
+        places = [Path(self.data_dir or ".") / folder / name for folder in folders]
+        return next((place for place in places if place.is_file()), places[0])
+
+
+class GQA(LocalBuilder):
+    """One row a question: ids, the question, its answer, and what the official metrics read.
+
+    The configurations are `balanced` (default) and `all`. The columns are `example_id` (the id of the question),
+    `image_id`, `question`, `answer` and `full_answer` (a sentence), `is_balanced`, `structural_type`,
+    `semantic_type`, `detailed_type`, `global_group`, `local_group` (empty without a group), `entailed` and
+    `equivalent` (ids of questions), and `valid` and `plausible`: the answers that the file `{split}_choices.json`
+    lists, of validation and testdev only; empty without this file.
+
+    Splits are train, validation, and those of testdev, test, challenge and (`all`) submission whose files exist.
+    `answer` is empty where it is not published, and so is every column that a record of such a split lacks.
+
+    Example:
+
+    ```python
+    builder = GQA(config_name="balanced", data_dir="data/gqa")
+    builder.download_and_prepare()
+    validation = builder.as_dataset("validation")
+    ```
+
+    Raises:
+        DataError: A file, record or option is invalid; the message names the question.
+        MissingFileError: A file is missing; the message names it and where to get it.
+    """
+
+    config: GQAConfig
+    BUILDER_CONFIG_CLASS = GQAConfig
+    BUILDER_CONFIGS = [GQAConfig(name=name) for name in (BALANCED, ALL)]
+    DEFAULT_CONFIG_NAME = BALANCED
+
+    def _info(self) -> datasets.DatasetInfo:
+        return datasets.DatasetInfo(
+            description="Compositional questions about images with one answer each.",
+            features=datasets.Features(FEATURES),
+            homepage=HOMEPAGE,
+            citation=CITATION,
+        )
+
+    def _generate_examples(self, split: str) -> Iterator[tuple[str, Row]]:
+        report, choices_file = Report(), self.config.choices_file(split)
+        with_choices = split in WITH_CHOICES and choices_file.is_file()
+        choices = read_choices(choices_file) if with_choices else None
+        for path in self.config.needed_files(split):
+            for row in read_questions(path, SPLITS[split]):
+                question_id = row["example_id"]
+                if choices is not None:
+                    # The metrics read the choices of balanced questions only.
+                    if row["is_balanced"] and question_id not in choices:
+                        problem, expected = "no choices of a balanced question", f"a member {question_id!r}"
+                        raise DataError(problem, file=choices_file, expected=expected, hint=CHOICES_HINT)
+                    row["valid"], row["plausible"] = choices.get(question_id, ([], []))
+                report.add("questions")
+                report.add("balanced", count=row["is_balanced"])
+                yield question_id, row
+        self.report[str(self.config.SPLIT_NAMES[split])] = report.as_dict()
+
+
+def read_questions(path: Path, has_answers: bool = True) -> Iterator[Row]:
+    """Reads the rows of a file of questions, one in memory at a time; `valid` and `plausible` are empty.
+
+    Args:
+        path (`Path`): The file: an object with one member a question.
+        has_answers (`bool`, *optional*, defaults to `True`): Whether every question must have an answer, types and
+            groups.
+
+    Yields:
+        `dict`: A row.
+
+    Raises:
+        DataError: The file is damaged, or a record is invalid.
+    """
+    empty = True
+    for question_id, values in json_members(path, HINT):
+        empty = False
+        yield _row(question_id, Record(values, path, f"question {question_id!r}", HINT), has_answers)
+    if empty:
+        raise DataError("no questions", file=path, expected="an object with one member a question", hint=HINT)
+
+
+def _row(question_id: str, record: Record, has_answers: bool) -> Row:
+    question = record.non_empty_text("question")
+
+    def has(name: str) -> bool:
+        return has_answers or name in record.values
+
+    types = record.member("types") if has("types") else None
+    groups = record.member("groups") if has("groups") else None
+    return {
+        "example_id": question_id,
+        "image_id": record.non_empty_text("imageId"),
+        "question": question,
+        "answer": record.non_empty_text("answer") if has("answer") else "",
+        "full_answer": record.text("fullAnswer") if "fullAnswer" in record.values else "",
+        "is_balanced": record.flag("isBalanced") if has("isBalanced") else False,
+        **{f"{name}_type": "" if types is None else types.non_empty_text(name) for name in TYPES},
+        **{f"{name}_group": "" if groups is None else _group(groups, name) for name in GROUPS},
+        "entailed": record.texts("entailed") if has("entailed") else [],
+        "equivalent": record.texts("equivalent") if has("equivalent") else [],
+        **{name: [] for name in CHOICES},
+    }
+
+
+def _group(groups: Record, name: str) -> str:
+    """Returns the name of a group; null, which is no group, gives an empty text."""
+    return "" if groups.values.get(name, "") is None else groups.text(name)
+
+
+def read_choices(path: Path) -> Choices:
+    """Reads the valid and the plausible answers of questions.
+
+    Many questions have the same answers; equal lists are one object in memory.
+
+    Args:
+        path (`Path`): The file: an object with one member a question, `{"valid": [...], "plausible": [...]}`.
+
+    Returns:
+        `dict[str, tuple[list[str], list[str]]]`: Question id -> valid and plausible answers.
+
+    Raises:
+        DataError: The file is damaged, or a record is invalid.
+    """
+    known: dict[tuple[str, ...], list[str]] = {}
+    choices: Choices = {}
+    for question_id, values in json_members(path, CHOICES_HINT):
+        record = Record(values, path, f"question {question_id!r}", CHOICES_HINT)
+        valid, plausible = (record.texts(name) for name in CHOICES)
+        choices[question_id] = (
+            known.setdefault(tuple(valid), valid),
+            known.setdefault(tuple(plausible), plausible),
+        )
+    return choices
+
+
+def write_predictions(path: Path, answers: Mapping[str, str]) -> None:
+    """Writes predictions in the official format, `[{"questionId": str, "prediction": str}]`.
+
+    Args:
+        path (`Path`): The file; an existing one is replaced in one step.
+        answers (`Mapping[str, str]`): Question id -> answer.
+    """
+    write_text(path, json.dumps([{"questionId": number, "prediction": answer} for number, answer in answers.items()]))
+
+
+def read_predictions(path: Path) -> dict[str, str]:
+    """Reads a file of predictions in the official format.
+
+    Args:
+        path (`Path`): The file.
+
+    Returns:
+        `dict[str, str]`: Question id -> answer.
+
+    Raises:
+        MissingFileError: The file does not exist.
+        DataError: The file is damaged, or a question has two answers.
+    """
+    answers: dict[str, str] = {}
+    hint = "predictions are a list of objects with questionId and prediction"
+    for member, index, element in json_elements(path, hint):
+        record = Record(element, path, f"element {index + 1}")
+        if member is not None:
+            raise record.error("not a list of predictions", found=member, expected="a list")
+        question_id = record.text("questionId")
+        if question_id in answers:
+            raise record.error("the question has two answers", found=question_id)
+        answers[question_id] = record.text("prediction")
+    return answers

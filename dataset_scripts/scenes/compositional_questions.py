@@ -1,0 +1,292 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Questions about a scene in the manner of GQA: one right answer each, types, and what an answer entails.
+
+The description of the scene alone decides an answer. A look between two names leaves some questions undecided (is an
+orange-red ball red?); those are not used. Questions that are entailed are mostly answered with yes, so only the
+questions that do not come from others are balanced.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .annotators import RELATION_WORDS
+from .language import Meaning, fits, meaning_of
+from .questions import NAMES, single_object, two_objects
+from .world import COLOURS, GROUNDS, SHAPES, Scene, SceneObject, relation_holds
+
+PER_SCENE = 4
+ATTEMPTS = 40
+YES_NO = ("yes", "no")
+QUERY, VERIFY, CHOOSE, LOGICAL, COMPARE = "query", "verify", "choose", "logical", "compare"
+INVERSE = {"left_of": "right_of", "right_of": "left_of", "above": "below", "below": "above", "next_to": "next_to"}
+# Attribute -> what a question calls it, and its group.
+WORDS = {"colours": "color", "shapes": "shape", "sizes": "size", "textures": "pattern"}
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question and its answer.
+
+    Args:
+        text (`str`): The question.
+        answer (`str`): The answer.
+        full_answer (`str`): The answer as a sentence.
+        types (`tuple[str, str, str]`): Structural, semantic and detailed type.
+        valid (`tuple[str, ...]`): The answers that suit the question.
+        plausible (`tuple[str, ...]`): Of these, the answers that are true of anything in the scene.
+        group (`str`, *optional*): Global group: what open questions are about.
+        entailed (`tuple[Question, ...]`): Questions whose answers follow from this answer.
+        equivalent (`tuple[Question, ...]`): Those of them from whose answers this one follows.
+    """
+
+    text: str
+    answer: str
+    full_answer: str
+    types: tuple[str, str, str]
+    valid: tuple[str, ...] = YES_NO
+    plausible: tuple[str, ...] = YES_NO
+    group: str | None = None
+    entailed: tuple["Question", ...] = ()
+    equivalent: tuple["Question", ...] = ()
+
+
+def compose(scene: Scene, rng: random.Random) -> tuple[list[Question], list[Question]]:
+    """Makes different questions about a scene.
+
+    Args:
+        scene (`Scene`): The scene.
+        rng (`random.Random`): Draws the questions.
+
+    Returns:
+        `tuple[list[Question], list[Question]]`: At most four questions, and those that they entail, each once.
+    """
+    found: dict[str, Question] = {}
+    for _ in range(ATTEMPTS):
+        question = rng.choice(KINDS)(scene, rng)
+        if question is not None:
+            found.setdefault(question.text, question)
+        if len(found) == PER_SCENE:
+            break
+    drawn = list(found.values())
+    followed = {each.text: each for question in drawn for each in question.entailed if each.text not in found}
+    return drawn, list(followed.values())
+
+
+def is_certain(item: SceneObject, meaning: Meaning) -> bool:
+    """Returns whether a phrase is true of an object under every name of its looks."""
+    return all(set(getattr(item, name)) <= getattr(meaning, name) for name in NAMES)
+
+
+def exists(scene: Scene, phrase: str) -> bool | None:
+    """Returns whether a scene has an object that a phrase is true of; None if that is undecided."""
+    meaning = meaning_of(phrase)
+    if any(is_certain(item, meaning) for item in scene.objects):
+        return True
+    return None if any(fits(item, meaning) for item in scene.objects) else False
+
+
+def _yes_no(answer: bool) -> str:
+    return "yes" if answer else "no"
+
+
+def _article(phrase: str) -> str:
+    return f"an {phrase}" if phrase[0] in "aeiou" else f"a {phrase}"
+
+
+def _existence(phrase: str, answer: bool, entailed: tuple[Question, ...] = ()) -> Question:
+    """Returns the question whether there is an object."""
+    thing = _article(phrase)
+    full = f"Yes, there is {thing}." if answer else f"No, there is no {phrase}."
+    return Question(
+        f"Is there {thing}?", _yes_no(answer), full, (VERIFY, "obj", "exist"), entailed=entailed if answer else ()
+    )
+
+
+def _verification(phrase: str, attribute: str, value: str, true: str) -> Question:
+    """Returns the question whether the only object that a phrase fits has a value of an attribute."""
+    said, answer = (_article(value) if attribute == "shapes" else value), value == true
+    full = f"Yes, {phrase} is {said}." if answer else f"No, {phrase} is {true}."
+    inner = phrase.removeprefix("the ")
+    entailed = (_existence(f"{value} {inner}", True),) if answer and attribute in ("colours", "sizes") else ()
+    return Question(f"Is {phrase} {said}?", _yes_no(answer), full, (VERIFY, "attr", "verifyAttr"), entailed=entailed)
+
+
+def _decided(scene: Scene, rng: random.Random) -> tuple[str, str, str] | None:
+    """Returns an attribute, a phrase that fits one object only and does not contain it, and its only name there."""
+    attribute = rng.choice(ATTRIBUTES)
+    found = single_object(scene, rng, attribute)
+    if found is None or len(getattr(scene.objects[found[0]], attribute)) > 1:
+        return None
+    return attribute, found[1], getattr(scene.objects[found[0]], attribute)[0]
+
+
+def _names_there(scene: Scene, attribute: str) -> tuple[str, ...]:
+    """Returns the names of an attribute that fit any object of the scene."""
+    there = {name for item in scene.objects for name in getattr(item, attribute)}
+    return tuple(name for name in NAMES[attribute] if name in there)
+
+
+def _query_attribute(scene: Scene, rng: random.Random) -> Question | None:
+    """Asks for an attribute of an object; the answer entails the questions that verify it."""
+    found = _decided(scene, rng)
+    if found is None:
+        return None
+    attribute, phrase, true = found
+    verified = _verification(phrase, attribute, true, true)
+    return Question(
+        f"What {WORDS[attribute]} is {phrase}?",
+        true,
+        verified.full_answer.removeprefix("Yes, ").capitalize(),
+        (QUERY, "attr", "directOf"),
+        NAMES[attribute],
+        _names_there(scene, attribute),
+        WORDS[attribute],
+        (verified, *verified.entailed),
+    )
+
+
+def _verify_attribute(scene: Scene, rng: random.Random) -> Question | None:
+    """Asks whether an object has a value of an attribute; in half of the questions it has."""
+    found = _decided(scene, rng)
+    if found is None:
+        return None
+    attribute, phrase, true = found
+    wrong = [name for name in NAMES[attribute] if name != true]
+    return _verification(phrase, attribute, rng.choice((true, rng.choice(wrong))), true)
+
+
+def _choose_attribute(scene: Scene, rng: random.Random) -> Question | None:
+    """Asks which of two values of an attribute an object has."""
+    found = _decided(scene, rng)
+    if found is None:
+        return None
+    attribute, phrase, true = found
+    options = [true, rng.choice([name for name in NAMES[attribute] if name != true])]
+    rng.shuffle(options)
+    verified = _verification(phrase, attribute, true, true)
+    return Question(
+        f"What {WORDS[attribute]} is {phrase}, {options[0]}, {options[1]}?",
+        true,
+        verified.full_answer.removeprefix("Yes, ").capitalize(),
+        (CHOOSE, "attr", "chooseAttr"),
+        tuple(options),
+        tuple(options),
+        WORDS[attribute],
+        (verified, *verified.entailed),
+    )
+
+
+def _compare_colours(scene: Scene, rng: random.Random) -> Question | None:
+    """Asks whether two objects have the same color."""
+    pair = two_objects(scene, rng)
+    if pair is None:
+        return None
+    (first, phrase), (second, other) = pair
+    colours = scene.objects[first].colours, scene.objects[second].colours
+    if any(len(names) > 1 for names in colours):
+        return None
+    answer = colours[0] == colours[1]
+    both = f"{phrase} and {other}"
+    full = f"Yes, {both} are {colours[0][0]}." if answer else f"No, {phrase} is {colours[0][0]}."
+    return Question(f"Are {both} of one color?", _yes_no(answer), full, (COMPARE, "attr", "twoSame"))
+
+
+def _look(scene: Scene, rng: random.Random) -> str:
+    """Returns a color and a shape; in about half of the cases, an object has both."""
+    item = rng.choice(scene.objects)
+    colour, shape = rng.choice(item.colours), rng.choice(item.shapes)
+    if rng.random() < 0.5:
+        colour, shape = (rng.choice(COLOURS), shape) if rng.random() < 0.5 else (colour, rng.choice(SHAPES))
+    return f"{colour} {shape}"
+
+
+def _verify_existence(scene: Scene, rng: random.Random) -> Question | None:
+    """Asks whether there is an object of some color and shape; one entails an object of the shape."""
+    look = _look(scene, rng)
+    answer = exists(scene, look)
+    return None if answer is None else _existence(look, answer, (_existence(look.split()[1], True),))
+
+
+def _both_exist(scene: Scene, rng: random.Random) -> Question | None:
+    """Asks whether there are two objects, each of some color and shape; two entail each of them."""
+    looks = [_look(scene, rng), _look(scene, rng)]
+    answers = [exists(scene, look) for look in looks]
+    if None in answers or looks[0] == looks[1]:
+        return None
+    answer, both = all(answers), f"{_article(looks[0])} and {_article(looks[1])}"
+    full = f"Yes, there are {both}." if answer else f"No, there is no {looks[answers.index(False)]}."
+    entailed = tuple(_existence(look, True) for look in looks) if answer else ()
+    return Question(f"Are there {both}?", _yes_no(answer), full, (LOGICAL, "obj", "existAnd"), entailed=entailed)
+
+
+def _verify_relation(scene: Scene, rng: random.Random) -> Question | None:
+    """Asks whether a relation holds between two objects; the answer is that to the question the other way round."""
+    pair = two_objects(scene, rng)
+    if pair is None:
+        return None
+    (first, phrase), (second, other) = pair
+    answer = rng.random() < 0.5
+    fitting = [name for name in RELATION_WORDS if relation_holds(scene, name, first, second) == answer]
+    if not fitting:
+        return None
+    relation = rng.choice(fitting)
+    inverse = _relation(other, rng.choice(RELATION_WORDS[INVERSE[relation]]), phrase, answer)
+    words = rng.choice(RELATION_WORDS[relation])
+    return _relation(phrase, words, other, answer, (inverse,))
+
+
+def _relation(subject: str, words: str, target: str, answer: bool, equivalent: tuple[Question, ...] = ()) -> Question:
+    full = f"{_yes_no(answer).capitalize()}, {subject} is {'' if answer else 'not '}{words} {target}."
+    return Question(
+        f"Is {subject} {words} {target}?",
+        _yes_no(answer),
+        full,
+        (VERIFY, "rel", "relVerify"),
+        entailed=equivalent,
+        equivalent=equivalent,
+    )
+
+
+def _query_related(scene: Scene, rng: random.Random) -> Question | None:
+    """Asks for the shape of the only object with some relation to another."""
+    found = single_object(scene, rng, rng.choice(("sizes", "textures")))
+    if found is None:
+        return None
+    number, phrase = found
+    relation = rng.choice(tuple(RELATION_WORDS))
+    others = [k for k in range(len(scene.objects)) if k != number and relation_holds(scene, relation, k, number)]
+    if len(others) != 1 or len(scene.objects[others[0]].shapes) > 1:
+        return None
+    words, [shape] = rng.choice(RELATION_WORDS[relation]), scene.objects[others[0]].shapes
+    return Question(
+        f"What is {words} {phrase}?",
+        shape,
+        f"{_article(shape).capitalize()} is {words} {phrase}.",
+        (QUERY, "rel", "relO"),
+        SHAPES,
+        _names_there(scene, "shapes"),
+        "object",
+        (_existence(shape, True),),
+    )
+
+
+def _ground(scene: Scene, rng: random.Random) -> Question:
+    full = f"The ground is {scene.ground}."
+    text = "What kind of ground is this?"
+    return Question(text, scene.ground, full, (QUERY, "global", "place"), GROUNDS, GROUNDS, "ground")
+
+
+ATTRIBUTES = ("colours", "colours", "colours", "shapes", "shapes", "sizes", "textures")
+# The kinds by weight; some fail if no phrase fits only one object, or the scene does not decide the answer.
+KINDS: tuple[Callable[[Scene, random.Random], Question | None], ...] = (
+    *[_query_attribute] * 5,
+    *[_verify_attribute] * 2,
+    *[_choose_attribute] * 2,
+    *[_verify_existence] * 2,
+    *[_verify_relation] * 3,
+    *[_query_related] * 2,
+    _both_exist,
+    _compare_colours,
+    _ground,
+)

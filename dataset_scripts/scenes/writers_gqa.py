@@ -1,0 +1,113 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Questions about scenes in the format of GQA: an object with one member a question, and files of choices.
+
+The balanced questions have files of their own; all training questions are in ten files. As in the real data, testdev
+has answers and test has none; here each has every second image of the test split. The fields with the reasoning
+program and the graphs of the scenes are left out.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from .compositional_questions import Question
+
+TRAIN_PARTS = 10
+QUESTIONS_PER_IMAGE = 100
+Records = dict[str, dict[str, object]]
+
+
+@dataclass(frozen=True)
+class ComposedImage:
+    """The id of an image, the questions about it, and the questions that these entail."""
+
+    image_id: str
+    drawn: tuple[Question, ...]
+    entailed: tuple[Question, ...]
+
+    def identified(self) -> Iterator[tuple[str, Question, bool]]:
+        """Yields id, question, and whether it is balanced; ids have leading zeros, as in the real data."""
+        for place, question in enumerate((*self.drawn, *self.entailed)):
+            yield self._id(place), question, place < len(self.drawn)
+
+    def ids(self) -> dict[str, str]:
+        """Returns text -> id of the questions."""
+        return {question.text: question_id for question_id, question, _ in self.identified()}
+
+    def _id(self, place: int) -> str:
+        return f"{QUESTIONS_PER_IMAGE * int(self.image_id) + place:09}"
+
+
+def files(images: Mapping[str, list[ComposedImage]]) -> dict[str, str | bytes]:
+    """Returns path and text of all files; a split without images has none.
+
+    Args:
+        images (`Mapping[str, list[ComposedImage]]`): Split (train, val or test) -> its images.
+    """
+    splits = {"train": images["train"], "val": images["val"]}
+    splits |= {"testdev": images["test"][::2], "test": images["test"][1::2]}
+    found: dict[str, str | bytes] = {}
+    for split, listed in splits.items():
+        if not listed:
+            continue
+        records = question_records(listed, with_answers=split != "test")
+        balanced = {question_id: record for question_id, record in records.items() if record["isBalanced"]}
+        found[f"gqa/{split}_balanced_questions.json"] = _json(balanced)
+        if split == "train":
+            found |= _parts(records)
+        else:
+            found[f"gqa/{split}_all_questions.json"] = _json(records)
+        if split in ("val", "testdev"):
+            found[f"gqa/{split}_choices.json"] = _json(choices(listed))
+    return found
+
+
+def _parts(records: Records) -> dict[str, str | bytes]:
+    numbered = list(records.items())
+    return {
+        f"gqa/train_all_questions/train_all_questions_{part}.json": _json(dict(numbered[part::TRAIN_PARTS]))
+        for part in range(TRAIN_PARTS)
+    }
+
+
+def question_records(images: Iterable[ComposedImage], with_answers: bool = True) -> Records:
+    """Returns question id -> record.
+
+    Args:
+        images (iterable of `ComposedImage`): The images.
+        with_answers (`bool`, *optional*, defaults to `True`): Whether records have answers, types, groups and entailed
+            questions.
+    """
+    records: Records = {}
+    for image in images:
+        ids = image.ids()
+        for question_id, question, balanced in image.identified():
+            record = {"question": question.text, "imageId": image.image_id, "isBalanced": balanced}
+            records[question_id] = record | (_answered(question_id, question, ids) if with_answers else {})
+    return records
+
+
+def _answered(question_id: str, question: Question, ids: Mapping[str, str]) -> dict[str, object]:
+    structural, semantic, detailed = question.types
+    return {
+        "answer": question.answer,
+        "fullAnswer": question.full_answer,
+        "types": {"structural": structural, "semantic": semantic, "detailed": detailed},
+        "groups": {"global": question.group, "local": f"{detailed}-{question.group}" if question.group else None},
+        # As in the real data, a question entails itself.
+        "entailed": [question_id, *(ids[each.text] for each in question.entailed)],
+        "equivalent": [question_id, *(ids[each.text] for each in question.equivalent)],
+    }
+
+
+def choices(images: Iterable[ComposedImage]) -> Records:
+    """Returns question id -> valid and plausible answers."""
+    return {
+        question_id: {"valid": list(question.valid), "plausible": list(question.plausible)}
+        for image in images
+        for question_id, question, _ in image.identified()
+    }
+
+
+def _json(content: object) -> str:
+    return json.dumps(content) + "\n"

@@ -1,0 +1,215 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""GQA: the metrics of the official script, for one question, for a whole split, and over batches and processes.
+
+An answer is right if it is the same text. All metrics but consistency are means over the balanced questions. The
+script multiplies shares by 100; here they are in [0, 1]. `distribution` is the script's number, lower is better. Left
+out are its grounding score, which needs attention maps over the image in a file, and accuracy by the number of words
+and of reasoning steps.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .item_scores import ItemScores, Scored
+
+# The structural type of open questions; all others are binary.
+OPEN = "query"
+# What two things have in common is one of these answers; the lists of such questions are not used.
+COMMON, COMMON_ANSWERS = "Common", ("color", "material", "shape")
+Question = Mapping[str, Any]
+
+
+def question_scores(prediction: str, question: Question) -> dict[str, float]:
+    """
+    Scores the answer to one question.
+
+    Args:
+        prediction (`str`): the answer.
+        question (`Mapping[str, Any]`): a row of the builder `gqa`: `answer`, `is_balanced`, types, and the `valid` and
+            `plausible` answers, both empty if the choices are unknown.
+
+    Returns:
+        `dict[str, float]`: 1.0 or 0.0 for `accuracy`, `binary` or `open`, `structural_<type>`, `semantic_<type>`, and,
+        with choices, `validity` and `plausibility`; empty if the question is not balanced or its answer is not
+        published.
+    """
+    if not question["is_balanced"] or not question["answer"]:
+        return {}
+    right = float(prediction == question["answer"])
+    structural, semantic = question["structural_type"], question["semantic_type"]
+    names = (
+        "accuracy",
+        "open" if structural == OPEN else "binary",
+        f"structural_{structural}",
+        f"semantic_{semantic}",
+    )
+    scores = dict.fromkeys(names, right)
+    if question["valid"] or question["plausible"]:
+        common = COMMON in question["detailed_type"]
+        for name, choices in (("validity", "valid"), ("plausibility", "plausible")):
+            scores[name] = float(prediction in (COMMON_ANSWERS if common else question[choices]))
+    return scores
+
+
+def consistency(right: Mapping[Any, bool], entailed: Mapping[Any, Iterable[Any]]) -> float | None:
+    """
+    The share of right answers to the questions that a right answer entails: a mean for each question, then over them.
+
+    Args:
+        right (`Mapping`): id of every question -> whether its answer is right.
+        entailed (`Mapping`): id of each balanced question -> ids of the questions that it entails; its own id does not
+            count.
+
+    Returns:
+        `float | None`: in [0, 1]; None if no question counts, or `right` lacks an entailed question.
+    """
+    means = []
+    for number, listed in entailed.items():
+        others = [other for other in listed if other != number]
+        if any(other not in right for other in others):
+            return None
+        if right[number] and others:
+            means.append(sum(right[other] for other in others) / len(others))
+    return sum(means) / len(means) if means else None
+
+
+def distribution(answers: Iterable[tuple[Hashable, Hashable, Hashable]]) -> float | None:
+    """
+    The distance of the predicted answers from the right ones: the chi-square statistic of each group of questions, its
+    mean weighted by the questions of the group, divided by 100. An answer that is never right in its group adds
+    nothing.
+
+    Args:
+        answers (iterable of tuples): global group, right answer and prediction of each balanced question with a group.
+
+    Returns:
+        `float | None`: 0 for the same distribution, no upper limit; None without questions.
+    """
+    golds: dict[Hashable, Counter] = defaultdict(Counter)
+    predictions: dict[Hashable, Counter] = defaultdict(Counter)
+    for group, gold, prediction in answers:
+        golds[group][gold] += 1
+        predictions[group][prediction] += 1
+    if not golds:
+        return None
+    weighted = sum(
+        expected.total() * sum((predictions[group][gold] - count) ** 2 / count for gold, count in expected.items())
+        for group, expected in golds.items()
+    )
+    return weighted / sum(expected.total() for expected in golds.values()) / 100
+
+
+def gqa_scores(predictions: Mapping[str, str], questions: Iterable[Question]) -> dict[str, float]:
+    """
+    Scores the answers to the questions of a split.
+
+    Args:
+        predictions (`Mapping[str, str]`): question id -> answer, for at least every balanced question.
+        questions (iterable of `Mapping[str, Any]`): rows of the builder `gqa`, with answers.
+
+    Returns:
+        `dict[str, float]`: the means of [`question_scores`], and `consistency` and `distribution` where they exist.
+        Consistency needs the entailed questions too, most of which are not balanced.
+
+    Raises:
+        ValueError: if a balanced question has no prediction.
+    """
+    found: dict[str, list[float]] = defaultdict(list)
+    right: dict[str, bool] = {}
+    entailed: dict[str, Sequence[str]] = {}
+    grouped = []
+    missing = []
+    for question in questions:
+        number, answer = question["example_id"], predictions.get(question["example_id"])
+        if answer is None:
+            missing += [number] * question["is_balanced"]
+            continue
+        right[number] = answer == question["answer"]
+        for name, score in question_scores(answer, question).items():
+            found[name].append(score)
+        if question["is_balanced"]:
+            entailed[number] = question["entailed"]
+            if question["global_group"]:
+                grouped.append((question["global_group"], question["answer"], answer))
+    if missing:
+        examples = ", ".join(sorted(missing)[:3])
+        raise ValueError(f"no predictions for {len(missing)} balanced questions, such as {examples}")
+    means = {name: sum(scores) / len(scores) for name, scores in found.items()}
+    return means | _known(consistency=consistency(right, entailed), distribution=distribution(grouped))
+
+
+def _known(**figures: float | None) -> dict[str, float]:
+    return {name: value for name, value in figures.items() if value is not None}
+
+
+class GQAScores(ItemScores):
+    """Scores of single questions, and consistency and distribution of the split, over batches and processes.
+
+    Args:
+        name (`str`): prefix of the figures.
+        score (`Callable[[Any, Mapping[str, Any]], Scored]`): see `ItemScores`; its notes have the predictions as
+            `answer`. The batch has the rows of the builder as `questions`; those without an `answer` do not count.
+    """
+
+    QUESTIONS, ENTAILED = "questions", "entailed"
+
+    def __init__(self, name: str, score: Callable[[Any, Mapping[str, Any]], Scored]):
+        super().__init__(name, score)
+        self._answered: list[tuple[int, int, int, int, int]] = []
+        self._entailed: list[tuple[int, int]] = []
+
+    def update(self, outputs: Any, batch: Mapping[str, Any]) -> None:
+        """Scores one batch.
+
+        Raises:
+            ValueError: if a score does not have one value per example.
+        """
+        super().update(outputs, batch)
+        questions = batch["questions"]
+        for question, answer in zip(questions, self._items["answer"][-len(questions) :], strict=True):
+            if not question["answer"]:
+                continue
+            number, balanced, group = _key(question["example_id"]), question["is_balanced"], question["global_group"]
+            group_key = _key(group) if group else 0
+            self._answered.append((number, int(balanced), group_key, _key(question["answer"]), _key(answer)))
+            if balanced:
+                self._entailed += [(number, _key(other)) for other in question["entailed"]]
+
+    def state(self) -> dict[str, Tensor]:
+        """The state of `ItemScores`, and the answers of this process as 64-bit keys of their texts.
+
+        The names of these two int64 tensors end in the first question, so that no two processes have the same:
+        `questions:<id>` (N, 5) with question, balanced, group (0 for none), right answer, prediction, and
+        `entailed:<id>` (M, 2) with balanced and entailed question.
+        """
+        state = super().state()
+        if self._answered:
+            first = self._items["example_id"][0]
+            state[f"{self.QUESTIONS}:{first}"] = torch.tensor(self._answered, dtype=torch.int64)
+            state[f"{self.ENTAILED}:{first}"] = torch.tensor(self._entailed, dtype=torch.int64).view(-1, 2)
+        return state
+
+    def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
+        """The figures of `ItemScores`, `{name}_consistency` and `{name}_distribution`."""
+        answered, pairs = (_rows(state, kind) for kind in (self.QUESTIONS, self.ENTAILED))
+        right = {number: gold == predicted for number, _, _, gold, predicted in answered}
+        entailed: dict[int, list[int]] = defaultdict(list)
+        for number, other in pairs:
+            entailed[number].append(other)
+        grouped = [(group, gold, predicted) for _, balanced, group, gold, predicted in answered if balanced and group]
+        found = _known(consistency=consistency(right, entailed), distribution=distribution(grouped))
+        return super().compute(state) | {f"{self.name}_{name}": value for name, value in found.items()}
+
+
+def _key(text: str) -> int:
+    """A number of 64 bits that stands for a text in every process."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)
+
+
+def _rows(state: Mapping[str, Tensor], kind: str) -> list[list[int]]:
+    return [row for name, rows in state.items() if name.startswith(f"{kind}:") for row in rows.tolist()]

@@ -1,0 +1,322 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""GQA's builder and its file of predictions, on files in the official layout, and the scenes' questions."""
+
+import json
+import shutil
+import tracemalloc
+from collections import Counter
+
+import pytest
+
+from grounded_attention.dataset_scripts.builders.gqa import GQA, read_predictions, read_questions, write_predictions
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.scenes.annotators import RELATION_WORDS
+from grounded_attention.dataset_scripts.scenes.dataset import image_id, scene_record, split_numbers, write_scenes
+from grounded_attention.dataset_scripts.scenes.language import meaning_of, referents
+from grounded_attention.dataset_scripts.scenes.world import relation_holds
+from grounded_attention.metrics.gqa_scores import gqa_scores
+
+
+def question(image="n15", answer="red", **changes):
+    """A record with the fields of the official files."""
+    return {
+        "semantic": [{"operation": "select", "dependencies": [], "argument": "car (1)"}],
+        "entailed": ["0002", "0001"],
+        "equivalent": ["0001"],
+        "question": "What color is the car?",
+        "imageId": image,
+        "isBalanced": True,
+        "groups": {"global": None, "local": "06-car_color"},
+        "answer": answer,
+        "semanticStr": "select: car (1)",
+        "annotations": {"answer": {}, "question": {"4": "1"}, "fullAnswer": {}},
+        "types": {"detailed": "directOf", "semantic": "attr", "structural": "query"},
+        "fullAnswer": f"The car is {answer}.",
+        **changes,
+    }
+
+
+def write(folder, name, content):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(json.dumps(content))
+    return folder
+
+
+@pytest.fixture
+def data(tmp_path):
+    folder = tmp_path / "gqa" / "questions1.2"
+    other = question("7", "yes", isBalanced=False, groups={"global": "color", "local": None})
+    write(folder, "train_balanced_questions.json", {"0001": question()})
+    for part in range(10):
+        write(folder / "train_all_questions", f"train_all_questions_{part}.json", {f"0{part}": question(str(part))})
+    write(folder, "val_balanced_questions.json", {"0001": question()})
+    write(folder, "val_all_questions.json", {"0001": question(), "07333408": other})
+    bare = {"question": "Is it?", "imageId": "n3", "isBalanced": True}
+    write(folder, "test_balanced_questions.json", {"000123": bare})
+    return tmp_path
+
+
+def build(data_dir, tmp_path, name="balanced", **options):
+    builder = GQA(config_name=name, data_dir=str(data_dir), cache_dir=str(tmp_path / "cache"), **options)
+    builder.download_and_prepare()
+    return builder
+
+
+def test_rows_have_what_the_official_metrics_read(data, tmp_path):
+    builder = build(data, tmp_path)
+    splits = builder.as_dataset()
+    assert set(splits) == {"train", "validation", "test"}
+    assert splits["train"][0] == {
+        "example_id": "0001",
+        "image_id": "n15",
+        "question": "What color is the car?",
+        "answer": "red",
+        "full_answer": "The car is red.",
+        "is_balanced": True,
+        "structural_type": "query",
+        "semantic_type": "attr",
+        "detailed_type": "directOf",
+        "global_group": "",
+        "local_group": "06-car_color",
+        "entailed": ["0002", "0001"],
+        "equivalent": ["0001"],
+        "valid": [],
+        "plausible": [],
+    }
+    test = splits["test"][0]
+    assert (test["example_id"], test["answer"], test["structural_type"], test["entailed"]) == ("000123", "", "", [])
+
+
+def test_all_questions_come_from_ten_files_of_training(data, tmp_path):
+    builder = build(data, tmp_path, "all")
+    splits = builder.as_dataset()
+    assert set(splits) == {"train", "validation"}
+    assert splits["train"]["image_id"][:] == [str(part) for part in range(10)]
+    assert splits["validation"]["is_balanced"][:] == [True, False]
+    assert splits["validation"][1]["global_group"] == "color" and splits["validation"][1]["local_group"] == ""
+    assert {name: builder.report["validation"][name] for name in ("questions", "balanced")} == {
+        "questions": 2,
+        "balanced": 1,
+    }
+
+
+def test_choices_are_joined_where_their_file_exists(data, tmp_path):
+    choices = {"0001": {"valid": ["red", "blue"], "plausible": ["red"]}, "9": {"valid": [], "plausible": []}}
+    write(data / "eval", "val_choices.json", choices)
+    row = build(data, tmp_path, splits="val").as_dataset("validation")[0]
+    assert (row["valid"], row["plausible"]) == (["red", "blue"], ["red"])
+    write(data / "eval", "val_choices.json", {"9": choices["9"]})
+    with pytest.raises(DataError, match=r"val_choices\.json: no choices of a balanced question.*'0001'"):
+        build(data, tmp_path, splits="val")
+
+
+def test_choices_of_other_questions_may_be_missing(data, tmp_path):
+    """The official metrics read those of balanced questions."""
+    write(data, "val_choices.json", {"0001": {"valid": ["red"], "plausible": []}})
+    rows = build(data, tmp_path, "all", splits="val").as_dataset("validation")
+    assert rows["valid"][:] == [["red"], []]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"answer": None}, "question '1': bad answer: expected a text"),
+        ({"isBalanced": "yes"}, "question '1': bad isBalanced: found 'yes', expected true or false"),
+        ({"types": []}, "question '1': bad types"),
+        ({"types": {"structural": "query", "semantic": "attr"}}, "question '1', types: detailed is missing"),
+        ({"groups": {"global": 3, "local": None}}, "question '1', groups: bad global: found 3"),
+        ({"entailed": [7]}, "question '1': bad entailed: found 7, expected a list of texts"),
+        ({"imageId": 15}, "question '1': bad imageId"),
+        ({"question": " "}, "question '1': bad question"),
+    ],
+)
+def test_invalid_records_are_named(data, tmp_path, changes, message):
+    write(data / "gqa" / "questions1.2", "train_balanced_questions.json", {"1": question(**changes)})
+    with pytest.raises(DataError, match=message):
+        build(data, tmp_path, splits="train")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{}", "no questions"),
+        ("[]", "not an object"),
+        ('{"1": 3}', "question '1': not an object"),
+        ('{"1": {"question"', "member '1': .*the file ends too early"),
+        ('{"1": {}, "1": {}}', "question '1': question is missing"),
+        ('{"a": 1} x', "question 'a': not an object"),
+    ],
+)
+def test_damaged_files_are_named(tmp_path, text, message):
+    path = tmp_path / "train_balanced_questions.json"
+    path.write_text(text)
+    with pytest.raises(DataError, match=message) as error:
+        list(read_questions(path))
+    assert path.name in str(error.value)
+
+
+def test_missing_files_are_named(data, tmp_path):
+    (data / "gqa" / "questions1.2" / "train_all_questions" / "train_all_questions_7.json").unlink()
+    with pytest.raises(
+        MissingFileError, match=r"train_all_questions_7\.json: the file is missing.*questions1\.2\.zip"
+    ):
+        build(data, tmp_path, "all")
+    with pytest.raises(DataError, match="has no such split: found 'testdev'"):
+        build(data, tmp_path, splits="testdev")
+
+
+def test_questions_are_read_one_at_a_time(tmp_path):
+    path = tmp_path / "q.json"
+    path.write_text(json.dumps({str(number): question(semanticStr="x" * 2000) for number in range(6000)}))
+    tracemalloc.start()
+    assert sum(1 for _ in read_questions(path)) == 6000
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert path.stat().st_size > 12e6 and peak < path.stat().st_size / 2
+
+
+def test_predictions_come_back_as_they_were_written(tmp_path):
+    answers = {"07333408": "yes", "7333408": "light blue"}
+    write_predictions(tmp_path / "predictions.json", answers)
+    assert read_predictions(tmp_path / "predictions.json") == answers
+    first = json.loads((tmp_path / "predictions.json").read_text())[0]
+    assert first == {"questionId": "07333408", "prediction": "yes"}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            '[{"questionId": "1", "prediction": "a"}, {"questionId": "1", "prediction": "b"}]',
+            "element 2: the question has two answers",
+        ),
+        ('[{"questionId": "1"}]', "element 1: prediction is missing"),
+        ('[{"questionId": 1, "prediction": "a"}]', "element 1: bad questionId"),
+        ('{"a": [{"questionId": "1", "prediction": "a"}]}', "not a list of predictions"),
+    ],
+)
+def test_wrong_predictions_are_named(tmp_path, content, message):
+    path = tmp_path / "predictions.json"
+    path.write_text(content)
+    with pytest.raises(DataError, match=message):
+        read_predictions(path)
+
+
+# Scenes
+
+IMAGES = 40
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory):
+    root = tmp_path_factory.mktemp("scenes")
+    write_scenes(root, IMAGES, 0)
+    return root
+
+
+@pytest.fixture(scope="module")
+def composed(scenes, tmp_path_factory):
+    """All questions of each split."""
+    splits = build(scenes, tmp_path_factory.mktemp("cache"), "all").as_dataset()
+    return {name: list(rows) for name, rows in splits.items()}
+
+
+def scene_of(row):
+    return next(record.scene for record in RECORDS if record.image_id == row["image_id"])
+
+
+RECORDS = [scene_record(0, number, IMAGES) for number in range(IMAGES)]
+
+
+def only_object(scene, phrase):
+    """The number of the only object that a phrase fits."""
+    [members] = referents(scene, meaning_of(phrase))
+    [number] = members
+    return number
+
+
+def right_answer(scene, text):
+    """The answer by a second reading of the question; None if this reading does not know the question."""
+    text = text.removesuffix("?")
+    if text.startswith("What kind of ground"):
+        return scene.ground
+    if text.startswith("Is there "):
+        return "yes" if referents(scene, meaning_of(text.removeprefix("Is there "))) else "no"
+    if text.startswith("Are there "):
+        looks = text.removeprefix("Are there ").split(" and ")
+        return "yes" if all(referents(scene, meaning_of(look)) for look in looks) else "no"
+    for word, attribute in (("color", "colours"), ("shape", "shapes"), ("size", "sizes"), ("pattern", "textures")):
+        if text.startswith(f"What {word} is "):
+            phrase, *options = text.removeprefix(f"What {word} is ").split(", ")
+            [name] = getattr(scene.objects[only_object(scene, phrase)], attribute)
+            assert not options or name in options
+            return name
+    for relation, listed in RELATION_WORDS.items():
+        for words in sorted(listed, key=len, reverse=True):
+            first, found, second = text.partition(f" {words} the ")
+            if found and first.startswith("Is the "):
+                objects = only_object(scene, first.removeprefix("Is ")), only_object(scene, f"the {second}")
+                return "yes" if relation_holds(scene, relation, *objects) else "no"
+            if found and first == "What is":
+                target = only_object(scene, f"the {second}")
+                others = [n for n in range(len(scene.objects)) if n != target]
+                [other] = [n for n in others if relation_holds(scene, relation, n, target)]
+                return scene.objects[other].shapes[0]
+    return None
+
+
+def test_answers_follow_from_the_scene(composed):
+    rows, known = [row for name in ("train", "validation", "testdev") for row in composed[name]], 0
+    for row in rows:
+        expected = right_answer(scene_of(row), row["question"])
+        assert expected in (None, row["answer"]), row
+        known += expected is not None
+    assert known > 0.6 * len(rows) > 100
+
+
+def test_right_answers_are_consistent_valid_and_plausible(composed):
+    for name in ("validation", "testdev"):
+        figures = gqa_scores({row["example_id"]: row["answer"] for row in composed[name]}, composed[name])
+        ones = {"accuracy", "binary", "open", "consistency", "validity", "plausibility"}
+        assert {figures[one] for one in ones} == {1.0} and figures["distribution"] == 0.0
+        assert any(len(row["entailed"]) > 1 and row["is_balanced"] for row in composed[name])
+        assert all(set(row["plausible"]) <= set(row["valid"]) for row in composed[name])
+
+
+def test_splits_are_those_of_the_images(composed, scenes, tmp_path):
+    names = {split: {image_id(n) for n in numbers} for split, numbers in split_numbers(0, IMAGES).items()}
+    seen = {split: {row["image_id"] for row in rows} for split, rows in composed.items()}
+    assert (seen["train"], seen["validation"]) == (names["train"], names["val"])
+    assert seen["test"].isdisjoint(seen["testdev"]) and seen["test"] | seen["testdev"] == names["test"]
+    assert {row["answer"] for row in composed["test"]} == {""}
+    balanced = build(scenes, tmp_path).as_dataset()
+    for split, rows in composed.items():
+        assert balanced[split]["example_id"][:] == sorted(row["example_id"] for row in rows if row["is_balanced"])
+        assert all(row["example_id"].startswith("00") for row in rows)
+
+
+def test_questions_and_answers_are_varied_and_in_the_vocabulary(composed, scenes):
+    rows = [row for split in composed.values() for row in split]
+    vocabulary = set((scenes / "vocab.txt").read_text().split("\n"))
+    texts = [f"{row['question']} {row['answer']}".replace("?", " ?").replace(",", " ,").lower() for row in rows]
+    assert {word for text in texts for word in text.split()} <= vocabulary
+    drawn = [row for row in composed["train"] if row["is_balanced"]]
+    kinds = Counter(row["structural_type"] for row in drawn)
+    assert set(kinds) == {"query", "verify", "choose", "logical", "compare"}
+    answers = Counter(row["answer"] for row in drawn if row["structural_type"] == "verify")
+    assert 0.3 < answers["yes"] / sum(answers.values()) < 0.7
+
+
+def test_older_scenes_gain_the_questions_and_keep_all_other_files(scenes, tmp_path):
+    older = tmp_path / "older"
+    shutil.copytree(scenes, older)
+    shutil.rmtree(older / "gqa")
+    manifest = json.loads((older / "scenes.json").read_text())
+    del manifest["gqa_questions"]
+    (older / "scenes.json").write_text(json.dumps(manifest))
+    times = {path: path.stat().st_mtime_ns for path in older.rglob("*") if path.is_file()}
+    write_scenes(older, IMAGES, 0)
+    for path in (path for path in scenes.rglob("*") if path.is_file()):
+        copied = older / path.relative_to(scenes)
+        assert copied.read_bytes() == path.read_bytes()
+        assert copied.name == "scenes.json" or times.get(copied) in (None, copied.stat().st_mtime_ns)

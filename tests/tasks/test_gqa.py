@@ -1,0 +1,175 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""GQA: lists of answers, targets, losses of the model, figures of balanced questions, predictions, judges."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from grounded_attention.dataset_scripts.builders.gqa import read_predictions, write_predictions
+from grounded_attention.metrics.gqa_scores import gqa_scores
+from grounded_attention.modeling import VLBertConfig, VLBertForVisualQuestionAnswering
+from grounded_attention.tasks import TASKS
+from grounded_attention.tasks.gqa import GQAOptions, answer_targets, fit_options, remarks, score
+from grounded_attention.tasks.judges import JudgeContext
+from grounded_attention.training.loop.data import Collator
+from tests.helpers.tiny_vgp import tiny_model, tiny_processor, tiny_table
+
+TASK = TASKS["gqa"]
+ANSWERS = ["yes", "light blue", "e"]
+GIVEN = ["yes", "light blue", "the unknown"]
+LOGITS = torch.tensor([[3.0, 0.0, 1.0], [3.0, 0.0, 1.0], [0.0, 3.0, 1.0]])
+
+
+class Rows(list):
+    """Rows whose columns can be read as those of a data set."""
+
+    def __getitem__(self, place):
+        return [row[place] for row in self] if isinstance(place, str) else super().__getitem__(place)
+
+
+def rows(given=GIVEN, balanced=(True, True, False)):
+    return Rows(
+        {
+            "example_id": f"0{number}",
+            "image_id": str(number),
+            "question": "a b c",
+            "answer": answer,
+            "is_balanced": balanced[number],
+            "structural_type": ("verify", "query", "query")[number],
+            "semantic_type": "attr",
+            "detailed_type": "",
+            "global_group": "color",
+            "entailed": ["00", "02"],
+            "valid": ["yes"],
+            "plausible": [],
+        }
+        for number, answer in enumerate(given)
+    )
+
+
+def options(**given):
+    return GQAOptions(**{"answers": ANSWERS, "majority": "light blue", **given})
+
+
+def collated(given=GIVEN):
+    return Collator(TASK, tiny_processor(), tiny_table(3), options=options())(list(rows(given)))
+
+
+def model(**config):
+    fields = {**tiny_model().config.to_dict(), **config}
+    for name in ("id2label", "label2id", "architectures", "auto_map", "model_type", "transformers_version", "dtype"):
+        fields.pop(name, None)
+    torch.manual_seed(0)
+    return VLBertForVisualQuestionAnswering(VLBertConfig(**fields, answers=ANSWERS)).eval()
+
+
+def measured(given=GIVEN):
+    """The figures of the task's metric for LOGITS."""
+    (metric,) = TASK.configure(TASK, options(), SimpleNamespace(vqa_loss="cross_entropy")).metrics()
+    metric.update(SimpleNamespace(logits=LOGITS), collated(given))
+    return metric.compute(metric.state())
+
+
+def test_targets_are_one_for_the_right_answer():
+    batch = collated()
+    assert torch.equal(batch["labels"], torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]))
+    assert answer_targets(["", "e"], {"e": 0}).tolist() == [[0.0], [1.0]]
+    mask = tiny_processor().tokenizer.mask_token_id
+    assert (batch["input_ids"].gather(1, batch["answer_positions"][:, None]) == mask).all()
+
+
+@pytest.mark.parametrize("form", ["binary_cross_entropy", "cross_entropy"])
+def test_the_loss_is_the_models_own(form):
+    vqa = model(vqa_loss=form)
+    task, batch = TASK.configure(TASK, options(), vqa.config), collated()
+    found = vqa(**{name: batch[name] for name in TASK.model_inputs if name in batch}, labels=batch["labels"])
+    (component,) = task.losses
+    mean = component.total(found, batch) / component.count(batch)
+    assert mean.item() == pytest.approx(found.loss.item(), rel=1e-5)
+    assert component.count(batch) == (3 if form == "binary_cross_entropy" else 2)
+
+
+def test_figures_are_those_of_the_metric_with_baselines():
+    figures = measured()
+    said = {"00": "yes", "01": "yes", "02": "light blue"}
+    expected = {f"gqa_{name}": value for name, value in gqa_scores(said, rows()).items()}
+    assert expected["gqa_consistency"] == 0.0, "00 is right, 02, which it entails, is wrong"
+    assert expected.items() <= figures.items()
+    others = {name: value for name, value in figures.items() if name not in expected}
+    assert others == {
+        "gqa_upper_bound": 1.0,
+        "gqa_majority": 0.5,
+        "gqa_answers_outside_the_list": 1,
+        "gqa_count": 3,
+    }
+
+
+def test_questions_without_answers_are_answered_but_not_scored(tmp_path):
+    batch = collated(["", "", ""])
+    scored = score(SimpleNamespace(logits=LOGITS), batch, options())
+    assert not scored.scores and not scored.totals
+    items = {"example_id": batch["example_id"], "image_id": batch["image_id"], **scored.notes}
+    TASK.export(items, tmp_path / "predictions_test")
+    found = read_predictions(tmp_path / "predictions_test.json")
+    assert found == {"00": "yes", "01": "yes", "02": "light blue"}
+    assert measured(["", "", ""]) == {"gqa_count": 3}
+
+
+def test_a_file_of_predictions_has_the_figures_of_the_model(tmp_path):
+    path = tmp_path / "answers.json"
+    write_predictions(path, {"00": "yes", "01": "yes", "02": "light blue", "of another split": "no"})
+    answers = TASK.prediction_file.read(path)
+    assert TASK.prediction_file.to_options(answers) == {"answers": ["light blue", "no", "yes"]}
+    scored = TASK.prediction_file.score(path, answers, "validation", rows())
+    assert scored.figures.items() <= measured().items()
+    assert [one.score for one in scored.judged] == [1.0, 0.0, None]
+    assert scored.items == {
+        "example_id": ["00", "01", "02"],
+        "image_id": ["0", "1", "2"],
+        "answer": ["yes", "yes", "light blue"],
+    }
+    with pytest.raises(ValueError, match=r"answers\.json: no predictions for 1 balanced questions, such as 01"):
+        TASK.prediction_file.score(path, {"00": "yes"}, "validation", rows())
+    with pytest.raises(ValueError, match="the answers of the split test are not published"):
+        TASK.prediction_file.score(path, answers, "test", rows(["", "", ""]))
+
+
+def test_judged_answers_are_beside_the_right_ones():
+    context = JudgeContext(SimpleNamespace(vqa_loss="binary_cross_entropy", answers=ANSWERS), None)
+    judged = list(TASK.judge(SimpleNamespace(logits=LOGITS), {}, rows(), context))
+    assert [(one.predicted, one.gold, one.score) for one in judged] == [
+        ("yes", "yes", 1.0),
+        ("yes", "light blue", 0.0),
+        ("light blue", "the unknown", None),
+    ]
+    assert judged[1].kinds == {"structural type": "query", "semantic type": "attr"}
+    assert judged[0].confidence == pytest.approx(torch.tensor(3.0).sigmoid().item())
+
+
+def test_the_explained_decision_is_scored_by_question():
+    batch = collated()
+    found = TASK.explained.scores(options())(SimpleNamespace(logits=LOGITS), batch)
+    assert found == [1.0, 0.0, None]
+
+
+def test_the_list_has_the_answers_of_training_as_they_are_written(tmp_path):
+    train = Rows({"answer": answer} for answer in ["two", "a dog", "two", "a dog", "no,", "two", ""])
+    fitted = fit_options(GQAOptions(), {"train": train})
+    assert list(fitted.index) == ["two", "a dog", "no,"] and fitted.majority == "two"
+    assert list(fit_options(GQAOptions(answers={"fewest": 2}), {"train": train}).index) == ["two", "a dog"]
+    path = tmp_path / "answers.json"
+    path.write_text(json.dumps(["e", "a dog"]))
+    listed = fit_options(GQAOptions(answers=str(path)), {"train": train, "test": Rows([{"answer": ""}])})
+    assert TASK.model_config(listed) == {"answers": ["e", "a dog"]}
+    assert remarks(listed, {"train": train, "test": Rows([{"answer": ""}])}) == [
+        "answers: 2",
+        "answers, train: those to 4 of 6 questions are outside the list",
+    ]
+
+
+@pytest.mark.parametrize("answers", [{"fewest": 0}, {"most": 3}, [], ["a", "a"], 7])
+def test_what_is_no_list_of_answers(answers):
+    with pytest.raises(ValueError, match="answers"):
+        GQAOptions(answers=answers)
