@@ -200,6 +200,8 @@ class LXMERTPreTrainedModel(BertStart, PretrainingHandover, PreTrainedModel):
     _no_split_modules = ["LXMERTEmbeddings", "StreamLayer", "LXMERTCrossLayer"]
     # The losses are plain means over the current batch.
     accepts_loss_kwargs = False
+    # Of a BERT with more layers the first ones are taken.
+    _bert_sizes = ("vocab_size", "hidden_size", "intermediate_size", "max_position_embeddings")
 
     @torch.no_grad()
     def _init_weights(self, module):
