@@ -322,8 +322,10 @@ _TARGET_ARGS = """
             Classes of the regions to predict, -100 elsewhere. With `visual_loss="released"` those of all regions.
         region_label_weights (`torch.FloatTensor` of shape `(batch_size, num_regions)`, *optional*):
             Weight of each class, the confidence of the detector; 1 when not given.
-        attribute_labels, attribute_label_weights (*optional*):
-            The same for the attributes.
+        attribute_labels (`torch.LongTensor` of shape `(batch_size, num_regions)`, *optional*):
+            The same as `region_labels` for the attributes.
+        attribute_label_weights (`torch.FloatTensor` of shape `(batch_size, num_regions)`, *optional*):
+            The same as `region_label_weights` for the attributes.
         answer_labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
             Index of the answer to the text, -100 for rows without one.
         """
