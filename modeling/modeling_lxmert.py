@@ -44,7 +44,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, auto_docstring
 from transformers.utils.generic import can_return_tuple
 
-from .attention_calls import REGIONS, TEXT, AttentionCall
+from .attention_calls import REGIONS, TEXT
 from .auto_classes import set_auto_classes
 from .bert_start import BertStart
 from .configuration_lxmert import AUTO_MAP, LXMERTConfig
@@ -174,17 +174,11 @@ class LXMERTEncoder(nn.Module):
 
     def forward(self, streams: TwoStreams) -> None:
         """Runs all layers."""
-        config, heads = self.config, self.config.num_attention_heads
-        for stream, layers in ((TEXT, self.layer), (REGIONS, self.r_layers)):
-            for number, layer in enumerate(layers):
-                streams.run_layer(layer, AttentionCall(f"{stream} {number}", stream, stream, heads))
-        calls = config.grounding_calls
-        for number, layer in enumerate(self.x_layers):
-            own = [
-                AttentionCall(f"{stream} {number + before}", stream, stream, heads)
-                for stream, before in ((TEXT, config.l_layers), (REGIONS, config.r_layers))
-            ]
-            streams.run_cross(layer, [*calls[2 * number : 2 * number + 2], *own])
+        calls = iter(self.config.attention_calls)
+        for layer in (*self.layer, *self.r_layers):
+            streams.run_layer(layer, next(calls))
+        for layer in self.x_layers:
+            streams.run_cross(layer, [next(calls) for _ in range(4)])
 
 
 @auto_docstring

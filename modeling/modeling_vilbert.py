@@ -41,7 +41,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs, auto_docstring
 from transformers.utils.generic import can_return_tuple
 
-from .attention_calls import REGIONS, TEXT, AttentionCall
+from .attention_calls import REGIONS, TEXT
 from .auto_classes import set_auto_classes
 from .bert_start import BertStart
 from .configuration_vilbert import AUTO_MAP, ViLBertConfig
@@ -302,26 +302,20 @@ class ViLBertEncoder(nn.Module):
 
     def forward(self, streams: TwoStreams, text_mask: torch.Tensor) -> None:
         """Runs all layers in the order of `config.schedule`."""
-        config = self.config
-        calls = {call.name: call for call in config.grounding_calls}
-        both = {name: [call for call in config.grounding_calls if call.name == name] for name in calls}
+        config, calls = self.config, iter(self.config.attention_calls)
+        layers: Any = {TEXT: self.layer, REGIONS: self.v_layer}
         fixed = {TEXT: config.fixed_t_layer, REGIONS: config.fixed_v_layer}
         for stream, number in config.schedule:
+            call = next(calls)
             if stream == "cross":
-                streams.run_cross(self.c_layer[number], both[f"cross {number}"])
+                streams.run_cross(self.c_layer[number], [call, next(calls)])
                 continue
-            layers, heads = (
-                (self.layer, config.num_attention_heads)
-                if stream == TEXT
-                else (self.v_layer, config.v_num_attention_heads)
-            )
             kwargs = {}
             if stream == REGIONS and config.dynamic_attention:
                 kwargs["mean_text"] = _mean_text(streams.unpacked(TEXT), text_mask)
             # CODEPATH: no layer is fixed in the public checkpoints.
             with torch.set_grad_enabled(torch.is_grad_enabled() and number >= fixed[stream]):
-                call = AttentionCall(f"{stream} {number}", stream, stream, heads)
-                streams.run_layer(layers[number], call, **kwargs)
+                streams.run_layer(layers[stream][number], call, **kwargs)
 
 
 def _mean_text(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
