@@ -55,7 +55,7 @@ from .task_arguments import (
     TWO_STREAM_ARGS,
 )
 from .task_forward import choose_region as choose_region  # transformers 5.4 copies only direct imports
-from .task_heads import ClassificationHead, GroundingHead, ReferringHead
+from .task_heads import ClassificationHead, GroundingHead, ReferringHead, TwoLayerHead
 from .task_losses import Loss, cross_entropy_sum, mean_of, region_classes_sum, region_features_sum
 from .task_outputs import PreTrainingOutput, TwoStreamModelOutput
 from .two_images import split_images as split_images  # transformers 5.4 copies only direct imports
@@ -324,7 +324,9 @@ class LXMERTForPreTraining(LXMERTPreTrainedModel):
         super().__init__(config)
         self.lxmert = LXMERTModel(config)
         self.cls = LxmertPreTrainingHeads(config)
+        # CODEPATH: the public checkpoints have both; a pre-training without these tasks has not.
         self.obj_predict_head: Any = LxmertVisualObjHead(config) if config.task_obj_predict else None
+        # CODEPATH: as above.
         self.answer_head: Any = LxmertVisualAnswerHead(config, config.num_qa_labels) if config.task_qa else None
         self.post_init()
 
@@ -565,14 +567,12 @@ class LXMERTForVisualReasoning(TwoStreamReasoning, LXMERTPreTrainedModel):
         super().__init__(config)
         self.lxmert = LXMERTModel(config)
         size = 2 * config.hidden_size
-        self.logit_fc = nn.Sequential(
-            nn.Linear(size, size), nn.GELU(), nn.LayerNorm(size, eps=1e-12), nn.Linear(size, 2)
-        )
+        self.reasoning_head = TwoLayerHead(size, size, 2)
         self.lxmert.encoder.leave_end_untrained(REGIONS)
         self.post_init()
 
     def _score_classes(self, pooled: torch.Tensor) -> torch.Tensor:
-        return self.logit_fc(pooled)
+        return self.reasoning_head(pooled)
 
 
 @auto_docstring(

@@ -27,7 +27,6 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import initialization as init
-from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import PreTrainedModel
 from transformers.models.bert.modeling_bert import (
@@ -62,7 +61,7 @@ from .task_forward import (
     choose_region,
     predict_hidden,
 )
-from .task_heads import GroundingHead
+from .task_heads import GroundingHead, TwoLayerHead
 from .task_losses import mean_of as mean_of  # transformers 5.4 copies only direct imports
 from .task_losses import region_target_loss
 from .task_outputs import PreTrainingOutput, TwoStreamModelOutput
@@ -90,8 +89,8 @@ class ViLBertTextEmbeddings(BertEmbeddings):
 
     def __init__(self, config: ViLBertConfig):
         super().__init__(config)
-        # CODEPATH: 12-in-1 checkpoints with task tokens have it.
         self.task_embeddings: Any = None
+        # CODEPATH: 12-in-1 checkpoints with task tokens have it.
         if config.task_specific_tokens:
             self.task_embeddings = nn.Embedding(config.num_task_tokens, config.hidden_size)
 
@@ -266,6 +265,7 @@ class ViLBertEncoder(nn.Module):
         self.layer = nn.ModuleList(StreamLayer(config, index) for index in range(config.num_hidden_layers))
         self.v_layer = nn.ModuleList(ViLBertRegionLayer(regions, index) for index in range(config.v_num_hidden_layers))
         self.c_layer = nn.ModuleList(ViLBertCrossLayer(config, index) for index in range(count))
+        # CODEPATH: all public checkpoints have co-attention; it is off in an ablation of the public code.
         if not config.with_coattention:
             self.c_layer.requires_grad_(False)
 
@@ -276,9 +276,10 @@ class ViLBertEncoder(nn.Module):
             TEXT: (self.layer, config.t_biattention_id, 2),
             REGIONS: (self.v_layer, config.v_biattention_id, 1),
         }[stream]
-        first = ends[-1] if config.with_coattention and len(ends) else 0
-        parts: list[Any] = list(layers[first:])
-        if config.with_coattention and len(ends):
+        # CODEPATH: as above.
+        meet = config.with_coattention and len(ends) > 0
+        parts: list[Any] = list(layers[ends[-1] if meet else 0 :])
+        if meet:
             last: Any = self.c_layer[-1]
             side, other = ("t", 1) if stream == TEXT else ("v", 2)
             parts += [getattr(last, f"{side}_intermediate"), getattr(last, f"{side}_output")]
@@ -299,6 +300,7 @@ class ViLBertEncoder(nn.Module):
                 streams.run_cross(self.c_layer[number], [call, next(calls)])
                 continue
             kwargs = {}
+            # CODEPATH: off in all public checkpoints.
             if stream == REGIONS and config.dynamic_attention:
                 kwargs["mean_text"] = _mean_text(streams.unpacked(TEXT), text_mask)
             # CODEPATH: no layer is fixed in the public checkpoints.
@@ -436,6 +438,7 @@ class ViLBertModel(ViLBertPreTrainedModel):
 
     def _check_task(self, task_ids: torch.Tensor | None, batch_size: int) -> torch.Tensor | None:
         """The task of each row (B,), or `None` without task tokens."""
+        # CODEPATH: 12-in-1 checkpoints with task tokens need it.
         if not self.config.task_specific_tokens:
             return None
         if task_ids is None:
@@ -470,21 +473,6 @@ class ViLBertPreTrainingHeads(nn.Module):
         # CODEPATH: all public checkpoints have it.
         self.bi_seq_relationship: Any = nn.Linear(config.bi_hidden_size, 2) if config.relationship_head else None
         self.imagePredictions = ViLBertRegionHead(config)
-
-
-class ViLBertClassifier(nn.Module):
-    """Scores of answers from a pooled state: two linear layers."""
-
-    def __init__(self, config: ViLBertConfig, input_size: int, hidden: int, num_labels: int, kind: str = "gelu"):
-        super().__init__()
-        between: tuple[nn.Module, ...] = (ACT2FN["gelu"], nn.LayerNorm(hidden, eps=config.layer_norm_eps))
-        # CODEPATH: the first public checkpoints of VQA.
-        if kind == "relu":
-            between = (nn.ReLU(), nn.Dropout(0.5))
-        self.logit_fc = nn.Sequential(nn.Linear(input_size, hidden), *between, nn.Linear(hidden, num_labels))
-
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
-        return self.logit_fc(states)
 
 
 @auto_docstring(
@@ -561,11 +549,13 @@ class ViLBertForPreTraining(ViLBertPreTrainedModel):
             "negative_regions": negative_regions,
             "region_attention_mask": region_attention_mask,
         }
+        # CODEPATH: all public checkpoints have it.
+        relationship_head = self._score_relationship if self.config.relationship_head else None
         return predict_hidden(
             outputs,
             word_head=self.cls.predictions,
             region_head=self.cls.imagePredictions,
-            relationship_head=self._score_relationship if self.config.relationship_head else None,
+            relationship_head=relationship_head,
             attention_mask=attention_mask,
             region_attention_mask=region_attention_mask,
             labels=labels,
@@ -630,7 +620,7 @@ class ViLBertForVisualQuestionAnswering(TwoStreamAnswering, ViLBertPreTrainedMod
         self.vilbert = ViLBertModel(config)
         self.dropout = nn.Dropout(config.classifier_dropout)
         size = config.bi_hidden_size
-        self.vil_prediction = ViLBertClassifier(config, size, 2 * size, len(config.answers), config.answer_head)
+        self.vil_prediction = TwoLayerHead(size, 2 * size, len(config.answers), config.answer_head)
         self.post_init()
 
     def _score_answers(self, pooled: torch.Tensor) -> torch.Tensor:
@@ -672,7 +662,7 @@ class ViLBertForVisualReasoning(TwoStreamReasoning, ViLBertPreTrainedModel):
         self.vilbert = ViLBertModel(config)
         self.dropout = nn.Dropout(config.classifier_dropout)
         size = 2 * config.bi_hidden_size
-        self.vil_binary_prediction = ViLBertClassifier(config, size, size, 2)
+        self.vil_binary_prediction = TwoLayerHead(size, size, 2)
         self.post_init()
 
     def _score_classes(self, pooled: torch.Tensor) -> torch.Tensor:
@@ -755,15 +745,15 @@ class ViLBertForMultiTask(ViLBertPreTrainedModel):
         self.cls = ViLBertPreTrainingHeads(config)
         self.dropout = nn.Dropout(config.classifier_dropout)
         size = config.bi_hidden_size
-        self.vil_prediction = ViLBertClassifier(config, size, 2 * size, len(config.answers), config.answer_head)
+        self.vil_prediction = TwoLayerHead(size, 2 * size, len(config.answers), config.answer_head)
         self.vil_logit = nn.Linear(size, 1)
-        # CODEPATH: 12-in-1 checkpoints have these, those of the first public code do not.
         self.vil_prediction_gqa: Any = None
         self.vil_binary_prediction: Any = None
         self.vil_tri_prediction: Any = None
+        # CODEPATH: 12-in-1 checkpoints have these, those of the first public code do not.
         if config.num_gqa_labels is not None:
-            self.vil_prediction_gqa = ViLBertClassifier(config, size, 2 * size, config.num_gqa_labels)
-            self.vil_binary_prediction = ViLBertClassifier(config, 2 * size, 2 * size, 2)
+            self.vil_prediction_gqa = TwoLayerHead(size, 2 * size, config.num_gqa_labels)
+            self.vil_binary_prediction = TwoLayerHead(2 * size, 2 * size, 2)
             self.vil_tri_prediction = nn.Linear(size, 3)
         self.vision_logit = nn.Linear(config.v_hidden_size, 1)
         self.linguisic_logit = nn.Linear(config.hidden_size, 1)

@@ -63,6 +63,24 @@ class ClassificationHead(nn.Module):
         return self.classifier(hidden_states)
 
 
+class TwoLayerHead(nn.Module):
+    """Two linear layers. Between them GELU and LayerNorm (LXMERT, 12-in-1), or ReLU and dropout 0.5 (ViLBERT)."""
+
+    def __init__(self, input_size: int, hidden_size: int, num_labels: int, kind: str = "gelu", eps: float = 1e-12):
+        super().__init__()
+        self.dense = nn.Linear(input_size, hidden_size)
+        self.activation = ACT2FN[kind]
+        self.LayerNorm = nn.LayerNorm(hidden_size, eps=eps) if kind == "gelu" else None
+        self.dropout = nn.Dropout(0.0 if kind == "gelu" else 0.5)
+        self.classifier = nn.Linear(hidden_size, num_labels)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        hidden_states = self.activation(self.dense(hidden_states))
+        if self.LayerNorm is not None:
+            hidden_states = self.LayerNorm(hidden_states)
+        return self.classifier(self.dropout(hidden_states))
+
+
 class GroundingHead(nn.Module):
     """Scores every pair of phrase and region from [phrase, region] (VGP paper, indirect supervision)."""
 
@@ -242,6 +260,7 @@ __all__ = [
     "ClassificationHead",
     "GroundingHead",
     "ReferringHead",
+    "TwoLayerHead",
     "VGPHeads",
     "pool_phrases",
 ]

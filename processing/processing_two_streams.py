@@ -47,6 +47,11 @@ from .region_images import stack_image_indices as stack_image_indices  # isort: 
 from .sequence_lengths import fit_lengths as fit_lengths  # isort: skip
 
 
+@auto_docstring(
+    custom_intro="""
+    Common part of the processors of families with two streams.
+    """
+)
 class TwoStreamProcessor(GroundedProcessor):
     images_per_example: ClassVar[int] = 2
     answer_layout: ClassVar[str] = "caption"

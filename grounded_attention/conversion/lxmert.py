@@ -43,7 +43,14 @@ _PRETRAINING = PrefixRules(
     )
 )
 _ANSWERS = PrefixRules((("bert.", _TRUNK), ("logit_fc.", "answer_head.logit_fc.")))
-_REASONING = PrefixRules((("bert.", _TRUNK), ("logit_fc.", "logit_fc.")))
+_REASONING = PrefixRules(
+    (
+        ("bert.", _TRUNK),
+        ("logit_fc.0.", "reasoning_head.dense."),
+        ("logit_fc.2.", "reasoning_head.LayerNorm."),
+        ("logit_fc.3.", "reasoning_head.classifier."),
+    )
+)
 
 
 class LXMERTFamily(OriginalFamily):

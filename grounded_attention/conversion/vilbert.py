@@ -29,13 +29,20 @@ from .original_family import OriginalFamily, check_same
 _TRUNK = "vilbert."
 _REGION_DECODER = "cls.imagePredictions.decoder.weight"
 _RELATIONSHIP = "cls.bi_seq_relationship."
-_HEADS = "cls vil_prediction_gqa vil_binary_prediction vil_logit vil_tri_prediction vision_logit linguisic_logit"
+_HEADS = "cls vil_logit vil_tri_prediction vision_logit linguisic_logit"
+# Heads of two linear layers, with the numbers of their parts in the original names.
+_TWO_LAYERS = ("vil_prediction", "vil_prediction_gqa", "vil_binary_prediction")
+_PARTS = {"0": "dense", "2": "LayerNorm", "3": "classifier"}
 _RULES = PrefixRules(
     (
         ("bert.", _TRUNK),
         # The first public code has weight norm here, which `finish` resolves.
-        ("vil_prediction.main.", "vil_prediction.logit_fc."),
-        ("vil_prediction.", "vil_prediction."),
+        *((f"vil_prediction.main.{number}.", f"vil_prediction.{part}.") for number, part in _PARTS.items()),
+        *(
+            (f"{head}.logit_fc.{number}.", f"{head}.{part}.")
+            for head in _TWO_LAYERS
+            for number, part in _PARTS.items()
+        ),
         *((f"{name}.", f"{name}.") for name in _HEADS.split()),
     )
 )
@@ -166,12 +173,12 @@ class ViLBertFamily(OriginalFamily):
 
     def _read_answers(self, conversion: Conversion, given: Mapping[str, Any]) -> dict[str, Any]:
         names = conversion.weights
-        gelu = "vil_prediction.logit_fc.2.weight" in names
+        gelu = "vil_prediction.LayerNorm.weight" in names
         read: dict[str, Any] = {"answer_head": "gelu" if gelu else "relu", "num_gqa_labels": None}
-        if "vil_prediction_gqa.logit_fc.3.weight" in names:
-            read["num_gqa_labels"] = conversion.shape("vil_prediction_gqa.logit_fc.3.weight")[0]
+        if "vil_prediction_gqa.classifier.weight" in names:
+            read["num_gqa_labels"] = conversion.shape("vil_prediction_gqa.classifier.weight")[0]
         if {"answers", "id2label"}.isdisjoint(given):
-            read["num_labels"] = conversion.shape("vil_prediction.logit_fc.3.weight")[0]
+            read["num_labels"] = conversion.shape("vil_prediction.classifier.weight")[0]
         return read
 
 
