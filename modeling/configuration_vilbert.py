@@ -15,7 +15,7 @@
 
 from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers.utils import auto_docstring
@@ -91,10 +91,12 @@ class ViLBertConfig(PipelineEntry, BertTextConfig):
         Width of the co-attention and of the pooled states.
     bi_num_attention_heads (`int`, *optional*, defaults to 8):
         Number of heads of the co-attention.
-    t_biattention_id (`list[int]`, *optional*, defaults to `[6, 7, 8, 9, 10, 11]`):
-        Co-attention i runs after the text layers below `t_biattention_id[i]`; increasing.
-    v_biattention_id (`list[int]`, *optional*, defaults to `[0, 1, 2, 3, 4, 5]`):
-        Co-attention i runs after the region layers below `v_biattention_id[i]`; increasing.
+    t_biattention_id (`list[int]`, *optional*, defaults to `[]`):
+        Co-attention i runs after the text layers below `t_biattention_id[i]`; increasing. If empty, there is
+        a co-attention for each region layer: `[6, 7, 8, 9, 10, 11]` for 12 text layers and 6 region layers.
+    v_biattention_id (`list[int]`, *optional*, defaults to `[]`):
+        Co-attention i runs after the region layers below `v_biattention_id[i]`; increasing. `[0, 1, 2, 3, 4, 5]` if
+        empty.
     with_coattention (`bool`, *optional*, defaults to `True`):
         Whether the co-attention layers run. Without them the streams meet only in the pooled state.
     dynamic_attention (`bool`, *optional*, defaults to `False`):
@@ -155,8 +157,8 @@ class ViLBertConfig(PipelineEntry, BertTextConfig):
     v_attention_probs_dropout_prob: float | int = 0.1
     bi_hidden_size: int = 1024
     bi_num_attention_heads: int = 8
-    t_biattention_id: list[int] | tuple[int, ...] = (6, 7, 8, 9, 10, 11)
-    v_biattention_id: list[int] | tuple[int, ...] = (0, 1, 2, 3, 4, 5)
+    t_biattention_id: list[int] | tuple[int, ...] = ()
+    v_biattention_id: list[int] | tuple[int, ...] = ()
     with_coattention: bool = True
     dynamic_attention: bool = False
     fusion_method: Literal["mul", "sum"] = "mul"
@@ -170,6 +172,14 @@ class ViLBertConfig(PipelineEntry, BertTextConfig):
     answer_head: Literal["gelu", "relu"] = "gelu"
     num_gqa_labels: int | None = 1533
     choice_loss: Literal["sigmoid", "softmax"] = "softmax"
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        number = min(self.num_hidden_layers, self.v_num_hidden_layers)
+        if not self.t_biattention_id:
+            self.t_biattention_id = list(range(self.num_hidden_layers - number, self.num_hidden_layers))
+        if not self.v_biattention_id:
+            self.v_biattention_id = list(range(number))
+        super().__post_init__(**kwargs)
 
     @property
     def region_hidden_size(self) -> int:
