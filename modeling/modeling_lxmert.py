@@ -48,6 +48,7 @@ from .attention_calls import REGIONS, TEXT, AttentionCall
 from .auto_classes import set_auto_classes
 from .bert_start import BertStart
 from .configuration_lxmert import AUTO_MAP, LXMERTConfig
+from .plain_answers import plain_answer
 from .pretraining_handover import PretrainingHandover
 from .sequence_inputs import Choices, check_shape, check_text, drop_unread, embed_words, get_first_state
 from .task_arguments import (
@@ -320,8 +321,10 @@ _TARGET_ARGS = """
             Classes of the regions to predict, -100 elsewhere. With `visual_loss="released"` those of all regions.
         region_label_weights (`torch.FloatTensor` of shape `(batch_size, num_regions)`, *optional*):
             Weight of each class, the confidence of the detector; 1 when not given.
-        attribute_labels, attribute_label_weights (*optional*):
-            The same for the attributes.
+        attribute_labels (`torch.LongTensor` of shape `(batch_size, num_regions)`, *optional*):
+            Attributes of the regions to predict, like `region_labels`.
+        attribute_label_weights (`torch.FloatTensor` of shape `(batch_size, num_regions)`, *optional*):
+            Weight of each attribute, like `region_label_weights`.
         answer_labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
             Index of the answer to the text, -100 for rows without one.
         """
@@ -593,12 +596,12 @@ class LXMERTForVisualQuestionAnswering(LXMERTPreTrainedModel):
         answers = getattr(config, "qa_answers", None)
         if answers is None:
             return adapted
-        rows = {_plain_answer(answer): row for row, answer in enumerate(answers)}
+        rows = {plain_answer(answer): row for row, answer in enumerate(answers)}
         for name in ("answer_head.logit_fc.3.weight", "answer_head.logit_fc.3.bias"):
             weights[name].zero_()
             for row, answer in enumerate(self.config.answers):
-                if _plain_answer(answer) in rows:
-                    weights[name][row].copy_(source[name][rows[_plain_answer(answer)]])
+                if plain_answer(answer) in rows:
+                    weights[name][row].copy_(source[name][rows[plain_answer(answer)]])
             adapted.add(name)
         return adapted
 
@@ -630,12 +633,6 @@ class LXMERTForVisualQuestionAnswering(LXMERTPreTrainedModel):
             **kwargs,
         )
         return score_pooled_answers(self.answer_head, outputs, labels, self.config.vqa_loss)
-
-
-def _plain_answer(answer: str) -> str:
-    """An answer in lower case, without a full stop at the end and an article at the beginning."""
-    words = answer.lower().strip().rstrip(".").split()
-    return " ".join(words[1:] if len(words) > 1 and words[0] in ("a", "an", "the") else words)
 
 
 @auto_docstring(
