@@ -564,11 +564,11 @@ def configure(task: Task, options: PretrainingOptions, config: Any) -> Task:
         ValueError: if `regions` is True and the model family does not predict them, or if there are answers and it
             does not predict answers.
     """
-    words, text_words, _, relationship = task.losses
     answers = _answer_losses(options, config)
     if options.regions is False:
-        return replace(task, losses=(*task.losses, *answers))
+        return replace(task, losses=(*task.losses, *answers)) if answers else task
     if hasattr(config, "region_classes"):
+        words, text_words, _, relationship = task.losses
         losses = (words, text_words, *region_objectives(config), relationship, *answers)
         return replace(task, losses=losses, collate=partial(collate, wanted=RegionTargets.of(config)))
     if options.regions:
