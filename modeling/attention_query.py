@@ -40,8 +40,9 @@ def attend_query_rows(
     attention_mask: Any = None,
     dropout: float = 0.0,
     scaling: float | None = None,
-    attention_queries: Sequence[tuple[torch.Tensor, torch.Tensor]] = (),
+    attention_queries: Sequence[tuple[torch.Tensor, torch.Tensor] | None] = (),
     attention_layers: Sequence[int] | None = None,
+    attention_call: Any = None,  # not used
     output_attentions: bool | None = None,  # not passed on: SDPA warns about it
     **kwargs: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -56,7 +57,7 @@ def attend_query_rows(
         scaling (`float`, *optional*): factor of the scores; `d ** -0.5` when not given.
         attention_queries (`Sequence[tuple[torch.Tensor, torch.Tensor]]`, *optional*):
             Pairs of query rows `(B, Q)` and key columns `(B, K)`, int64 positions, -1 for padding. Only the first pair
-            is read.
+            is read; `None` in its place if this call does not compute its direction.
         attention_layers (`Sequence[int]`, *optional*): the layers (`module.layer_idx`) that report; all when not
             given.
 
@@ -66,9 +67,10 @@ def attend_query_rows(
     output = ALL_ATTENTION_FUNCTIONS["sdpa"](
         module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
     )[0]
-    if not attention_queries or not (attention_layers is None or module.layer_idx in attention_layers):
+    first = attention_queries[0] if attention_queries else None
+    if first is None or not (attention_layers is None or module.layer_idx in attention_layers):
         return output, None
-    rows, columns = attention_queries[0]
+    rows, columns = first
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     query_rows, key_columns = _at_positions(query, rows), _at_positions(key, columns)
     scores = (query_rows * scaling @ key_columns.transpose(2, 3)).float()

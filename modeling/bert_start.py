@@ -34,6 +34,8 @@ class BertStart:
     state_dict: Any
     tie_weights: Any
     _is_base_class: Any
+    # The fields that the weights of a BERT checkpoint fix; a family may take only its first layers.
+    _bert_sizes: tuple[str, ...] = _BERT_SIZES
 
     @classmethod
     def from_bert(cls, pretrained_model_name_or_path: str, **config_overrides: Any) -> Any:
@@ -54,6 +56,8 @@ class BertStart:
         """
         name = pretrained_model_name_or_path
         fields = read_bert_config(name)
+        if "num_hidden_layers" not in cls._bert_sizes:
+            del fields["num_hidden_layers"]
         check_overrides(cls.config_class, config_overrides, fields, name)
         model = cls(cls.config_class(**{**fields, **config_overrides}))  # type: ignore[call-arg]
         model._copy_bert_weights(name)
@@ -62,7 +66,7 @@ class BertStart:
     @torch.no_grad()
     def _copy_bert_weights(self, name: str, only: set[str] | None = None) -> set[str]:
         """Copies the weights of a BERT checkpoint; `only` limits the names in this model. Returns the names copied."""
-        check_sizes(self.config, read_bert_config(name), name)
+        check_sizes(self.config, {field: read_bert_config(name)[field] for field in self._bert_sizes}, name)
         loaded: Any = BertForPreTraining.from_pretrained(name, output_loading_info=True)
         bert, info = loaded
         weights, copied = self.state_dict(), set()
@@ -124,7 +128,7 @@ def check_overrides(config_class: type[PreTrainedConfig], overrides: dict, bert_
     )
     if unknown:
         raise ValueError(f"{config_class.__name__} has no field {unknown[0]}.")
-    for field in _BERT_SIZES:
+    for field in set(_BERT_SIZES) & set(bert_fields):
         if overrides.get(field, bert_fields[field]) != bert_fields[field]:
             raise ValueError(
                 f"{field}={overrides[field]} contradicts the weights of {name}, where it is {bert_fields[field]}; "
@@ -133,8 +137,8 @@ def check_overrides(config_class: type[PreTrainedConfig], overrides: dict, bert_
 
 
 def check_sizes(config: PreTrainedConfig, bert_fields: dict, name: str) -> None:
-    """Raises `ValueError` if the tensors of the BERT model `name` do not have the shapes of a model with `config`."""
-    for field in _BERT_SIZES:
+    """Raises `ValueError` if a model with `config` has other values of `bert_fields` than the BERT model `name`."""
+    for field in bert_fields:
         found = getattr(config, field)
         if found != bert_fields[field]:
             raise ValueError(

@@ -212,6 +212,21 @@ class LXMERTConfig(PipelineEntry, TaskConfig):
         """The attention calls in which words and regions meet, in order: two for each cross layer."""
         return tuple(call for number in range(self.x_layers) for call in cross_calls(number, self.num_attention_heads))
 
+    @property
+    def attention_calls(self) -> tuple[AttentionCall, ...]:
+        """All attention calls in the order of execution: the items of `attentions` in a model's output."""
+        heads, cross = self.num_attention_heads, self.grounding_calls
+
+        def own(stream: str, number: int) -> AttentionCall:
+            return AttentionCall(f"{stream} {number}", stream, stream, heads)
+
+        calls = [own("text", number) for number in range(self.l_layers)]
+        calls += [own("regions", number) for number in range(self.r_layers)]
+        for number in range(self.x_layers):
+            calls += cross[2 * number : 2 * number + 2]
+            calls += [own("text", self.l_layers + number), own("regions", self.r_layers + number)]
+        return tuple(calls)
+
     def validate_architecture(self):
         """Part of `@strict`-powered validation. Validates that the fields fit together."""
         super().validate_architecture()

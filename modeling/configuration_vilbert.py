@@ -213,6 +213,18 @@ class ViLBertConfig(PipelineEntry, BertTextConfig):
         numbers = range(len(self.t_biattention_id)) if self.with_coattention else ()
         return tuple(call for number in numbers for call in cross_calls(number, self.bi_num_attention_heads))
 
+    @property
+    def attention_calls(self) -> tuple[AttentionCall, ...]:
+        """All attention calls in the order of execution: the items of `attentions` in a model's output."""
+        heads = {"text": self.num_attention_heads, "regions": self.v_num_attention_heads}
+        calls: list[AttentionCall] = []
+        for stream, number in self.schedule:
+            if stream == "cross":
+                calls += cross_calls(number, self.bi_num_attention_heads)
+            else:
+                calls.append(AttentionCall(f"{stream} {number}", stream, stream, heads[stream]))
+        return tuple(calls)
+
     def validate_architecture(self):
         """Part of `@strict`-powered validation. Validates that the fields fit together."""
         super().validate_architecture()

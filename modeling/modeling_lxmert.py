@@ -44,49 +44,31 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, auto_docstring
 from transformers.utils.generic import can_return_tuple
 
-from .attention_calls import REGIONS, TEXT, AttentionCall
+from .attention_calls import REGIONS, TEXT
 from .auto_classes import set_auto_classes
 from .bert_start import BertStart
 from .configuration_lxmert import AUTO_MAP, LXMERTConfig
 from .plain_answers import plain_answer
 from .pretraining_handover import PretrainingHandover
-from .sequence_inputs import Choices, check_shape, check_text, drop_unread, embed_words, get_first_state
+from .sequence_inputs import check_shape, check_text, drop_unread, embed_words, get_first_state
 from .task_arguments import (
-    PHRASE_GROUNDING_ARGS,
-    POOLED_ANSWER_ARGS,
     PRETRAINING_ARGS,
-    REFERRING_ARGS,
-    TWO_IMAGE_ARGS,
-    VGP_ARGS,
+    TWO_STREAM_ARGS,
 )
-from .task_forward import (
-    choose_region,
-    ground_phrases,
-    score_choices,
-    score_classes,
-    score_pooled_answers,
-)
-from .task_heads import ClassificationHead, GroundingHead, ReferringHead, VGPHeads
+from .task_heads import ClassificationHead, GroundingHead, ReferringHead
 from .task_losses import Loss, cross_entropy_sum, mean_of, region_classes_sum, region_features_sum
-from .task_outputs import MultipleChoiceOutput, PreTrainingOutput, TaskOutput, TwoStreamModelOutput, VGPOutput
-from .two_images import split_images
+from .task_outputs import PreTrainingOutput, TwoStreamModelOutput
+from .two_stream_heads import (
+    TwoStreamAnswering,
+    TwoStreamChoosing,
+    TwoStreamGrounding,
+    TwoStreamReasoning,
+    TwoStreamReferring,
+    TwoStreamVGP,
+)
 from .two_stream_inputs import check_two_stream_regions, hide_regions, take_region_inputs
 from .two_streams import StreamAttention, StreamAttentionBlock, StreamLayer, TwoStreams
 from .unpadding import apply_packed, find_packing
-
-_REGION_ARGS = """
-        region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_feat_dim)`, *optional*):
-            Features of the image regions. Without them the input is text only.
-        region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
-            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1]. Required with
-            `region_features`.
-        region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
-            1 for regions, 0 for padding. Rows without regions are text only.
-        grounding_queries (`dict`, *optional*):
-            The attention that the attention function reports for the cross layers. `"text_to_region"`: token rows
-            `(batch_size, Q)` and region columns `(batch_size, K)`. `"region_to_text"`: region rows and token columns.
-            int64 indices, -1 for padding.
-        """
 
 
 class LXMERTEmbeddings(LxmertEmbeddings):
@@ -175,17 +157,11 @@ class LXMERTEncoder(nn.Module):
 
     def forward(self, streams: TwoStreams) -> None:
         """Runs all layers."""
-        config, heads = self.config, self.config.num_attention_heads
-        for stream, layers in ((TEXT, self.layer), (REGIONS, self.r_layers)):
-            for number, layer in enumerate(layers):
-                streams.run_layer(layer, AttentionCall(f"{stream} {number}", stream, stream, heads))
-        calls = config.grounding_calls
-        for number, layer in enumerate(self.x_layers):
-            own = [
-                AttentionCall(f"{stream} {number + before}", stream, stream, heads)
-                for stream, before in ((TEXT, config.l_layers), (REGIONS, config.r_layers))
-            ]
-            streams.run_cross(layer, [*calls[2 * number : 2 * number + 2], *own])
+        calls = iter(self.config.attention_calls)
+        for layer in (*self.layer, *self.r_layers):
+            streams.run_layer(layer, next(calls))
+        for layer in self.x_layers:
+            streams.run_cross(layer, [next(calls) for _ in range(4)])
 
 
 @auto_docstring
@@ -201,6 +177,8 @@ class LXMERTPreTrainedModel(BertStart, PretrainingHandover, PreTrainedModel):
     _no_split_modules = ["LXMERTEmbeddings", "StreamLayer", "LXMERTCrossLayer"]
     # The losses are plain means over the current batch.
     accepts_loss_kwargs = False
+    # Of a BERT with more layers the first ones are taken.
+    _bert_sizes = ("vocab_size", "hidden_size", "intermediate_size", "max_position_embeddings")
 
     @torch.no_grad()
     def _init_weights(self, module):
@@ -236,7 +214,7 @@ class LXMERTModel(LXMERTPreTrainedModel):
         self.embeddings.word_embeddings = value  # type: ignore[assignment]
 
     @can_return_tuple
-    @auto_docstring(custom_args=_REGION_ARGS)
+    @auto_docstring(custom_args=TWO_STREAM_ARGS)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -322,9 +300,9 @@ _TARGET_ARGS = """
         region_label_weights (`torch.FloatTensor` of shape `(batch_size, num_regions)`, *optional*):
             Weight of each class, the confidence of the detector; 1 when not given.
         attribute_labels (`torch.LongTensor` of shape `(batch_size, num_regions)`, *optional*):
-            Attributes of the regions to predict, like `region_labels`.
+            The same as `region_labels` for the attributes.
         attribute_label_weights (`torch.FloatTensor` of shape `(batch_size, num_regions)`, *optional*):
-            Weight of each attribute, like `region_label_weights`.
+            The same as `region_label_weights` for the attributes.
         answer_labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
             Index of the answer to the text, -100 for rows without one.
         """
@@ -370,7 +348,7 @@ class LXMERTForPreTraining(LXMERTPreTrainedModel):
         return heads if self.obj_predict_head is None else {**heads, "regions": self.obj_predict_head}
 
     @can_return_tuple
-    @auto_docstring(custom_args=_REGION_ARGS + PRETRAINING_ARGS + _TARGET_ARGS)
+    @auto_docstring(custom_args=TWO_STREAM_ARGS + PRETRAINING_ARGS + _TARGET_ARGS)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -476,7 +454,7 @@ class LXMERTForPreTraining(LXMERTPreTrainedModel):
     pairs and, optionally, the region of each phrase and the box of the object that each word names.
     """
 )
-class LXMERTForVGP(VGPHeads, LXMERTPreTrainedModel):
+class LXMERTForVGP(TwoStreamVGP, LXMERTPreTrainedModel):
     def __init__(self, config: LXMERTConfig):
         super().__init__(config)
         # CODEPATH: "pooled" in the public VGP code, "cls" in the paper's equation 1.
@@ -486,47 +464,13 @@ class LXMERTForVGP(VGPHeads, LXMERTPreTrainedModel):
             self.lxmert.encoder.leave_end_untrained(REGIONS)
         self.post_init()
 
-    @can_return_tuple
-    @auto_docstring(custom_args=_REGION_ARGS + VGP_ARGS)
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
-        phrase_mask: torch.Tensor | None = None,
-        phrase_pairs: torch.Tensor | None = None,
-        phrase_regions: torch.Tensor | None = None,
-        identification_labels: torch.Tensor | None = None,
-        vgp_labels: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | VGPOutput:
-        outputs, pred_boxes = self.encode_for_vgp(
-            self.lxmert,
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            region_features=region_features,
-            region_boxes=region_boxes,
-            region_attention_mask=region_attention_mask,
-            inputs_embeds=inputs_embeds,
-            grounding_queries=grounding_queries,
-            **kwargs,
-        )
-        labels = (identification_labels, vgp_labels)
-        return self.score_vgp(outputs, pred_boxes, attention_mask, phrase_mask, phrase_pairs, *labels)
-
 
 @auto_docstring(
     custom_intro="""
     LXMERT for referring expressions: scores how well each region matches the text.
     """
 )
-class LXMERTForReferringExpression(LXMERTPreTrainedModel):
+class LXMERTForReferringExpression(TwoStreamReferring, LXMERTPreTrainedModel):
     def __init__(self, config: LXMERTConfig):
         super().__init__(config)
         self.lxmert = LXMERTModel(config, add_pooling_layer=False)
@@ -534,34 +478,8 @@ class LXMERTForReferringExpression(LXMERTPreTrainedModel):
         self.lxmert.encoder.leave_end_untrained(TEXT)
         self.post_init()
 
-    @can_return_tuple
-    @auto_docstring(custom_args=_REGION_ARGS + REFERRING_ARGS)
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
-        region_targets: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | TaskOutput:
-        outputs = self.lxmert(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            region_features=region_features,
-            region_boxes=region_boxes,
-            region_attention_mask=region_attention_mask,
-            inputs_embeds=inputs_embeds,
-            grounding_queries=grounding_queries,
-            return_dict=True,
-            **kwargs,
-        )
-        return choose_region(self.referring_head, outputs, region_attention_mask, region_targets)
+    def _score_regions(self, states: torch.Tensor) -> torch.Tensor:
+        return self.referring_head(states)
 
 
 @auto_docstring(
@@ -569,7 +487,7 @@ class LXMERTForReferringExpression(LXMERTPreTrainedModel):
     LXMERT for visual question answering: scores the answers of `config.answers` from the pooled state.
     """
 )
-class LXMERTForVisualQuestionAnswering(LXMERTPreTrainedModel):
+class LXMERTForVisualQuestionAnswering(TwoStreamAnswering, LXMERTPreTrainedModel):
     _other_names = ("LxmertForQuestionAnswering",)
     # The last layer has a row for each answer, and pre-training has other answers.
     _heads_to_adapt = ("answer_head.",)
@@ -596,7 +514,8 @@ class LXMERTForVisualQuestionAnswering(LXMERTPreTrainedModel):
         answers = getattr(config, "qa_answers", None)
         if answers is None:
             return adapted
-        rows = {plain_answer(answer): row for row, answer in enumerate(answers)}
+        # Of answers with the same text the first one is trained.
+        rows = {plain_answer(answer): row for row, answer in reversed(list(enumerate(answers)))}
         for name in ("answer_head.logit_fc.3.weight", "answer_head.logit_fc.3.bias"):
             weights[name].zero_()
             for row, answer in enumerate(self.config.answers):
@@ -605,34 +524,8 @@ class LXMERTForVisualQuestionAnswering(LXMERTPreTrainedModel):
             adapted.add(name)
         return adapted
 
-    @can_return_tuple
-    @auto_docstring(custom_args=_REGION_ARGS + POOLED_ANSWER_ARGS)
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
-        labels: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | TaskOutput:
-        outputs = self.lxmert(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            region_features=region_features,
-            region_boxes=region_boxes,
-            region_attention_mask=region_attention_mask,
-            inputs_embeds=inputs_embeds,
-            grounding_queries=grounding_queries,
-            return_dict=True,
-            **kwargs,
-        )
-        return score_pooled_answers(self.answer_head, outputs, labels, self.config.vqa_loss)
+    def _score_answers(self, pooled: torch.Tensor) -> torch.Tensor:
+        return self.answer_head(pooled)
 
 
 @auto_docstring(
@@ -641,7 +534,7 @@ class LXMERTForVisualQuestionAnswering(LXMERTPreTrainedModel):
     question and choice.
     """
 )
-class LXMERTForMultipleChoice(LXMERTPreTrainedModel):
+class LXMERTForMultipleChoice(TwoStreamChoosing, LXMERTPreTrainedModel):
     def __init__(self, config: LXMERTConfig):
         super().__init__(config)
         self.lxmert = LXMERTModel(config)
@@ -649,57 +542,8 @@ class LXMERTForMultipleChoice(LXMERTPreTrainedModel):
         self.lxmert.encoder.leave_end_untrained(REGIONS)
         self.post_init()
 
-    @can_return_tuple
-    @auto_docstring
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
-        labels: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | MultipleChoiceOutput:
-        r"""
-        input_ids (`torch.LongTensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
-            Tokens of question and choice.
-        attention_mask (`torch.Tensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
-            1 for tokens, 0 for padding.
-        token_type_ids (`torch.LongTensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
-            Types of the tokens: 0 the question, 1 the choice.
-        region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_feat_dim)`, *optional*):
-            Features of the image regions, shared by all choices. All region inputs can also
-            have a dimension `num_choices` after the first. Without them the input is text only.
-        region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
-            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1].
-        region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
-            1 for regions, 0 for padding. Rows without regions are text only.
-        inputs_embeds (`torch.FloatTensor` of shape `(batch_size, num_choices, text_length, hidden_size)`, *optional*):
-            Word embeddings instead of `input_ids`.
-        grounding_queries (`dict`, *optional*):
-            The attention to report, see [`LXMERTModel`]; one row per choice, with the choices of an item
-            consecutive, or with a dimension `num_choices` after the first.
-        labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
-            Index of the right choice, -100 to ignore an item.
-        """
-        choices = Choices.find(input_ids, inputs_embeds)
-        outputs = self.lxmert(
-            choices.flatten("input_ids", input_ids),
-            attention_mask=choices.flatten("attention_mask", attention_mask),
-            token_type_ids=choices.flatten("token_type_ids", token_type_ids),
-            region_features=choices.repeat(region_features, 3),
-            region_boxes=choices.repeat(region_boxes, 3),
-            region_attention_mask=choices.repeat(region_attention_mask, 2),
-            inputs_embeds=choices.flatten("inputs_embeds", inputs_embeds),
-            grounding_queries=choices.flatten_queries(grounding_queries),
-            return_dict=True,
-            **kwargs,
-        )
-        return score_choices(self.choice_head, outputs, choices, labels, self.config.choice_loss)
+    def _score_choices(self, pooled: torch.Tensor) -> torch.Tensor:
+        return self.choice_head(pooled)
 
 
 @auto_docstring(
@@ -708,7 +552,9 @@ class LXMERTForMultipleChoice(LXMERTPreTrainedModel):
     text with each image.
     """
 )
-class LXMERTForVisualReasoning(LXMERTPreTrainedModel):
+class LXMERTForVisualReasoning(TwoStreamReasoning, LXMERTPreTrainedModel):
+    _whole_image = False
+
     def __init__(self, config: LXMERTConfig):
         super().__init__(config)
         self.lxmert = LXMERTModel(config)
@@ -719,37 +565,8 @@ class LXMERTForVisualReasoning(LXMERTPreTrainedModel):
         self.lxmert.encoder.leave_end_untrained(REGIONS)
         self.post_init()
 
-    @can_return_tuple
-    @auto_docstring(custom_args=_REGION_ARGS + TWO_IMAGE_ARGS)
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        region_token_type_ids: torch.Tensor | None = None,
-        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
-        labels: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | TaskOutput:
-        inputs = split_images(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            region_features=region_features,
-            region_boxes=region_boxes,
-            region_attention_mask=region_attention_mask,
-            inputs_embeds=inputs_embeds,
-            region_token_type_ids=region_token_type_ids,
-            grounding_queries=grounding_queries,
-            whole_image=False,
-        )
-        outputs = self.lxmert(**inputs, return_dict=True, **kwargs)
-        outputs.pooler_output = outputs.pooler_output.unflatten(0, (-1, 2)).flatten(1)
-        return score_classes(self.logit_fc, outputs, labels)
+    def _score_classes(self, pooled: torch.Tensor) -> torch.Tensor:
+        return self.logit_fc(pooled)
 
 
 @auto_docstring(
@@ -758,49 +575,12 @@ class LXMERTForVisualReasoning(LXMERTPreTrainedModel):
     phrase's last token and of the region.
     """
 )
-class LXMERTForPhraseGrounding(LXMERTPreTrainedModel):
+class LXMERTForPhraseGrounding(TwoStreamGrounding, LXMERTPreTrainedModel):
     def __init__(self, config: LXMERTConfig):
         super().__init__(config)
         self.lxmert = LXMERTModel(config, add_pooling_layer=False)
         self.grounding_head = GroundingHead(config)
         self.post_init()
-
-    @can_return_tuple
-    @auto_docstring(custom_args=_REGION_ARGS + PHRASE_GROUNDING_ARGS)
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
-        phrase_mask: torch.Tensor | None = None,
-        phrase_regions: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | TaskOutput:
-        outputs = self.lxmert(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            region_features=region_features,
-            region_boxes=region_boxes,
-            region_attention_mask=region_attention_mask,
-            inputs_embeds=inputs_embeds,
-            grounding_queries=grounding_queries,
-            return_dict=True,
-            **kwargs,
-        )
-        return ground_phrases(
-            lambda phrases, found, text_mask, region_mask: self.grounding_head(phrases, found.region_hidden_state),
-            outputs,
-            phrase_mask=phrase_mask,
-            attention_mask=attention_mask,
-            region_attention_mask=region_attention_mask,
-            phrase_regions=phrase_regions,
-        )
 
 
 set_auto_classes(AUTO_MAP, globals())

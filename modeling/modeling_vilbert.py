@@ -41,13 +41,12 @@ from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs, auto_docstring
 from transformers.utils.generic import can_return_tuple
 
-from .attention_calls import REGIONS, TEXT, AttentionCall
+from .attention_calls import REGIONS, TEXT
 from .auto_classes import set_auto_classes
 from .bert_start import BertStart
 from .configuration_vilbert import AUTO_MAP, ViLBertConfig
 from .pretraining_handover import PretrainingHandover
 from .sequence_inputs import (
-    Choices,
     check_shape,
     check_text,
     drop_unread,
@@ -55,42 +54,30 @@ from .sequence_inputs import (
     get_first_state,
 )
 from .task_arguments import (
-    PHRASE_GROUNDING_ARGS,
-    POOLED_ANSWER_ARGS,
     PRETRAINING_ARGS,
-    REFERRING_ARGS,
     REGION_TARGET_ARGS,
-    TWO_IMAGE_ARGS,
-    VGP_ARGS,
+    TWO_STREAM_ARGS,
 )
 from .task_forward import (
     choose_region,
-    ground_phrases,
     predict_hidden,
-    score_choices,
-    score_classes,
-    score_pooled_answers,
 )
-from .task_heads import GroundingHead, VGPHeads
+from .task_heads import GroundingHead
 from .task_losses import mean_of as mean_of  # transformers 5.4 copies only direct imports
 from .task_losses import region_target_loss
-from .task_outputs import MultipleChoiceOutput, PreTrainingOutput, TaskOutput, TwoStreamModelOutput, VGPOutput
-from .two_images import split_images
+from .task_outputs import PreTrainingOutput, TwoStreamModelOutput
+from .two_stream_heads import (
+    TwoStreamAnswering,
+    TwoStreamChoosing,
+    TwoStreamGrounding,
+    TwoStreamReasoning,
+    TwoStreamReferring,
+    TwoStreamVGP,
+)
 from .two_stream_inputs import check_two_stream_regions, hide_regions, take_region_inputs
 from .two_streams import ConfigView, StreamAttention, StreamAttentionBlock, StreamLayer, TwoStreams, attend
 
-_REGION_ARGS = """
-        region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, v_feature_size)`, *optional*):
-            Features of the image regions, the whole image first. Without them the input is text only.
-        region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
-            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1]. Required with
-            `region_features`; the model adds the area, as the fifth value of a location.
-        region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
-            1 for regions, 0 for padding. Rows without regions are text only.
-        grounding_queries (`dict`, *optional*):
-            The attention that the attention function reports for the co-attention. `"text_to_region"`: token rows
-            `(batch_size, Q)` and region columns `(batch_size, K)`. `"region_to_text"`: region rows and token columns.
-            int64 indices, -1 for padding.
+_TASK_ARGS = """
         task_ids (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
             Number of the task of each row, from 0 to `num_task_tokens - 1`. Required with
             `config.task_specific_tokens`, and unused without.
@@ -302,26 +289,20 @@ class ViLBertEncoder(nn.Module):
 
     def forward(self, streams: TwoStreams, text_mask: torch.Tensor) -> None:
         """Runs all layers in the order of `config.schedule`."""
-        config = self.config
-        calls = {call.name: call for call in config.grounding_calls}
-        both = {name: [call for call in config.grounding_calls if call.name == name] for name in calls}
+        config, calls = self.config, iter(self.config.attention_calls)
+        layers: Any = {TEXT: self.layer, REGIONS: self.v_layer}
         fixed = {TEXT: config.fixed_t_layer, REGIONS: config.fixed_v_layer}
         for stream, number in config.schedule:
+            call = next(calls)
             if stream == "cross":
-                streams.run_cross(self.c_layer[number], both[f"cross {number}"])
+                streams.run_cross(self.c_layer[number], [call, next(calls)])
                 continue
-            layers, heads = (
-                (self.layer, config.num_attention_heads)
-                if stream == TEXT
-                else (self.v_layer, config.v_num_attention_heads)
-            )
             kwargs = {}
             if stream == REGIONS and config.dynamic_attention:
                 kwargs["mean_text"] = _mean_text(streams.unpacked(TEXT), text_mask)
             # CODEPATH: no layer is fixed in the public checkpoints.
             with torch.set_grad_enabled(torch.is_grad_enabled() and number >= fixed[stream]):
-                call = AttentionCall(f"{stream} {number}", stream, stream, heads)
-                streams.run_layer(layers[number], call, **kwargs)
+                streams.run_layer(layers[stream][number], call, **kwargs)
 
 
 def _mean_text(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -398,7 +379,7 @@ class ViLBertModel(ViLBertPreTrainedModel):
         self.embeddings.word_embeddings = value  # type: ignore[assignment]
 
     @can_return_tuple
-    @auto_docstring(custom_args=_REGION_ARGS)
+    @auto_docstring(custom_args=TWO_STREAM_ARGS + _TASK_ARGS)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -536,7 +517,7 @@ class ViLBertForPreTraining(ViLBertPreTrainedModel):
         return {"words": self.cls.predictions, "regions": self.cls.imagePredictions}
 
     @can_return_tuple
-    @auto_docstring(custom_args=_REGION_ARGS + PRETRAINING_ARGS + REGION_TARGET_ARGS)
+    @auto_docstring(custom_args=TWO_STREAM_ARGS + _TASK_ARGS + PRETRAINING_ARGS + REGION_TARGET_ARGS)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -603,7 +584,7 @@ class ViLBertForPreTraining(ViLBertPreTrainedModel):
     pairs and, optionally, the region of each phrase and the box of the object that each word names.
     """
 )
-class ViLBertForVGP(VGPHeads, ViLBertPreTrainedModel):
+class ViLBertForVGP(TwoStreamVGP, ViLBertPreTrainedModel):
     def __init__(self, config: ViLBertConfig):
         super().__init__(config)
         # CODEPATH: "pooled" in the public VGP code, "cls" in the paper's equation 1.
@@ -614,49 +595,13 @@ class ViLBertForVGP(VGPHeads, ViLBertPreTrainedModel):
             self.vilbert.encoder.leave_end_untrained(REGIONS)
         self.post_init()
 
-    @can_return_tuple
-    @auto_docstring(custom_args=_REGION_ARGS + VGP_ARGS)
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        task_ids: torch.Tensor | None = None,
-        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
-        phrase_mask: torch.Tensor | None = None,
-        phrase_pairs: torch.Tensor | None = None,
-        phrase_regions: torch.Tensor | None = None,
-        identification_labels: torch.Tensor | None = None,
-        vgp_labels: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | VGPOutput:
-        outputs, pred_boxes = self.encode_for_vgp(
-            self.vilbert,
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            region_features=region_features,
-            region_boxes=region_boxes,
-            region_attention_mask=region_attention_mask,
-            inputs_embeds=inputs_embeds,
-            task_ids=task_ids,
-            grounding_queries=grounding_queries,
-            **kwargs,
-        )
-        labels = (identification_labels, vgp_labels)
-        return self.score_vgp(outputs, pred_boxes, attention_mask, phrase_mask, phrase_pairs, *labels)
-
 
 @auto_docstring(
     custom_intro="""
     ViLBERT for referring expressions: scores how well each region matches the text.
     """
 )
-class ViLBertForReferringExpression(ViLBertPreTrainedModel):
+class ViLBertForReferringExpression(TwoStreamReferring, ViLBertPreTrainedModel):
     _heads_from_pretraining = {"vision_logit.": "vision_logit."}
 
     def __init__(self, config: ViLBertConfig):
@@ -667,37 +612,6 @@ class ViLBertForReferringExpression(ViLBertPreTrainedModel):
         self.vilbert.encoder.leave_end_untrained(TEXT)
         self.post_init()
 
-    @can_return_tuple
-    @auto_docstring(custom_args=_REGION_ARGS + REFERRING_ARGS)
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        task_ids: torch.Tensor | None = None,
-        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
-        region_targets: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | TaskOutput:
-        outputs = self.vilbert(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            region_features=region_features,
-            region_boxes=region_boxes,
-            region_attention_mask=region_attention_mask,
-            inputs_embeds=inputs_embeds,
-            task_ids=task_ids,
-            grounding_queries=grounding_queries,
-            return_dict=True,
-            **kwargs,
-        )
-        return choose_region(self._score_regions, outputs, region_attention_mask, region_targets)
-
     def _score_regions(self, states: torch.Tensor) -> torch.Tensor:
         return self.vision_logit(self.dropout(states))
 
@@ -707,7 +621,7 @@ class ViLBertForReferringExpression(ViLBertPreTrainedModel):
     ViLBERT for visual question answering: scores the answers of `config.answers` from the pooled state.
     """
 )
-class ViLBertForVisualQuestionAnswering(ViLBertPreTrainedModel):
+class ViLBertForVisualQuestionAnswering(TwoStreamAnswering, ViLBertPreTrainedModel):
     _heads_from_pretraining = {"vil_prediction.": "vil_prediction."}
 
     def __init__(self, config: ViLBertConfig):
@@ -717,37 +631,6 @@ class ViLBertForVisualQuestionAnswering(ViLBertPreTrainedModel):
         size = config.bi_hidden_size
         self.vil_prediction = ViLBertClassifier(config, size, 2 * size, len(config.answers), config.answer_head)
         self.post_init()
-
-    @can_return_tuple
-    @auto_docstring(custom_args=_REGION_ARGS + POOLED_ANSWER_ARGS)
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        task_ids: torch.Tensor | None = None,
-        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
-        labels: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | TaskOutput:
-        outputs = self.vilbert(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            region_features=region_features,
-            region_boxes=region_boxes,
-            region_attention_mask=region_attention_mask,
-            inputs_embeds=inputs_embeds,
-            task_ids=task_ids,
-            grounding_queries=grounding_queries,
-            return_dict=True,
-            **kwargs,
-        )
-        return score_pooled_answers(self._score_answers, outputs, labels, self.config.vqa_loss)
 
     def _score_answers(self, pooled: torch.Tensor) -> torch.Tensor:
         return self.vil_prediction(self.dropout(pooled))
@@ -759,7 +642,7 @@ class ViLBertForVisualQuestionAnswering(ViLBertPreTrainedModel):
     question and choice.
     """
 )
-class ViLBertForMultipleChoice(ViLBertPreTrainedModel):
+class ViLBertForMultipleChoice(TwoStreamChoosing, ViLBertPreTrainedModel):
     _heads_from_pretraining = {"vil_logit.": "vil_logit."}
 
     def __init__(self, config: ViLBertConfig):
@@ -768,62 +651,6 @@ class ViLBertForMultipleChoice(ViLBertPreTrainedModel):
         self.dropout = nn.Dropout(config.classifier_dropout)
         self.vil_logit = nn.Linear(config.bi_hidden_size, 1)
         self.post_init()
-
-    @can_return_tuple
-    @auto_docstring
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        task_ids: torch.Tensor | None = None,
-        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
-        labels: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | MultipleChoiceOutput:
-        r"""
-        input_ids (`torch.LongTensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
-            Tokens of question and choice.
-        attention_mask (`torch.Tensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
-            1 for tokens, 0 for padding.
-        token_type_ids (`torch.LongTensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
-            Types of the tokens: 0 the question, 1 the choice.
-        region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, v_feature_size)`, *optional*):
-            Features of the image regions, the whole image first, shared by all choices. All region inputs can also
-            have a dimension `num_choices` after the first. Without them the input is text only.
-        region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
-            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1].
-        region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
-            1 for regions, 0 for padding. Rows without regions are text only.
-        inputs_embeds (`torch.FloatTensor` of shape `(batch_size, num_choices, text_length, hidden_size)`, *optional*):
-            Word embeddings instead of `input_ids`.
-        task_ids (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
-            Number of the task of each item, see [`ViLBertModel`].
-        grounding_queries (`dict`, *optional*):
-            The attention to report, see [`ViLBertModel`]; one row per choice, with the choices of an item
-            consecutive, or with a dimension `num_choices` after the first.
-        labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
-            Index of the right choice, -100 to ignore an item.
-        """
-        choices = Choices.find(input_ids, inputs_embeds)
-        outputs = self.vilbert(
-            choices.flatten("input_ids", input_ids),
-            attention_mask=choices.flatten("attention_mask", attention_mask),
-            token_type_ids=choices.flatten("token_type_ids", token_type_ids),
-            region_features=choices.repeat(region_features, 3),
-            region_boxes=choices.repeat(region_boxes, 3),
-            region_attention_mask=choices.repeat(region_attention_mask, 2),
-            inputs_embeds=choices.flatten("inputs_embeds", inputs_embeds),
-            task_ids=choices.repeat(task_ids, 1),
-            grounding_queries=choices.flatten_queries(grounding_queries),
-            return_dict=True,
-            **kwargs,
-        )
-        return score_choices(self._score_choices, outputs, choices, labels, self.config.choice_loss)
 
     def _score_choices(self, pooled: torch.Tensor) -> torch.Tensor:
         return self.vil_logit(self.dropout(pooled))
@@ -835,7 +662,8 @@ class ViLBertForMultipleChoice(ViLBertPreTrainedModel):
     text with each image.
     """
 )
-class ViLBertForVisualReasoning(ViLBertPreTrainedModel):
+class ViLBertForVisualReasoning(TwoStreamReasoning, ViLBertPreTrainedModel):
+    _whole_image = True
     _heads_from_pretraining = {"vil_binary_prediction.": "vil_binary_prediction."}
 
     def __init__(self, config: ViLBertConfig):
@@ -845,40 +673,6 @@ class ViLBertForVisualReasoning(ViLBertPreTrainedModel):
         size = 2 * config.bi_hidden_size
         self.vil_binary_prediction = ViLBertClassifier(config, size, size, 2)
         self.post_init()
-
-    @can_return_tuple
-    @auto_docstring(custom_args=_REGION_ARGS + TWO_IMAGE_ARGS)
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        region_token_type_ids: torch.Tensor | None = None,
-        task_ids: torch.Tensor | None = None,
-        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
-        labels: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | TaskOutput:
-        inputs = split_images(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            region_features=region_features,
-            region_boxes=region_boxes,
-            region_attention_mask=region_attention_mask,
-            inputs_embeds=inputs_embeds,
-            region_token_type_ids=region_token_type_ids,
-            task_ids=task_ids,
-            grounding_queries=grounding_queries,
-            whole_image=True,
-        )
-        outputs = self.vilbert(**inputs, return_dict=True, **kwargs)
-        outputs.pooler_output = outputs.pooler_output.unflatten(0, (-1, 2)).flatten(1)
-        return score_classes(self._score_classes, outputs, labels)
 
     def _score_classes(self, pooled: torch.Tensor) -> torch.Tensor:
         return self.vil_binary_prediction(self.dropout(pooled))
@@ -891,51 +685,12 @@ class ViLBertForVisualReasoning(ViLBertPreTrainedModel):
     [`ViLBertForReferringExpression`].
     """
 )
-class ViLBertForPhraseGrounding(ViLBertPreTrainedModel):
+class ViLBertForPhraseGrounding(TwoStreamGrounding, ViLBertPreTrainedModel):
     def __init__(self, config: ViLBertConfig):
         super().__init__(config)
         self.vilbert = ViLBertModel(config, add_pooling_layer=False)
         self.grounding_head = GroundingHead(config)
         self.post_init()
-
-    @can_return_tuple
-    @auto_docstring(custom_args=_REGION_ARGS + PHRASE_GROUNDING_ARGS)
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        task_ids: torch.Tensor | None = None,
-        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
-        phrase_mask: torch.Tensor | None = None,
-        phrase_regions: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | TaskOutput:
-        outputs = self.vilbert(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            region_features=region_features,
-            region_boxes=region_boxes,
-            region_attention_mask=region_attention_mask,
-            inputs_embeds=inputs_embeds,
-            task_ids=task_ids,
-            grounding_queries=grounding_queries,
-            return_dict=True,
-            **kwargs,
-        )
-        return ground_phrases(
-            lambda phrases, found, text_mask, region_mask: self.grounding_head(phrases, found.region_hidden_state),
-            outputs,
-            phrase_mask=phrase_mask,
-            attention_mask=attention_mask,
-            region_attention_mask=region_attention_mask,
-            phrase_regions=phrase_regions,
-        )
 
 
 @auto_docstring(
@@ -1021,7 +776,7 @@ class ViLBertForMultiTask(ViLBertPreTrainedModel):
         self.cls.predictions.bias = new_embeddings.bias
 
     @can_return_tuple
-    @auto_docstring(custom_args=_REGION_ARGS)
+    @auto_docstring(custom_args=TWO_STREAM_ARGS + _TASK_ARGS)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,

@@ -46,6 +46,21 @@ ANSWER_ARGS = """
             Score of each answer, in [0, 1].
         """
 
+TWO_STREAM_ARGS = """
+        region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, region_feature_size)`, *optional*):
+            Features of the image regions, the whole image first in families that have it. Without them the input is
+            text only.
+        region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
+            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1]. Required with
+            `region_features`.
+        region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
+            1 for regions, 0 for padding. Rows without regions are text only.
+        grounding_queries (`dict`, *optional*):
+            The attention that the attention function reports for the calls between the streams. `"text_to_region"`:
+            token rows `(batch_size, Q)` and region columns `(batch_size, K)`. `"region_to_text"`: region rows and
+            token columns. int64 indices, -1 for padding.
+        """
+
 POOLED_ANSWER_ARGS = """
         labels (`torch.FloatTensor` of shape `(batch_size, num_labels)`, *optional*):
             Score of each answer, in [0, 1].
@@ -91,5 +106,6 @@ __all__ = [
     "REFERRING_ARGS",
     "REGION_TARGET_ARGS",
     "TWO_IMAGE_ARGS",
+    "TWO_STREAM_ARGS",
     "VGP_ARGS",
 ]

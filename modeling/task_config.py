@@ -181,5 +181,10 @@ class OneStreamConfig(BertTextConfig):
         """The attention calls in which words and regions meet, in order."""
         return one_stream_calls(self.num_hidden_layers, self.num_attention_heads)
 
+    @property
+    def attention_calls(self) -> tuple[AttentionCall, ...]:
+        """All attention calls in the order of execution: the items of `attentions` in a model's output."""
+        return self.grounding_calls
+
 
 __all__ = ["BertTextConfig", "OneStreamConfig", "TaskConfig"]

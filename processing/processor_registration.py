@@ -32,7 +32,7 @@ def register_processors() -> None:
             for value in vars(module).values():
                 if isinstance(value, type) and issubclass(value, GroundedProcessor) and hasattr(value, "whole_image"):
                     # A checkpoint contains the name of its processor class, so the key is not used.
-                    AutoProcessor.register(file.removeprefix(_PREFIX), value, exist_ok=True)
+                    AutoProcessor.register(value.__name__, value, exist_ok=True)
                     # Makes `save_pretrained` store these files and their `auto_map` entry with the weights.
                     value.register_for_auto_class("AutoProcessor")
 

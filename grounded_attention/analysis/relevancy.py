@@ -4,16 +4,18 @@
 - `raw_last`: attention of the last layer, mean over heads;
 - `raw_mean`: attention, mean over heads and layers;
 - `rollout`: attention multiplied through the layers with the residual connection (Abnar and Zuidema, 2020);
-- `relevancy`: gradient-weighted (Chefer, Gur and Wolf, 2021, "Generic Attention-model Explainability", equations 5 and
-  6): the positive part of attention times its gradient, mean over heads, accumulated through the layers.
+- `relevancy`: gradient-weighted (Chefer, Gur and Wolf, 2021, "Generic Attention-model Explainability", equations 5 to
+  11): the positive part of attention times its gradient, mean over heads, accumulated through the attention calls.
 
 The first three do not depend on the decision; the last uses the score of the decision. All maps are taken from the row
 of the position from which the model computes the decision (`ReadOut`).
 
-This file is for models with one sequence of words and regions; `relevancy_two_streams` is for transformers' LXMERT,
-which has two streams.
+The maps are written over the attention calls of a model (`config.attention_calls`), so they are the same for one
+sequence and for two streams. In two streams the raw maps are those of the calls from the stream of the row to the
+regions.
 
-Shape letters: B batch, L layers, H heads, N sequence, T text, R regions.
+Shape letters: B batch, H heads, N sequence, S positions of the queries' stream, K of the keys' stream, T text,
+R regions.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +26,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grounded_attention.supervision.rollout import attention_rollout
+from grounded_attention.modeling.attention_calls import REGIONS, SEQUENCE, TEXT, AttentionCall, one_stream_calls
+from grounded_attention.supervision.rollout import Blocks, rollout_blocks
 
 RAW_LAST, RAW_MEAN, ROLLOUT, RELEVANCY = "raw_last", "raw_mean", "rollout", "relevancy"
 MAPS = (RAW_LAST, RAW_MEAN, ROLLOUT, RELEVANCY)
@@ -36,7 +39,7 @@ class ReadOut:
 
     Args:
         score (`Tensor`): (B,) float with its graph, the score of the decision, such as the highest logit.
-        rows (`Tensor`): (B,) int64, position in the sequence whose last hidden state gives the score.
+        rows (`Tensor`): (B,) int64, position in [text][regions] whose last hidden state gives the score.
     """
 
     score: Tensor
@@ -54,8 +57,8 @@ def region_maps(
 
     Args:
         model (`Any`): a model that returns attention maps (`output_attentions=True`) with the eager back end, which is
-            set during the call; its sequence begins with T words and R regions. Or a model with a method `region_maps`
-            (`TwoStreamModel`). Dropout must be off.
+            set during the call. Its configuration has `attention_calls`, or its sequence begins with T words and R
+            regions. Dropout must be off.
         inputs (`Mapping[str, Any]`): inputs of the model, with `input_ids` (B, T) and `region_attention_mask` (B, R).
         read_out (`Reader`): (outputs, inputs) -> the decision and its position.
         maps (`Sequence[str]`, *optional*, defaults to `MAPS`): names from `MAPS`.
@@ -64,57 +67,112 @@ def region_maps(
         `dict[str, Tensor]`: map -> (B, R) float32, at least 0; 0 at masked regions.
 
     Raises:
-        ValueError: if a map is unknown, the model is in training mode or has two streams, or its weights need no
-        gradients.
+        ValueError: if a map is unknown, the model is in training mode or returns no maps of its calls, or its weights
+        need no gradients.
     """
     unknown = [name for name in maps if name not in MAPS]
     if unknown:
         raise ValueError(f"unknown maps {', '.join(unknown)}; expected some of {', '.join(MAPS)}")
     if model.training:
         raise ValueError("the model is in training mode, in which dropout changes its maps; call model.eval() first")
-    if hasattr(model, "region_maps"):
-        return model.region_maps(inputs, read_out, maps)
     with torch.enable_grad(), _eager(model):
         outputs = model(**inputs, output_attentions=True)
-        attentions = _one_stream(model, outputs, inputs)
+        attentions, calls = _attention_of_calls(model, outputs, inputs)
         decided = read_out(outputs, inputs)
         gradients = gradients_of(decided.score, attentions) if RELEVANCY in maps else []
     with torch.no_grad():
         found = [attention.detach().float() for attention in attentions]
-        start, regions = inputs["input_ids"].shape[1], inputs["region_attention_mask"].shape[1]
-        rows = torch.arange(len(decided.rows), device=decided.rows.device), decided.rows
+        texts, regions = inputs["input_ids"].shape[1], inputs["region_attention_mask"].shape[1]
         attended = inputs["region_attention_mask"].bool()
-        return {name: _map(name, found, gradients)[rows][:, start : start + regions] * attended for name in maps}
+        return {
+            name: _rows(_map(name, found, gradients, calls), decided.rows, texts, regions) * attended for name in maps
+        }
 
 
-def _map(name: str, attentions: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
-    """The map over the whole sequence, (B, N, N)."""
-    if name == RELEVANCY:
-        return attention_relevancy(attentions, gradients)
-    means = [attention.mean(1) for attention in attentions]
-    if name == ROLLOUT:
-        return attention_rollout(means)[-1]
-    return means[-1] if name == RAW_LAST else torch.stack(means).mean(0)
+def _rows(blocks: Mapping[str, Tensor], rows: Tensor, texts: int, regions: int) -> Tensor:
+    """The values of the regions (B, R) in the row of each example; `blocks` are stream -> (B, S, K)."""
+    examples = torch.arange(len(rows), device=rows.device)
+    if SEQUENCE in blocks:
+        return blocks[SEQUENCE][examples, rows][:, texts : texts + regions]
+    whole = torch.cat([blocks[TEXT][:, :texts], blocks[REGIONS][:, :regions]], dim=1)
+    return whole[examples, rows][:, :regions]
 
 
-def attention_relevancy(attentions: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
+def _map(
+    name: str, attentions: Sequence[Tensor], gradients: Sequence[Tensor], calls: Sequence[AttentionCall]
+) -> dict[str, Tensor]:
+    """Stream of the rows -> a map over the regions, or over the whole sequence, (B, S, K)."""
+    streams = [SEQUENCE] if calls[0].query_stream == SEQUENCE else [TEXT, REGIONS]
+    source = streams[-1]
+    if name in (ROLLOUT, RELEVANCY):
+        if name == ROLLOUT:
+            blocks = rollout_blocks([attention.mean(1) for attention in attentions], calls)[-1]
+        else:
+            blocks = attention_relevancy(attentions, gradients, calls)
+        return {stream: blocks[stream, source] for stream in streams}
+    found = {}
+    for stream in streams:
+        means = [
+            attention.mean(1)
+            for attention, call in zip(attentions, calls, strict=True)
+            if (call.query_stream, call.key_stream) == (stream, source)
+        ]
+        found[stream] = means[-1] if name == RAW_LAST else torch.stack(means).mean(0)
+    return found
+
+
+def attention_relevancy(
+    attentions: Sequence[Tensor], gradients: Sequence[Tensor], calls: Sequence[AttentionCall] | None = None
+) -> Blocks:
     """
-    Starts with R = I; for each layer R <- R + A R, where A is the mean over heads of the positive part of gradient
-    times attention.
+    The contribution of each input to each output: a relevancy R for every pair of streams, which starts with the
+    identity. A is the mean over heads of the positive part of gradient times attention. A call of one stream adds A R
+    to the rows of the stream. A call between two streams adds A, between the normalised relevancies of both, and
+    A R to the rows of the queries; calls of one name read the relevancies before the first of them.
 
     Args:
-        attentions (`Sequence[Tensor]`): (B, H, N, N) per layer, from the first.
+        attentions (`Sequence[Tensor]`): (B, H, S, K) per call, in the order of execution.
         gradients (`Sequence[Tensor]`): gradient of the score for each of them.
+        calls (`Sequence[AttentionCall]`, *optional*): the calls; layers of one sequence when not given.
 
     Returns:
-        `Tensor`: (B, N, N), contribution of each column's input to each row's output.
+        `Blocks`: (stream, source) -> (B, S, K).
     """
-    first = attentions[0]
-    relevancy = torch.eye(first.shape[-1], device=first.device).expand(len(first), -1, -1)
-    for attention, gradient in zip(attentions, gradients, strict=True):
+    calls = one_stream_calls(len(attentions), 1) if calls is None else calls
+    sizes = {call.query_stream: attention.shape[2] for call, attention in zip(calls, attentions, strict=True)}
+    like = attentions[0]
+    state: Blocks = {
+        (a, b): (torch.eye(sizes[a]) if a == b else torch.zeros(sizes[a], sizes[b]))
+        .to(like.device)
+        .expand(len(like), -1, -1)
+        for a in sizes
+        for b in sizes
+    }
+    before, name = state, None
+    for call, attention, gradient in zip(calls, attentions, gradients, strict=True):
+        if call.name != name:
+            before, name = state, call.name
         weighted = (gradient.float() * attention.float()).clamp(min=0).mean(1)
-        relevancy = relevancy + weighted @ relevancy
-    return relevancy
+        state = {**state, **_changed(call.query_stream, call.key_stream, weighted, before, state)}
+    return state
+
+
+def _changed(query: str, key: str, weighted: Tensor, before: Blocks, state: Blocks) -> Blocks:
+    """The relevancies that one attention changes: the current ones plus its part, computed from those `before`."""
+    if query == key:
+        return {pair: state[pair] + weighted @ before[pair] for pair in state if pair[0] == query}
+    through = _normalised(before[query, query]).transpose(1, 2) @ weighted @ _normalised(before[key, key])
+    return {
+        (query, key): state[query, key] + through,
+        (query, query): state[query, query] + weighted @ before[key, query],
+    }
+
+
+def _normalised(relevancy: Tensor) -> Tensor:
+    """Equations 8 and 9: normalises the rows of R - I to sum 1, and adds I."""
+    identity = torch.eye(relevancy.shape[-1], device=relevancy.device)
+    added = relevancy - identity
+    return added / added.sum(-1, keepdim=True).clamp(min=torch.finfo(added.dtype).tiny) + identity
 
 
 def gradients_of(score: Tensor, attentions: Sequence[Tensor]) -> list[Tensor]:
@@ -131,20 +189,25 @@ def gradients_of(score: Tensor, attentions: Sequence[Tensor]) -> list[Tensor]:
     return [torch.zeros_like(a) if g is None else g for a, g in zip(attentions, found, strict=True)]
 
 
-def _one_stream(model: Any, outputs: Any, inputs: Mapping[str, Any]) -> tuple[Tensor, ...]:
+def _attention_of_calls(
+    model: Any, outputs: Any, inputs: Mapping[str, Any]
+) -> tuple[tuple[Tensor, ...], tuple[AttentionCall, ...]]:
+    """The attention maps of a model with the calls that they belong to."""
     attentions = getattr(outputs, "attentions", None)
+    if not attentions or any(not isinstance(each, Tensor) or each.ndim != 4 for each in attentions):
+        raise ValueError(
+            f"{type(model).__name__} returns no attention maps: load a model of this project, with words and regions"
+        )
+    calls = getattr(getattr(model, "config", None), "attention_calls", None)
+    if calls and len(calls) == len(attentions):
+        return tuple(attentions), tuple(calls)
     least = inputs["input_ids"].shape[1] + inputs["region_attention_mask"].shape[1]
-    if not attentions or any(a is None or a.ndim != 4 or a.shape[2] != a.shape[3] for a in attentions):
+    if any(each.shape[2] != each.shape[3] or each.shape[3] < least for each in attentions):
         raise ValueError(
-            f"{type(model).__name__} has no attention maps over one sequence of words and regions; maps are compared "
-            "for single-stream models such as vl_bert and visualbert, and for transformers' LXMERT wrapped in "
-            "grounded_attention.analysis.relevancy_two_streams.TwoStreamModel"
+            f"{type(model).__name__} has no attention maps over one sequence of words and regions, and its "
+            "configuration has no attention_calls for them"
         )
-    if attentions[0].shape[-1] < least:
-        raise ValueError(
-            f"attention maps have width {attentions[0].shape[-1]}, expected at least {least}, the words and regions"
-        )
-    return attentions
+    return tuple(attentions), one_stream_calls(len(attentions), attentions[0].shape[1])
 
 
 @contextmanager

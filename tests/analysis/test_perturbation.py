@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from transformers import LxmertConfig, LxmertForQuestionAnswering, set_seed
+from transformers import set_seed
 
 from grounded_attention.analysis.perturbation_curves import LEAST, MOST, RANDOM, perturb
-from grounded_attention.analysis.relevancy import MAPS, ReadOut, _one_stream, attention_relevancy, region_maps
-from grounded_attention.analysis.relevancy_two_streams import TwoStreamModel
+from grounded_attention.analysis.relevancy import MAPS, ReadOut, attention_relevancy, region_maps
 from grounded_attention.families import FAMILIES
+from grounded_attention.modeling import LXMERTForVisualQuestionAnswering, ViLBertForVisualQuestionAnswering
+from grounded_attention.modeling.attention_calls import SEQUENCE
 from grounded_attention.reports.perturbation_figure import perturbation_figure
 from grounded_attention.supervision.rollout import attention_rollout
+from tests.helpers.tiny_two_streams import make_lxmert, make_vilbert
 from tests.helpers.tiny_vgp import FEATURE_SIZE, tiny_model
 
 T, R = 4, 6
@@ -258,7 +260,7 @@ def reference():
 
 def test_relevancy_is_that_of_loops(reference):
     attentions, gradients = reference
-    found = attention_relevancy(attentions, gradients)
+    found = attention_relevancy(attentions, gradients)[SEQUENCE, SEQUENCE]
     for row in range(3):
         expected = by_loops([a[row] for a in attentions], [g[row] for g in gradients])
         np.testing.assert_allclose(found[row], expected, rtol=1e-4, atol=1e-7)
@@ -276,7 +278,7 @@ def test_maps_of_a_model_are_rows_of_the_whole_maps(reference):
         "raw_last": means[-1],
         "raw_mean": sum(means) / len(means),
         "rollout": attention_rollout(means)[-1],
-        "relevancy": attention_relevancy(attentions, gradients),
+        "relevancy": attention_relevancy(attentions, gradients)[SEQUENCE, SEQUENCE],
     }
     for name, expected in whole.items():
         np.testing.assert_allclose(found[name], expected[:, 0, 5:9], rtol=1e-4, atol=1e-7, err_msg=name)
@@ -340,46 +342,61 @@ def test_what_has_no_maps_is_refused():
 # Two streams
 
 
-def lxmert(head=LxmertForQuestionAnswering):
-    sizes = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 30}
-    layers = {"l_layers": 2, "x_layers": 2, "r_layers": 1, "visual_feat_dim": FEATURE_SIZE, "num_qa_labels": 3}
-    set_seed(0)
-    return head(LxmertConfig(**sizes, **layers, initializer_range=0.4)).eval()
+def lxmert():
+    fields = {"visual_feat_dim": FEATURE_SIZE, "answers": ["yes", "no", "red"]}
+    return make_lxmert(LXMERTForVisualQuestionAnswering, **fields)
+
+
+def vilbert():
+    fields = {"v_feature_size": FEATURE_SIZE, "answers": ["yes", "no", "red"]}
+    return make_vilbert(ViLBertForVisualQuestionAnswering, **fields)
 
 
 def answered(outputs, inputs):
     words = torch.zeros(len(inputs["input_ids"]), dtype=torch.long)
-    return ReadOut(outputs.question_answering_score.max(-1).values, words)
+    return ReadOut(outputs.logits.max(-1).values, words)
 
 
-def test_lxmert_needs_its_wrapper():
-    with pytest.raises(
-        ValueError, match=r"LXMERT wrapped in grounded_attention\.analysis\.relevancy_two_streams\.TwoStreamModel"
-    ):
-        _one_stream(lxmert(), SimpleNamespace(attentions=None), tiny_inputs())
-    with pytest.raises(ValueError, match="VLBertForVGP is not supported, expected transformers' LXMERT"):
-        TwoStreamModel(tiny_model())
-    with pytest.raises(
-        ValueError, match="maps rollout do not exist for two streams; expected raw_last, raw_mean, relevancy"
-    ):
-        region_maps(TwoStreamModel(lxmert()), tiny_inputs(), answered, ("rollout",))
-
-
-def test_raw_attention_of_lxmert_is_what_it_returns():
-    model, inputs = TwoStreamModel(lxmert()), tiny_inputs()
-    found = region_maps(model, inputs, answered, ("raw_last", "raw_mean"))
-    outputs = model.model(
-        input_ids=inputs["input_ids"],
-        attention_mask=inputs["attention_mask"],
-        token_type_ids=inputs["token_type_ids"],
-        visual_feats=inputs["region_features"],
-        visual_pos=inputs["region_boxes"],
-        visual_attention_mask=inputs["region_attention_mask"],
-        output_attentions=True,
-    )
-    cross = [each.detach().mean(1)[:, 0] for each in outputs.cross_encoder_attentions]
+@pytest.mark.parametrize("make", [lxmert, vilbert])
+def test_raw_attention_is_that_of_the_cross_calls(make):
+    model, inputs = make(), tiny_inputs()
+    found = region_maps(model, inputs, answered, ("raw_last", "raw_mean", "rollout"))
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        maps = model(**inputs, output_attentions=True).attentions
+    cross = [each.mean(1)[:, 0] for each in maps if each.shape[2:] == (5, 4)]
+    assert len(cross) == 2
     torch.testing.assert_close(found["raw_last"], cross[-1])
     torch.testing.assert_close(found["raw_mean"], (cross[0] + cross[1]) / 2)
+    assert found["rollout"].shape == (3, 4) and (found["rollout"] > 0).sum() == 11  # of 12, one is padding
+
+
+def test_a_region_is_read_from_the_stream_of_regions():
+    model, inputs = vilbert(), tiny_inputs()
+
+    def third_region(outputs, inputs):
+        return ReadOut(outputs.logits.max(-1).values, torch.full((3,), 5 + 2))
+
+    found = region_maps(model, inputs, third_region, ("raw_last",))["raw_last"]
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        maps = model(**inputs, output_attentions=True).attentions
+    own = [each.mean(1)[:, 2] for each in maps if each.shape[2:] == (4, 4)]
+    torch.testing.assert_close(found, own[-1] * inputs["region_attention_mask"])
+
+
+def test_a_model_without_maps_is_refused():
+    class NoMaps(nn.Module):
+        config = vilbert().config
+
+        def forward(self, **inputs):
+            return vilbert()(**{name: value for name, value in inputs.items() if name != "output_attentions"})
+
+        def set_attn_implementation(self, name):
+            pass
+
+    with pytest.raises(ValueError, match="NoMaps returns no attention maps"):
+        region_maps(NoMaps().eval(), tiny_inputs(), answered)
 
 
 def normal(relevancy):
@@ -390,29 +407,19 @@ def normal(relevancy):
 
 
 def two_streams_by_hand(model, inputs, row):
-    """The rules for one example, each attention from the modules' own returned maps, by name and not in a loop over
-    what was recorded: first the text layers, then the region layers, then cross, text and region of each cross layer.
+    """The rules for one example, each attention by name and not in a loop over calls: first the text layers, then the
+    region layer, then cross, text and region of each cross layer.
     """
-    kept = {}
-
-    def keep(name):
-        def hook(module, args, output):
-            output.retain_grad()
-            kept.setdefault(name, []).append(output)
-
-        return hook
-
-    encoder = model.model.base_model.encoder
-    named = {f"t{n}": layer.attention.self for n, layer in enumerate(encoder.layer)}
-    named |= {f"v{n}": layer.attention.self for n, layer in enumerate(encoder.r_layers)}
-    for n, layer in enumerate(encoder.x_layers):
-        named |= {f"x{n}": layer.visual_attention.att, f"xt{n}": layer.lang_self_att.self}
-        named |= {f"xv{n}": layer.visn_self_att.self}
-    handles = [module.dropout.register_forward_hook(keep(name)) for name, module in named.items()]
+    model.set_attn_implementation("eager")
     one = {name: value[row : row + 1] for name, value in inputs.items()}
-    answered(model(**one), one).score.sum().backward()
-    for handle in handles:
-        handle.remove()
+    outputs = model(**one, output_attentions=True)
+    for attention in outputs.attentions:
+        attention.retain_grad()
+    answered(outputs, one).score.sum().backward()
+    names = ["t0", "t1", "v0", *(f"{part}{n}" for n in range(2) for part in ("x", "x", "xt", "xv"))]
+    kept = {}
+    for name, attention in zip(names, outputs.attentions, strict=True):
+        kept.setdefault(name, []).append(attention)
 
     def weighted(name, call=0):
         attention = kept[name][call]
@@ -438,7 +445,7 @@ def two_streams_by_hand(model, inputs, row):
 
 
 def test_relevancy_of_lxmert_is_that_of_the_rules_by_hand():
-    model, inputs = TwoStreamModel(lxmert()), tiny_inputs()
+    model, inputs = lxmert(), tiny_inputs()
     found = region_maps(model, inputs, answered, ("relevancy",))["relevancy"]
     assert found.shape == (3, 4) and found[0, 3] == 0 and found.max() > 1e-3
     for row in range(3):
@@ -446,13 +453,13 @@ def test_relevancy_of_lxmert_is_that_of_the_rules_by_hand():
 
 
 def test_perturbation_of_lxmert():
-    model, inputs = TwoStreamModel(lxmert()), tiny_inputs()
+    model, inputs = lxmert(), tiny_inputs()
     batch = {**inputs, "region_candidate_mask": inputs["region_attention_mask"]}
     with torch.no_grad():
-        usual = model(**inputs).question_answering_score.argmax(-1)
+        usual = model(**inputs).logits.argmax(-1)
 
     def stays(outputs, batch):
-        return (outputs.question_answering_score.argmax(-1) == usual).double().tolist()
+        return (outputs.logits.argmax(-1) == usual).double().tolist()
 
     found = perturb(
         model,

@@ -378,7 +378,7 @@ OTHERS = {
     "LXMERT": (lambda: some_keys("module.bert.encoder.x_layers.0.visual_attention.att.key.bias"), "an LXMERT check"),
     "LXMERT tasks": (
         lambda: some_keys("module.lxrt_encoder.model.bert.encoder.x_layers.0.a"),
-        "can't be converted yet",
+        "use `convert lxmert`",
     ),
     "their LXMERT": (lambda: some_keys("lxmert.encoder.x_layers.0.a"), "an LXMERT checkpoint of transformers"),
     "ViLBERT": (lambda: some_keys("bert.encoder.c_layer.0.a", "bert.encoder.layer.0.a"), "a ViLBERT checkpoint"),
@@ -418,7 +418,9 @@ def test_each_converter_names_the_others(refused):
 )
 def test_original_key_lists_of_other_families_are_recognised(shared: Path, name, title):
     for family in (VL_BERT, VISUALBERT, FAST_RCNN):
-        with pytest.raises(CheckpointError, match=f"looks like an? {title} checkpoint, .*can't be converted yet"):
+        with pytest.raises(
+            CheckpointError, match=f"looks like an? {title} checkpoint, .*use `convert {title.lower()}`"
+        ):
             family.convert_state_dict(read_key_list(shared, name))
 
 
@@ -429,7 +431,7 @@ def test_directories_and_safetensors_are_named(tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     for name, message in {
         "theirs": "a model directory of the transformers format (model_type 'lxmert' in its config.json)",
-        "model.safetensors": "this looks like an LXMERT checkpoint of transformers; load its directory",
+        "model.safetensors": "this looks like an LXMERT checkpoint of transformers; it needs no conversion",
         "empty": "a directory, expected one file of the original code",
     }.items():
         assert main(["vl_bert", "--checkpoint", str(tmp_path / name), "--output", str(tmp_path / "out")]) == 2

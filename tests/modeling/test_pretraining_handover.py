@@ -13,18 +13,20 @@ from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 from grounded_attention.families import FAMILIES
 from grounded_attention.modeling import VLBertForMultipleChoice, VLBertForPreTraining, VLBertForVisualQuestionAnswering
+from tests.helpers.tiny_two_streams import make_lxmert, make_vilbert
 from tests.helpers.tiny_visualbert import make_model as make_visualbert
 from tests.helpers.tiny_vl_bert import make_bert
 from tests.helpers.tiny_vl_bert import make_model as make_vl_bert
 
-MAKE = {"vl_bert": make_vl_bert, "visualbert": make_visualbert}
-PREFIX = {"vl_bert": "vl_bert.", "visualbert": "visual_bert."}
+MAKE = {"vl_bert": make_vl_bert, "visualbert": make_visualbert, "vilbert": make_vilbert, "lxmert": make_lxmert}
+PREFIX = {"vl_bert": "vl_bert.", "visualbert": "visual_bert.", "vilbert": "vilbert.", "lxmert": "lxmert."}
 # Heads with documented sources in the public code: (family, head) -> here -> there, tensors in modules of these names.
 COPIES = {
     ("vl_bert", "vqa"): {"answer_head.transform": "mlm_head.transform"},
     ("vl_bert", "referring_expressions"): {"referring_head.dense": "region_head.dense"},
     ("vl_bert", "multiple_choice"): {"region_class_head.dense": "region_head.dense"},
     ("visualbert", "phrase_grounding"): {"cls": "cls"},
+    ("lxmert", "vqa"): {f"answer_head.logit_fc.{layer}": f"answer_head.logit_fc.{layer}" for layer in (0, 2)},
 }
 TASKS = [(name, head) for name, family in FAMILIES.items() for head in family.heads if head != "pretraining"]
 
@@ -198,9 +200,10 @@ def test_a_bert_fills_only_what_the_checkpoint_lacks(tmp_path, family, reports):
     cls = FAMILIES[family].heads["multiple_choice"]
     reports.clear()
     model, info = cls.from_pretrained(tmp_path / "pretrained", bert=str(tmp_path / "bert"), output_loading_info=True)
-    expected, said = (bert.bert, "vl_bert.pooler") if family == "vl_bert" else (source.visual_bert, "nothing")
-    pooler = model.base_model.pooler.dense.weight
-    assert torch.equal(pooler, expected.pooler.dense.weight)
+    expected, said = (bert.bert, "vl_bert.pooler") if family == "vl_bert" else (source.base_model, "nothing")
+    pooler = "t_pooler" if family == "vilbert" else "pooler"
+    weights = [getattr(each, pooler).dense.weight for each in (model.base_model, expected)]
+    assert torch.equal(*weights)
     assert torch.equal(model.get_input_embeddings().weight, source.get_input_embeddings().weight)
     assert f"{said} from {tmp_path / 'bert'}" in reports[-1]
     assert not any("pooler" in name for name in info["missing_keys"])

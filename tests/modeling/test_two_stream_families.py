@@ -1,0 +1,266 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""ViLBERT and LXMERT: an index of a token never reaches the axis of the regions, and padding never matters."""
+
+import math
+
+import pytest
+import torch
+
+from grounded_attention.families import FAMILIES
+from grounded_attention.modeling import LXMERTForVGP, ViLBertConfig, ViLBertForVGP, ViLBertModel
+from grounded_attention.modeling.attention_calls import layer_names
+from grounded_attention.supervision import get_method
+from grounded_attention.supervision.rollout import rollout_layers
+from tests.helpers.tiny_two_streams import make_lxmert, make_vilbert
+
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+SIZES = [(9, 4), (4, 7)]
+MAKE = {"vilbert": make_vilbert, "lxmert": make_lxmert}
+VGP = {"vilbert": ViLBertForVGP, "lxmert": LXMERTForVGP}
+B, F = 3, 16
+
+families = pytest.mark.parametrize("family", MAKE)
+sizes = pytest.mark.parametrize(("words", "regions"), SIZES)
+
+
+def make_batch(words: int, regions: int) -> dict[str, torch.Tensor]:
+    """Ragged on both sides; the last word and the last region of the first row are grounded."""
+    generator = torch.Generator().manual_seed(1)
+    text_mask, region_mask = torch.ones(B, words, dtype=torch.long), torch.ones(B, regions, dtype=torch.long)
+    text_mask[1, words - 1 :], region_mask[2, regions - 2 :] = 0, 0
+    phrase_mask = torch.zeros(B, 2, words, dtype=torch.bool)
+    phrase_regions = torch.zeros(B, 2, regions, dtype=torch.bool)
+    for row, phrase, tokens, found in [
+        (0, 0, [words - 1], [regions - 1, 1]),
+        (0, 1, [1, 2], [2]),
+        (1, 0, [0], [3]),
+        (2, 0, [words - 1], [1]),
+    ]:
+        phrase_mask[row, phrase, tokens] = phrase_regions[row, phrase, found] = True
+    return {
+        "input_ids": torch.randint(1, 40, (B, words), generator=generator),
+        "attention_mask": text_mask,
+        "region_features": torch.randn(B, regions, F, generator=generator),
+        "region_boxes": torch.rand(B, regions, 2, 2, generator=generator).sort(dim=2).values.flatten(2),
+        "region_attention_mask": region_mask,
+        "region_candidate_mask": region_mask.bool(),
+        "phrase_mask": phrase_mask,
+        "phrase_regions": phrase_regions,
+    }
+
+
+def run(model, batch, **kwargs):
+    names = ("input_ids", "attention_mask", "region_features", "region_boxes", "region_attention_mask")
+    return model(**{name: batch[name] for name in names}, **kwargs)
+
+
+def cross_maps(family, batch):
+    """Direction -> the eager maps of the co-attention; the other maps are those of one stream."""
+    model = MAKE[family](VGP[family], "eager")
+    words, regions = batch["phrase_mask"].shape[2], batch["phrase_regions"].shape[2]
+    with torch.no_grad():
+        maps = run(model, batch, output_attentions=True).attentions
+    shapes = {"text_to_region": (words, regions), "region_to_text": (regions, words)}
+    return {name: [each for each in maps if each.shape[2:] == shape] for name, shape in shapes.items()}
+
+
+def grounded_rows(batch, direction):
+    """(example, row, gold columns, visible columns) of every grounded row, by loops."""
+    sides = [batch["phrase_mask"], batch["phrase_regions"]]
+    masks = [batch["attention_mask"], batch["region_attention_mask"]]
+    if direction == "region_to_text":
+        sides, masks = sides[::-1], masks[::-1]
+    for example in range(B):
+        for row in range(sides[0].shape[2]):
+            gold = {
+                column
+                for phrase in range(2)
+                for column in range(sides[1].shape[2])
+                if sides[0][example, phrase, row] and sides[1][example, phrase, column]
+            }
+            if gold:
+                yield example, row, sorted(gold), masks[1][example].nonzero()[:, 0].tolist()
+
+
+@sizes
+@families
+@pytest.mark.parametrize("layers", [None, ["cross 1"]], ids=str)
+@pytest.mark.parametrize("unpad", [False, True])
+def test_direct_supervision_equals_loops_over_eager_maps(family, words, regions, layers, unpad):
+    batch = make_batch(words, regions)
+    model, method = MAKE[family](VGP[family], unpad=unpad), get_method("direct", layers=layers)
+    method.prepare(model)
+    found = method.losses(run(model, batch, **method.forward_kwargs(batch)), batch)
+    for direction, maps in cross_maps(family, batch).items():
+        assert len(maps) == 2
+        cells = [
+            -sum(math.log(layer[example, head, row, g] / layer[example, head, row, columns].sum()) for g in gold)
+            / len(gold)
+            for layer in (maps if layers is None else maps[1:])
+            for head in range(layer.shape[1])
+            for example, row, gold, columns in grounded_rows(batch, direction)
+        ]
+        total, count = found[direction]
+        assert (total / count).item() == pytest.approx(sum(cells) / len(cells), rel=1e-4)
+
+
+@sizes
+@families
+def test_heads_that_see_nothing_have_a_known_loss(family, words, regions):
+    """Without keys attention is uniform, so the loss of a row is the logarithm of the number of its columns."""
+    batch = make_batch(words, regions)
+    model, method = MAKE[family](VGP[family]), get_method("direct")
+    for name, parameter in model.named_parameters():
+        if ".biattention.key" in name or ".visual_attention.att.key" in name:
+            parameter.data.zero_()
+    method.prepare(model)
+    found = method.losses(run(model, batch, **method.forward_kwargs(batch)), batch)
+    for direction, (total, count) in found.items():
+        rows = [len(columns) for *_, columns in grounded_rows(batch, direction)]
+        assert count == len(rows)
+        assert total.item() == pytest.approx(sum(map(math.log, rows)), rel=1e-5)
+
+
+@families
+def test_permuted_regions_change_only_their_order(family):
+    batch, order = make_batch(9, 4), torch.tensor([0, 3, 1, 2])  # the whole image of ViLBERT stays the first
+    moved = {**batch, **{name: batch[name][:, order] for name in batch if name.startswith("region_")}}
+    moved["phrase_regions"] = batch["phrase_regions"][..., order]
+    model, method = MAKE[family](VGP[family]), get_method("direct")
+    method.prepare(model)
+    results = []
+    for each in (batch, moved):
+        base = run(model.base_model, each)
+        losses = method.losses(run(model, each, **method.forward_kwargs(each)), each)
+        results.append((base.text_hidden_state, base.region_hidden_state, base.pooler_output, losses))
+    torch.testing.assert_close(results[0][0], results[1][0], **CLOSE)
+    torch.testing.assert_close(results[0][1][:, order], results[1][1], **CLOSE)
+    torch.testing.assert_close(results[0][2:], results[1][2:], **CLOSE)
+
+
+@families
+@pytest.mark.parametrize("back_end", ["eager", "sdpa"])
+def test_padding_and_unpadding_change_no_valid_state(family, back_end):
+    batch, cls = make_batch(9, 4), FAMILIES[family].base_model
+    padded, unpadded = (run(MAKE[family](cls, back_end, unpad=unpad), batch) for unpad in (False, True))
+    for name, mask in (("text", "attention_mask"), ("region", "region_attention_mask")):
+        seen = batch[mask].bool()
+        one, other = (getattr(each, f"{name}_hidden_state") for each in (padded, unpadded))
+        torch.testing.assert_close(one[seen], other[seen], **CLOSE)
+        assert not other[~seen].any()
+    alone = {name: value[2:, :-2] if name.startswith("region_") else value[2:] for name, value in batch.items()}
+    torch.testing.assert_close(
+        run(MAKE[family](cls, back_end), alone).pooler_output, padded.pooler_output[2:], **CLOSE
+    )
+
+
+@families
+def test_gradient_checkpointing_gives_supervision_the_same_gradient(family):
+    gradients = []
+    for checkpointing in (False, True):
+        model, batch, method = MAKE[family](VGP[family]), make_batch(9, 4), get_method("direct")
+        model.train()
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+        for name in ("attention_probs_dropout_prob", "v_attention_probs_dropout_prob"):
+            if hasattr(model.config, name):
+                setattr(model.config, name, 0.0)
+        if checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        method.prepare(model)
+        losses = method.losses(run(model, batch, **method.forward_kwargs(batch)), batch)
+        sum(total for total, _ in losses.values()).backward()
+        gradients.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+    assert gradients[0].keys() == gradients[1].keys() and len(gradients[0]) > 20
+    torch.testing.assert_close(*gradients)
+
+
+@sizes
+@families
+def test_rollout_has_a_block_for_every_pair_of_streams(family, words, regions):
+    """The definition by one square matrix of the whole input for every call."""
+    batch = make_batch(words, regions)
+    model = MAKE[family](FAMILIES[family].base_model)
+    method = get_method("direct")
+    method.prepare(model)
+    observed = run(model, batch, attention_mean=True, output_attentions=True).attentions
+    found = rollout_layers(observed)
+    joint, before, name, wanted = torch.eye(words + regions), None, None, {}
+    places = {"text": slice(0, words), "regions": slice(words, None)}
+    for report in observed:
+        call = report.call
+        if call.name != name:
+            before, name = joint.expand(B, -1, -1), call.name
+        rows, columns = places[call.query_stream], places[call.key_stream]
+        step = torch.eye(words + regions).repeat(B, 1, 1)
+        step[:, rows, columns] += report.mean
+        step[:, rows] = step[:, rows] / step[:, rows].sum(-1, keepdim=True)
+        # The directions of one name read the same state: rows of this stream are new, the others stay.
+        joint = joint.expand(B, -1, -1).clone()
+        joint[:, rows] = (step @ before)[:, rows]
+        if call.directions:
+            wanted[name] = joint
+    assert layer_names(model.config.grounding_calls) == list(wanted)
+    for blocks, square in zip(found, wanted.values(), strict=True):
+        for (stream, source), block in blocks.items():
+            torch.testing.assert_close(block, square[:, places[stream], places[source]], **CLOSE)
+
+
+@families
+def test_a_row_without_regions_is_text_alone(family):
+    batch, model = make_batch(9, 4), MAKE[family](FAMILIES[family].base_model)
+    alone = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
+    assert alone.region_hidden_state.shape[1] == 0 and alone.pooler_output.isfinite().all()
+    hidden = {**batch, "region_attention_mask": torch.zeros_like(batch["region_attention_mask"])}
+    hidden["region_features"] = torch.zeros_like(hidden["region_features"])
+    hidden["region_boxes"] = torch.zeros_like(hidden["region_boxes"])
+    torch.testing.assert_close(run(model, hidden).pooler_output, alone.pooler_output, **CLOSE)
+
+
+@families
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"region_features": torch.zeros(B, 4, 15)},
+            r"have the shape \(3, 4, 15\), expected .* is 16",
+        ),
+        ({"region_boxes": None}, "region_boxes are missing"),
+        ({"region_boxes": torch.zeros(B, 4, 5)}, r"region_boxes have the shape \(3, 4, 5\)"),
+        ({"region_features": None}, "region_boxes are given without region_features"),
+        ({"pixel_values": torch.zeros(B, 3, 8, 8)}, "no pixel network"),
+        ({"input_ids": torch.ones(B, 21, dtype=torch.long), "attention_mask": None}, "21 tokens long"),
+        ({"grounding_queries": {"text_to_text": ()}}, "unknown entries"),
+    ],
+    ids=["width", "no boxes", "five numbers", "no features", "pixels", "long", "direction"],
+)
+def test_mistakes_are_named(family, change, message):
+    model = MAKE[family](FAMILIES[family].base_model)
+    names = ("input_ids", "attention_mask", "region_features", "region_boxes", "region_attention_mask")
+    inputs = {name: value for name, value in make_batch(9, 4).items() if name in names}
+    with pytest.raises(ValueError, match=message):
+        model(**{**inputs, **change})
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"t_biattention_id": [3, 2], "v_biattention_id": [0, 1]}, "increasing"),
+        ({"t_biattention_id": [13], "v_biattention_id": [0]}, "from 0 to num_hidden_layers"),
+        ({"t_biattention_id": [3], "v_biattention_id": [0, 1]}, "1 entries, but v_biattention_id 2"),
+        ({"bi_hidden_size": 10, "bi_num_attention_heads": 4}, "multiple of bi_num_attention_heads"),
+    ],
+)
+def test_schedules_that_cannot_be(fields, message):
+    with pytest.raises(Exception, match=message):
+        ViLBertConfig(**fields)
+
+
+def test_task_tokens_need_the_task():
+    model = make_vilbert(ViLBertModel, task_specific_tokens=True)
+    batch = make_batch(9, 4)
+    with pytest.raises(ValueError, match="task_ids are missing"):
+        run(model, batch)
+    one, other = (run(model, batch, task_ids=torch.full((B,), task)).text_hidden_state for task in (1, 2))
+    assert one.shape[1] == 9 and not torch.allclose(one, other)
