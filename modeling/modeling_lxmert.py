@@ -55,9 +55,11 @@ from .task_arguments import (
     PRETRAINING_ARGS,
     TWO_STREAM_ARGS,
 )
+from .task_forward import choose_region as choose_region  # transformers 5.4 copies only direct imports
 from .task_heads import ClassificationHead, GroundingHead, ReferringHead
 from .task_losses import Loss, cross_entropy_sum, mean_of, region_classes_sum, region_features_sum
 from .task_outputs import PreTrainingOutput, TwoStreamModelOutput
+from .two_images import split_images as split_images  # transformers 5.4 copies only direct imports
 from .two_stream_heads import (
     TwoStreamAnswering,
     TwoStreamChoosing,

@@ -66,6 +66,7 @@ from .task_heads import GroundingHead
 from .task_losses import mean_of as mean_of  # transformers 5.4 copies only direct imports
 from .task_losses import region_target_loss
 from .task_outputs import PreTrainingOutput, TwoStreamModelOutput
+from .two_images import split_images as split_images  # transformers 5.4 copies only direct imports
 from .two_stream_heads import (
     TwoStreamAnswering,
     TwoStreamChoosing,

@@ -26,7 +26,10 @@ OWN_CONSTRAINTS = HERE / "constraints-oldest.txt"
 TESTS = (
     "tests/modeling/test_backbone_regions.py",
     "tests/modeling/test_fast_rcnn.py",
+    "tests/modeling/test_lxmert_parity.py",
     "tests/modeling/test_pretraining_handover.py",
+    "tests/modeling/test_two_stream_families.py",
+    "tests/modeling/test_vilbert_parity.py",
     "tests/modeling/test_visualbert_parity.py",
     "tests/modeling/test_visualbert_saving.py",
     "tests/modeling/test_vl_bert_parity.py",
