@@ -48,6 +48,7 @@ from .attention_calls import REGIONS, TEXT
 from .auto_classes import set_auto_classes
 from .bert_start import BertStart
 from .configuration_lxmert import AUTO_MAP, LXMERTConfig
+from .plain_answers import plain_answer
 from .pretraining_handover import PretrainingHandover
 from .sequence_inputs import check_shape, check_text, drop_unread, embed_words, get_first_state
 from .task_arguments import (
@@ -517,23 +518,18 @@ class LXMERTForVisualQuestionAnswering(TwoStreamAnswering, LXMERTPreTrainedModel
         answers = getattr(config, "qa_answers", None)
         if answers is None:
             return adapted
-        rows = {_plain_answer(answer): row for row, answer in enumerate(answers)}
+        # Of answers with the same text the first one is trained.
+        rows = {plain_answer(answer): row for row, answer in reversed(list(enumerate(answers)))}
         for name in ("answer_head.logit_fc.3.weight", "answer_head.logit_fc.3.bias"):
             weights[name].zero_()
             for row, answer in enumerate(self.config.answers):
-                if _plain_answer(answer) in rows:
-                    weights[name][row].copy_(source[name][rows[_plain_answer(answer)]])
+                if plain_answer(answer) in rows:
+                    weights[name][row].copy_(source[name][rows[plain_answer(answer)]])
             adapted.add(name)
         return adapted
 
     def _score_answers(self, pooled: torch.Tensor) -> torch.Tensor:
         return self.answer_head(pooled)
-
-
-def _plain_answer(answer: str) -> str:
-    """An answer in lower case, without a full stop at the end and an article at the beginning."""
-    words = answer.lower().strip().rstrip(".").split()
-    return " ".join(words[1:] if len(words) > 1 and words[0] in ("a", "an", "the") else words)
 
 
 @auto_docstring(

@@ -6,6 +6,7 @@ from .conceptual_captions import ConceptualCaptions
 from .flickr30k_entities import Flickr30kEntities
 from .gqa import GQA
 from .local_builder import LocalBuilder
+from .lxmert_pretraining import LXMERTPretraining
 from .nlvr2 import NLVR2
 from .refcoco import RefCOCO
 from .text_corpus import TextCorpus
@@ -19,6 +20,7 @@ BUILDERS: dict[str, type[LocalBuilder]] = {
     "conceptual_captions": ConceptualCaptions,
     "flickr30k_entities": Flickr30kEntities,
     "gqa": GQA,
+    "lxmert_pretraining": LXMERTPretraining,
     "nlvr2": NLVR2,
     "refcoco": RefCOCO,
     "text_corpus": TextCorpus,

@@ -12,6 +12,7 @@ MEANINGS = {
     "text_words_accuracy": "masked words that are predicted right, in text without an image",
     "regions_accuracy": "masked regions whose detected class is predicted right",
     "relationship_accuracy": "captions for which the model predicts right whether they belong to the image",
+    "answers_accuracy": "questions among the texts of pre-training whose answer is predicted right",
     "vqa_accuracy": "official accuracy: an answer scores min(1, agreeing humans / 3), averaged over sets of nine",
     "vqa_soft_accuracy": "the same without normalisation of the human answers, as in training",
     "vqa_soft_upper_bound": "accuracy of the best possible answer of the model's list",

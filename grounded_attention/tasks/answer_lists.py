@@ -11,6 +11,7 @@ from grounded_attention.metrics.vqa_accuracy import normalise_answer
 
 FEWEST = "fewest"
 EXPECTED = 'a JSON file with a list of answers, a list of answers, or {"fewest": n}'
+LXMERT_ANSWER = "ans"  # the key of an answer in LXMERT's all_ans.json, whose entries also list data sets
 
 
 def check_answers(answers: Any) -> None:
@@ -66,8 +67,9 @@ def read_answers(
     """Reads the list of answers of a recipe.
 
     Args:
-        answers (`Any`): the path of a JSON list (such as LXMERT's `trainval_label2ans.json`), a list, or
-            `{"fewest": n}`: the answers that are the most frequent answer of at least n training questions.
+        answers (`Any`): the path of a JSON list (such as LXMERT's `trainval_label2ans.json`; or its `all_ans.json`,
+            a list of objects with `ans`), a list, or `{"fewest": n}`: the answers that are the most frequent answer of
+            at least n training questions.
         train (`Iterable[Sequence[str]]`): the human answers of each training question.
         normalise (`Callable[[str], str]`, *optional*): how answers are written when they are counted.
 
@@ -87,7 +89,8 @@ def read_answers(
         raise ValueError(f"{answers}: cannot read a list of answers ({error}); expected {EXPECTED}") from error
     if not isinstance(content, list):
         raise ValueError(f"{answers}: found {type(content).__name__}, expected {EXPECTED}")
-    return check_list(content, answers)
+    listed = [each.get(LXMERT_ANSWER, each) if isinstance(each, dict) else each for each in content]
+    return check_list(listed, answers)
 
 
 def frequent_answers(

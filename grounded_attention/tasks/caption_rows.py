@@ -7,14 +7,16 @@ from typing import Any
 import datasets
 
 KEPT = ("image_id", "file_name")
+CAPTION = ("caption_id", "text", "answers")
 
 
 def to_rows(split: datasets.Dataset) -> datasets.Dataset:
-    """Makes one row per caption: `image_id`, `caption_id`, `text`.
+    """Makes one row per caption: `image_id`, `caption_id`, `text`, and `answers` where the rows have them.
 
     Args:
-        split (`datasets.Dataset`): rows with these columns; or one row per image with `captions`, of which unrelated
-            captions are left out; or one row per image with `regions` that have descriptions.
+        split (`datasets.Dataset`): rows with these columns, and perhaps the `answers` to questions; or one row per
+            image with `captions`, of which unrelated captions are left out; or one row per image with `regions` that
+            have descriptions.
 
     Returns:
         `datasets.Dataset`: the rows.
@@ -24,7 +26,7 @@ def to_rows(split: datasets.Dataset) -> datasets.Dataset:
     """
     columns = split.column_names
     if {"caption_id", "text"} <= set(columns):
-        return split.select_columns([name for name in columns if name in (*KEPT, "caption_id", "text")])
+        return split.select_columns([name for name in columns if name in (*KEPT, *CAPTION)])
     for nested, key in (("captions", "caption_id"), ("regions", "region_id")):
         if nested in columns:
             arguments = {"nested": nested, "key": key}

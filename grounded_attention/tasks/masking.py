@@ -1,6 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Masking of words and regions for pre-training (VL-BERT, section 3.3)."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 WORD_PROBABILITY = 0.15
@@ -47,24 +49,45 @@ class WordMasker:
         return masked, np.where(chosen, input_ids, -100)
 
 
+class ChosenRegions(NamedTuple):
+    """The regions of an image that a model has to predict, (n,) bool each.
+
+    Args:
+        predicted (`np.ndarray`): regions that are predicted.
+        hidden (`np.ndarray`): those of them that are hidden from the model.
+        exchanged (`np.ndarray`): those of them that get the feature of another region; they are not hidden.
+    """
+
+    predicted: np.ndarray
+    hidden: np.ndarray
+    exchanged: np.ndarray
+
+
 def choose_regions(
-    count: int, rng: np.random.Generator, probability: float = REGION_PROBABILITY, kept: float = 0.0
-) -> tuple[np.ndarray, np.ndarray]:
+    count: int,
+    rng: np.random.Generator,
+    probability: float = REGION_PROBABILITY,
+    kept: float = 0.0,
+    exchanged: float = 0.0,
+) -> ChosenRegions:
     """Chooses the regions of an image that are predicted, and those that are hidden from the model.
 
     Args:
         count (`int`): number of regions.
-        rng (`np.random.Generator`): generator of the draws.
+        rng (`np.random.Generator`): generator of the draws; their number does not depend on the shares.
         probability (`float`, *optional*, defaults to `0.15`): probability that a region is predicted.
         kept (`float`, *optional*, defaults to `0.0`): share of the predicted regions that keep their features; 0 in
-            the paper, 0.1 in the public code.
+            the paper of VL-BERT, 0.1 in the public code.
+        exchanged (`float`, *optional*, defaults to `0.0`): share of the predicted regions that get the feature of
+            another region; 0.1 in the public code of LXMERT.
 
     Returns:
-        `tuple[np.ndarray, np.ndarray]`: (count,) bool predicted, (count,) bool hidden; hidden regions are predicted.
+        `ChosenRegions`: three masks (count,).
     """
     predicted = rng.random(count) < probability
-    hidden = predicted & (rng.random(count) >= kept)
-    return predicted, hidden
+    fate = rng.random(count)
+    shown = fate < kept + exchanged
+    return ChosenRegions(predicted, predicted & ~shown, predicted & shown & (fate >= kept))
 
 
 def mean_of_visible(features: np.ndarray, hidden: np.ndarray) -> np.ndarray:

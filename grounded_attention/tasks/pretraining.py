@@ -1,31 +1,38 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Pre-training on captions (VL-BERT, section 3.3): masked words with visual clues, masked regions with linguistic
-clues, and the caption match; also masked words of texts without images (VL-BERT public code).
+clues, and the caption match; also masked words of texts without images (VL-BERT public code), and the answers to
+questions among the texts (LXMERT, section 3.1.3).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from grounded_attention.metrics.classification import ClassificationAccuracy
+from grounded_attention.modeling.plain_answers import plain_answer
 from grounded_attention.modeling.task_losses import UNLABELLED
 
+from .answer_lists import check_answers, read_answers
 from .caption_rows import to_rows
 from .flipping import flip_some
 from .judges import judge_pretraining
 from .masking import (
     REGION_PROBABILITY,
     WORD_PROBABILITY,
+    ChosenRegions,
     WordMasker,
     choose_regions,
     mean_of_visible,
 )
 from .pretraining_losses import (
+    FEATURE_TARGETS,
+    answer_objective,
     count,
     region_labels,
     region_loss,
@@ -49,6 +56,14 @@ from .task import (
 from .text_rows import draw_texts, stack_batches
 
 TARGETS = ("hard", "soft")
+SHARES = (
+    "word_probability",
+    "region_probability",
+    "regions_kept",
+    "regions_exchanged",
+    "flip_probability",
+    "answers_from",
+)
 DRAWS = 1000  # captions to draw before the split counts as one with a single image
 
 
@@ -71,6 +86,9 @@ class PretrainingOptions:
         region_probability (`float`, *optional*, defaults to `0.15`): probability that a region is predicted.
         regions_kept (`float`, *optional*, defaults to `0.0`): share of the predicted regions that stay visible; 0.1 in
             the public code.
+        regions_exchanged (`float`, *optional*, defaults to `0.0`): share of the predicted regions that get the feature
+            of a random region of another image; 0.1 in the public code of LXMERT. Targets are those of the region
+            itself. Only for region features.
         max_sequence_length (`int`, *optional*): maximum number of text tokens (with [CLS] and [SEP]) plus regions
             (with the whole image) in an example. If there are more, the longer of the two is cut: the end of the text,
             or the regions with the lowest scores (64 in the public code).
@@ -79,6 +97,12 @@ class PretrainingOptions:
         flip_probability (`float`, *optional*, defaults to `0.0`): probability that a picture is flipped in training,
             with its boxes, and with "left" and "right" exchanged in its caption (0.5 in the public code, which does
             not change the words). Only for models that read pixels.
+        answers (`str`, `list[str]` or `dict[str, int]`, *optional*): the answers to questions among the texts: the
+            path of a JSON list, a list, or `{"fewest": n}`: the best answers to at least n training questions. Needs
+            rows with `answers` and a family that predicts them (LXMERT). An exchanged question has no label. By
+            default no answers are predicted.
+        answers_from (`float`, *optional*, defaults to `0.0`): share of the training's steps before which answers are
+            not part of the loss: 0 in the public code of LXMERT, 0.5 in its paper (section 3.3).
 
     Raises:
         ValueError: if there is nothing to predict, or a value is outside its range.
@@ -95,17 +119,84 @@ class PretrainingOptions:
     max_sequence_length: int | None = None
     texts_per_image: int = 1
     flip_probability: float = 0.0
+    regions_exchanged: float = 0.0
+    answers: Any = None
+    answers_from: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (self.words or self.regions is not False or self.relationship):
+        if not (self.words or self.regions is not False or self.relationship or self.answers is not None):
             raise ValueError("nothing to predict: switch on words, regions or relationship")
         if self.region_targets not in TARGETS:
             raise ValueError(f"region_targets is {self.region_targets!r}, expected one of {', '.join(TARGETS)}")
-        for name in ("word_probability", "region_probability", "regions_kept", "flip_probability"):
+        for name in SHARES:
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected a share in [0, 1]")
+        if self.regions_kept + self.regions_exchanged > 1:
+            raise ValueError(
+                f"regions_kept is {self.regions_kept} and regions_exchanged is {self.regions_exchanged}, expected a "
+                "sum of at most 1"
+            )
+        if self.answers is not None:
+            check_answers(self.answers)
+        elif self.answers_from:
+            raise ValueError(f"answers_from is {self.answers_from}, but answers is empty: give answers, or remove it")
         if self.texts_per_image < 0:
             raise ValueError(f"texts_per_image is {self.texts_per_image}, expected 0 or more")
+
+    @cached_property
+    def answer_index(self) -> dict[str, int]:
+        """Answer, as [`plain_answer`] writes it -> its class.
+
+        Raises:
+            ValueError: if the list has not been read yet.
+        """
+        if not isinstance(self.answers, list):
+            raise ValueError(f"answers is {self.answers!r}: the list has not been read yet, call fit_options first")
+        index: dict[str, int] = {}
+        for number, answer in enumerate(self.answers):
+            index.setdefault(plain_answer(answer), number)
+        return index
+
+
+def fit_options(options: PretrainingOptions, splits: Mapping[str, Any]) -> PretrainingOptions:
+    """Completes the options with the list of answers itself.
+
+    Args:
+        options (`PretrainingOptions`): options of the task.
+        splits (`Mapping[str, Any]`): split -> rows.
+
+    Returns:
+        `PretrainingOptions`: the options.
+
+    Raises:
+        ValueError: if the list cannot be read, or the training rows have no answers to make it from.
+    """
+    if options.answers is None:
+        return options
+    given = (answers for answers in _given_answers(splits.get("train")) if answers)
+    best = ([max(answers, key=lambda each: each["score"])["answer"]] for answers in given)
+    return replace(options, answers=read_answers(options.answers, best, plain_answer))
+
+
+def remarks(options: PretrainingOptions, splits: Mapping[str, Any]) -> list[str]:
+    """How many answers there are, and to how many questions of each split."""
+    if options.answers is None:
+        return []
+    lines, index = [f"answers: {len(options.answers)}"], options.answer_index
+    for name, rows in splits.items():
+        questions = [
+            any(plain_answer(each["answer"]) in index for each in given) for given in _given_answers(rows) if given
+        ]
+        lines.append(f"answers, {name}: {sum(questions)} of {len(questions)} questions have one in the list")
+    return lines
+
+
+def _given_answers(rows: Any) -> Iterator[list[dict[str, Any]]]:
+    """The answers of each row; nothing if the rows have none. Few rows are in memory at a time."""
+    if rows is None or "answers" not in rows.column_names:
+        return
+    for batch in rows.select_columns(["answers"]).iter(10_000):
+        yield from batch["answers"]
 
 
 @dataclass(frozen=True)
@@ -117,18 +208,22 @@ class RegionTargets:
         attributes (`bool`, *optional*, defaults to `False`): its attribute.
         all_regions (`bool`, *optional*, defaults to `False`): classes and attributes of regions that are not masked
             too, weighted by the confidence of the detector (LXMERT public code).
+        features (`bool`, *optional*, defaults to `False`): its feature.
     """
 
     classes: bool = True
     attributes: bool = False
     all_regions: bool = False
+    features: bool = False
 
     @classmethod
     def of(cls, config: Any) -> "RegionTargets":
         """The targets for the family of a configuration."""
         if getattr(config, "visual_loss", None) is not None:
-            return cls(config.visual_obj_loss, config.visual_attr_loss, config.visual_loss == "released")
-        return cls(getattr(config, "visual_target", "classes") == "classes")
+            released = config.visual_loss == "released"
+            return cls(config.visual_obj_loss, config.visual_attr_loss, released, config.visual_feat_loss)
+        classes = getattr(config, "visual_target", "classes") == "classes"
+        return cls(classes, features=not classes)
 
 
 def collate(
@@ -142,15 +237,18 @@ def collate(
     Args:
         examples (`Examples`): the rows, their regions or pictures, and texts without images.
         processor (`ProcessorMixin`): processor of the model.
-        options (`PretrainingOptions`): options of the task.
+        options (`PretrainingOptions`): options of the task, completed by `fit_options`.
+        wanted (`RegionTargets`, *optional*): what the family predicts of regions; their classes by default.
 
     Returns:
         `dict[str, Any]`: model inputs and targets. With texts also `text_only` (B,) bool; the rows of text without
-        images come last.
+        images come last. With answers also `answer_labels` (B,) int64, -100 for rows without a known answer.
 
     Raises:
-        ValueError: if masked regions have no detector classes (or probabilities), or no other image has a caption.
+        ValueError: if masked regions have no detector classes (or probabilities), no other image has a caption, or
+            features of other regions are needed and there are none.
     """
+    wanted = wanted or RegionTargets()
     generators = [examples.generator(row["caption_id"]) for row in examples.rows]
     texts, related = [row["text"] for row in examples.rows], None
     if options.relationship:
@@ -161,29 +259,114 @@ def collate(
     chosen = None
     if options.regions is not False and regions is not None:
         chosen = [
-            choose_regions(len(record.boxes), rng, options.region_probability, options.regions_kept)
+            choose_regions(
+                len(record.boxes), rng, options.region_probability, options.regions_kept, options.regions_exchanged
+            )
             for record, rng in zip(regions, generators, strict=True)
         ]
-    arguments = region_arguments(regions) if images is None else pixel_arguments(images, regions)
-    if images is None and regions is not None and chosen is not None and processor.whole_image:
-        hidden = [mask for _, mask in chosen]
-        arguments["image_features"] = [mean_of_visible(r.features, h) for r, h in zip(regions, hidden, strict=True)]
+    shown = regions
+    if chosen is not None and regions is not None and options.regions_exchanged:
+        shown = exchange_features(examples, regions, [each.exchanged for each in chosen])
+    arguments = region_arguments(shown) if images is None else pixel_arguments(images, regions)
+    if images is None and shown is not None and chosen is not None and processor.whole_image:
+        arguments["image_features"] = [
+            mean_of_visible(record.features, each.hidden) for record, each in zip(shown, chosen, strict=True)
+        ]
     if options.max_sequence_length is not None:
         arguments["max_sequence_length"] = options.max_sequence_length
     batch = dict(processor(text=texts, return_tensors="pt", **arguments))
     if chosen is not None and regions is not None:
-        batch |= region_targets(batch["region_candidate_mask"], regions, chosen, options, wanted or RegionTargets())
+        batch |= region_targets(batch["region_candidate_mask"], regions, chosen, options, wanted)
+        if options.regions_exchanged and wanted.features:
+            own = [record.features for record in regions]
+            batch[FEATURE_TARGETS] = _place(batch["region_candidate_mask"], own, batch["region_features"].clone())
     if related is not None:
         batch["relationship_labels"] = torch.tensor(related)
     if options.words:
         masker = word_masker(processor.tokenizer, options.word_probability)
         mask_words(batch, masker, generators)
         if examples.texts is not None and options.texts_per_image:
-            texts, generators = draw_texts(examples.texts, options.texts_per_image, generators)
-            text_rows = dict(processor(text=texts, layout="plain", max_length=options.max_sequence_length))
-            mask_words(text_rows, masker, generators)
+            alone, drawn_by = draw_texts(examples.texts, options.texts_per_image, generators)
+            text_rows = dict(processor(text=alone, layout="plain", max_length=options.max_sequence_length))
+            mask_words(text_rows, masker, drawn_by)
             batch = stack_batches(batch, text_rows, processor.tokenizer.pad_token_id)
+    if options.answers is not None:
+        # The last draws, so that all others are the same without answers.
+        labels = answer_labels(examples.rows, related, options.answer_index, generators)
+        batch["answer_labels"] = F.pad(labels, (0, len(batch["input_ids"]) - len(labels)), value=UNLABELLED)
     return batch
+
+
+def answer_labels(
+    rows: Sequence[Mapping[str, Any]],
+    related: Sequence[int] | None,
+    index: Mapping[str, int],
+    generators: Sequence[np.random.Generator],
+) -> Tensor:
+    """Draws an answer of each question, in proportion to the scores of its known answers (LXMERT public code).
+
+    Args:
+        rows (`Sequence[Mapping[str, Any]]`): the rows; `answers` are a list of `{answer, score}`.
+        related (`Sequence[int]`, *optional*): 0 for a row whose text was exchanged; None if none was.
+        index (`Mapping[str, int]`): answer -> class, see `PretrainingOptions.answer_index`.
+        generators (`Sequence[np.random.Generator]`): one random generator per row.
+
+    Returns:
+        `Tensor`: (B,) int64 classes, -100 for rows without a known answer and for exchanged texts.
+    """
+    labels = torch.full((len(rows),), UNLABELLED)
+    for number, (row, rng) in enumerate(zip(rows, generators, strict=True)):
+        given = [(index.get(plain_answer(each["answer"])), each["score"]) for each in row.get("answers") or ()]
+        known = [(label, score) for label, score in given if label is not None and score > 0]
+        if known and (related is None or related[number]):
+            bounds = np.cumsum([score for _, score in known])
+            labels[number] = known[int(np.searchsorted(bounds, rng.random() * bounds[-1], side="right"))][0]
+    return labels
+
+
+def exchange_features(examples: Examples, regions: Sequence[Any], exchanged: Sequence[np.ndarray]) -> list[Any]:
+    """Replaces the features of regions by those of random regions of other images of the split.
+
+    The draws use a generator of their own, so that the other draws of a row are the same without them.
+
+    Args:
+        examples (`Examples`): the rows and their split.
+        regions (`Sequence[Regions]`): one region record per row.
+        exchanged (`Sequence[np.ndarray]`): (n,) bool for each image, the regions that get another feature.
+
+    Returns:
+        `list[Regions]`: the records; those without exchanged regions are the same objects.
+
+    Raises:
+        ValueError: if there are no region features, or no other image has regions.
+    """
+    if examples.find_regions is None or any(record.features is None for record in regions):
+        raise ValueError("options.regions_exchanged needs region features (data.regions): set it to 0")
+    split, shown = examples.split or examples.rows, []
+    for row, record, mask in zip(examples.rows, regions, exchanged, strict=True):
+        if mask.any():
+            rng = examples.generator(f"{row['caption_id']} exchanged regions")
+            features = record.features.copy()
+            for place in np.flatnonzero(mask):
+                features[place] = _draw_other_feature(row, split, examples.find_regions, rng)
+            record = replace(record, features=features)
+        shown.append(record)
+    return shown
+
+
+def _draw_other_feature(
+    row: Mapping[str, Any],
+    split: Sequence[Mapping[str, Any]],
+    find_regions: Callable[[Mapping[str, Any]], Any],
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Draws the feature of a region of another image of the split."""
+    for _ in range(DRAWS):
+        other = draw_other_row(row, split, rng, "options.regions_exchanged")
+        features = find_regions(other).features
+        if len(features):
+            return features[int(rng.integers(len(features)))]
+    raise ValueError(f"found no regions in {DRAWS} other images: set options.regions_exchanged=0")
 
 
 def exchange_captions(examples: Examples, generators: Sequence[np.random.Generator]) -> tuple[list[str], list[int]]:
@@ -225,10 +408,17 @@ def draw_other_caption(
     Raises:
         ValueError: if no other image was found in 1,000 draws.
     """
+    return draw_other_row(row, split, rng, option)["text"]
+
+
+def draw_other_row(
+    row: Mapping[str, Any], split: Sequence[Mapping[str, Any]], rng: np.random.Generator, option: str
+) -> Mapping[str, Any]:
+    """Draws a row of another image of the split; arguments and error as in [`draw_other_caption`]."""
     for _ in range(DRAWS):
         other = split[int(rng.integers(len(split)))]
         if other["image_id"] != row["image_id"]:
-            return other["text"]
+            return other
     raise ValueError(
         f"found no caption of an image other than {row['image_id']!r} in {len(split)} rows: {option} needs several "
         "images"
@@ -272,7 +462,7 @@ def mask_words(batch: dict[str, Any], masker: WordMasker, generators: Sequence[n
 def region_targets(
     candidates: Tensor,
     regions: Sequence[Any],
-    chosen: Sequence[tuple[np.ndarray, np.ndarray]],
+    chosen: Sequence[ChosenRegions],
     options: PretrainingOptions,
     wanted: RegionTargets,
 ) -> dict[str, Tensor]:
@@ -282,8 +472,7 @@ def region_targets(
         candidates (`Tensor`): (B, R) bool, the columns of detected regions. If regions were cut, the first regions of
             the image are in the sequence.
         regions (`Sequence[Regions]`): one region record per row.
-        chosen (`Sequence[tuple[np.ndarray, np.ndarray]]`): for each image the regions that are predicted and those
-            that are hidden, see [`choose_regions`].
+        chosen (`Sequence[ChosenRegions]`): for each image the regions that are predicted and those that are hidden.
         options (`PretrainingOptions`): options of the task.
         wanted (`RegionTargets`): what the family predicts.
 
@@ -295,7 +484,10 @@ def region_targets(
     Raises:
         ValueError: if the region table lacks a column.
     """
-    masks = {"predicted_regions": [which for which, _ in chosen], "masked_regions": [hidden for _, hidden in chosen]}
+    masks = {
+        "predicted_regions": [each.predicted for each in chosen],
+        "masked_regions": [each.hidden for each in chosen],
+    }
     found = {
         name: _place(candidates, values, candidates.new_zeros(candidates.shape)) for name, values in masks.items()
     }
@@ -369,20 +561,49 @@ def configure(task: Task, options: PretrainingOptions, config: Any) -> Task:
         `Task`: the task.
 
     Raises:
-        ValueError: if `regions` is True and the model family does not predict them.
+        ValueError: if `regions` is True and the model family does not predict them, or if there are answers and it
+            does not predict answers.
     """
+    answers = _answer_losses(options, config)
     if options.regions is False:
-        return task
+        return replace(task, losses=(*task.losses, *answers)) if answers else task
     if hasattr(config, "region_classes"):
         words, text_words, _, relationship = task.losses
-        losses = (words, text_words, *region_objectives(config), relationship)
+        losses = (words, text_words, *region_objectives(config), relationship, *answers)
         return replace(task, losses=losses, collate=partial(collate, wanted=RegionTargets.of(config)))
     if options.regions:
         raise ValueError(
             f"models of the family {config.model_type!r} do not predict the class of masked regions: set "
             "options.regions=false, or use the task caption_match_pretraining"
         )
-    return replace(task, collate=_without_regions)
+    return replace(task, losses=(*task.losses, *answers), collate=_without_regions)
+
+
+def _answer_losses(options: PretrainingOptions, config: Any) -> tuple[LossComponent, ...]:
+    if options.answers is None:
+        return ()
+    if not hasattr(config, "num_qa_labels"):
+        raise ValueError(
+            f"models of the family {config.model_type!r} predict no answers in pre-training: remove options.answers, "
+            "or give model.family=lxmert"
+        )
+    return (answer_objective(options.answers_from),)
+
+
+def model_config(options: PretrainingOptions) -> dict[str, Any]:
+    """The configuration fields of a model with these options; families have some of them."""
+    relationship = {"relationship_head": True} if options.relationship else {}
+    if options.answers is None:
+        return {**relationship, "task_qa": False}
+    answers = list(options.answers)
+    return {**relationship, "task_qa": True, "qa_answers": answers, "num_qa_labels": len(answers)}
+
+
+def trained_options(config: Any, grounded: bool) -> dict[str, Any]:
+    """The options with which a trained model is evaluated."""
+    options = {"relationship": config.relationship_head, "regions": grounded}
+    answers = getattr(config, "qa_answers", None) if getattr(config, "task_qa", False) else None
+    return options if answers is None else {**options, "answers": list(answers)}
 
 
 def _without_regions(examples: Examples, processor: Any, options: PretrainingOptions) -> dict[str, Any]:
@@ -414,13 +635,16 @@ TASK = Task(
         ClassificationAccuracy("text_words", "mlm_logits", text_word_labels),
         ClassificationAccuracy("regions", "region_logits", region_labels),
         ClassificationAccuracy("relationship", "relationship_logits", relationship_labels),
+        ClassificationAccuracy("answers", "answer_logits", "answer_labels"),
     ],
     collate=collate,
     options=PretrainingOptions,
-    model_config=lambda options: {"relationship_head": True} if options.relationship else {},
+    model_config=model_config,
     to_rows=to_rows,
+    fit_options=fit_options,
+    remarks=remarks,
     configure=configure,
     judge=judge_pretraining,
     example=HIDDEN_WORD,
-    trained_options=lambda config, grounded: {"relationship": config.relationship_head, "regions": grounded},
+    trained_options=trained_options,
 )

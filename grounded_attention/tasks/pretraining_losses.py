@@ -19,6 +19,9 @@ from grounded_attention.modeling.task_losses import (
 
 from .task import Batch, LossComponent
 
+# The entry of a batch with the features to predict; without it the model's inputs are the targets.
+FEATURE_TARGETS = "region_feature_targets"
+
 
 def word_labels(batch: Batch) -> Tensor | None:
     """Returns (B, T) labels of masked words in texts with images; None without this objective."""
@@ -97,6 +100,21 @@ def text_word_loss(outputs: Any, batch: Batch) -> Tensor:
     return _labelled_sum(outputs.mlm_logits, text_word_labels(batch))
 
 
+def answer_objective(begin: float) -> LossComponent:
+    """
+    Makes the loss of answers to questions.
+
+    Args:
+        begin (`float`): share of the training's steps before which it is not part of the total loss.
+    """
+
+    def total(outputs: Any, batch: Batch) -> Tensor:
+        labels = batch.get("answer_labels")
+        return outputs.mlm_logits.sum() * 0 if labels is None else _labelled_sum(outputs.answer_logits, labels)
+
+    return LossComponent("answers", total, lambda batch: count(batch.get("answer_labels")), begin=begin)
+
+
 def region_objectives(config: Any) -> tuple[LossComponent, ...]:
     """
     Makes the losses of masked regions of a family.
@@ -111,13 +129,18 @@ def region_objectives(config: Any) -> tuple[LossComponent, ...]:
         return (LossComponent("regions", region_loss, lambda batch: count(region_labels(batch))),)
 
     def total(outputs: Any, batch: Batch) -> Tensor:
-        predicted, features, wanted = outputs.region_logits, batch["region_features"], batch["predicted_regions"]
+        predicted, features, wanted = outputs.region_logits, _feature_targets(batch), batch["predicted_regions"]
         if config.visual_target == "features":
             return feature_error_sum(predicted, features, wanted)[0]
         negatives = draw_negatives(batch["region_attention_mask"], config.num_negative)
         return contrast_sum(predicted, features, wanted, negatives)[0]
 
     return (LossComponent("regions", total, _count_predicted),)
+
+
+def _feature_targets(batch: Batch) -> Tensor:
+    """(B, R, D) the features of the regions themselves; some inputs may be features of other regions."""
+    return batch.get(FEATURE_TARGETS, batch["region_features"])
 
 
 def _lxmert_objectives(config: Any) -> tuple[LossComponent, ...]:
@@ -145,7 +168,7 @@ def _lxmert_objectives(config: Any) -> tuple[LossComponent, ...]:
         return LossComponent("regions" if labels == "region_labels" else "attributes", total, items)
 
     def features(outputs: Any, batch: Batch) -> Tensor:
-        given = (batch["region_features"], batch["predicted_regions"], batch.get("region_attention_mask"))
+        given = (_feature_targets(batch), batch["predicted_regions"], batch.get("region_attention_mask"))
         return region_features_sum(outputs.predicted_features, *given, normalizer)[0]
 
     found = []

@@ -47,12 +47,15 @@ class LossComponent:
         count (`Callable[[Batch], Tensor | None]`): function of the batch: the number of items, (), without a forward
             pass. None if the batch lacks this objective; then the term is left out.
         weight (`float`, *optional*, defaults to `1.0`): factor of the mean in the total loss.
+        begin (`float`, *optional*, defaults to `0.0`): share of the training's steps, in [0, 1], before which the
+            factor is 0. The term is computed and logged from the start.
     """
 
     name: str
     total: Callable[[Any, Batch], Tensor]
     count: Callable[[Batch], Tensor | None]
     weight: float = 1.0
+    begin: float = 0.0
 
 
 def classification(name: str, logits: str, labels: str) -> LossComponent:
@@ -100,6 +103,8 @@ class Examples:
         images (`Sequence[PIL.Image.Image]`, *optional*): one picture per row, for models that read pixels.
         training (`bool`, *optional*, defaults to `False`): whether the batch is for training; data augmentation is
             only for training.
+        find_regions (`Callable[[Mapping[str, Any]], Any]`, *optional*): row of the split -> its entry of `regions`,
+            for draws of regions of other rows; None if there is no region table.
     """
 
     rows: Sequence[Mapping[str, Any]]
@@ -109,6 +114,7 @@ class Examples:
     texts: Sequence[Mapping[str, Any]] | None = None
     images: Sequence[Any] | None = None
     training: bool = False
+    find_regions: Callable[[Mapping[str, Any]], Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -40,15 +40,28 @@ def test_fates_follow_the_paper(tokenizer):
 
 
 def test_regions_hidden_are_predicted():
-    predicted, hidden = choose_regions(20000, np.random.default_rng(2), kept=0.1)
+    predicted, hidden, exchanged = choose_regions(20000, np.random.default_rng(2), kept=0.1)
+    assert not exchanged.any()
     assert not (hidden & ~predicted).any()
     assert predicted.mean() == pytest.approx(0.15, abs=0.01)
     assert hidden.sum() / predicted.sum() == pytest.approx(0.9, abs=0.02)
 
 
 def test_the_paper_hides_every_predicted_region():
-    predicted, hidden = choose_regions(100, np.random.default_rng(2))
+    predicted, hidden, _ = choose_regions(100, np.random.default_rng(2))
     assert predicted.any() and (predicted == hidden).all()
+
+
+def test_exchanged_regions_are_predicted_and_not_hidden():
+    """LXMERT's public code: 80% hidden, 10% exchanged, 10% unchanged; the other draws stay the same."""
+    rng, other = np.random.default_rng(2), np.random.default_rng(2)
+    predicted, hidden, exchanged = choose_regions(20000, rng, kept=0.1, exchanged=0.1)
+    assert not (exchanged & ~predicted).any() and not (exchanged & hidden).any()
+    assert hidden.sum() / predicted.sum() == pytest.approx(0.8, abs=0.02)
+    assert exchanged.sum() / predicted.sum() == pytest.approx(0.1, abs=0.02)
+    before = choose_regions(20000, other, kept=0.1)
+    assert (before.predicted == predicted).all() and (before.hidden == hidden | exchanged).all()
+    assert rng.random() == other.random()
 
 
 def test_the_mean_tells_nothing_of_hidden_regions():

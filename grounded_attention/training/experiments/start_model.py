@@ -137,8 +137,8 @@ def _fisher(recipe: Recipe, processor: Any, names: set[str], device: Any) -> dic
 
 def _estimate(recipe: Recipe, processor: Any, names: set[str], device: Any) -> dict[str, Tensor]:
     objective = pretraining_recipe(recipe)
-    task = TASKS[objective.task]
-    options = check_options(task, objective.options, "preserve.options")
+    task, data = TASKS[objective.task], prepare_data(objective)
+    options = data.options
     model, new = load_model(head_class(task.head, recipe.model), recipe.model, **task.model_config(options))
     if new:
         raise RecipeError(
@@ -147,7 +147,6 @@ def _estimate(recipe: Recipe, processor: Any, names: set[str], device: Any) -> d
         )
     with recipe_key_errors("preserve.options"):
         task = task.configure(task, options, model.config)
-    data = prepare_data(objective)
     train = data.splits["train"]
     count = recipe.preserve.fisher_batches * int(objective.training.get("per_device_train_batch_size", EXAMPLES))
     collate = Collator(
@@ -158,7 +157,7 @@ def _estimate(recipe: Recipe, processor: Any, names: set[str], device: Any) -> d
         split=train,
         texts=data.texts,
         images=data.images,
-        options=objective.options,
+        options=options,
     )
     batches = single_batches(
         limit_rows(train, count, recipe.seed), collate, device, bool(recipe.training.get("disable_tqdm"))

@@ -137,7 +137,14 @@ class Collator:
         records = None if self.regions is None else [self._regions(row) for row in rows]
         try:
             examples = Examples(
-                rows, records, self.generator, self.split, self.texts, self._pictures(rows), self.training
+                rows,
+                records,
+                self.generator,
+                self.split,
+                self.texts,
+                self._pictures(rows),
+                self.training,
+                None if self.regions is None else self._regions,
             )
             return self.task.collate(examples, self.processor, self.options)
         except ValueError as error:

@@ -130,10 +130,14 @@ class GroundingTrainer(Trainer):
         return model(**given, **self.method.forward_kwargs(inputs), **kept)
 
     def components(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tuple[Tensor, float]]:
-        """Name -> (sum, weight) of every loss component of the batch."""
+        """Name -> (sum, weight) of every loss component of the batch; a weight is 0 until the component begins."""
         counted = batch[COUNTS] if COUNTS in batch else count_components(self.task, self.method, batch)
         terms = [component for component in self.task.losses if component.name in counted]
-        parts = {component.name: (component.total(outputs, batch), component.weight) for component in terms}
+        done, steps = self.state.global_step, self.state.max_steps
+        parts = {
+            each.name: (each.total(outputs, batch), each.weight if done >= each.begin * steps else 0.0)
+            for each in terms
+        }
         supervised = self.method.losses(outputs, batch)
         parts |= {name: (total, self.attention_weight) for name, (total, _) in supervised.items()}
         return parts if self.preservation is None else parts | self.preservation.losses(outputs, batch)

@@ -1,0 +1,232 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""LXMERT's pre-training data: captions and questions of five data sets about images of COCO and Visual Genome."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import datasets
+from datasets import List, Value
+
+from grounded_attention.dataset_scripts.files.errors import MissingFileError
+from grounded_attention.dataset_scripts.files.records import Record
+from grounded_attention.dataset_scripts.files.streaming import json_elements, text_lines
+from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
+
+from .local_builder import LocalBuilder, LocalConfig, Report
+
+# Split on disk -> its files: the splits of the public code.
+FILES = {
+    "train": ("mscoco_train.json", "mscoco_nominival.json", "vgnococo.json"),
+    "val": ("mscoco_minival.json",),
+}
+FOLDERS = ("", "lxmert")
+# The files have no image of COCO's test sets. One that occurs nevertheless is left out.
+TEST_IMAGES = "COCO_test"
+HOMEPAGE = "https://github.com/airsplay/lxmert"
+HINT = "get the four files from https://github.com/airsplay/lxmert#pre-training and put them in the folder"
+EXCLUDED_HINT = "excluded_images are text files with one image id on each line"
+LICENCE = Licence(
+    "unknown",
+    UNCLEAR,
+    "The files state no licence. Their parts: COCO captions, VQA v2 and Visual Genome are CC BY 4.0, the terms of GQA "
+    "and of Visual7W are not clear. The images are not included.",
+    HOMEPAGE,
+)
+CITATION = """Hao Tan, Mohit Bansal. LXMERT: Learning Cross-Modality Encoder Representations from Transformers.
+EMNLP 2019."""
+FEATURES = {
+    "image_id": Value("string"),
+    "caption_id": Value("string"),
+    "text": Value("string"),
+    "source": Value("string"),
+    "answers": List({"answer": Value("string"), "score": Value("float32")}),
+}
+Row = dict[str, Any]
+
+
+@dataclass
+class LXMERTPretrainingConfig(LocalConfig):
+    """Options of [`LXMERTPretraining`].
+
+    Args:
+        excluded_images (`str` or sequence of `str`, *optional*): Text files with one image id on each line, as in
+            the data (`COCO_val2014_000000132417`; Visual Genome: `2345678`). These images are left out.
+    """
+
+    LICENCE: ClassVar[Licence] = LICENCE
+    SPLIT_NAMES: ClassVar[dict[str, Any]] = {"train": datasets.Split.TRAIN, "val": datasets.Split.VALIDATION}
+
+    excluded_images: str | Sequence[str] | None = None
+
+    def sources(self) -> list[Path]:
+        if not self.data_dir:
+            return []
+        return [path for split in FILES for path in self.needed_files(split)] + self.excluded_files()
+
+    def where_to_get(self) -> str:
+        return HINT
+
+    def needed_files(self, split: str) -> list[Path]:
+        return [self._find(name) for name in FILES[split]]
+
+    def excluded_files(self) -> list[Path]:
+        """Returns the lists of images that are left out."""
+        given = self.excluded_images or ()
+        return [Path(path) for path in ([given] if isinstance(given, str) else given)]
+
+    def check(self) -> None:
+        super().check()
+        for path in self.excluded_files():
+            if not path.is_file():
+                raise MissingFileError("the file is missing", file=path, hint=EXCLUDED_HINT)
+
+    def _find(self, name: str) -> Path:
+        places = [Path(self.data_dir or ".") / folder / name for folder in FOLDERS]
+        return next((place for place in places if place.is_file()), places[0])
+
+
+class LXMERTPretraining(LocalBuilder):
+    """One row a sentence: `{image_id, caption_id, text, source, answers}`.
+
+    `source` is the data set of the sentence, as the files call it: `mscoco` and `vg` (captions), `vqa`, `gqa` and
+    `visual7w` (questions). `answers` are the answers to a question, each `{answer, score}`; captions have none.
+    `caption_id` is image, source and number of the sentence.
+
+    Splits are those of the public code: train (COCO's train2014 and val2014 without 5,000 images, and the images of
+    Visual Genome that are not in COCO) and validation (these 5,000 images, minival). The files contain no test image
+    of COCO and so none of VQA and GQA; images named `COCO_test...` are left out in any case. The images of Flickr30K,
+    of NLVR2 and of other parts of COCO are not compared; list those to leave out in `excluded_images`.
+
+    Example:
+
+    ```python
+    builder = LXMERTPretraining(data_dir="data/lxmert")
+    builder.download_and_prepare()
+    validation = builder.as_dataset("validation")
+    ```
+
+    Raises:
+        DataError: A file or record is invalid, or an image occurs twice in a split; the message names the image.
+        MissingFileError: A file is missing; the message names it and where to get it.
+    """
+
+    config: LXMERTPretrainingConfig
+    BUILDER_CONFIG_CLASS = LXMERTPretrainingConfig
+    BUILDER_CONFIGS = [LXMERTPretrainingConfig(name="default")]
+
+    def _info(self) -> datasets.DatasetInfo:
+        return datasets.DatasetInfo(
+            description="Captions and questions about images of COCO and Visual Genome.",
+            features=datasets.Features(FEATURES),
+            homepage=HOMEPAGE,
+            citation=CITATION,
+        )
+
+    def _generate_examples(self, split: str) -> Iterator[tuple[str, Row]]:
+        excluded = read_image_ids(self.config.excluded_files())
+        report, seen = Report(), set[str]()
+        for path in self.config.needed_files(split):
+            for record in read_images(path):
+                image_id = record.non_empty_text("img_id")
+                if image_id in seen:
+                    raise record.error("the image occurs twice in the split", found=image_id, expected="unique images")
+                seen.add(image_id)
+                if image_id.startswith(TEST_IMAGES) or image_id in excluded:
+                    report.add("excluded_images", image_id)
+                    continue
+                report.add("images")
+                for row in image_rows(image_id, record):
+                    if not row["text"]:
+                        report.add("sentences_without_words", row["caption_id"])
+                        continue
+                    report.add("sentences")
+                    report.add("sentences_with_answers", count=bool(row["answers"]))
+                    yield row["caption_id"], row
+        self.report[str(self.config.SPLIT_NAMES[split])] = report.as_dict()
+
+
+def read_image_ids(paths: Sequence[Path]) -> set[str]:
+    """Reads lists of image ids, one on each line; empty lines are skipped.
+
+    Args:
+        paths (sequence of `Path`): The files.
+
+    Returns:
+        `set[str]`: The ids.
+
+    Raises:
+        DataError: A file is not UTF-8.
+    """
+    return {line.strip() for path in paths for _, line in text_lines(path, EXCLUDED_HINT) if line.strip()}
+
+
+def read_images(path: Path) -> Iterator[Record]:
+    """Reads the records of a file, one image in memory at a time.
+
+    Args:
+        path (`Path`): The file: a list with one object an image.
+
+    Yields:
+        `Record`: The record of an image.
+
+    Raises:
+        DataError: The file is damaged, is not a list, or is empty.
+    """
+    empty = True
+    expected = "a list with one object an image"
+    for member, index, element in json_elements(path, HINT):
+        empty = False
+        record = Record(element, path, f"element {index + 1}", HINT)
+        if member is not None:
+            raise record.error("not a list of images", found=f"an object with {member}", expected=expected)
+        yield record
+    if empty:
+        raise Record(None, path, "the whole file", HINT).error("no images", expected=expected)
+
+
+def image_rows(image_id: str, record: Record) -> Iterator[Row]:
+    """Makes one row of each sentence of an image.
+
+    Args:
+        image_id (`str`): The image.
+        record (`Record`): Its record: `sentf` (source -> sentences) and `labelf` (source -> answers of each sentence,
+            `{answer: score}`), whose sources are sources of questions.
+
+    Yields:
+        `dict`: A row; `text` is empty for a sentence without words.
+
+    Raises:
+        DataError: A field is missing or has another type, or the answers are not as many as the sentences.
+    """
+    place = Record(record.values, record.file, f"image {image_id!r}", HINT)
+    sentences, labels = place.member("sentf"), place.member("labelf")
+    for source in labels.values:
+        if source not in sentences.values:
+            raise labels.error("answers without sentences", found=source, expected=f"one of {list(sentences.values)}")
+    for source in sentences.values:
+        texts = sentences.texts(source)
+        answers = labels.items(source) if source in labels.values else [{}] * len(texts)
+        if len(answers) != len(texts):
+            expected = f"{len(texts)}, one for each sentence"
+            raise labels.error(f"wrong number of answers in {source}", found=len(answers), expected=expected)
+        for number, (text, given) in enumerate(zip(texts, answers, strict=True)):
+            yield {
+                "image_id": image_id,
+                "caption_id": f"{image_id}_{source}_{number:03}",
+                "text": text.strip(),
+                "source": source,
+                "answers": _scored(Record(given, record.file, f"{labels.where}, {source} {number + 1}", HINT)),
+            }
+
+
+def _scored(record: Record) -> list[dict[str, Any]]:
+    """The answers of a sentence, with positive scores."""
+    if not isinstance(record.values, dict):
+        raise record.error("bad answers", found=record.values, expected="an object {answer: score}")
+    found = [{"answer": answer, "score": record.number(answer)} for answer in record.values]
+    for each in found:
+        if each["score"] < 0:
+            raise record.error(f"bad score of {each['answer']!r}", found=each["score"], expected="0 or more")
+    return [each for each in found if each["score"] > 0]

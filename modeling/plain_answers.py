@@ -1,0 +1,34 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Answers that mean the same get the same text."""
+
+_ARTICLES = ("a", "an", "the")
+_NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_OTHER_WORDS = {**{word: str(number) for number, word in enumerate(_NUMBERS, start=1)}, "grey": "gray"}
+
+
+def plain_answer(answer: str) -> str:
+    """
+    An answer in lower case, without a full stop at the end and an article at the beginning; an answer that is a number
+    from one to ten in digits (LXMERT public code).
+
+    Args:
+        answer (`str`): the answer.
+    """
+    words = answer.lower().strip().rstrip(".").split()
+    plain = " ".join(words[1:] if len(words) > 1 and words[0] in _ARTICLES else words)
+    return _OTHER_WORDS.get(plain, plain)
+
+
+__all__ = ["plain_answer"]
