@@ -92,7 +92,7 @@ class LXMERTCrossBlock(nn.Module):
 
     def __init__(self, config: LXMERTConfig, layer_idx: int):
         super().__init__()
-        self.att = StreamAttention(config, layer_idx)
+        self.att = StreamAttention(config, layer_idx, is_cross_attention=True)
         self.output = BertSelfOutput(config)
 
 

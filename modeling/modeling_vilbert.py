@@ -172,6 +172,7 @@ class ViLBertCrossProjections(nn.Module):
     """The co-attention of both streams: 1 in the names of weights is the regions' stream, 2 the text's."""
 
     is_causal = False
+    is_cross_attention = True
     num_key_value_groups = 1
 
     def __init__(self, config: ViLBertConfig, layer_idx: int):

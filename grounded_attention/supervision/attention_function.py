@@ -19,6 +19,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from grounded_attention.modeling.two_streams import attend_packed_keys, needs_packed_keys
+
 from .head_mean import head_mean
 
 # Score of masked and padded columns. It is finite, so sums and gradients stay finite; its exponential is 0.
@@ -260,6 +262,8 @@ def _run_back_end(implementation: str, module: Any, *args: Any, **kwargs: Any) -
     if implementation == "flash_attention_2":
         # The back end reads the name of its kernel from the config, which contains the supervised name.
         module = _Override(module, config=_Override(module.config, _attn_implementation=implementation))
+        if needs_packed_keys(module, args[3]):
+            return attend_packed_keys(ALL_ATTENTION_FUNCTIONS[implementation], module, *args, **kwargs)[0]
     return ALL_ATTENTION_FUNCTIONS[implementation](module, *args, **kwargs)[0]
 
 

@@ -5,11 +5,13 @@ import math
 
 import pytest
 import torch
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from grounded_attention.families import FAMILIES
 from grounded_attention.modeling import LXMERTForVGP, ViLBertConfig, ViLBertForVGP, ViLBertModel
 from grounded_attention.modeling.attention_calls import layer_names
 from grounded_attention.supervision import get_method
+from grounded_attention.supervision.attention_function import supervised_implementation
 from grounded_attention.supervision.rollout import rollout_layers
 from tests.helpers.tiny_two_streams import make_lxmert, make_vilbert
 
@@ -264,3 +266,46 @@ def test_task_tokens_need_the_task():
         run(model, batch)
     one, other = (run(model, batch, task_ids=torch.full((B,), task)).text_hidden_state for task in (1, 2))
     assert one.shape[1] == 9 and not torch.allclose(one, other)
+
+
+def packed_kernel(lengths):
+    """FlashAttention for packed rows, by loops; a mask goes to all queries, as in a stream's own attention."""
+
+    def kernel(module, query, key, value, mask, *, cu_seq_lens_q=None, cu_seq_lens_k=None, scaling=None, **kwargs):
+        if cu_seq_lens_q is None:
+            assert query.shape[2] == key.shape[2]
+            hidden = None if mask is None else mask[:, None, None].bool()
+            context = torch.nn.functional.scaled_dot_product_attention(query, key, value, hidden, scale=scaling)
+            return context.transpose(1, 2), None
+        assert mask is None and query.shape[0] == key.shape[0] == 1
+        lengths.append((kwargs["max_length_q"], kwargs["max_length_k"]))
+        rows, first, start = [], 0, 0
+        for last, end in zip(cu_seq_lens_q.tolist()[1:], cu_seq_lens_k.tolist()[1:], strict=True):
+            weights = (query[:, :, first:last] * scaling @ key[:, :, start:end].transpose(2, 3)).softmax(-1)
+            rows.append(weights @ value[:, :, start:end])
+            first, start = last, end
+        assert first == query.shape[2] and start == key.shape[2]
+        return torch.cat(rows, dim=2).transpose(1, 2), None
+
+    return kernel
+
+
+@sizes
+@families
+@pytest.mark.parametrize("supervised", [False, True])
+def test_flash_attention_between_streams_leaves_out_padded_keys(family, words, regions, supervised, monkeypatch):
+    """Its own function would apply the mask of the keys to the queries of the other stream."""
+    batch, lengths = make_batch(words, regions), []
+    model, method = MAKE[family](VGP[family]), get_method("direct")
+    method.prepare(model)
+    wanted = run(model, batch, **method.forward_kwargs(batch))
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._local_mapping, "flash_attention_2", packed_kernel(lengths))
+    model.config._attn_implementation_internal = "flash_attention_2"
+    if supervised:
+        model.config._attn_implementation_internal = supervised_implementation(model)
+        found = run(model, batch, **method.forward_kwargs(batch))
+        torch.testing.assert_close(method.losses(found, batch), method.losses(wanted, batch), **CLOSE)
+    else:
+        found = run(model, batch)
+    torch.testing.assert_close(found.identification_logits, wanted.identification_logits, **CLOSE)
+    assert set(lengths) == {(words, regions), (regions, words)}
