@@ -209,19 +209,22 @@ class RegionTargets:
         all_regions (`bool`, *optional*, defaults to `False`): classes and attributes of regions that are not masked
             too, weighted by the confidence of the detector (LXMERT public code).
         features (`bool`, *optional*, defaults to `False`): its feature.
+        background (`bool`, *optional*, defaults to `True`): whether class 0 may be the background; if not, the option
+            `background` has no effect.
     """
 
     classes: bool = True
     attributes: bool = False
     all_regions: bool = False
     features: bool = False
+    background: bool = True
 
     @classmethod
     def of(cls, config: Any) -> "RegionTargets":
         """The targets for the family of a configuration."""
         if getattr(config, "visual_loss", None) is not None:
             released = config.visual_loss == "released"
-            return cls(config.visual_obj_loss, config.visual_attr_loss, released, config.visual_feat_loss)
+            return cls(config.visual_obj_loss, config.visual_attr_loss, released, config.visual_feat_loss, False)
         classes = getattr(config, "visual_target", "classes") == "classes"
         return cls(classes, features=not classes)
 
@@ -498,7 +501,9 @@ def region_targets(
         return {**found, "region_label_probs": _place(candidates, probs, empty) * labelled[..., None]}
     columns = []
     if wanted.classes:
-        columns.append(("region_label", [_classes(r, options.background) for r in regions], "scores"))
+        columns.append(
+            ("region_label", [_classes(r, options.background and wanted.background) for r in regions], "scores")
+        )
     if wanted.attributes:
         columns.append(("attribute_label", [_attributes(record) for record in regions], "attribute_scores"))
     for name, values, scores in columns:
