@@ -22,6 +22,7 @@ from grounded_attention.modeling import (
     VisualBERTForVisualQuestionAnswering,
     VLBertForVGP,
 )
+from tests.helpers.key_lists import read_key_list
 from tests.helpers.resnet_checkpoints import make_resnet_checkpoint
 from tests.helpers.vl_bert_checkpoints import (
     KEY_LISTS,
@@ -245,16 +246,6 @@ def test_superfluous_keys_are_named_or_refused(convert, refused):
     code, printed, _, _ = convert("vl_bert", {**content, "module.new_head.weight": torch.zeros(2)})
     assert code == 0
     assert "1 tensors: unknown key, which the public code does not have (module.new_head.weight)" in printed
-
-
-def read_key_list(shared, name, size=lambda number, key: number):
-    lines = (shared / "parity" / "checkpoint_keys" / f"keys_{name}.tsv").read_text().splitlines()
-    state_dict = {}
-    for line in lines:
-        key, shape = line.split("\t")
-        sizes = [size(int(number), key) for number in shape.strip("()").split(",") if number.strip()]
-        state_dict[f"module.{key}"] = torch.zeros(()).expand(sizes)  # one number, whatever the shape
-    return state_dict
 
 
 def shrink(number, key):

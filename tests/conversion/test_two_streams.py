@@ -1,0 +1,157 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Converters of ViLBERT and LXMERT: public key lists, wrappers, configuration files, and files that are wrong."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from grounded_attention.conversion.errors import CheckpointError, OverrideError
+from grounded_attention.conversion.lxmert import LXMERT
+from grounded_attention.conversion.vilbert import VILBERT
+from grounded_attention.modeling import (
+    LXMERTForPreTraining,
+    LXMERTForVisualQuestionAnswering,
+    LXMERTForVisualReasoning,
+    ViLBertForMultiTask,
+    ViLBertForPreTraining,
+    ViLBertForReferringExpression,
+)
+from tests.helpers.key_lists import read_key_list
+from tests.helpers.tiny_two_streams import VILBERT as SMALL
+from tests.helpers.tiny_two_streams import make_lxmert, make_vilbert
+
+HEADS = {"num_attention_heads": 4, "v_num_attention_heads": 3, "bi_num_attention_heads": 2}
+SCHEDULE = {"t_biattention_id": [0, 1], "v_biattention_id": [0, 1]}
+
+
+@pytest.mark.parametrize(
+    ("name", "class_name"),
+    [
+        ("vilbert_pretrain_6l6c", "ViLBertForPreTraining"),
+        ("vilbert_tasks_6l6c", "ViLBertForMultiTask"),
+        ("vilbert_tasks_6l6c_tasktoken", "ViLBertForMultiTask"),
+        ("vilbertbeta_tasks_6l6c", "ViLBertForMultiTask"),
+    ],
+)
+def test_public_key_lists_of_vilbert(shared: Path, name, class_name):
+    conversion = VILBERT.convert_state_dict(read_key_list(shared, name))
+    assert conversion.class_name == class_name
+    assert set(conversion.left_out.values()) == {"never used by the public code"} and len(conversion.left_out) == 24
+    fields = VILBERT.read_fields(conversion, {}).values()
+    wanted = {"hidden_size": 768, "v_hidden_size": 1024, "bi_hidden_size": 1024, "num_hidden_layers": 12}
+    wanted |= {"v_num_hidden_layers": 6, "v_feature_size": 2048, "v_target_size": 1601}
+    wanted |= {"t_biattention_id": [6, 7, 8, 9, 10, 11], "task_specific_tokens": "tasktoken" in name}
+    assert {key: fields[key] for key in wanted} == wanted
+
+
+def test_public_key_list_of_lxmert(shared: Path):
+    conversion = LXMERT.convert_state_dict(read_key_list(shared, "lxmert_pretrain"))
+    assert conversion.class_name == "LXMERTForPreTraining" and not conversion.left_out
+    fields = LXMERT.read_fields(conversion, {}).values()
+    wanted = {"l_layers": 9, "r_layers": 5, "x_layers": 5, "num_qa_labels": 9500, "num_object_labels": 1600}
+    assert {key: fields[key] for key in wanted} == wanted
+
+
+def original_vilbert(cls, **fields):
+    """A model of ours with the names of the public code."""
+    model = make_vilbert(cls, **fields)
+    parts = {"dense": "0", "LayerNorm": "2", "classifier": "3"}
+    weights = {}
+    for name, value in model.state_dict().items():
+        head, _, rest = name.partition(".")
+        if head in ("vil_prediction", "vil_prediction_gqa", "vil_binary_prediction"):
+            part, _, kind = rest.partition(".")
+            name = f"{head}.logit_fc.{parts[part]}.{kind}"
+        if "bi_seq_relationship" in name:
+            value = value.flip(0)
+        if name != "cls.predictions.decoder.bias":
+            weights[name.replace("vilbert.", "bert.", 1)] = value
+    for layer in range(len(model.config.t_biattention_id)):
+        weights[f"bert.encoder.c_layer.{layer}.biOutput.q_dense1.weight"] = torch.zeros(2, 2)
+    return model, weights
+
+
+def original_lxmert(cls, **fields):
+    model = make_lxmert(cls, **fields)
+    parts = {"dense": "0", "LayerNorm": "2", "classifier": "3"}
+    task = cls is not LXMERTForPreTraining
+    weights = {}
+    for name, value in model.state_dict().items():
+        if name.startswith("reasoning_head."):
+            _, part, kind = name.split(".")
+            name = f"logit_fc.{parts[part]}.{kind}"
+        if task:
+            name = name.removeprefix("answer_head.")
+        prefix = "lxrt_encoder.model.bert." if task else "bert."
+        weights["module." + name.replace("lxmert.", prefix, 1)] = value
+    return model, weights
+
+
+@pytest.mark.parametrize("cls", [ViLBertForPreTraining, ViLBertForMultiTask])
+@pytest.mark.parametrize(
+    "fields", [{}, {"task_specific_tokens": True, "dynamic_attention": True}], ids=["", "options"]
+)
+def test_vilbert_comes_back(cls, fields):
+    model, weights = original_vilbert(cls, **fields)
+    found, conversion = VILBERT.build_model(weights, {**HEADS, **SCHEDULE})
+    assert type(found) is cls and len(conversion.left_out) == 2
+    for name, value in model.state_dict().items():
+        assert torch.equal(found.state_dict()[name], value), name
+
+
+@pytest.mark.parametrize("cls", [LXMERTForPreTraining, LXMERTForVisualQuestionAnswering, LXMERTForVisualReasoning])
+def test_lxmert_comes_back(cls):
+    model, weights = original_lxmert(cls)
+    found, _ = LXMERT.build_model(weights, {"num_attention_heads": 4})
+    assert type(found) is cls
+    for name, value in model.state_dict().items():
+        assert torch.equal(found.state_dict()[name], value), name
+
+
+def test_a_public_configuration_file_is_taken_as_it_is():
+    _, weights = original_vilbert(ViLBertForPreTraining, visual_target="features")
+    public = {**HEADS, **SCHEDULE, "visual_target": 1, "v_initializer_range": 0.02, "pooling_method": "mul"}
+    found, _ = VILBERT.build_model(weights, {**public, "bi_intermediate_size": 9, "bi_attention_type": 1})
+    assert found.config.visual_target == "features"
+
+
+def test_one_head_of_all_is_taken_by_its_task(tmp_path):
+    model, weights = original_vilbert(ViLBertForMultiTask)
+    VILBERT.build_model(weights, {**HEADS, **SCHEDULE})[0].save_pretrained(tmp_path)
+    found, info = ViLBertForReferringExpression.from_pretrained(tmp_path, output_loading_info=True)
+    assert torch.equal(found.vision_logit.weight, model.vision_logit.weight) and not info["missing_keys"]
+
+
+@pytest.mark.parametrize(
+    ("change", "given", "message"),
+    [
+        ({}, HEADS, "t_biattention_id cannot be read from the shapes"),
+        ({}, {**HEADS, "t_biattention_id": [1], "v_biattention_id": [1]}, "2 co-attention layers, but"),
+        ({"bert.v_pooler.dense.weight": None}, {**HEADS, **SCHEDULE}, "bert.v_pooler.dense.weight"),
+        ({"bert.encoder.v_layer.1": None}, {**HEADS, **SCHEDULE, "v_num_hidden_layers": 2}, "v_num_hidden_layers"),
+        ({"bert.extra.weight": torch.zeros(1)}, {**HEADS, **SCHEDULE}, "bert.extra.weight"),
+        ({"bert.t_pooler.dense.bias": torch.full((20,), torch.nan)}, {**HEADS, **SCHEDULE}, "NaN"),
+        ({}, {**HEADS, **SCHEDULE, "visual_target": 2}, "it predicts classes"),
+    ],
+    ids=["schedule", "calls", "missing", "layers", "extra", "nan", "target"],
+)
+def test_wrong_files_of_vilbert(change, given, message):
+    _, weights = original_vilbert(ViLBertForPreTraining)
+    for key, value in change.items():
+        weights = {name: each for name, each in weights.items() if not name.startswith(key)}
+        weights |= {} if value is None else {key: value}
+    with pytest.raises((CheckpointError, OverrideError), match=message):
+        VILBERT.build_model(weights, given)
+
+
+@pytest.mark.parametrize("key", ["module.bert.pooler.dense.weight", "module.bert.encoder.visn_fc.box_fc.bias"])
+def test_missing_tensors_of_lxmert_are_named(key):
+    _, weights = original_lxmert(LXMERTForPreTraining)
+    del weights[key]
+    with pytest.raises(CheckpointError, match=key):
+        LXMERT.build_model(weights, {"num_attention_heads": 4})
+
+
+def test_small_models_are_the_sizes_of_the_helper():
+    assert make_vilbert(ViLBertForPreTraining).config.v_hidden_size == SMALL["v_hidden_size"]
