@@ -2,6 +2,7 @@
 """Recipes that start from a pre-training checkpoint train its heads on, say so once, and take a pooler from a BERT."""
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from transformers import BertConfig, BertForPreTraining
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
 from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining
 from grounded_attention.training.loop.trainer import GroundingTrainer
+from grounded_attention.training.recipes.recipe import load_recipe
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 from tests.helpers.vcr_files import CLIP, question, write, write_image
 
@@ -38,6 +40,20 @@ def vcr(tmp_path_factory, scenes):
     with RegionTableWriter(folder / "regions", provenance={"source": "objects"}) as writer:
         writer.write(Regions(Path(CLIP).name, 200, 100, normed.clip(0, 1), features))
     return folder
+
+
+@pytest.fixture(scope="module", params=["vilbert", "lxmert"])
+def pretrained(request, tmp_path_factory, scenes):
+    """A checkpoint of a family, from two steps of the task `pretraining`."""
+    family, directory = request.param, tmp_path_factory.mktemp(request.param)
+    recipe = tiny_recipe(scenes, directory / "run", task="pretraining", methods=["none"])
+    recipe["options"] = {"background": False}
+    recipe["training"]["max_steps"] = 2
+    recipe["model"] |= {"family": family}
+    recipe["model"]["config"] |= SIZES_OF_TWO_STREAMS[family]
+    with pytest.MonkeyPatch.context() as patch:
+        assert run_train(patch, directory, recipe) == 0
+    return family, directory / "run" / "none"
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +102,27 @@ HEADS = {
 }
 
 
+RECIPES = Path(__file__).parents[2] / "recipes"
+# Task -> its part of the name of a shipped recipe, whose fields and learning rates must suit the model.
+SHIPPED = {task: task for task in ("vqa", "gqa", "vcr")}
+SHIPPED |= {"referring_expressions": "refcoco_plus", "visual_reasoning": "nlvr2"}
+# Every task that the families with two streams learn after pre-training, and a figure that it measures.
+TASKS_OF_TWO_STREAMS = {
+    "vgp": "vgp_accuracy",
+    "phrase_grounding": "phrase_accuracy",
+    "vqa": "vqa_accuracy",
+    "gqa": "gqa_accuracy",
+    "referring_expressions": "expressions_accuracy",
+    "vcr": "vcr_accuracy",
+    "visual_reasoning": "nlvr2_accuracy",
+}
+SIZES_OF_TWO_STREAMS = {
+    "vilbert": dict.fromkeys(("v_hidden_size", "v_intermediate_size", "bi_hidden_size"), 16)
+    | {"v_num_hidden_layers": 1, "v_num_attention_heads": 2, "bi_num_attention_heads": 2},
+    "lxmert": {"num_hidden_layers": 1, "r_layers": 1, "x_layers": 1, "visual_attr_loss": False},
+}
+
+
 def of_vcr(recipe, vcr):
     places = {"data_dir": str(vcr), "regions": str(vcr / "regions"), "options": {"splits": ["train", "validation"]}}
     return recipe | {"options": {"region_classes": True}, "data": places}
@@ -111,6 +148,31 @@ def test_training_starts_from_the_heads_of_pretraining(
     assert torch.equal(types, wanted[[0, 0, 2]] if task == "vcr" else wanted)
     lines = [line for line in capsys.readouterr().out.splitlines() if f"from {directory}" in line]
     assert len(lines) == 1 and "(VLBertForPreTraining): took " in lines[0] and "; new: " in lines[0]
+
+
+@pytest.mark.parametrize("task", TASKS_OF_TWO_STREAMS)
+def test_families_with_two_streams_learn_every_task(scenes, vcr, pretrained, tmp_path, monkeypatch, task):
+    family, source = pretrained
+    recipe = recipe_of(task, scenes, tmp_path / "run", source)
+    recipe["methods"] = ["direct"] if task == "vgp" else ["none"]
+    recipe["training"]["max_steps"] = 2
+    recipe["data"].pop("limit")
+    if task in ("vqa", "gqa"):
+        recipe["options"] = {"answers": {"fewest": 1}}
+    if task == "visual_reasoning":
+        recipe["data"]["options"] = {"image_id_format": "url_stem"}
+    if task == "vcr":
+        recipe = of_vcr(recipe, vcr) | {"options": {"region_classes": False}}
+    if (RECIPES / f"{family}_{SHIPPED.get(task)}.yaml").exists():
+        shipped = load_recipe(RECIPES / f"{family}_{SHIPPED[task]}.yaml")
+        recipe["model"]["config"] = shipped.model.config
+        recipe["training"]["learning_rate_mapping"] = shipped.training.get("learning_rate_mapping")
+    assert run_train(monkeypatch, tmp_path, recipe) == 0
+    [found] = json.loads((tmp_path / "run" / "results.json").read_text())["methods"].values()
+    assert 0 <= found["figures"]["validation"][TASKS_OF_TWO_STREAMS[task]] <= 1
+    [history] = (tmp_path / "run").glob("*/history.json")
+    losses = [entry["loss"] for entry in json.loads(history.read_text()) if "loss" in entry]
+    assert len(losses) == 2 and all(map(math.isfinite, losses))
 
 
 def test_a_bert_beside_the_source_gives_the_pooler(scenes, vcr, source, started, tmp_path, monkeypatch):

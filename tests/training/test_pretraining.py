@@ -5,11 +5,13 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForPreTraining
 
 from grounded_attention.dataset_scripts.regions.table import RegionTable, RegionTableWriter
+from grounded_attention.processing.sequence_lengths import share_columns
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.recipes.recipe import load_recipe
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
@@ -80,7 +82,8 @@ def test_batches_are_the_same_in_workers_and_after_a_resume(scenes, tmp_path, mo
 
 
 @pytest.mark.parametrize(
-    "name", ["pretrain_base", "pretrain_base_released", "pretrain_large", "pretrain_large_released"]
+    "name",
+    ["pretrain_base", "pretrain_base_released", "pretrain_large", "pretrain_large_released", "vilbert_pretrain"],
 )
 def test_a_shipped_recipe_scaled_down(scenes, tmp_path, monkeypatch, name):
     tiny = pretraining(scenes, tmp_path / "run")
@@ -92,8 +95,12 @@ def test_a_shipped_recipe_scaled_down(scenes, tmp_path, monkeypatch, name):
     overrides |= {"model.tokenizer": tiny["model"]["tokenizer"], "output_dir": str(tmp_path / "run")}
     table = RegionTable.open(scenes / "regions")
     columns = table[table.ids[0]].class_probs.shape[1]
+    soft = load_recipe(RECIPES / f"{name}.yaml").options["region_targets"] == "soft"
     # Of the paper's hard labels the background is one more.
-    overrides |= {"model.config.region_classes": columns if "released" in name else columns + 1}
+    overrides |= {"model.config.region_classes": columns if soft else columns + 1}
+    if name.startswith("vilbert"):
+        sizes = dict.fromkeys(("v_hidden_size", "v_intermediate_size", "bi_hidden_size"), 16)
+        overrides |= {f"model.config.{key}": value for key, value in sizes.items()}
     if "released" in name:
         overrides |= {"data.text_corpus": tiny["data"]["text_corpus"]}
     given = [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
@@ -114,6 +121,22 @@ def test_the_settings_of_the_public_code_are_the_facts_table():
         training = load_recipe(RECIPES / f"pretrain_{size}.yaml").training
         rows = training["per_device_train_batch_size"] * training.get("gradient_accumulation_steps", 1)
         assert (4 * rows, training["learning_rate"], training["warmup_steps"]) == (256, 1e-4, 8000)
+
+
+def test_the_settings_of_vilbert_are_the_facts_table():
+    recipe = load_recipe(RECIPES / "vilbert_pretrain.yaml")
+    training, regions = recipe.training, recipe.model.processor["max_regions"]
+    assert (8 * training["per_device_train_batch_size"], training["learning_rate"]) == (512, 1e-4)
+    assert (training["num_train_epochs"], training["warmup_steps"], training["max_grad_norm"]) == (10, 0.1, 0)
+    text, kept = share_columns(np.array([40]), np.array([2]), np.array([1 + regions]), 73)
+    assert recipe.options["max_sequence_length"] == 73 and (text[0], kept[0], regions) == (36, 37, 36)
+    expected = {"vqa": (128, 4e-5, 20), "gqa": (128, 4e-5, 20), "refcoco_plus": (256, 2e-5, 20)}
+    for name, settings in {**expected, "vcr": (64, 2e-5, 10), "nlvr2": (64, 2e-5, 20)}.items():
+        recipe = load_recipe(RECIPES / f"vilbert_{name}.yaml")
+        training = recipe.training
+        rows = 4 * training["per_device_train_batch_size"]
+        assert (rows, training["learning_rate"], training["num_train_epochs"]) == settings, name
+        assert (recipe.model.family, training["weight_decay"], training["warmup_steps"]) == ("vilbert", 0.01, 0.1)
 
 
 @pytest.mark.parametrize("workers", [0, 1])

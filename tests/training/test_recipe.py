@@ -111,7 +111,7 @@ def test_fields_of_one_family_reach_new_models_of_that_family(tmp_path, override
 
 
 @pytest.mark.parametrize("name", ["scenes_vgp", "pretrain_scenes", "scenes_vqa", "scenes_gqa", "scenes_refcoco"])
-@pytest.mark.parametrize("family", ["vl_bert", "visualbert"])
+@pytest.mark.parametrize("family", ["vl_bert", "visualbert", "vilbert", "lxmert"])
 def test_recipes_on_scenes_suit_every_family(name, family):
     check(load_recipe(FILES[0].parent / f"{name}.yaml", [f"model.family={family}"]))
 
