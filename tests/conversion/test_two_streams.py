@@ -18,7 +18,6 @@ from grounded_attention.modeling import (
     ViLBertForReferringExpression,
 )
 from tests.helpers.key_lists import read_key_list
-from tests.helpers.tiny_two_streams import VILBERT as SMALL
 from tests.helpers.tiny_two_streams import make_lxmert, make_vilbert
 
 HEADS = {"num_attention_heads": 4, "v_num_attention_heads": 3, "bi_num_attention_heads": 2}
@@ -151,7 +150,3 @@ def test_missing_tensors_of_lxmert_are_named(key):
     del weights[key]
     with pytest.raises(CheckpointError, match=key):
         LXMERT.build_model(weights, {"num_attention_heads": 4})
-
-
-def test_small_models_are_the_sizes_of_the_helper():
-    assert make_vilbert(ViLBertForPreTraining).config.v_hidden_size == SMALL["v_hidden_size"]
