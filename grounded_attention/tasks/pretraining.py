@@ -25,7 +25,6 @@ from .judges import judge_pretraining
 from .masking import (
     REGION_PROBABILITY,
     WORD_PROBABILITY,
-    ChosenRegions,
     WordMasker,
     choose_regions,
     mean_of_visible,
@@ -44,6 +43,7 @@ from .pretraining_losses import (
     word_labels,
     word_loss,
 )
+from .pretraining_regions import RegionTargets, place_regions, region_targets
 from .task import (
     TEXT_AND_REGIONS,
     Examples,
@@ -199,36 +199,6 @@ def _given_answers(rows: Any) -> Iterator[list[dict[str, Any]]]:
         yield from batch["answers"]
 
 
-@dataclass(frozen=True)
-class RegionTargets:
-    """What a family predicts of masked regions.
-
-    Args:
-        classes (`bool`, *optional*, defaults to `True`): the class of the detector.
-        attributes (`bool`, *optional*, defaults to `False`): its attribute.
-        all_regions (`bool`, *optional*, defaults to `False`): classes and attributes of regions that are not masked
-            too, weighted by the confidence of the detector (LXMERT public code).
-        features (`bool`, *optional*, defaults to `False`): its feature.
-        background (`bool`, *optional*, defaults to `True`): whether class 0 may be the background; if not, the option
-            `background` has no effect.
-    """
-
-    classes: bool = True
-    attributes: bool = False
-    all_regions: bool = False
-    features: bool = False
-    background: bool = True
-
-    @classmethod
-    def of(cls, config: Any) -> "RegionTargets":
-        """The targets for the family of a configuration."""
-        if getattr(config, "visual_loss", None) is not None:
-            released = config.visual_loss == "released"
-            return cls(config.visual_obj_loss, config.visual_attr_loss, released, config.visual_feat_loss, False)
-        classes = getattr(config, "visual_target", "classes") == "classes"
-        return cls(classes, features=not classes)
-
-
 def collate(
     examples: Examples, processor: Any, options: PretrainingOptions, wanted: RegionTargets | None = None
 ) -> dict[str, Any]:
@@ -282,7 +252,9 @@ def collate(
         batch |= region_targets(batch["region_candidate_mask"], regions, chosen, options, wanted)
         if options.regions_exchanged and wanted.features:
             own = [record.features for record in regions]
-            batch[FEATURE_TARGETS] = _place(batch["region_candidate_mask"], own, batch["region_features"].clone())
+            batch[FEATURE_TARGETS] = place_regions(
+                batch["region_candidate_mask"], own, batch["region_features"].clone()
+            )
     if related is not None:
         batch["relationship_labels"] = torch.tensor(related)
     if options.words:
@@ -460,98 +432,6 @@ def mask_words(batch: dict[str, Any], masker: WordMasker, generators: Sequence[n
         row[:length], row_labels = masker(row[:length], rng)
         labels.append(row_labels.tolist())
     batch["labels"] = pad_labels(labels, rows.shape[1])
-
-
-def region_targets(
-    candidates: Tensor,
-    regions: Sequence[Any],
-    chosen: Sequence[ChosenRegions],
-    options: PretrainingOptions,
-    wanted: RegionTargets,
-) -> dict[str, Tensor]:
-    """Makes the targets of masked regions.
-
-    Args:
-        candidates (`Tensor`): (B, R) bool, the columns of detected regions. If regions were cut, the first regions of
-            the image are in the sequence.
-        regions (`Sequence[Regions]`): one region record per row.
-        chosen (`Sequence[ChosenRegions]`): for each image the regions that are predicted and those that are hidden.
-        options (`PretrainingOptions`): options of the task.
-        wanted (`RegionTargets`): what the family predicts.
-
-    Returns:
-        `dict[str, Tensor]`: `masked_regions` and `predicted_regions` (B, R) bool, and what is wanted of
-        `region_labels` (B, R) or `region_label_probs` (B, R, C), and `attribute_labels` (B, R), each with its
-        `..._weights` (B, R) if all regions are wanted.
-
-    Raises:
-        ValueError: if the region table lacks a column.
-    """
-    masks = {
-        "predicted_regions": [each.predicted for each in chosen],
-        "masked_regions": [each.hidden for each in chosen],
-    }
-    found = {
-        name: _place(candidates, values, candidates.new_zeros(candidates.shape)) for name, values in masks.items()
-    }
-    labelled = candidates if wanted.all_regions else found["predicted_regions"]
-    if wanted.classes and options.region_targets == "soft":
-        probs = [_class_probs(record) for record in regions]
-        empty = torch.zeros(*candidates.shape, probs[0].shape[1])
-        return {**found, "region_label_probs": _place(candidates, probs, empty) * labelled[..., None]}
-    columns = []
-    if wanted.classes:
-        columns.append(
-            ("region_label", [_classes(r, options.background and wanted.background) for r in regions], "scores")
-        )
-    if wanted.attributes:
-        columns.append(("attribute_label", [_attributes(record) for record in regions], "attribute_scores"))
-    for name, values, scores in columns:
-        labels = _place(candidates, values, torch.full(candidates.shape, UNLABELLED))
-        found[f"{name}s"] = labels.masked_fill(~labelled, UNLABELLED)
-        if wanted.all_regions:
-            weights = [_scores(record, scores) for record in regions]
-            found[f"{name}_weights"] = _place(candidates, weights, torch.zeros(candidates.shape))
-    return found
-
-
-def _place(candidates: Tensor, values: Sequence[np.ndarray], out: Tensor) -> Tensor:
-    """Writes the values of each image's regions into their columns of `out` (B, R, ...)."""
-    for row, columns, given in zip(out, candidates, values, strict=True):
-        row[columns] = torch.from_numpy(given[: int(columns.sum())]).to(row.dtype)
-    return out
-
-
-def _attributes(record: Any) -> np.ndarray:
-    if record.attributes is None:
-        raise ValueError(_missing(record, "attributes", "model.config.visual_attr_loss=true"))
-    return record.attributes
-
-
-def _scores(record: Any, name: str) -> np.ndarray:
-    values = getattr(record, name)
-    if values is None:
-        raise ValueError(_missing(record, f"{name} (confidence of the detector)", "model.config.visual_loss=released"))
-    return values
-
-
-def _classes(record: Any, background: bool) -> np.ndarray:
-    if record.classes is None:
-        raise ValueError(_missing(record, "detector classes", "options.region_targets=hard"))
-    return record.classes + int(background)
-
-
-def _class_probs(record: Any) -> np.ndarray:
-    if record.class_probs is None:
-        raise ValueError(_missing(record, "class probabilities (class_probs)", "options.region_targets=soft"))
-    return record.class_probs
-
-
-def _missing(record: Any, what: str, option: str) -> str:
-    return (
-        f"image {record.image_id}: the region table has no {what}, but {option} needs them: import or extract "
-        "features with them, or set options.regions=false"
-    )
 
 
 def configure(task: Task, options: PretrainingOptions, config: Any) -> Task:
