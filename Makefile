@@ -21,7 +21,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 train: $(INSTALLED)  ## draw the scenes, train the four supervision methods, show the comparison (minutes)
-	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/scenes_vgp.yaml
+	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/scenes/scenes_vgp.yaml
 	@echo "next: look at runs/scenes_vgp/table.md, heads.png and pictures/; then"
 	@echo "  make audit                 measures where every head looks, before and after, as one page"
 	@echo "  . .venv/bin/activate && grounded-attention ground --help    shows what a model looks at in an image"
@@ -32,10 +32,10 @@ audit: $(INSTALLED)  ## measure where the heads of these four models look, write
 	$(BIN)/grounded-attention audit-run $(RUN)
 
 table1: $(INSTALLED)  ## the paper's Table 1 on scenes: the effect of each fine-tuning on VQA and RefCOCO+ (an hour)
-	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/table1_scenes.yaml
+	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/scenes/table1_scenes.yaml
 
 table1-quick: $(INSTALLED)  ## a small Table 1: three rows, one seed (six minutes)
-	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/table1_quick.yaml
+	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/scenes/table1_quick.yaml
 
 test: $(INSTALLED)  ## run the tests, in two processes
 	$(BIN)/python -m pytest -n 2 --dist loadfile

@@ -3,9 +3,9 @@
 
 Waiting threads of OpenMP spin, unless OMP_WAIT_POLICY=passive makes them sleep, as all commands of this project do. On
 a busy machine a spinning thread uses time that other threads need. Two processes train the same small model (that of
-recipes/scenes_vgp.yaml) on CPU threads, one with spinning and one with sleeping threads, in turn while the other
-process is stopped; first alone, then next to one endless loop per thread. Times are seconds on the clock. The output
-is the median, smallest and largest ratio of the rounds:
+recipes/scenes/scenes_vgp.yaml) on CPU threads, one with spinning and one with sleeping threads, in turn while the
+other process is stopped; first alone, then next to one endless loop per thread. Times are seconds on the clock. The
+output is the median, smallest and largest ratio of the rounds:
 
   spinning / passive   time with spinning threads relative to sleeping threads
   beside / alone       time next to the loops relative to time without them

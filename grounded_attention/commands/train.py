@@ -6,11 +6,11 @@ a recipe in the package, such as `scenes_vgp`.
 
 examples:
   grounded-attention train scenes_vgp
-  accelerate launch --quiet train.py recipes/scenes_vgp.yaml
-  accelerate launch --quiet train.py recipes/vgp_direct.yaml data.data_dir=/data/vgp training.learning_rate=1e-5
-  python train.py recipes/pretrain_scenes.yaml options.relationship=true output_dir=runs/related
-  python train.py recipes/table1_scenes.yaml rows=all seeds=5 plan=true
-  torchrun --nproc_per_node 2 train.py recipes/scenes_vgp.yaml methods=[direct] training.use_cpu=true
+  accelerate launch --quiet train.py recipes/scenes/scenes_vgp.yaml
+  accelerate launch --quiet train.py recipes/vl_bert/vgp_direct.yaml data.data_dir=/data/vgp
+  python train.py recipes/scenes/pretrain_scenes.yaml options.relationship=true output_dir=runs/related
+  python train.py recipes/scenes/table1_scenes.yaml rows=all seeds=5 plan=true
+  torchrun --nproc_per_node 2 train.py recipes/scenes/scenes_vgp.yaml methods=[direct] training.use_cpu=true
 """
 
 import argparse

@@ -13,12 +13,14 @@ def find_recipe(name: str) -> Path:
     Finds the file of a recipe.
 
     Args:
-        name (`str`): a path, or the name of a recipe in the package, such as `"scenes_vgp"`.
+        name (`str`): a path, or the name of a recipe in the package, such as `"scenes_vgp"`. Its folder in the package
+            need not be given.
 
     Returns:
         `Path`: the given path if the file exists or the package has no recipe of that name, otherwise the recipe in
         the package.
     """
     path = Path(name)
-    shipped = RECIPES / path.with_suffix(".yaml").name
-    return shipped if not path.exists() and path.suffix in ("", ".yaml") and shipped.is_file() else path
+    if path.exists() or path.suffix not in ("", ".yaml"):
+        return path
+    return next(RECIPES.glob(f"*/{path.with_suffix('.yaml').name}"), path)

@@ -233,7 +233,7 @@ def test_another_recipe_is_refused_and_overwrite_starts_again(scenes, tmp_path, 
 
 def test_the_recipe_of_make_train_runs_in_an_empty_folder(tmp_path, monkeypatch, capsys):
     """As on a fresh machine: data, vocabulary and start model are all made by the run itself."""
-    recipe = Path(__file__).parents[2] / "recipes" / "scenes_vgp.yaml"
+    recipe = Path(__file__).parents[2] / "recipes" / "scenes" / "scenes_vgp.yaml"
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     small = ["data.scenes.images=24", "data.limit={train: 16, validation: 8, test: 8}", "pictures=1", "workers=1"]

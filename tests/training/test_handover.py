@@ -15,6 +15,7 @@ from grounded_attention.dataset_scripts.regions.table import Regions, RegionTabl
 from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.recipes.recipe import load_recipe
+from grounded_attention.utils.project import find_recipe
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 from tests.helpers.vcr_files import CLIP, question, write, write_image
 
@@ -102,7 +103,6 @@ HEADS = {
 }
 
 
-RECIPES = Path(__file__).parents[2] / "recipes"
 # Task -> its part of the name of a shipped recipe, whose fields and learning rates must suit the model.
 SHIPPED = {task: task for task in ("vqa", "gqa", "vcr")}
 SHIPPED |= {"referring_expressions": "refcoco_plus", "visual_reasoning": "nlvr2"}
@@ -163,8 +163,8 @@ def test_families_with_two_streams_learn_every_task(scenes, vcr, pretrained, tmp
         recipe["data"]["options"] = {"image_id_format": "url_stem"}
     if task == "vcr":
         recipe = of_vcr(recipe, vcr) | {"options": {"region_classes": False}}
-    if (RECIPES / f"{family}_{SHIPPED.get(task)}.yaml").exists():
-        shipped = load_recipe(RECIPES / f"{family}_{SHIPPED[task]}.yaml")
+    if find_recipe(f"{family}_{SHIPPED.get(task)}").exists():
+        shipped = load_recipe(find_recipe(f"{family}_{SHIPPED[task]}"))
         recipe["model"]["config"] = shipped.model.config
         recipe["training"]["learning_rate_mapping"] = shipped.training.get("learning_rate_mapping")
     assert run_train(monkeypatch, tmp_path, recipe) == 0

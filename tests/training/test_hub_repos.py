@@ -2,7 +2,6 @@
 """Where a recipe's runs go on the Hub, what is said about failures, and that every process learns of them."""
 
 import json
-from pathlib import Path
 
 import pytest
 import yaml
@@ -13,8 +12,8 @@ from grounded_attention.training.loop.checkpoint import snapshot
 from grounded_attention.training.publish.hub import HubError, model_files, on_main_process, plan_repos, prepare_repo
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, load_recipe
 from grounded_attention.training.studies.study_recipe import load_study
+from grounded_attention.utils.project import find_recipe
 
-RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 PUSH = {"push_to_hub": True}
 
 
@@ -68,7 +67,7 @@ def test_hub_keys_do_not_change_the_identity_of_a_recipe():
 
 def test_models_of_a_study_are_not_pushed():
     with pytest.raises(RecipeError, match=r"original\.training\.push_to_hub.*not pushed"):
-        load_study(RECIPES / "table1_quick.yaml", ["original.training.push_to_hub=true"])
+        load_study(find_recipe("table1_quick"), ["original.training.push_to_hub=true"])
 
 
 def test_offline_is_one_clear_error():

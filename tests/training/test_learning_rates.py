@@ -125,17 +125,17 @@ def test_a_pattern_that_takes_no_weight_is_refused(tmp_path, mapping, nearest):
 )
 def test_a_recipe_that_cannot_be_followed_is_refused_before_training(tmp_path, overrides, words):
     with pytest.raises(RecipeError, match=words):
-        check(load_recipe("recipes/scenes_vgp.yaml", overrides))
+        check(load_recipe("recipes/scenes/scenes_vgp.yaml", overrides))
 
 
 def test_a_recipe_gives_its_mapping_to_the_trainer(tmp_path):
-    recipe = load_recipe("recipes/scenes_vgp.yaml", ["training.learning_rate_mapping={region_encoder: 1e-4}"])
+    recipe = load_recipe("recipes/scenes/scenes_vgp.yaml", ["training.learning_rate_mapping={region_encoder: 1e-4}"])
     check(recipe)
     assert training_arguments(recipe, tmp_path).learning_rate_mapping == {"region_encoder": 1e-4}
 
 
 def test_null_takes_the_mapping_of_an_extended_recipe_away(tmp_path):
-    extended = Path("recipes/scenes_vgp.yaml").resolve()
+    extended = Path("recipes/scenes/scenes_vgp.yaml").resolve()
     mapping = "training: {learning_rate_mapping: {pooler: 1e-4}}"
     (tmp_path / "base.yaml").write_text(f"extends: {extended}\n{mapping}\n")
     recipe = load_recipe(tmp_path / "base.yaml", ["training.learning_rate_mapping=null"])

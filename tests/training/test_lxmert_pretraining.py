@@ -2,7 +2,6 @@
 """The shipped recipes of LXMERT: its pre-training scaled down, then questions that start from its answers."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,9 +10,9 @@ from transformers import AutoModelForPreTraining
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.modeling import LXMERTForVisualQuestionAnswering
 from grounded_attention.training.recipes.recipe import load_recipe
+from grounded_attention.utils.project import find_recipe
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 
-RECIPES = Path(__file__).parents[2] / "recipes"
 ANSWERS = ["red", "blue", "2"]
 SIZES = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16, "l_layers": 1, "r_layers": 1}
 
@@ -52,7 +51,7 @@ def test_the_pretraining_recipe_scaled_down(scenes, tmp_path, monkeypatch, losse
     overrides |= {"data.data_dir": str(scenes), "data.regions": tiny["data"]["regions"]}
     overrides |= {"options.answers": str(scenes / "lxmert" / "all_ans.json"), "options.region_probability": 0.5}
     given = [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
-    assert run_train(monkeypatch, tmp_path, {"extends": str(RECIPES / "lxmert_pretrain.yaml")}, *given) == 0
+    assert run_train(monkeypatch, tmp_path, {"extends": str(find_recipe("lxmert_pretrain"))}, *given) == 0
     figures = json.loads((output / "results.json").read_text())["methods"]["none"]["figures"]["validation"]
     assert {"words_accuracy", "regions_accuracy", "relationship_accuracy", "answers_accuracy"} <= figures.keys()
     history = json.loads((output / "none" / "history.json").read_text())
@@ -68,12 +67,12 @@ def test_the_pretraining_recipe_scaled_down(scenes, tmp_path, monkeypatch, losse
 
 
 def test_the_settings_of_the_public_code_are_the_facts_table():
-    recipe = load_recipe(RECIPES / "lxmert_pretrain.yaml")
+    recipe = load_recipe(find_recipe("lxmert_pretrain"))
     rows, training = 4 * recipe.training["per_device_train_batch_size"], recipe.training
     assert (rows, training["learning_rate"], training["num_train_epochs"]) == (256, 1e-4, 20)
     assert (training["warmup_steps"], training["max_grad_norm"]) == (0.05, 1.0)
-    for name, rate in {"lxmert_vqa": 5e-5, "gqa": 1e-5, "lxmert_nlvr2": 5e-5}.items():
-        recipe = load_recipe(RECIPES / f"{name}.yaml")
+    for name, rate in {"lxmert_vqa": 5e-5, "lxmert_gqa": 1e-5, "lxmert_nlvr2": 5e-5}.items():
+        recipe = load_recipe(find_recipe(name))
         training = recipe.training
         assert (training["per_device_train_batch_size"], training["learning_rate"]) == (32, rate)
         assert (training["num_train_epochs"], training["warmup_steps"], training["max_grad_norm"]) == (4, 0.1, 5.0)

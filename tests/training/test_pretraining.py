@@ -3,7 +3,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,9 +13,9 @@ from grounded_attention.dataset_scripts.regions.table import RegionTable, Region
 from grounded_attention.processing.sequence_lengths import share_columns
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.recipes.recipe import load_recipe
+from grounded_attention.utils.project import find_recipe
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 
-RECIPES = Path(__file__).parents[2] / "recipes"
 OBJECTIVES = ("words", "text_words", "regions", "relationship")
 
 
@@ -95,7 +94,7 @@ def test_a_shipped_recipe_scaled_down(scenes, tmp_path, monkeypatch, name):
     overrides |= {"model.tokenizer": tiny["model"]["tokenizer"], "output_dir": str(tmp_path / "run")}
     table = RegionTable.open(scenes / "regions")
     columns = table[table.ids[0]].class_probs.shape[1]
-    soft = load_recipe(RECIPES / f"{name}.yaml").options["region_targets"] == "soft"
+    soft = load_recipe(find_recipe(name)).options["region_targets"] == "soft"
     # Of the paper's hard labels the background is one more.
     overrides |= {"model.config.region_classes": columns if soft else columns + 1}
     if name.startswith("vilbert"):
@@ -104,7 +103,7 @@ def test_a_shipped_recipe_scaled_down(scenes, tmp_path, monkeypatch, name):
     if "released" in name:
         overrides |= {"data.text_corpus": tiny["data"]["text_corpus"]}
     given = [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
-    content = {"extends": str(RECIPES / f"{name}.yaml")}
+    content = {"extends": str(find_recipe(name))}
     assert run_train(monkeypatch, tmp_path, content, *given) == 0
     figures = json.loads((tmp_path / "run" / "results.json").read_text())["methods"]["none"]["figures"]["test"]
     expected = {"words", "regions", "text_words" if "released" in name else "relationship"}
@@ -112,19 +111,19 @@ def test_a_shipped_recipe_scaled_down(scenes, tmp_path, monkeypatch, name):
 
 
 def test_the_settings_of_the_public_code_are_the_facts_table():
-    base, large = (load_recipe(RECIPES / f"pretrain_{size}_released.yaml") for size in ("base", "large"))
+    base, large = (load_recipe(find_recipe(f"pretrain_{size}_released")) for size in ("base", "large"))
     for recipe in (base, large):
         assert recipe.training["learning_rate"] == pytest.approx(1e-7 * 4 * (32 + 32))
         assert (recipe.training["warmup_steps"], recipe.training["num_train_epochs"]) == (16000, 10)
         assert recipe.training["max_grad_norm"] == 10 and recipe.training["weight_decay"] == 1e-4
     for size in ("base", "large"):
-        training = load_recipe(RECIPES / f"pretrain_{size}.yaml").training
+        training = load_recipe(find_recipe(f"pretrain_{size}")).training
         rows = training["per_device_train_batch_size"] * training.get("gradient_accumulation_steps", 1)
         assert (4 * rows, training["learning_rate"], training["warmup_steps"]) == (256, 1e-4, 8000)
 
 
 def test_the_settings_of_vilbert_are_the_facts_table():
-    recipe = load_recipe(RECIPES / "vilbert_pretrain.yaml")
+    recipe = load_recipe(find_recipe("vilbert_pretrain"))
     training, regions = recipe.training, recipe.model.processor["max_regions"]
     assert (8 * training["per_device_train_batch_size"], training["learning_rate"]) == (512, 1e-4)
     assert (training["num_train_epochs"], training["warmup_steps"], training["max_grad_norm"]) == (10, 0.1, 0)
@@ -132,7 +131,7 @@ def test_the_settings_of_vilbert_are_the_facts_table():
     assert recipe.options["max_sequence_length"] == 73 and (text[0], kept[0], regions) == (36, 37, 36)
     expected = {"vqa": (128, 4e-5, 20), "gqa": (128, 4e-5, 20), "refcoco_plus": (256, 2e-5, 20)}
     for name, settings in {**expected, "vcr": (64, 2e-5, 10), "nlvr2": (64, 2e-5, 20)}.items():
-        recipe = load_recipe(RECIPES / f"vilbert_{name}.yaml")
+        recipe = load_recipe(find_recipe(f"vilbert_{name}"))
         training = recipe.training
         rows = 4 * training["per_device_train_batch_size"]
         assert (rows, training["learning_rate"], training["num_train_epochs"]) == settings, name

@@ -11,8 +11,9 @@ from grounded_attention.training.experiments.checks import check
 from grounded_attention.training.experiments.setup import builder_options
 from grounded_attention.training.recipes.places import check_places
 from grounded_attention.training.recipes.recipe import RecipeError, check_names, load_recipe, read_recipe, read_yaml
+from grounded_attention.utils.project import find_recipe
 
-FILES = sorted(Path(__file__).parents[2].glob("recipes/*.yaml"))
+FILES = sorted(Path(__file__).parents[2].glob("recipes/*/*.yaml"))
 RECIPES = [path for path in FILES if "study" not in read_recipe(path)]  # studies have tests of their own
 
 
@@ -26,6 +27,13 @@ def write(tmp_path, text):
 def test_shipped_recipes_load(path):
     recipe = load_recipe(path)
     assert recipe.methods and recipe.output_dir and recipe.data.data_dir
+
+
+def test_a_recipe_may_extend_one_of_the_package_by_its_name(tmp_path):
+    recipe = load_recipe(write(tmp_path, "extends: vgp_direct\nseed: 5\n"))
+    assert recipe.methods == load_recipe(find_recipe("vgp_direct.yaml")).methods == ["direct"] and recipe.seed == 5
+    with pytest.raises(RecipeError, match="no_such_recipe"):
+        load_recipe(write(tmp_path, "extends: no_such_recipe\n"))
 
 
 # A recipe with a `source` goes on from what another recipe trained.
@@ -113,12 +121,12 @@ def test_fields_of_one_family_reach_new_models_of_that_family(tmp_path, override
 @pytest.mark.parametrize("name", ["scenes_vgp", "pretrain_scenes", "scenes_vqa", "scenes_gqa", "scenes_refcoco"])
 @pytest.mark.parametrize("family", ["vl_bert", "visualbert", "vilbert", "lxmert"])
 def test_recipes_on_scenes_suit_every_family(name, family):
-    check(load_recipe(FILES[0].parent / f"{name}.yaml", [f"model.family={family}"]))
+    check(load_recipe(find_recipe(name), [f"model.family={family}"]))
 
 
 def test_a_source_that_is_still_to_be_trained_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    recipe = load_recipe(FILES[0].parent / "scenes_nlvr2.yaml")
+    recipe = load_recipe(find_recipe("scenes_nlvr2"))
     with pytest.raises(RecipeError, match=r"scenes_visualbert_vgp/direct: no such folder.*run that first"):
         check(recipe)
 

@@ -24,7 +24,7 @@ from grounded_attention.training.studies.study_cells import plan_cells
 from grounded_attention.training.studies.study_recipe import load_study
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 
-STUDIES = sorted(Path(__file__).parents[2].glob("recipes/table1*.yaml"))
+STUDIES = sorted(Path(__file__).parents[2].glob("recipes/*/table1*.yaml"))
 GAIN = {"direct": 0.2, "none": 0.0, "original": 0.0, "continued": 0.05}
 
 

@@ -2,7 +2,6 @@
 """Several region tables, tracks, splits and items of the downstream tasks, from a recipe; what is refused."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,9 +12,8 @@ from grounded_attention.dataset_scripts.regions.table import RegionTable, Region
 from grounded_attention.training.experiments.setup import open_regions
 from grounded_attention.training.loop.joined_regions import JoinedRegions
 from grounded_attention.training.recipes.recipe import load_recipe
+from grounded_attention.utils.project import find_recipe
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
-
-RECIPES = Path(__file__).parents[2] / "recipes"
 
 
 @pytest.fixture(scope="module")
@@ -177,12 +175,11 @@ def test_a_wrong_key_or_value(scenes, tmp_path, monkeypatch, capsys, override, w
 
 
 def test_the_settings_of_the_public_code_are_the_facts_table():
-    vqa, expressions, vcr = (load_recipe(RECIPES / f"{n}_released.yaml") for n in ("vqa", "refcoco_plus", "vcr"))
+    vqa, expressions, vcr = (load_recipe(find_recipe(f"{n}_released")) for n in ("vqa", "refcoco_plus", "vcr"))
     assert vqa.training["learning_rate"] == pytest.approx(6.25e-7 * 4 * 64) and vqa.training["num_train_epochs"] == 5
     assert expressions.training["learning_rate"] == pytest.approx(8e-7 * 4 * 4 * 2)
     assert vcr.training["learning_rate"] == pytest.approx(7e-5 * 4 * 4 * 4)
     for recipe, warmup, clip in ((vqa, 500, 1), (expressions, 3750, 1), (vcr, 1000, 10)):
         assert (recipe.training["warmup_steps"], recipe.training["max_grad_norm"]) == (warmup, clip)
-    assert vqa.data.train_splits == ["train", "validation"] and load_recipe(
-        RECIPES / "vqa.yaml"
-    ).data.train_splits == ["train"]
+    assert vqa.data.train_splits == ["train", "validation"]
+    assert load_recipe(find_recipe("vqa")).data.train_splits == ["train"]

@@ -15,6 +15,7 @@ import yaml
 from huggingface_hub.errors import StrictDataclassError
 
 from grounded_attention.families import DEFAULT_FAMILY
+from grounded_attention.utils.project import find_recipe
 
 
 class RecipeError(ValueError):
@@ -239,10 +240,10 @@ def load_recipe(path: str | Path, overrides: typing.Sequence[str] = ()) -> Recip
     """
     Reads a recipe and applies overrides.
 
-    A recipe may extend another one: `extends` is a path relative to the recipe, and the recipe contains only the
-    differences. A `start` may extend a recipe too; it takes `task`, `options`, `training` and the `data` keys that are
-    not paths. The paths (`data.data_dir`, `regions`, `images`, `scenes`), the model and the seed are those of the
-    outer recipe.
+    A recipe may extend another one: `extends` is a path relative to the recipe, or the name of a recipe in the
+    package, and the recipe contains only the differences. A `start` may extend a recipe too; it takes `task`,
+    `options`, `training` and the `data` keys that are not paths. The paths (`data.data_dir`, `regions`, `images`,
+    `scenes`), the model and the seed are those of the outer recipe.
 
     Args:
         path (`str | Path`): a YAML file.
@@ -322,8 +323,9 @@ def extended_path(path: Path, section: dict[str, Any]) -> Path:
     """Removes `extends` from a section and returns the file that it refers to."""
     name = section.pop("extends")
     if not isinstance(name, str):
-        raise RecipeError(f"{path}: extends must be the path of a recipe, found {name!r}")
-    return path.parent / name
+        raise RecipeError(f"{path}: extends must be the path or the name of a recipe, found {name!r}")
+    beside = path.parent / name
+    return beside if beside.exists() else find_recipe(name)
 
 
 def _as_start(content: dict[str, Any]) -> dict[str, Any]:
