@@ -28,9 +28,19 @@ from .attention_calls import DIRECTION_STREAMS
 UNREAD_INPUTS = ("region_candidate_mask", "phrase_mask", "phrase_regions", "phrase_pairs", "answer_positions")
 
 
-def drop_unread(kwargs: Mapping[str, Any], *others: str) -> dict[str, Any]:
-    """The keyword arguments without [`UNREAD_INPUTS`] and without `others`, further inputs that a family ignores."""
-    return {name: value for name, value in kwargs.items() if name not in UNREAD_INPUTS and name not in others}
+def drop_unread(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    The keyword arguments without [`UNREAD_INPUTS`].
+
+    Raises:
+        ValueError: if regions belong to several images, and the model takes one.
+    """
+    if kwargs.get("region_token_type_ids") is not None:
+        raise ValueError(
+            "region_token_type_ids are given (regions of several images), but this model takes one image: use a model "
+            "for visual reasoning, or remove region_image_indices from the processor call."
+        )
+    return {name: value for name, value in kwargs.items() if name not in UNREAD_INPUTS}
 
 
 def embed_words(
@@ -40,10 +50,12 @@ def embed_words(
     Word embeddings `(B, T, D)`: those of `input_ids`, or `inputs_embeds` unchanged.
 
     Raises:
-        ValueError: if both or none are given.
+        ValueError: if both or none are given, or `input_ids` have another number of dimensions.
     """
     if (input_ids is None) == (inputs_embeds is None):
         raise ValueError("Give exactly one of input_ids and inputs_embeds.")
+    note = "; a model for multiple choice takes several texts for each image"
+    check_shape("input_ids", input_ids, ("batch_size", "text_length"), note)
     return word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
 
 

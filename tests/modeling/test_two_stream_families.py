@@ -234,8 +234,10 @@ def test_a_row_without_regions_is_text_alone(family):
         ({"pixel_values": torch.zeros(B, 3, 8, 8)}, "no pixel network"),
         ({"input_ids": torch.ones(B, 21, dtype=torch.long), "attention_mask": None}, "21 tokens long"),
         ({"grounding_queries": {"text_to_text": ()}}, "unknown entries"),
+        ({"region_token_type_ids": torch.zeros(B, 4, dtype=torch.long)}, "takes one image"),
+        ({"input_ids": torch.ones(B, 4, 9, dtype=torch.long)}, r"expected \(batch_size, text_length\); .* choice"),
     ],
-    ids=["width", "no boxes", "five numbers", "no features", "pixels", "long", "direction"],
+    ids=["width", "no boxes", "five numbers", "no features", "pixels", "long", "direction", "two images", "choices"],
 )
 def test_mistakes_are_named(family, change, message):
     model = MAKE[family](FAMILIES[family].base_model)
