@@ -311,3 +311,38 @@ def test_flash_attention_between_streams_leaves_out_padded_keys(family, words, r
         found = run(model, batch)
     torch.testing.assert_close(found.identification_logits, wanted.identification_logits, **CLOSE)
     assert set(lengths) == {(words, regions), (regions, words)}
+
+
+def supervised_losses(model, batch):
+    """The losses of direct supervision, in float32, and the outputs."""
+    method = get_method("direct")
+    method.prepare(model)
+    outputs = run(model, batch, **method.forward_kwargs(batch))
+    return {name: total for name, (total, _) in method.losses(outputs, batch).items()}, outputs
+
+
+@families
+def test_supervised_models_compile_in_one_graph(family):
+    batch, model = make_batch(9, 4), MAKE[family](VGP[family])
+    expected, outputs = supervised_losses(model, batch)
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    method = get_method("direct")
+    found = run(compiled, batch, **method.forward_kwargs(batch))
+    torch.testing.assert_close(found.identification_logits, outputs.identification_logits)
+    for name, (total, _) in method.losses(found, batch).items():
+        torch.testing.assert_close(total, expected[name])
+
+
+@families
+def test_supervision_in_bfloat16_is_close(family):
+    batch, model = make_batch(9, 4), MAKE[family](VGP[family])
+    expected, _ = supervised_losses(model, batch)
+    half = {name: value.bfloat16() if value.is_floating_point() else value for name, value in batch.items()}
+    found, outputs = supervised_losses(model.bfloat16(), half)
+    assert outputs.identification_logits.dtype == torch.bfloat16
+    for name, total in found.items():
+        assert total.dtype == torch.float32
+        torch.testing.assert_close(total, expected[name], rtol=0.02, atol=0.02)
+    sum(found.values()).backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
