@@ -295,6 +295,9 @@ _TARGET_ARGS = """
             Regions whose features are replaced by zeros; their boxes do not change.
         predicted_regions (`torch.BoolTensor` of shape `(batch_size, num_regions)`, *optional*):
             The regions whose features are predicted.
+        region_feature_targets (`torch.FloatTensor` of shape `(batch_size, num_regions, F)`, *optional*):
+            The features to predict, if `region_features` has others in the place of some; `region_features` when not
+            given.
         text_only (`torch.BoolTensor` of shape `(batch_size,)`, *optional*):
             Rows of a text-only corpus; their words get a mean of their own.
         region_labels (`torch.LongTensor` of shape `(batch_size, num_regions)`, *optional*):
@@ -365,6 +368,7 @@ class LXMERTForPreTraining(LXMERTPreTrainedModel):
         grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
         masked_regions: torch.Tensor | None = None,
         predicted_regions: torch.Tensor | None = None,
+        region_feature_targets: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         text_only: torch.Tensor | None = None,
         region_labels: torch.Tensor | None = None,
@@ -411,7 +415,8 @@ class LXMERTForPreTraining(LXMERTPreTrainedModel):
             "region_labels": (region_labels, region_label_weights),
             "attribute_labels": (attribute_labels, attribute_label_weights),
         }
-        losses += self._region_losses(found, targets, predicted_regions, region_features, region_attention_mask)
+        features = region_features if region_feature_targets is None else region_feature_targets
+        losses += self._region_losses(found, targets, predicted_regions, features, region_attention_mask)
         return LXMERTPreTrainingOutput(
             loss=mean_of(*losses), hidden_states=outputs.hidden_states, attentions=outputs.attentions, **found
         )
@@ -447,6 +452,7 @@ class LXMERTForPreTraining(LXMERTPreTrainedModel):
             check_shape(name, labels, tuple(found[logits].shape[:2]))
             losses.append(region_classes_sum(found[logits], labels, weights, mask, normalizer))
         if predicted is not None and found.get("predicted_features") is not None and features is not None:
+            check_shape("region_feature_targets", features, tuple(found["predicted_features"].shape))
             check_shape("predicted_regions", predicted, tuple(features.shape[:2]))
             losses.append(region_features_sum(found["predicted_features"], features, predicted, mask, normalizer))
         return losses

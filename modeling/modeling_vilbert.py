@@ -521,6 +521,7 @@ class ViLBertForPreTraining(ViLBertPreTrainedModel):
         grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
         masked_regions: torch.Tensor | None = None,
         predicted_regions: torch.Tensor | None = None,
+        region_feature_targets: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         text_only: torch.Tensor | None = None,
         region_labels: torch.Tensor | None = None,
@@ -545,7 +546,7 @@ class ViLBertForPreTraining(ViLBertPreTrainedModel):
         targets = {
             "region_labels": region_labels,
             "region_label_probs": region_label_probs,
-            "region_features": region_features,
+            "region_features": region_features if region_feature_targets is None else region_feature_targets,
             "predicted_regions": predicted_regions,
             "negative_regions": negative_regions,
             "region_attention_mask": region_attention_mask,

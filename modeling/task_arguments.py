@@ -85,6 +85,9 @@ REGION_TARGET_ARGS = """
             divergence from them.
         predicted_regions (`torch.BoolTensor` of shape `(batch_size, num_regions)`, *optional*):
             The regions whose features are predicted, if the model predicts features.
+        region_feature_targets (`torch.FloatTensor` of shape `(batch_size, num_regions, F)`, *optional*):
+            The features to predict, if `region_features` has others in the place of some; `region_features` when not
+            given.
         negative_regions (`torch.LongTensor` of shape `(batch_size, num_regions, num_negative)`, *optional*):
             For `visual_target="nce"`: indices of the other features in the batch flattened to
             `(batch_size * num_regions)`, -1 for padding; drawn at random when not given.

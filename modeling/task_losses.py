@@ -300,8 +300,8 @@ def region_target_loss(config: Any, predicted: torch.Tensor, targets: Mapping[st
     Args:
         config: with `visual_target`, `"classes"`, `"features"` or `"nce"`, and `num_negative`.
         predicted (`torch.Tensor` of shape `(batch_size, num_regions, width)`): scores of classes, or features.
-        targets (`Mapping[str, Any]`): the arguments of `REGION_TARGET_ARGS`, and `region_features` and
-            `region_attention_mask`; missing or `None` if not given.
+        targets (`Mapping[str, Any]`): the arguments of `REGION_TARGET_ARGS`, with the features to predict as
+            `region_features`, and `region_attention_mask`; missing or `None` if not given.
 
     Raises:
         ValueError: if targets have another shape than the predictions, or belong to another `visual_target`.
@@ -325,6 +325,7 @@ def region_target_loss(config: Any, predicted: torch.Tensor, targets: Mapping[st
     if wanted is None:
         return None
     features = targets["region_features"]
+    check_shape("region_feature_targets", features, tuple(predicted.shape))
     check_shape("predicted_regions", wanted, tuple(predicted.shape[:2]))
     if config.visual_target == "features":
         return feature_error_sum(predicted, features, wanted)

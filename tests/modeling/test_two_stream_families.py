@@ -346,3 +346,19 @@ def test_supervision_in_bfloat16_is_close(family):
         torch.testing.assert_close(total, expected[name], rtol=0.02, atol=0.02)
     sum(found.values()).backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("family", MAKE)
+def test_features_to_predict_may_differ_from_those_that_are_seen(family):
+    """Exchanged regions show another feature than the one to predict."""
+    options = {"visual_target": "features"} if family == "vilbert" else {"visual_loss": "masked"}
+    model = MAKE[family](FAMILIES[family].heads["pretraining"], **options)
+    batch, wanted = make_batch(9, 4), torch.zeros(B, 4, dtype=torch.bool)
+    wanted[0, 1] = wanted[2, 0] = True
+    targets = torch.randn(B, 4, F, generator=torch.Generator().manual_seed(5))
+    found = run(model, batch, predicted_regions=wanted, region_feature_targets=targets)
+    predicted = found.region_logits if family == "vilbert" else found.predicted_features
+    errors = [(predicted[place] - targets[place]).square().mean() for place in ((0, 1), (2, 0))]
+    torch.testing.assert_close(found.loss, torch.stack(errors).mean())
+    with pytest.raises(ValueError, match="region_feature_targets have the shape"):
+        run(model, batch, predicted_regions=wanted, region_feature_targets=targets[..., :3])
