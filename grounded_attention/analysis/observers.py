@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from grounded_attention.modeling.attention_calls import layer_names
-from grounded_attention.modeling.sequence_inputs import drop_unread, shift_indices
+from grounded_attention.modeling.sequence_inputs import UNREAD_INPUTS, shift_indices
 from grounded_attention.supervision import DIRECTIONS, from_attention_maps, supervise
 from grounded_attention.supervision.alignment import locate_indices
 from grounded_attention.supervision.attention_function import AttentionPair
@@ -118,7 +118,7 @@ class InterfaceObserver(Observer):
 
     def inputs(self, batch: Batch) -> dict[str, Any]:
         """The entries of a batch that are inputs of the model."""
-        return drop_unread(batch, *_POSITIONS)
+        return {name: value for name, value in batch.items() if name not in (*UNREAD_INPUTS, *_POSITIONS)}
 
 
 def reads_pixels(model: Any) -> bool:
