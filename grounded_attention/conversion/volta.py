@@ -13,7 +13,7 @@
 # limitations under the License.
 """What the converters of VOLTA's checkpoints share; VOLTA is a public code with controlled versions of five models.
 
-All of its models have one encoder of numbered sub-layers, and the JSON configuration of a checkpoint says what each one
+All of its models have one encoder of numbered sub-layers; the JSON configuration of a checkpoint says what each one
 does. The map of keys follows from it, so a converter belongs to one configuration.
 """
 

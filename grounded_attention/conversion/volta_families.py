@@ -215,9 +215,10 @@ class VoltaVisualBERT(VoltaFamily, VisualBERTFamily):
     def finish(self, conversion: Conversion, weights: Mapping[str, torch.Tensor]) -> None:
         """Also exchanges token types 0 and 1 of regions: all regions have 1 there, and 0 by default here."""
         super().finish(conversion, weights)
-        types = conversion.weights.get("visual_bert.embeddings.visual_token_type_embeddings.weight")
-        if types is not None and len(types) > 1:
-            types[:2] = types[:2].flip(0)
+        name = "visual_bert.embeddings.visual_token_type_embeddings.weight"
+        types = conversion.weights.get(name)
+        if types is not None:
+            conversion.weights[name] = torch.cat([types[:2].flip(0), types[2:]])
 
     def give_fields(self) -> dict[str, Any]:
         """The fields of VisualBERT."""
