@@ -26,7 +26,7 @@ import torch
 
 from .errors import CheckpointError, OverrideError
 from .fields import ConfigFields
-from .keys import DATA_PARALLEL, Conversion, Rules
+from .keys import Conversion, Rules
 from .original_family import UNKNOWN, OriginalFamily
 from .signatures import VOLTA
 from .volta_schedule import STREAMS, Step, VoltaConfig
@@ -87,7 +87,6 @@ class VoltaFamily(OriginalFamily):
 
     title = VOLTA
     expected = "a checkpoint of VOLTA"
-    wrappers = (DATA_PARALLEL,)
     family: ClassVar[str]
     fusion_methods: ClassVar[tuple[str, ...]] = ("mul", "sum", "text")
 
@@ -161,7 +160,7 @@ class VoltaFamily(OriginalFamily):
             )
         for key, value in weights.items():
             first = self._first_name(key)
-            if first in weights and not torch.equal(weights[first], value):
+            if first is not None and first in weights and not torch.equal(weights[first], value):
                 raise CheckpointError(
                     f"{conversion.wrap(key)} differs from {conversion.wrap(first)}; expected equal tensors, because "
                     "--config says that text and regions share them."
