@@ -180,12 +180,15 @@ class VoltaFamily(OriginalFamily):
     def map_layer(self, steps: Sequence[Step], side: str, ours: str) -> Iterator[tuple[str, str]]:
         """Pairs for self-attention and feed-forward; `side` is "" for text and "v_" for regions."""
         for step, parts in zip(steps, (SELF_ATTENTION, FEED_FORWARD), strict=True):
-            names = ("hidden_size", "num_attention_heads") if parts is SELF_ATTENTION else ("intermediate_size",)
-            self.config.check_sizes(step.number, tuple(f"{side}{name}" for name in names))
             yield from self.map_parts(step, side, parts, ours)
 
     def map_parts(self, step: Step, side: str, parts: Mapping[str, str], ours: str = "") -> Iterator[tuple[str, str]]:
-        """Pairs for a sub-layer: `parts` are modules of it, with a place for `side`, and ours."""
+        """Pairs for a sub-layer: `parts` are modules of it, with a place for `side`, and ours. Checks its sizes."""
+        if step.kind != "cross":  # ViLBERT's co-attention has sizes of its own
+            ends = step.kind.endswith("feed-forward")
+            for name in ("intermediate_size",) if ends else ("hidden_size", "num_attention_heads"):
+                for prefix in ("", "v_") if step.kind.startswith("shared") else (side,):
+                    self.config.check_size(step.number, prefix + name)
         for module, our_module in parts.items():
             yield f"{ENCODER}{step.number}.{module.format(side)}", ours + our_module
 
@@ -196,7 +199,8 @@ class VoltaFamily(OriginalFamily):
 
     def check_equal_streams(self) -> None:
         """Checks that both streams have the same sizes."""
-        for name in ("hidden_size", "num_attention_heads", "intermediate_size"):
+        names = "hidden_size num_attention_heads intermediate_size hidden_dropout_prob attention_probs_dropout_prob"
+        for name in names.split():
             if self.config[name] != self.config[f"v_{name}"]:
                 raise OverrideError(
                     f"v_{name} is {self.config[f'v_{name}']} and {name} is {self.config[name]}, expected equal sizes: "

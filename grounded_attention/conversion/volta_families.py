@@ -27,7 +27,7 @@ from .signatures import VOLTA, recognise
 from .vilbert import ViLBertFamily
 from .visualbert import VisualBERTFamily
 from .volta import FEED_FORWARD, RELATIONSHIP, SELF_ATTENTION, VoltaFamily
-from .volta_schedule import MARK, STREAMS, VoltaConfig
+from .volta_schedule import MARK, STREAMS, Step, VoltaConfig
 
 _DECODERS = "cls.imagePredictions.decoder_dict."
 # Number of what pre-training predicts of regions -> our name in ViLBERT, and our head in LXMERT.
@@ -59,21 +59,21 @@ class VoltaViLBert(VoltaFamily, ViLBertFamily):
                 if kind == "self":
                     yield from self.map_layer(steps, side, f"{ours}encoder.{layers}.{counts[kind]}.")
                 else:
-                    cross = f"{ours}encoder.c_layer.{counts[kind]}."
-                    parts = {
-                        old: f"biattention.{new.rpartition('.')[2]}{number}" for old, new in SELF_ATTENTION.items()
-                    }
-                    parts |= {
-                        f"attention_output.{{}}{part}": f"biOutput.{part}{number}" for part in ("dense", "LayerNorm")
-                    }
-                    yield from self.map_parts(steps[0], side, parts, cross)
-                    self.config.check_sizes(steps[1].number, (f"{side}intermediate_size",))
-                    yield from self.map_parts(steps[1], side, FEED_FORWARD, f"{cross}{stream}_")
+                    yield from self._map_cross(steps, stream, side, f"{ours}encoder.c_layer.{counts[kind]}.", number)
                 counts[kind] += 1
         for part in ("transform.dense", "transform.LayerNorm"):
             yield f"cls.imagePredictions.{part}", f"cls.imagePredictions.{part}"
         yield f"{_DECODERS}{self._target()}", "cls.imagePredictions.decoder"
         yield RELATIONSHIP, RELATIONSHIP
+
+    def _map_cross(
+        self, steps: list[Step], stream: str, side: str, ours: str, number: int
+    ) -> Iterator[tuple[str, str]]:
+        """Pairs for one stream of a co-attention; in our names its `number` is 1 for regions, 2 for text."""
+        parts = {old: f"biattention.{new.rpartition('.')[2]}{number}" for old, new in SELF_ATTENTION.items()}
+        parts |= {f"attention_output.{{}}{part}": f"biOutput.{part}{number}" for part in ("dense", "LayerNorm")}
+        yield from self.map_parts(steps[0], side, parts, ours)
+        yield from self.map_parts(steps[1], side, FEED_FORWARD, f"{ours}{stream}_")
 
     def _target(self) -> str:
         """What pre-training predicts of regions: the number in the public code."""
@@ -140,23 +140,13 @@ class VoltaLXMERT(VoltaFamily, LXMERTFamily):
             for steps in self.layers[stream]:
                 if steps[0].kind == "self":
                     if crosses:
-                        self.config.refuse(
-                            steps[0].number, f"is self of {STREAMS[stream]}", "shared cross", self.family
-                        )
+                        place = f"is self of {STREAMS[stream]}"
+                        self.config.refuse(steps[0].number, place, "shared cross", self.family)
                     yield from self.map_layer(steps, side, f"{encoder}{layers}.{number}.")
                     number += 1
-                    continue
-                cross = f"{encoder}x_layers.{crosses}."
-                self.config.check_sizes(steps[0].number, ("hidden_size", "num_attention_heads"))
-                if stream == "t":  # the tensors of the other stream are the same
-                    parts = {old: new.replace("attention.self", "att") for old, new in SELF_ATTENTION.items()}
-                    parts = {old: new.replace("attention.output", "output") for old, new in parts.items()}
-                    yield from self.map_parts(steps[0], "", parts, f"{cross}visual_attention.")
-                parts = {old: new.replace("attention.", f"{name}_self_att.") for old, new in SELF_ATTENTION.items()}
-                yield from self.map_parts(steps[1], side, parts, cross)
-                parts = {old: new.replace("intermediate", "inter") for old, new in FEED_FORWARD.items()}
-                yield from self.map_parts(steps[2], side, parts, f"{cross}{name}_")
-                crosses += 1
+                else:
+                    yield from self._map_cross(steps, side, f"{encoder}x_layers.{crosses}.", name)
+                    crosses += 1
         for part in ("transform.dense", "transform.LayerNorm"):
             yield f"cls.imagePredictions.{part}", f"obj_predict_head.{part}"
         for target, own in _LXMERT_HEADS.items():
@@ -165,6 +155,18 @@ class VoltaLXMERT(VoltaFamily, LXMERTFamily):
         for part in ("0", "2", "3"):
             yield f"cls.qaPredictions.logit_fc.{part}", f"answer_head.logit_fc.{part}"
         yield RELATIONSHIP, "cls.seq_relationship"
+
+    def _map_cross(self, steps: list[Step], side: str, ours: str, name: str) -> Iterator[tuple[str, str]]:
+        """Pairs for one stream of a cross layer; `name` is that of the stream in our names."""
+        parts = {
+            old: new.replace("attention.self", "att").replace("attention.", "") for old, new in SELF_ATTENTION.items()
+        }
+        if side == "":  # the tensors of the other stream are the same
+            yield from self.map_parts(steps[0], side, parts, f"{ours}visual_attention.")
+        parts = {old: new.replace("attention.", f"{name}_self_att.") for old, new in SELF_ATTENTION.items()}
+        yield from self.map_parts(steps[1], side, parts, ours)
+        parts = {old: new.replace("intermediate", "inter") for old, new in FEED_FORWARD.items()}
+        yield from self.map_parts(steps[2], side, parts, f"{ours}{name}_")
 
     def give_fields(self) -> dict[str, Any]:
         """The fields of LXMERT."""

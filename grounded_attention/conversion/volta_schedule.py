@@ -192,11 +192,10 @@ class VoltaConfig:
             del steps[: len(layer)]
         return units
 
-    def check_sizes(self, number: int, names: tuple[str, ...]) -> None:
-        """Checks that a sub-layer has the sizes of the others."""
-        for name in names:
-            if self.size(name, number) != self[name]:
-                self.refuse(number, f"has {name} {self.size(name, number)}, not {self[name]} as the others")
+    def check_size(self, number: int, name: str) -> None:
+        """Checks that a sub-layer has the size of the others."""
+        if self.size(name, number) != self[name]:
+            self.refuse(number, f"has {name} {self.size(name, number)}, not {self[name]} as the others")
 
     def refuse(self, number: int, found: str, expected: str = "", title: str = "") -> NoReturn:
         """Raises the error for a sub-layer."""

@@ -106,7 +106,7 @@ def find_overlapping(record: Any, chosen: np.ndarray) -> np.ndarray:
         `np.ndarray`: (n,) bool.
     """
     pixels = record.boxes * np.array([record.width, record.height] * 2)
-    return (box_iou(pixels, pixels[chosen], plus_one=True) > OVERLAP).any(axis=1)
+    return np.any(box_iou(pixels, pixels[chosen], plus_one=True) > OVERLAP, axis=1)
 
 
 def hide_overlapping(record: Any, chosen: ChosenRegions) -> ChosenRegions:

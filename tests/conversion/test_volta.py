@@ -196,6 +196,13 @@ JOINT = {"tt_attn_sublayers": [0, 2, 4, 6, 8, 10], "vv_attn_sublayers": [4, 6, 8
         ("ctrl_vilbert", {"sublayer2intermediate_size": {"3": 40}}, "sub-layer 3 has intermediate_size 40, not 36"),
         ("ctrl_vilbert", {"sublayer2num_attention_heads": {"8": 2}}, "another num_attention_heads of co-attention"),
         ("ctrl_lxmert", vilbert_schedule(1, 1), "sub-layer 2 is cross of text; LXMERT has self or shared cross next"),
+        (
+            "ctrl_lxmert",
+            {"sublayer2v_num_attention_heads": {"5": 2}},
+            "sub-layer 5 has v_num_attention_heads 2, not 4",
+        ),
+        ("ctrl_lxmert", {"sublayer2num_attention_heads": {"4": 2}}, "sub-layer 4 has num_attention_heads 2, not 4"),
+        ("ctrl_lxmert", {"v_hidden_dropout_prob": 0}, "v_hidden_dropout_prob is 0 and hidden_dropout_prob is 0.1"),
         ("ctrl_lxmert", {"v_hidden_size": 32}, "v_hidden_size is 32 and hidden_size is 24, expected equal sizes"),
         (
             "ctrl_visualbert",
@@ -295,6 +302,22 @@ def test_the_configuration_is_given_or_lies_beside_the_file(command):
     code, printed, _ = command("visualbert", weights, "--force", ctrl=config, second=config)
     assert code == 2 and "as the only such file" in printed
     assert command("visualbert", weights, "--force", "--config", "ctrl.json")[0] == 0
+
+
+def test_the_file_of_an_interrupted_training_converts_too(command):
+    weights = make_state_dict(CONFIGS["lxmert"])
+    tensors = {each.data_ptr() for each in weights.values()}
+    optimizer = {"param_groups": [{"params": list(range(len(tensors)))}]}
+    content = {"model_state_dict": weights, "optimizer_state_dict": optimizer, "epoch_id": 3}
+    code, printed, directory = command("lxmert", content, ctrl=CONFIGS["lxmert"])
+    assert code == 0 and "epoch_id" in printed and "the optimizer in the file has as many" not in printed
+    assert json.loads((directory / "conversion.json").read_text())["left_out_entries"] == [
+        "epoch_id",
+        "optimizer_state_dict",
+    ]
+    optimizer["param_groups"][0]["params"].append(len(tensors))
+    code, printed, _ = command("lxmert", content, "--force")
+    assert code == 2 and "1 tensors are missing" in printed
 
 
 @pytest.mark.parametrize(
