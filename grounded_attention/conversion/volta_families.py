@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from .errors import OverrideError
+from .fields import ConfigFields
 from .file import read_overrides
 from .keys import Conversion
 from .lxmert import LXMERTFamily
@@ -167,6 +168,24 @@ class VoltaLXMERT(VoltaFamily, LXMERTFamily):
         yield from self.map_parts(steps[1], side, parts, ours)
         parts = {old: new.replace("intermediate", "inter") for old, new in FEED_FORWARD.items()}
         yield from self.map_parts(steps[2], side, parts, f"{ours}{name}_")
+
+    def finish(self, conversion: Conversion, weights: Mapping[str, torch.Tensor]) -> None:
+        """Also leaves out the background of 1,601 classes, which is row 0: the classes here have none."""
+        super().finish(conversion, weights)
+        for part in ("weight", "bias") if self._has_background() else ():
+            name = f"obj_predict_head.decoder_dict.obj.{part}"
+            if name in conversion.weights:
+                conversion.weights[name] = conversion.weights[name][1:].clone()
+
+    def _has_background(self) -> bool:
+        return not {"0", "6"}.isdisjoint(self.config.targets)
+
+    def read_fields(self, conversion: Conversion, given: Mapping[str, Any]) -> ConfigFields:
+        """Also notes the missing background."""
+        fields = super().read_fields(conversion, given)
+        if self._has_background() and "num_object_labels" in fields.read:
+            fields.notes["num_object_labels"] = "one less than in the file: row 0, the background, is left out"
+        return fields
 
     def give_fields(self) -> dict[str, Any]:
         """The fields of LXMERT."""

@@ -92,7 +92,8 @@ def test_states_and_scores_are_those_of_the_sub_layers(name, sizes):
             reasons = [reason for key, reason in conversion.left_out.items() if "imagePredictions" in key]
             assert len(reasons) == 6 and "no head here" in reasons[0]
         else:
-            check_close(getattr(outputs, heads[target]), scores, region_mask)
+            background = int(name == "ctrl_lxmert")  # the first of 1,601 classes
+            check_close(getattr(outputs, heads[target]), scores[..., background:], region_mask)
 
 
 @pytest.mark.parametrize("name", ["ctrl_vilbert", "vilbert", "ctrl_lxmert", "lxmert"])
@@ -123,6 +124,7 @@ def test_names_shared_by_both_streams_and_the_record_of_every_key():
     second = [key for key in weights if ".v_" in key and key.split(".")[:4][-1] in map(str, shared)]
     assert set(conversion.left_out) == set(second) and len(second) == 10 * len(shared)
     assert set(conversion.converted.values()) <= set(model.state_dict())
+    assert model.config.num_object_labels == 1600 and "background" in conversion.fields.notes["num_object_labels"]
 
 
 @pytest.mark.parametrize(
