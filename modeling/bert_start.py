@@ -86,7 +86,12 @@ class BertStart:
         return copied
 
     def _rename_bert_weight(self, name: str, prefix: str) -> str:
-        """The name in this model of a weight of `BertForPreTraining`; `prefix` is the prefix of the base model."""
+        """
+        The name in this model of a weight of `BertForPreTraining`; `prefix` is the prefix of the base model. A model
+        that pools in another way takes neither BERT's pooler nor its relationship head: "".
+        """
+        if not getattr(self.config, "pools_as_bert", True) and (".pooler." in name or "seq_relationship" in name):
+            return ""
         return prefix + name.removeprefix("bert.") if name.startswith("bert.") else name
 
     def _derive_from_bert(self, weights: dict[str, torch.Tensor], prefix: str, wanted: set[str]) -> set[str]:

@@ -88,7 +88,14 @@ class LXMERTConfig(PipelineEntry, TaskConfig):
     visual_feat_dim (`int`, *optional*, defaults to 2048):
         Width of the region features; `region_feature_size` is another name for it.
     visual_pos_dim (`int`, *optional*, defaults to 4):
-        Width of a location: `(x1, y1, x2, y2)`.
+        Width of a location: 4, `(x1, y1, x2, y2)`, or 5, with the area of the box.
+    pooler_size (`int`, *optional*):
+        Width of the pooled state; `hidden_size` when not given.
+    pooler_act (`str`, *optional*, defaults to `"tanh"`):
+        Activation of the pooled state; `"relu"` in the checkpoints of VOLTA.
+    fusion_method (`str`, *optional*, defaults to `"text"`):
+        The pooled state: `"text"`, of the first token, or the product (`"mul"`) or sum (`"sum"`) with that of the
+        first region, which is then the whole image: give the model the regions of a [`ViLBertProcessor`].
     num_object_labels (`int`, *optional*, defaults to 1600):
         Number of detector classes, without background; `region_classes` is another name for it.
     num_attr_labels (`int`, *optional*, defaults to 400):
@@ -160,6 +167,9 @@ class LXMERTConfig(PipelineEntry, TaskConfig):
     x_layers: int = 5
     visual_feat_dim: int = 2048
     visual_pos_dim: int = 4
+    pooler_size: int | None = None
+    pooler_act: Literal["tanh", "relu"] = "tanh"
+    fusion_method: Literal["text", "mul", "sum"] = "text"
     num_object_labels: int = 1600
     num_attr_labels: int = 400
     num_qa_labels: int = 9500
@@ -205,7 +215,13 @@ class LXMERTConfig(PipelineEntry, TaskConfig):
     @property
     def pooled_hidden_size(self) -> int:
         """Width of the pooled state."""
-        return self.hidden_size
+        return self.hidden_size if self.pooler_size is None else self.pooler_size
+
+    @property
+    def pools_as_bert(self) -> bool:
+        """Whether the pooler is that of BERT."""
+        pooling = (self.pooled_hidden_size, self.pooler_act, self.fusion_method)
+        return pooling == (self.hidden_size, "tanh", "text")
 
     @property
     def grounding_calls(self) -> tuple[AttentionCall, ...]:
@@ -241,9 +257,9 @@ class LXMERTConfig(PipelineEntry, TaskConfig):
         layers = self.l_layers + self.x_layers
         if self.box_layer is not None and not 0 <= self.box_layer < layers:
             raise ValueError(f"box_layer ({self.box_layer}) must be from 0 to {layers - 1}.")
-        if self.visual_pos_dim != 4 or self.visual_feat_dim < 1:
+        if self.visual_pos_dim not in (4, 5) or self.visual_feat_dim < 1:
             raise ValueError(
-                f"visual_pos_dim must be 4 and visual_feat_dim positive, found {self.visual_pos_dim} and "
+                f"visual_pos_dim must be 4 or 5 and visual_feat_dim positive, found {self.visual_pos_dim} and "
                 f"{self.visual_feat_dim}."
             )
         wanted = (self.visual_obj_loss, self.visual_attr_loss, self.visual_feat_loss)

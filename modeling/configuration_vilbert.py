@@ -88,9 +88,11 @@ class ViLBertConfig(PipelineEntry, BertTextConfig):
     v_attention_probs_dropout_prob (`float`, *optional*, defaults to 0.1):
         Dropout of their attention.
     bi_hidden_size (`int`, *optional*, defaults to 1024):
-        Width of the co-attention and of the pooled states.
+        Width of the co-attention.
     bi_num_attention_heads (`int`, *optional*, defaults to 8):
         Number of heads of the co-attention.
+    pooler_size (`int`, *optional*):
+        Width of the pooled states; `bi_hidden_size` when not given.
     t_biattention_id (`list[int]`, *optional*, defaults to `[]`):
         Co-attention i runs after the text layers below `t_biattention_id[i]`; increasing. If empty, there is
         a co-attention for each region layer: `[6, 7, 8, 9, 10, 11]` for 12 text layers and 6 region layers.
@@ -157,6 +159,7 @@ class ViLBertConfig(PipelineEntry, BertTextConfig):
     v_attention_probs_dropout_prob: float | int = 0.1
     bi_hidden_size: int = 1024
     bi_num_attention_heads: int = 8
+    pooler_size: int | None = None
     t_biattention_id: list[int] | tuple[int, ...] = ()
     v_biattention_id: list[int] | tuple[int, ...] = ()
     with_coattention: bool = True
@@ -189,7 +192,12 @@ class ViLBertConfig(PipelineEntry, BertTextConfig):
     @property
     def pooled_hidden_size(self) -> int:
         """Width of the pooled state."""
-        return self.bi_hidden_size
+        return self.bi_hidden_size if self.pooler_size is None else self.pooler_size
+
+    @property
+    def pools_as_bert(self) -> bool:
+        """Whether the pooler is that of BERT: never here."""
+        return False
 
     @property
     def schedule(self) -> tuple[tuple[str, int], ...]:

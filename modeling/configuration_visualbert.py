@@ -75,6 +75,13 @@ class VisualBERTConfig(PipelineEntry, OneStreamConfig):
     bypass_transformer (`bool`, *optional*, defaults to `False`):
         Whether regions join the text only in one additional layer after the encoder ("without early fusion" in the
         public code).
+    pooler_size (`int`, *optional*):
+        Width of the pooled state; `hidden_size` when not given.
+    pooler_act (`str`, *optional*, defaults to `"tanh"`):
+        Activation of the pooled state; `"relu"` in the checkpoints of VOLTA.
+    fusion_method (`str`, *optional*, defaults to `"text"`):
+        The pooled state: `"text"`, of the first token, or the product (`"mul"`) or sum (`"sum"`) with that of the
+        first region, which is then the whole image: give the model the regions of a [`ViLBertProcessor`].
     vqa_loss (`str`, *optional*, defaults to `"kl_divergence"`):
         Loss of [`VisualBERTForVisualQuestionAnswering`]: `"kl_divergence"` from the unchanged scores of the answers,
         summed over the answers (public code), `"binary_cross_entropy"`, one decision per answer, or `"cross_entropy"`,
@@ -107,6 +114,9 @@ class VisualBERTConfig(PipelineEntry, OneStreamConfig):
     visual_embedding_dim: int = 2048
     bypass_transformer: bool = False
     special_visual_initialize: bool = True
+    pooler_size: int | None = None
+    pooler_act: Literal["tanh", "relu"] = "tanh"
+    fusion_method: Literal["text", "mul", "sum"] = "text"
     vqa_loss: Literal["kl_divergence", "binary_cross_entropy", "cross_entropy"] = "kl_divergence"
     choice_loss: Literal["softmax", "sigmoid"] = "softmax"
     phrase_scorer: Literal["single_head", "self_attention"] = "single_head"
@@ -123,6 +133,17 @@ class VisualBERTConfig(PipelineEntry, OneStreamConfig):
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> "VisualBERTConfig":
         """Makes a configuration from fields of this family or of the VisualBERT in transformers; `kwargs` override."""
         return super().from_dict(_adapt_fields(config_dict), **kwargs)
+
+    @property
+    def pooled_hidden_size(self) -> int:
+        """Width of the pooled state."""
+        return self.hidden_size if self.pooler_size is None else self.pooler_size
+
+    @property
+    def pools_as_bert(self) -> bool:
+        """Whether the pooler is that of BERT."""
+        pooling = (self.pooled_hidden_size, self.pooler_act, self.fusion_method)
+        return pooling == (self.hidden_size, "tanh", "text")
 
     @property
     def grounding_calls(self) -> tuple[AttentionCall, ...]:

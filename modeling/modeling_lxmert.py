@@ -34,7 +34,6 @@ from transformers.models.bert.modeling_bert import BertIntermediate, BertOutput,
 from transformers.models.lxmert.modeling_lxmert import (
     LxmertEmbeddings,
     LxmertLMPredictionHead,
-    LxmertPooler,
     LxmertPreTrainingHeads,
     LxmertVisualAnswerHead,
     LxmertVisualFeatureEncoder,
@@ -49,6 +48,7 @@ from .auto_classes import set_auto_classes
 from .bert_start import BertStart
 from .configuration_lxmert import AUTO_MAP, LXMERTConfig
 from .plain_answers import plain_answer
+from .pooling import TextFirstPooling, fit_relationship_head
 from .pretraining_handover import PretrainingHandover
 from .sequence_inputs import check_shape, check_text, drop_unread, embed_words, get_first_state
 from .task_arguments import (
@@ -68,8 +68,8 @@ from .two_stream_heads import (
     TwoStreamReferring,
     TwoStreamVGP,
 )
-from .two_stream_inputs import check_two_stream_regions, hide_regions, take_region_inputs
-from .two_streams import StreamAttention, StreamAttentionBlock, StreamLayer, TwoStreams
+from .two_stream_inputs import check_two_stream_regions, hide_regions, locate_boxes, take_region_inputs
+from .two_streams import ConfigView, StreamAttention, StreamAttentionBlock, StreamLayer, TwoStreams
 from .unpadding import apply_packed, find_packing
 
 
@@ -189,24 +189,34 @@ class LXMERTPreTrainedModel(BertStart, PretrainingHandover, PreTrainedModel):
         if isinstance(module, LxmertLMPredictionHead):
             init.zeros_(module.bias)
 
+    def _leave_regions_untrained(self) -> None:
+        """Freezes the last parts of the regions' stream, unless the pooled state reads it."""
+        if self.base_model.region_pooler is None:
+            self.base_model.encoder.leave_end_untrained(REGIONS)
+
+
+def _make_answer_head(config: LXMERTConfig, number: int) -> LxmertVisualAnswerHead:
+    """The head of `number` answers on the pooled state."""
+    return LxmertVisualAnswerHead(ConfigView(config, hidden_size=config.pooled_hidden_size), number)
+
 
 @auto_docstring(
     custom_intro="""
     The LXMERT encoder: a stream of words and a stream of image regions, without heads.
     """
 )
-class LXMERTModel(LXMERTPreTrainedModel):
+class LXMERTModel(TextFirstPooling, LXMERTPreTrainedModel):
     _other_names = ("LxmertModel",)
 
     def __init__(self, config: LXMERTConfig, add_pooling_layer: bool = True):
         r"""
         add_pooling_layer (`bool`, *optional*, defaults to `True`):
-            Whether to add a pooler.
+            Whether to add the poolers.
         """
         super().__init__(config)
         self.embeddings = LXMERTEmbeddings(config)
         self.encoder = LXMERTEncoder(config)
-        self.pooler = LxmertPooler(config) if add_pooling_layer else None
+        self.make_poolers(add_pooling_layer)
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
@@ -243,16 +253,14 @@ class LXMERTModel(LXMERTPreTrainedModel):
             token_type_ids = torch.zeros_like(text_mask, dtype=torch.long)
         text = self.embeddings(inputs_embeds, text_mask, token_type_ids)
         dtype = self.encoder.visn_fc.visn_fc.weight.dtype
-        image = self.encoder.visn_fc(regions.features.to(dtype), regions.boxes.to(dtype))
+        locations = locate_boxes(regions.boxes, self.config.visual_pos_dim)
+        image = self.encoder.visn_fc(regions.features.to(dtype), locations.to(dtype))
         streams = TwoStreams(self.config, text, image, text_mask, regions.mask, grounding_queries, drop_unread(kwargs))
         self.encoder(streams)
         text_states, region_states = streams.unpacked(TEXT), streams.unpacked(REGIONS)
-        pooled_output = None
-        if self.pooler is not None:
-            pooled_output = self.pooler(get_first_state(text_states, text_mask)[:, None])
         return TwoStreamModelOutput(
             last_hidden_state=text_states,
-            pooler_output=pooled_output,
+            pooler_output=self.pool(get_first_state(text_states, text_mask), region_states),
             text_hidden_state=text_states,
             region_hidden_state=region_states[:, :num_regions],
             hidden_states=streams.hidden_states,
@@ -328,10 +336,11 @@ class LXMERTForPreTraining(LXMERTPreTrainedModel):
         super().__init__(config)
         self.lxmert = LXMERTModel(config)
         self.cls = LxmertPreTrainingHeads(config)
+        fit_relationship_head(self.cls, config)
         # CODEPATH: the public checkpoints have both; a pre-training without these tasks has not.
         self.obj_predict_head: Any = LxmertVisualObjHead(config) if config.task_obj_predict else None
         # CODEPATH: as above.
-        self.answer_head: Any = LxmertVisualAnswerHead(config, config.num_qa_labels) if config.task_qa else None
+        self.answer_head: Any = _make_answer_head(config, config.num_qa_labels) if config.task_qa else None
         self.post_init()
 
     def get_output_embeddings(self) -> nn.Module:
@@ -471,7 +480,7 @@ class LXMERTForVGP(TwoStreamVGP, LXMERTPreTrainedModel):
         self.lxmert = LXMERTModel(config, add_pooling_layer=config.identification_pooling == "pooled")
         self.make_vgp_heads()
         if self.grounding_head is None:
-            self.lxmert.encoder.leave_end_untrained(REGIONS)
+            self._leave_regions_untrained()
         self.post_init()
 
 
@@ -505,8 +514,8 @@ class LXMERTForVisualQuestionAnswering(TwoStreamAnswering, LXMERTPreTrainedModel
     def __init__(self, config: LXMERTConfig):
         super().__init__(config)
         self.lxmert = LXMERTModel(config)
-        self.answer_head = LxmertVisualAnswerHead(config, len(config.answers))
-        self.lxmert.encoder.leave_end_untrained(REGIONS)
+        self.answer_head = _make_answer_head(config, len(config.answers))
+        self._leave_regions_untrained()
         self.post_init()
 
     @torch.no_grad()
@@ -548,8 +557,8 @@ class LXMERTForMultipleChoice(TwoStreamChoosing, LXMERTPreTrainedModel):
     def __init__(self, config: LXMERTConfig):
         super().__init__(config)
         self.lxmert = LXMERTModel(config)
-        self.choice_head = ClassificationHead(config.hidden_size, None, 1, config.classifier_dropout)
-        self.lxmert.encoder.leave_end_untrained(REGIONS)
+        self.choice_head = ClassificationHead(config.pooled_hidden_size, None, 1, config.classifier_dropout)
+        self._leave_regions_untrained()
         self.post_init()
 
     def _score_choices(self, pooled: torch.Tensor) -> torch.Tensor:
@@ -563,14 +572,17 @@ class LXMERTForMultipleChoice(TwoStreamChoosing, LXMERTPreTrainedModel):
     """
 )
 class LXMERTForVisualReasoning(TwoStreamReasoning, LXMERTPreTrainedModel):
-    _whole_image = False
+    @property
+    def _whole_image(self) -> bool:  # type: ignore[override]
+        """Whether the first region is the whole image: where the pooled state reads it."""
+        return self.config.fusion_method != "text"
 
     def __init__(self, config: LXMERTConfig):
         super().__init__(config)
         self.lxmert = LXMERTModel(config)
-        size = 2 * config.hidden_size
+        size = 2 * config.pooled_hidden_size
         self.reasoning_head = TwoLayerHead(size, size, 2)
-        self.lxmert.encoder.leave_end_untrained(REGIONS)
+        self._leave_regions_untrained()
         self.post_init()
 
     def _score_classes(self, pooled: torch.Tensor) -> torch.Tensor:

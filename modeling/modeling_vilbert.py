@@ -44,6 +44,7 @@ from .attention_calls import REGIONS, TEXT
 from .auto_classes import set_auto_classes
 from .bert_start import BertStart
 from .configuration_vilbert import AUTO_MAP, ViLBertConfig
+from .pooling import StatePooler, fuse_pooled
 from .pretraining_handover import PretrainingHandover
 from .sequence_inputs import (
     check_shape,
@@ -74,7 +75,7 @@ from .two_stream_heads import (
     TwoStreamReferring,
     TwoStreamVGP,
 )
-from .two_stream_inputs import check_two_stream_regions, hide_regions, take_region_inputs
+from .two_stream_inputs import check_two_stream_regions, hide_regions, locate_boxes, take_region_inputs
 from .two_streams import ConfigView, StreamAttention, StreamAttentionBlock, StreamLayer, TwoStreams, attend
 
 _TASK_ARGS = """
@@ -124,8 +125,7 @@ class ViLBertImageEmbeddings(nn.Module):
     def forward(self, region_features: torch.Tensor, region_boxes: torch.Tensor) -> torch.Tensor:
         """Embeds features (B, R, v_feature_size) and boxes (B, R, 4): (B, R, E)."""
         dtype = self.image_embeddings.weight.dtype
-        left, top, right, bottom = region_boxes.unbind(-1)
-        locations = torch.stack([left, top, right, bottom, (right - left) * (bottom - top)], dim=-1)
+        locations = locate_boxes(region_boxes, 5)
         features = self.image_embeddings(region_features.to(dtype))
         return self.dropout(self.LayerNorm(features + self.image_location_embeddings(locations.to(dtype))))
 
@@ -315,17 +315,6 @@ def _mean_text(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return (states * weights).sum(1, keepdim=True) / weights.sum(1, keepdim=True)
 
 
-class ViLBertPooler(nn.Module):
-    """A linear layer and ReLU on one state."""
-
-    def __init__(self, input_size: int, output_size: int):
-        super().__init__()
-        self.dense = nn.Linear(input_size, output_size)
-
-    def forward(self, state: torch.Tensor) -> torch.Tensor:
-        return self.dense(state).relu()
-
-
 @auto_docstring
 class ViLBertPreTrainedModel(BertStart, PretrainingHandover, PreTrainedModel):
     config: ViLBertConfig
@@ -350,11 +339,6 @@ class ViLBertPreTrainedModel(BertStart, PretrainingHandover, PreTrainedModel):
             init.copy_(module.position_ids, torch.arange(module.position_ids.shape[-1]).expand((1, -1)))
             init.zeros_(module.token_type_ids)
 
-    def _rename_bert_weight(self, name: str, prefix: str) -> str:
-        """BERT's pooler has another width here, and its relationship head reads another state."""
-        name = super()._rename_bert_weight(name, prefix)
-        return "" if ".pooler." in f".{name}" or "seq_relationship" in name else name
-
 
 @auto_docstring(
     custom_intro="""
@@ -371,9 +355,9 @@ class ViLBertModel(ViLBertPreTrainedModel):
         self.embeddings = ViLBertTextEmbeddings(config)
         self.v_embeddings = ViLBertImageEmbeddings(config)
         self.encoder = ViLBertEncoder(config)
-        size = config.bi_hidden_size
-        self.t_pooler = ViLBertPooler(config.hidden_size, size) if add_pooling_layer else None
-        self.v_pooler = ViLBertPooler(config.v_hidden_size, size) if add_pooling_layer else None
+        size = config.pooled_hidden_size
+        self.t_pooler = StatePooler(config.hidden_size, size, "relu") if add_pooling_layer else None
+        self.v_pooler = StatePooler(config.v_hidden_size, size, "relu") if add_pooling_layer else None
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
@@ -422,7 +406,8 @@ class ViLBertModel(ViLBertPreTrainedModel):
         if self.t_pooler is not None and self.v_pooler is not None:
             pooled["text_pooler_output"] = self.t_pooler(get_first_state(text_states[:, :text_length], text_mask))
             pooled["region_pooler_output"] = self.v_pooler(region_states[:, 0])
-            pooled["pooler_output"] = self._fuse(*pooled.values())
+            # CODEPATH: "mul" in the public checkpoints.
+            pooled["pooler_output"] = fuse_pooled(self.config.fusion_method, *pooled.values())
         return TwoStreamModelOutput(
             last_hidden_state=text_states,
             text_hidden_state=text_states[:, :text_length],
@@ -432,10 +417,6 @@ class ViLBertModel(ViLBertPreTrainedModel):
             attentions=streams.attentions,
             **pooled,
         )
-
-    def _fuse(self, text: torch.Tensor, regions: torch.Tensor) -> torch.Tensor:
-        # CODEPATH: "mul" in the public checkpoints.
-        return text * regions if self.config.fusion_method == "mul" else text + regions
 
     def _check_task(self, task_ids: torch.Tensor | None, batch_size: int) -> torch.Tensor | None:
         """The task of each row (B,), or `None` without task tokens."""
@@ -472,7 +453,7 @@ class ViLBertPreTrainingHeads(nn.Module):
         self.predictions = BertLMPredictionHead(config)
         self.dropout = nn.Dropout(0.1)
         # CODEPATH: all public checkpoints have it.
-        self.bi_seq_relationship: Any = nn.Linear(config.bi_hidden_size, 2) if config.relationship_head else None
+        self.bi_seq_relationship: Any = nn.Linear(config.pooled_hidden_size, 2) if config.relationship_head else None
         self.imagePredictions = ViLBertRegionHead(config)
 
 
@@ -621,7 +602,7 @@ class ViLBertForVisualQuestionAnswering(TwoStreamAnswering, ViLBertPreTrainedMod
         super().__init__(config)
         self.vilbert = ViLBertModel(config)
         self.dropout = nn.Dropout(config.classifier_dropout)
-        size = config.bi_hidden_size
+        size = config.pooled_hidden_size
         self.vil_prediction = TwoLayerHead(size, 2 * size, len(config.answers), config.answer_head)
         self.post_init()
 
@@ -642,7 +623,7 @@ class ViLBertForMultipleChoice(TwoStreamChoosing, ViLBertPreTrainedModel):
         super().__init__(config)
         self.vilbert = ViLBertModel(config)
         self.dropout = nn.Dropout(config.classifier_dropout)
-        self.vil_logit = nn.Linear(config.bi_hidden_size, 1)
+        self.vil_logit = nn.Linear(config.pooled_hidden_size, 1)
         self.post_init()
 
     def _score_choices(self, pooled: torch.Tensor) -> torch.Tensor:
@@ -663,7 +644,7 @@ class ViLBertForVisualReasoning(TwoStreamReasoning, ViLBertPreTrainedModel):
         super().__init__(config)
         self.vilbert = ViLBertModel(config)
         self.dropout = nn.Dropout(config.classifier_dropout)
-        size = 2 * config.bi_hidden_size
+        size = 2 * config.pooled_hidden_size
         self.vil_binary_prediction = TwoLayerHead(size, size, 2)
         self.post_init()
 
@@ -746,7 +727,7 @@ class ViLBertForMultiTask(ViLBertPreTrainedModel):
         self.vilbert = ViLBertModel(config)
         self.cls = ViLBertPreTrainingHeads(config)
         self.dropout = nn.Dropout(config.classifier_dropout)
-        size = config.bi_hidden_size
+        size = config.pooled_hidden_size
         self.vil_prediction = TwoLayerHead(size, 2 * size, len(config.answers), config.answer_head)
         self.vil_logit = nn.Linear(size, 1)
         self.vil_prediction_gqa: Any = None

@@ -27,7 +27,7 @@ from torch import nn
 from transformers import initialization as init
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_utils import PreTrainedModel
-from transformers.models.bert.modeling_bert import BertLayer, BertPooler, BertSelfAttention
+from transformers.models.bert.modeling_bert import BertLayer, BertSelfAttention
 from transformers.models.visual_bert.modeling_visual_bert import (
     VisualBertEmbeddings,
     VisualBertLMPredictionHead,
@@ -42,6 +42,7 @@ from transformers.utils.output_capturing import capture_outputs
 from .auto_classes import set_auto_classes
 from .bert_start import BertStart
 from .configuration_visualbert import AUTO_MAP, VisualBERTConfig
+from .pooling import TextFirstPooling, fit_relationship_head
 from .pretraining_handover import PretrainingHandover
 from .sequence_inputs import (
     Choices,
@@ -157,13 +158,13 @@ class VisualBERTClassifier:
 
     config: Any
 
-    def make_classifier(self, num_labels: int) -> None:
-        """Adds the head."""
+    def make_classifier(self, num_labels: int, size: int) -> None:
+        """Adds the head for states of width `size`."""
         self.dropout = nn.Dropout(self.config.classifier_dropout)
-        self.cls = nn.Linear(self.config.hidden_size, num_labels)
+        self.cls = nn.Linear(size, num_labels)
 
     def classify(self, states: torch.Tensor) -> torch.Tensor:
-        """Scores (B, num_labels) of states (B, D)."""
+        """Scores (B, num_labels) of states (B, size)."""
         return self.cls(self.dropout(states))
 
 
@@ -219,18 +220,18 @@ def _leave_untrained(*modules: nn.Module | None) -> None:
     The VisualBERT encoder: one stream of words and image regions, without heads.
     """
 )
-class VisualBERTModel(VisualBERTPreTrainedModel):
+class VisualBERTModel(TextFirstPooling, VisualBERTPreTrainedModel):
     _other_names = ("VisualBertModel",)
 
     def __init__(self, config: VisualBERTConfig, add_pooling_layer: bool = True):
         r"""
         add_pooling_layer (`bool`, *optional*, defaults to `True`):
-            Whether to add a pooler.
+            Whether to add the poolers.
         """
         super().__init__(config)
         self.embeddings = VisualBERTEmbeddings(config)
         self.encoder = UnpaddedEncoder(config)
-        self.pooler = BertPooler(config) if add_pooling_layer else None
+        self.make_poolers(add_pooling_layer)
         # CODEPATH: off in all public checkpoints; the paper's model without early fusion has it.
         self.additional_layer = BertLayer(config) if config.bypass_transformer else None
         self.post_init()
@@ -303,13 +304,9 @@ class VisualBERTModel(VisualBERTPreTrainedModel):
             mask = create_bidirectional_mask(config=self.config, inputs_embeds=states, attention_mask=columns)
             sequence_output = self.additional_layer(states, mask, **attention_kwargs)
         text_output, region_output = sequence_output.split([text_length, num_regions], dim=1)
-        pooled_output = None
-        if self.pooler is not None:
-            pooled_output = self.pooler(get_first_state(text_output, text_mask)[:, None])
-
         return GroundedModelOutput(
             last_hidden_state=sequence_output,
-            pooler_output=pooled_output,
+            pooler_output=self.pool(get_first_state(text_output, text_mask), region_output),
             text_hidden_state=text_output,
             region_hidden_state=region_output,
         )
@@ -362,6 +359,7 @@ class VisualBERTForPreTraining(VisualBERTPreTrainedModel):
         super().__init__(config)
         self.visual_bert = VisualBERTModel(config)
         self.cls = VisualBertPreTrainingHeads(config)
+        fit_relationship_head(self.cls, config)
         self.post_init()
 
     def get_output_embeddings(self) -> nn.Module:
@@ -432,7 +430,7 @@ class VisualBERTForVGP(VGPHeads, VisualBERTPreTrainedModel):
         self.make_vgp_heads()
         # CODEPATH: "pooled" in the public VGP code, "cls" in the paper's equation 1.
         if config.identification_pooling != "pooled":
-            _leave_untrained(self.visual_bert.pooler)
+            _leave_untrained(self.visual_bert.pooler, self.visual_bert.region_pooler)
         self.post_init()
 
     @can_return_tuple
@@ -485,7 +483,7 @@ class VisualBERTForReferringExpression(VisualBERTPreTrainedModel):
         super().__init__(config)
         self.visual_bert = VisualBERTModel(config)
         self.referring_head = ReferringHead(config)
-        _leave_untrained(self.visual_bert.pooler)
+        _leave_untrained(self.visual_bert.pooler, self.visual_bert.region_pooler)
         self.post_init()
 
     @can_return_tuple
@@ -536,8 +534,8 @@ class VisualBERTForVisualQuestionAnswering(VisualBERTClassifier, VisualBERTPreTr
     def __init__(self, config: VisualBERTConfig):
         super().__init__(config)
         self.visual_bert = VisualBERTModel(config)
-        self.make_classifier(len(config.answers))
-        _leave_untrained(self.visual_bert.pooler)
+        self.make_classifier(len(config.answers), config.hidden_size)
+        _leave_untrained(self.visual_bert.pooler, self.visual_bert.region_pooler)
         self.post_init()
 
     @can_return_tuple
@@ -608,7 +606,7 @@ class VisualBERTForMultipleChoice(VisualBERTClassifier, VisualBERTPreTrainedMode
     def __init__(self, config: VisualBERTConfig):
         super().__init__(config)
         self.visual_bert = VisualBERTModel(config)
-        self.make_classifier(1)
+        self.make_classifier(1, config.pooled_hidden_size)
         self.post_init()
 
     @can_return_tuple
@@ -685,7 +683,7 @@ class VisualBERTForVisualReasoning(VisualBERTClassifier, VisualBERTPreTrainedMod
     def __init__(self, config: VisualBERTConfig):
         super().__init__(config)
         self.visual_bert = VisualBERTModel(config)
-        self.make_classifier(len(config.answers))
+        self.make_classifier(len(config.answers), config.pooled_hidden_size)
         self.post_init()
 
     @can_return_tuple
@@ -746,7 +744,8 @@ class VisualBERTForPhraseGrounding(VisualBERTPreTrainedModel):
         super().__init__(config)
         self.visual_bert = VisualBERTModel(config)
         self.cls = VisualBertPreTrainingHeads(config)
-        _leave_untrained(self.visual_bert.pooler, self.cls)
+        fit_relationship_head(self.cls, config)
+        _leave_untrained(self.visual_bert.pooler, self.visual_bert.region_pooler, self.cls)
         self.attention: Any
         # CODEPATH: public checkpoints have the single head; the paper describes the other scorer.
         if config.phrase_scorer == "single_head":

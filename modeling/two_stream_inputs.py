@@ -99,6 +99,14 @@ def take_region_inputs(
     return RegionInputs(region_features, region_boxes, mask)
 
 
+def locate_boxes(boxes: torch.Tensor, numbers: int) -> torch.Tensor:
+    """The location (B, R, numbers) of boxes (B, R, 4): their corners and, for 5 numbers, their area."""
+    if numbers == 4:
+        return boxes
+    left, top, right, bottom = boxes.unbind(-1)
+    return torch.stack([left, top, right, bottom, (right - left) * (bottom - top)], dim=-1)
+
+
 def hide_regions(region_features: torch.Tensor | None, masked_regions: torch.Tensor | None) -> torch.Tensor | None:
     """Region features (B, R, F) with zeros for masked regions (B, R), as in the public code of ViLBERT and LXMERT."""
     if region_features is None or masked_regions is None:
@@ -107,4 +115,4 @@ def hide_regions(region_features: torch.Tensor | None, masked_regions: torch.Ten
     return region_features.masked_fill(masked_regions.bool()[..., None], 0.0)
 
 
-__all__ = ["RegionInputs", "check_two_stream_regions", "hide_regions", "take_region_inputs"]
+__all__ = ["RegionInputs", "check_two_stream_regions", "hide_regions", "locate_boxes", "take_region_inputs"]

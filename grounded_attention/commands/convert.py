@@ -16,6 +16,8 @@
 The printed table shows which config fields were read from the file, which were given with --config and which were
 assumed. A file with missing tensors, unknown keys or NaN values is refused.
 
+The checkpoints of VOLTA (its ViLBERT, LXMERT and VisualBERT) need their JSON configuration as `--config`.
+
 `fast_rcnn` is the pixel network of VL-BERT alone, from its own file or from an end-to-end checkpoint.
 
 examples:
@@ -34,6 +36,12 @@ from grounded_attention.conversion.errors import CheckpointError, OverrideError
 from grounded_attention.conversion.fast_rcnn import FAST_RCNN
 from grounded_attention.conversion.file import read_checkpoint, read_overrides
 from grounded_attention.conversion.output import check_output, format_summary, make_record, write_model
+from grounded_attention.conversion.volta_families import (
+    VOLTA_FAMILIES,
+    find_volta_config,
+    is_volta,
+    make_volta_converter,
+)
 from grounded_attention.families import FAMILIES
 
 from .command_line import make_parser, run
@@ -69,9 +77,16 @@ def convert_checkpoint(
     given = read_overrides(config)
     file = read_checkpoint(checkpoint)
     try:
-        model, conversion = CONVERTERS[family].convert_file(file, given)
+        converter = CONVERTERS[family]
+        if is_volta(file.state_dict, given) and family in VOLTA_FAMILIES:
+            if config is None:
+                config = find_volta_config(checkpoint)
+                given = read_overrides(config)
+            converter = make_volta_converter(family, given)
+        model, conversion = converter.convert_file(file, given)
     except OverrideError as error:
-        raise OverrideError(f"{checkpoint} with --config {config}: {error}") from error
+        place = checkpoint if config is None else f"{checkpoint} with --config {config}"
+        raise OverrideError(f"{place}: {error}") from error
     except CheckpointError as error:
         raise CheckpointError(f"{checkpoint}: {error}") from error
     write_model(model, make_record(conversion, checkpoint, file.others), output)

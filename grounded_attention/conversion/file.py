@@ -63,7 +63,7 @@ def read_checkpoint(path: Path) -> OriginalFile:
     Reads a file written by `torch.save` without executing anything in it.
 
     Args:
-        path (`Path`): a state dict, or a dictionary with one under "state_dict".
+        path (`Path`): a state dict, or a dictionary with one under "state_dict" or "model_state_dict".
 
     Raises:
         FileNotFoundError: if the file does not exist.
@@ -89,10 +89,12 @@ def read_checkpoint(path: Path) -> OriginalFile:
 def _unpack(content: Any, path: Path) -> OriginalFile:
     others: list[str] = []
     trained = None
-    if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
-        others = sorted(str(name) for name in content if name != "state_dict")
-        trained = _count_trained(content.get("optimizer"))
-        content = content["state_dict"]
+    # The names of VL-BERT's and VisualBERT's training code, and of ViLBERT's and VOLTA's.
+    for weights, optimizer in (("state_dict", "optimizer"), ("model_state_dict", "optimizer_state_dict")):
+        if isinstance(content, dict) and isinstance(content.get(weights), dict):
+            others = sorted(str(name) for name in content if name != weights)
+            trained = _count_trained(content.get(optimizer))
+            content = content[weights]
     if not isinstance(content, dict) or not content:
         raise CheckpointError(f"{path}: contains a {type(content).__name__} without weights, expected a state dict.")
     for key, value in content.items():

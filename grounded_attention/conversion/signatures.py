@@ -43,8 +43,16 @@ class Signature:
         return f"{article} {name} checkpoint" + (f" of {origin}" if origin else "")
 
 
+VOLTA = "VOLTA"
+
 # The first match applies, so special families come before BERT, which all of them contain.
 SIGNATURES = (
+    # Its embeddings have the names of the models that it compares.
+    Signature(
+        VOLTA,
+        r"(^|\.)encoder\.layer\.\d+\.attention_self\.",
+        "use `convert vilbert`, `lxmert` or `visualbert` with its JSON file as --config",
+    ),
     Signature("VL-BERT", r"^vlbert\.", "use `convert vl_bert`"),
     Signature("VL-BERT of this library", r"^vl_bert\.", "it is converted already: load its directory"),
     Signature(

@@ -1,12 +1,17 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Masking of words and regions for pre-training (VL-BERT, section 3.3)."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from grounded_attention.utils.boxes import box_iou
+
 WORD_PROBABILITY = 0.15
 REGION_PROBABILITY = 0.15
+# What happens to a region that overlaps a predicted one, and the overlap.
+CO_MASKING = ("none", "paper", "released")
+OVERLAP = 0.4
 
 
 class WordMasker:
@@ -90,8 +95,40 @@ def choose_regions(
     return ChosenRegions(predicted, predicted & ~shown, predicted & shown & (fate >= kept))
 
 
-def mean_of_visible(features: np.ndarray, hidden: np.ndarray) -> np.ndarray:
-    """Computes the whole-image feature (D,) float32: the mean of regions that are not hidden, or 0."""
+def find_overlapping(record: Any, chosen: np.ndarray) -> np.ndarray:
+    """The regions whose overlap with a chosen one is above 0.4, those included; boxes include their last pixel.
+
+    Args:
+        record (`Regions`): the n regions of an image.
+        chosen (`np.ndarray`): (n,) bool.
+
+    Returns:
+        `np.ndarray`: (n,) bool.
+    """
+    pixels = record.boxes * np.array([record.width, record.height] * 2)
+    return np.any(box_iou(pixels, pixels[chosen], plus_one=True) > OVERLAP, axis=1)
+
+
+def hide_overlapping(record: Any, chosen: ChosenRegions) -> ChosenRegions:
+    """Also hides the regions that overlap a hidden one; they are not predicted (12-in-1 paper)."""
+    hidden = chosen.hidden | find_overlapping(record, chosen.hidden)
+    return ChosenRegions(chosen.predicted, hidden, chosen.exchanged & ~hidden)
+
+
+def mean_of_visible(features: np.ndarray, hidden: np.ndarray, counted: np.ndarray | None = None) -> np.ndarray:
+    """Computes the whole-image feature: the mean of regions that are not hidden, or 0.
+
+    Args:
+        features (`np.ndarray`): (n, D).
+        hidden (`np.ndarray`): (n,) bool.
+        counted (`np.ndarray`, *optional*): (n,) bool, the regions whose number, at least 1, divides the sum; those
+            that are not hidden by default. The public code of 12-in-1 counts fewer, so its "mean" is too large.
+
+    Returns:
+        `np.ndarray`: (D,) float32.
+    """
     if hidden.all():
         return np.zeros(features.shape[1], dtype=np.float32)
-    return features[~hidden].mean(axis=0, dtype=np.float32)
+    if counted is None:
+        return features[~hidden].mean(axis=0, dtype=np.float32)
+    return features[~hidden].sum(axis=0, dtype=np.float32) / np.float32(max(counted.sum(), 1))

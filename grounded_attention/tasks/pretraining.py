@@ -23,10 +23,13 @@ from .caption_rows import to_rows
 from .flipping import flip_some
 from .judges import judge_pretraining
 from .masking import (
+    CO_MASKING,
     REGION_PROBABILITY,
     WORD_PROBABILITY,
     WordMasker,
     choose_regions,
+    find_overlapping,
+    hide_overlapping,
     mean_of_visible,
 )
 from .pretraining_losses import (
@@ -89,6 +92,11 @@ class PretrainingOptions:
         regions_exchanged (`float`, *optional*, defaults to `0.0`): share of the predicted regions that get the feature
             of a random region of another image; 0.1 in the public code of LXMERT. Targets are those of the region
             itself. Only for region features.
+        co_masking (`str`, *optional*, defaults to `"none"`): what happens to regions that overlap others (IoU above
+            0.4): `"none"`, `"paper"`: those that overlap a hidden region are hidden too, and not predicted (12-in-1
+            paper), or `"released"`, the fault of the public code of 12-in-1: they stay visible, and the sum of the
+            visible features is divided by the number of regions that overlap no predicted one, so the feature of the
+            whole image is too large.
         max_sequence_length (`int`, *optional*): maximum number of text tokens (with [CLS] and [SEP]) plus regions
             (with the whole image) in an example. If there are more, the longer of the two is cut: the end of the text,
             or the regions with the lowest scores (64 in the public code).
@@ -120,6 +128,7 @@ class PretrainingOptions:
     texts_per_image: int = 1
     flip_probability: float = 0.0
     regions_exchanged: float = 0.0
+    co_masking: str = "none"
     answers: Any = None
     answers_from: float = 0.0
 
@@ -136,6 +145,10 @@ class PretrainingOptions:
                 f"regions_kept is {self.regions_kept} and regions_exchanged is {self.regions_exchanged}, expected a "
                 "sum of at most 1"
             )
+        if self.co_masking not in CO_MASKING:
+            raise ValueError(f"co_masking is {self.co_masking!r}, expected one of {', '.join(CO_MASKING)}")
+        if self.co_masking != "none" and self.regions is False:
+            raise ValueError(f"co_masking is {self.co_masking!r}, but regions is false: no region is masked")
         if self.answers is not None:
             check_answers(self.answers)
         elif self.answers_from:
@@ -237,13 +250,26 @@ def collate(
             )
             for record, rng in zip(regions, generators, strict=True)
         ]
+        if options.co_masking == "paper":
+            chosen = [hide_overlapping(record, each) for record, each in zip(regions, chosen, strict=True)]
     shown = regions
     if chosen is not None and regions is not None and options.regions_exchanged:
         shown = exchange_features(examples, regions, [each.exchanged for each in chosen])
     arguments = region_arguments(shown) if images is None else pixel_arguments(images, regions)
-    if images is None and shown is not None and chosen is not None and processor.whole_image:
+    whole_image = images is None and processor.whole_image
+    if options.co_masking == "released" and not whole_image:
+        raise ValueError(
+            "options.co_masking=released changes the feature of the whole image, but this model reads none: use paper "
+            "or none"
+        )
+    if whole_image and shown is not None and chosen is not None:
         arguments["image_features"] = [
-            mean_of_visible(record.features, each.hidden) for record, each in zip(shown, chosen, strict=True)
+            mean_of_visible(
+                record.features,
+                each.hidden,
+                ~find_overlapping(record, each.predicted) if options.co_masking == "released" else None,
+            )
+            for record, each in zip(shown, chosen, strict=True)
         ]
     if options.max_sequence_length is not None:
         arguments["max_sequence_length"] = options.max_sequence_length

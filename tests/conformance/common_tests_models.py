@@ -19,9 +19,13 @@ from grounded_attention.families import FAMILIES, HEADS
 from grounded_attention.modeling import (
     FastRCNNConfig,
     LXMERTConfig,
+    LXMERTForPreTraining,
+    LXMERTForVisualQuestionAnswering,
     ViLBertConfig,
     VisualBERTConfig,
+    VisualBERTForMultipleChoice,
     VisualBERTForPhraseGrounding,
+    VisualBERTForPreTraining,
     VisualBERTForVGP,
     VLBertConfig,
     VLBertForPreTraining,
@@ -294,6 +298,7 @@ PIXELS = {
 }
 
 # Branches that the defaults leave.
+FUSED = {"pooler_size": 20, "pooler_act": "relu", "fusion_method": "mul"}
 VARIANTS = (
     Case(VLBertModel, VLBertTester, "projected", {"visual_size": 24, "visual_norm": False}, NO_LOSS),
     Case(VLBertForPreTraining, VLBertTester, "relationship", {"relationship_head": True}, SKIPS),
@@ -309,6 +314,10 @@ VARIANTS = (
     Case(VLBertForReferringExpression, PixelTester, "pixels", skips=PIXELS),
     Case(VisualBERTForVGP, VisualBERTTester, "boxes", {"box_layer": 0}, NO_GROUNDING_LOSS),
     Case(VisualBERTForPhraseGrounding, VisualBERTTester, "paper", {"phrase_scorer": "self_attention"}, SKIPS),
+    Case(VisualBERTForPreTraining, VisualBERTTester, "fused", FUSED, SKIPS),
+    Case(VisualBERTForMultipleChoice, VisualBERTTester, "fused", FUSED, SKIPS),
+    Case(LXMERTForPreTraining, LXMERTTester, "fused", {**FUSED, "visual_pos_dim": 5}, SKIPS),
+    Case(LXMERTForVisualQuestionAnswering, LXMERTTester, "fused", FUSED, SKIPS),
 )
 # Every class of every family, and the variants.
 CASES = (

@@ -1,0 +1,214 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What the converters of VOLTA's checkpoints share; VOLTA is a public code with controlled versions of five models.
+
+All of its models have one encoder of numbered sub-layers; the JSON configuration of a checkpoint says what each one
+does. The map of keys follows from it, so a converter belongs to one configuration.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from .errors import CheckpointError, OverrideError
+from .fields import ConfigFields
+from .keys import Conversion, Rules
+from .original_family import UNKNOWN, OriginalFamily
+from .signatures import VOLTA
+from .volta_schedule import STREAMS, Step, VoltaConfig
+
+ENCODER = "bert.encoder.layer."
+RELATIONSHIP = "cls.bi_seq_relationship"
+_TASK_HEADS = "clfs_dict."
+# Modules of a self-attention and of a feed-forward sub-layer -> those of a layer here, which has BERT's names.
+SELF_ATTENTION = {
+    **{f"attention_self.{{}}{part}": f"attention.self.{part}" for part in ("query", "key", "value")},
+    **{f"attention_output.{{}}{part}": f"attention.output.{part}" for part in ("dense", "LayerNorm")},
+}
+FEED_FORWARD = {
+    "intermediate.{}dense": "intermediate.dense",
+    "output.{}dense": "output.dense",
+    "output.{}LayerNorm": "output.LayerNorm",
+}
+
+
+@dataclass(frozen=True)
+class ModuleRules:
+    """
+    Rules for keys whose modules are renamed one by one.
+
+    Args:
+        modules (`Mapping[str, str]`): original module -> ours.
+    """
+
+    modules: Mapping[str, str]
+
+    def rename(self, key: str) -> str | None:
+        """Our name for a key, or `None`."""
+        module, _, tensor = key.rpartition(".")
+        return None if module not in self.modules else f"{self.modules[module]}.{tensor}"
+
+    def restore(self, name: str) -> str | None:
+        """The original key for our name; for the beginning of one, the beginning of an original key."""
+        module, _, tensor = name.rpartition(".")
+        for original, ours in self.modules.items():
+            if ours == module and tensor:
+                return f"{original}.{tensor}"
+            if name.endswith(".") and ours.startswith(name):
+                layer = re.match(re.escape(ENCODER) + r"\d+\.", original)
+                return layer.group() if layer else original + "."
+        return None
+
+
+class VoltaFamily(OriginalFamily):
+    """
+    What the converters of VOLTA's models share; before the family's own converter among the base classes.
+
+    Args:
+        config ([`VoltaConfig`]): the configuration of the checkpoint.
+
+    Raises:
+        OverrideError: if the family cannot have the schedule.
+    """
+
+    title = VOLTA
+    expected = "a checkpoint of VOLTA"
+    family: ClassVar[str]
+    fusion_methods: ClassVar[tuple[str, ...]] = ("mul", "sum", "text")
+
+    def __init__(self, config: VoltaConfig):
+        self.config = config
+        if config["fusion_method"] not in self.fusion_methods:
+            raise OverrideError(
+                f"fusion_method is {config['fusion_method']!r}, expected {' or '.join(self.fusion_methods)}."
+            )
+        self.layers = {stream: config.units(stream, self.family, *self.list_layers()) for stream in STREAMS}
+        self.modules = {
+            **{f"cls.predictions{part}": f"cls.predictions{part}" for part in ("", ".transform.dense", ".decoder")},
+            "cls.predictions.transform.LayerNorm": "cls.predictions.transform.LayerNorm",
+            **dict(self.map_modules()),
+        }
+
+    def list_layers(self) -> tuple[tuple[str, ...], ...]:
+        """The kinds of the steps of each layer that the family has."""
+        raise NotImplementedError
+
+    def map_modules(self) -> Iterator[tuple[str, str]]:
+        """Pairs of a module of the checkpoint and ours."""
+        raise NotImplementedError
+
+    def give_fields(self) -> dict[str, Any]:
+        """Our configuration fields that the file of --config gives."""
+        raise NotImplementedError
+
+    def detect_class(self, weights: Mapping[str, torch.Tensor], original_keys: Collection[str]) -> str:
+        """The class for pre-training if its heads are in the file, or else the base model."""
+        pretraining = any(key.startswith("cls.") for key in weights)
+        name = self.model_classes[0].__name__
+        return name.removesuffix("Model") + "ForPreTraining" if pretraining else name
+
+    def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rules]:
+        """One rule for every module."""
+        return (ModuleRules(self.modules),)
+
+    def explain(self, key: str, class_name: str) -> str | None:
+        """The reason for heads of tasks, constants, and the second names of shared weights."""
+        if key.startswith(_TASK_HEADS):
+            return "head of a task of VOLTA, of another form than here; its encoder is converted"
+        if key.endswith("position_ids"):
+            return "a constant: 0, 1, 2, ..."
+        if self._first_name(key) is not None:
+            return "second name of a tensor that text and regions share"
+        return None
+
+    def _first_name(self, key: str) -> str | None:
+        """The other name of a tensor that both streams share, for its name with `v_`; `None` for other keys."""
+        first = key.replace(".v_", ".", 1)
+        module = key.rpartition(".")[0]
+        is_second = key.startswith(ENCODER) and first != key and module not in self.modules
+        return first if is_second and first.rpartition(".")[0] in self.modules and self._is_shared(key) else None
+
+    def _is_shared(self, key: str) -> bool:
+        number = key.removeprefix(ENCODER).partition(".")[0]
+        return number.isdigit() and int(number) in self.config.lists["shared_sublayers"]
+
+    def finish(self, conversion: Conversion, weights: Mapping[str, torch.Tensor]) -> None:
+        """Checks unknown keys and both names of shared tensors; class 0 is "belongs together" there, and 1 here."""
+        unknown = [
+            key
+            for key, reason in conversion.left_out.items()
+            if reason == UNKNOWN and key.removeprefix("module.").startswith(("bert.", "cls."))
+        ]
+        if unknown:
+            raise CheckpointError(
+                f"the file has {unknown[0]}, which --config does not have ({len(unknown)} such keys in all; its "
+                f"sub-layers are 0 to {self.config.count - 1}); give the configuration of this checkpoint."
+            )
+        for key, value in weights.items():
+            first = self._first_name(key)
+            if first is not None and first in weights and not torch.equal(weights[first], value):
+                raise CheckpointError(
+                    f"{conversion.wrap(key)} differs from {conversion.wrap(first)}; expected equal tensors, because "
+                    "--config says that text and regions share them."
+                )
+        super().finish(conversion, weights)  # type: ignore[safe-super]
+        if self.modules.get(RELATIONSHIP) == "cls.seq_relationship":  # that of ViLBERT is reordered by its own class
+            for part in ("weight", "bias"):
+                name = f"cls.seq_relationship.{part}"
+                if name in conversion.weights:
+                    conversion.weights[name] = conversion.weights[name].flip(0)
+
+    def read_fields(self, conversion: Conversion, given: Mapping[str, Any]) -> ConfigFields:
+        """The fields of the configuration, checked against the tensors; `given` are those of the file of --config."""
+        fields = {**self.give_fields(), **VoltaConfig(given).others}
+        return super().read_fields(conversion, fields)  # type: ignore[safe-super]
+
+    def map_layer(self, steps: Sequence[Step], side: str, ours: str) -> Iterator[tuple[str, str]]:
+        """Pairs for self-attention and feed-forward; `side` is "" for text and "v_" for regions."""
+        for step, parts in zip(steps, (SELF_ATTENTION, FEED_FORWARD), strict=True):
+            yield from self.map_parts(step, side, parts, ours)
+
+    def map_parts(self, step: Step, side: str, parts: Mapping[str, str], ours: str = "") -> Iterator[tuple[str, str]]:
+        """Pairs for a sub-layer: `parts` are modules of it, with a place for `side`, and ours. Checks its sizes."""
+        if step.kind != "cross":  # ViLBERT's co-attention has sizes of its own
+            ends = step.kind.endswith("feed-forward")
+            for name in ("intermediate_size",) if ends else ("hidden_size", "num_attention_heads"):
+                for prefix in ("", "v_") if step.kind.startswith("shared") else (side,):
+                    self.config.check_size(step.number, prefix + name)
+        for module, our_module in parts.items():
+            yield f"{ENCODER}{step.number}.{module.format(side)}", ours + our_module
+
+    def map_embeddings(self, ours: str) -> Iterator[tuple[str, str]]:
+        """Pairs for the embeddings of text."""
+        for part in ("word_embeddings", "position_embeddings", "token_type_embeddings", "LayerNorm"):
+            yield f"bert.embeddings.{part}", f"{ours}embeddings.{part}"
+
+    def check_equal_streams(self) -> None:
+        """Checks that both streams have the same sizes."""
+        names = "hidden_size num_attention_heads intermediate_size hidden_dropout_prob attention_probs_dropout_prob"
+        for name in names.split():
+            if self.config[name] != self.config[f"v_{name}"]:
+                raise OverrideError(
+                    f"v_{name} is {self.config[f'v_{name}']} and {name} is {self.config[name]}, expected equal sizes: "
+                    f"{self.family} has one for both streams."
+                )
+
+    def text_fields(self) -> dict[str, Any]:
+        """The fields of all families."""
+        names = "hidden_size num_attention_heads intermediate_size hidden_act hidden_dropout_prob pooler_size "
+        names += "attention_probs_dropout_prob fusion_method"
+        return {name: self.config[name] for name in names.split()}

@@ -1,0 +1,300 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Converts checkpoints of VOLTA's ViLBERT, LXMERT and VisualBERT."""
+
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .errors import OverrideError
+from .fields import ConfigFields
+from .file import read_overrides
+from .keys import Conversion
+from .lxmert import LXMERTFamily
+from .signatures import VOLTA, recognise
+from .vilbert import ViLBertFamily
+from .visualbert import VisualBERTFamily
+from .volta import FEED_FORWARD, RELATIONSHIP, SELF_ATTENTION, VoltaFamily
+from .volta_schedule import MARK, STREAMS, Step, VoltaConfig
+
+_DECODERS = "cls.imagePredictions.decoder_dict."
+# Number of what pre-training predicts of regions -> our name in ViLBERT, and our head in LXMERT.
+_TARGETS = {"0": "classes", "1": "features", "2": "nce", "6": "classes"}
+_LXMERT_HEADS = {"0": "obj", "6": "obj", "3": "obj", "4": "attr", "5": "feat"}
+
+
+class VoltaViLBert(VoltaFamily, ViLBertFamily):
+    """The converter for VOLTA's ViLBERT."""
+
+    family = "ViLBERT"
+    fusion_methods = ("mul", "sum")
+
+    def list_layers(self) -> tuple[tuple[str, ...], ...]:
+        """A layer of a stream, and co-attention."""
+        return ("self", "feed-forward"), ("cross", "feed-forward")
+
+    def map_modules(self) -> Iterator[tuple[str, str]]:
+        """Pairs of modules."""
+        ours, names = "vilbert.", {"t": ("layer", "", 2), "v": ("v_layer", "v_", 1)}
+        yield from self.map_embeddings(ours)
+        for part in ("image_embeddings", "image_location_embeddings", "LayerNorm"):
+            yield f"bert.v_embeddings.{part}", f"{ours}v_embeddings.{part}"
+        for stream, (layers, side, number) in names.items():
+            counts = {"self": 0, "cross": 0}
+            yield f"bert.{stream}_pooler.dense", f"{ours}{stream}_pooler.dense"
+            for steps in self.layers[stream]:
+                kind = steps[0].kind
+                if kind == "self":
+                    yield from self.map_layer(steps, side, f"{ours}encoder.{layers}.{counts[kind]}.")
+                else:
+                    yield from self._map_cross(steps, stream, side, f"{ours}encoder.c_layer.{counts[kind]}.", number)
+                counts[kind] += 1
+        for part in ("transform.dense", "transform.LayerNorm"):
+            yield f"cls.imagePredictions.{part}", f"cls.imagePredictions.{part}"
+        yield f"{_DECODERS}{self._target()}", "cls.imagePredictions.decoder"
+        yield RELATIONSHIP, RELATIONSHIP
+
+    def _map_cross(
+        self, steps: list[Step], stream: str, side: str, ours: str, number: int
+    ) -> Iterator[tuple[str, str]]:
+        """Pairs for one stream of a co-attention; in our names its `number` is 1 for regions, 2 for text."""
+        parts = {old: f"biattention.{new.rpartition('.')[2]}{number}" for old, new in SELF_ATTENTION.items()}
+        parts |= {f"attention_output.{{}}{part}": f"biOutput.{part}{number}" for part in ("dense", "LayerNorm")}
+        yield from self.map_parts(steps[0], side, parts, ours)
+        yield from self.map_parts(steps[1], side, FEED_FORWARD, f"{ours}{stream}_")
+
+    def _target(self) -> str:
+        """What pre-training predicts of regions: the number in the public code."""
+        targets = self.config.targets
+        if len(targets) != 1 or targets[0] not in _TARGETS:
+            raise OverrideError(
+                f"visual_target_weights has the targets {', '.join(targets)}, expected one of {', '.join(_TARGETS)}."
+            )
+        return targets[0]
+
+    def give_fields(self) -> dict[str, Any]:
+        """The fields of ViLBERT; the co-attention may have sizes of its own, the same in every layer."""
+        config = self.config
+        names = "hidden_size num_attention_heads intermediate_size hidden_act hidden_dropout_prob"
+        fields = {f"v_{name}": config[f"v_{name}"] for name in (*names.split(), "attention_probs_dropout_prob")}
+        places: dict[str, list[int]] = {"t": [], "v": []}
+        for stream, layers in self.layers.items():
+            kinds = [steps[0].kind for steps in layers]
+            fields["v_num_hidden_layers" if stream == "v" else "num_hidden_layers"] = kinds.count("self")
+            places[stream] = [kinds[:place].count("self") for place, kind in enumerate(kinds) if kind == "cross"]
+        crosses = [steps[0].number for steps in self.layers["t"] if steps[0].kind == "cross"]
+        for field, name in (("bi_hidden_size", "hidden_size"), ("bi_num_attention_heads", "num_attention_heads")):
+            sizes = {config.size(side + name, number): number for number in crosses for side in ("", "v_")}
+            if len(sizes) > 1:
+                config.refuse(
+                    max(sizes.values()), f"has another {name} of co-attention ({', '.join(map(str, sizes))})"
+                )
+            if sizes:
+                fields[field] = next(iter(sizes))
+        return {
+            **self.text_fields(),
+            **fields,
+            "t_biattention_id": places["t"],
+            "v_biattention_id": places["v"],
+            "visual_target": _TARGETS[self._target()],
+        }
+
+
+class VoltaLXMERT(VoltaFamily, LXMERTFamily):
+    """The converter for VOLTA's LXMERT."""
+
+    family = "LXMERT"
+
+    def list_layers(self) -> tuple[tuple[str, ...], ...]:
+        """A layer of a stream, and one stream of a cross layer."""
+        return ("self", "feed-forward"), ("shared cross", "self", "feed-forward")
+
+    def map_modules(self) -> Iterator[tuple[str, str]]:
+        """Pairs of modules."""
+        self.check_equal_streams()
+        ours, encoder = "lxmert.", "lxmert.encoder."
+        yield from self.map_embeddings(ours)
+        for part, own in (
+            ("image_embeddings", "visn_fc"),
+            ("image_location_embeddings", "box_fc"),
+            ("ImgLayerNorm", "visn_layer_norm"),
+            ("LocLayerNorm", "box_layer_norm"),
+        ):
+            yield f"bert.v_embeddings.{part}", f"{encoder}visn_fc.{own}"
+        yield "bert.t_pooler.dense", f"{ours}pooler.dense"
+        yield "bert.v_pooler.dense", f"{ours}region_pooler.dense"
+        for stream, layers, side, name in (("t", "layer", "", "lang"), ("v", "r_layers", "v_", "visn")):
+            number, crosses = 0, 0
+            for steps in self.layers[stream]:
+                if steps[0].kind == "self":
+                    if crosses:
+                        place = f"is self of {STREAMS[stream]}"
+                        self.config.refuse(steps[0].number, place, "shared cross", self.family)
+                    yield from self.map_layer(steps, side, f"{encoder}{layers}.{number}.")
+                    number += 1
+                else:
+                    yield from self._map_cross(steps, side, f"{encoder}x_layers.{crosses}.", name)
+                    crosses += 1
+        for part in ("transform.dense", "transform.LayerNorm"):
+            yield f"cls.imagePredictions.{part}", f"obj_predict_head.{part}"
+        for target, own in _LXMERT_HEADS.items():
+            if target in self.config.targets:
+                yield f"{_DECODERS}{target}", f"obj_predict_head.decoder_dict.{own}"
+        for part in ("0", "2", "3"):
+            yield f"cls.qaPredictions.logit_fc.{part}", f"answer_head.logit_fc.{part}"
+        yield RELATIONSHIP, "cls.seq_relationship"
+
+    def _map_cross(self, steps: list[Step], side: str, ours: str, name: str) -> Iterator[tuple[str, str]]:
+        """Pairs for one stream of a cross layer; `name` is that of the stream in our names."""
+        parts = {
+            old: new.replace("attention.self", "att").replace("attention.", "") for old, new in SELF_ATTENTION.items()
+        }
+        if side == "":  # the tensors of the other stream are the same
+            yield from self.map_parts(steps[0], side, parts, f"{ours}visual_attention.")
+        parts = {old: new.replace("attention.", f"{name}_self_att.") for old, new in SELF_ATTENTION.items()}
+        yield from self.map_parts(steps[1], side, parts, ours)
+        parts = {old: new.replace("intermediate", "inter") for old, new in FEED_FORWARD.items()}
+        yield from self.map_parts(steps[2], side, parts, f"{ours}{name}_")
+
+    def finish(self, conversion: Conversion, weights: Mapping[str, torch.Tensor]) -> None:
+        """Also leaves out the background of 1,601 classes, which is row 0: the classes here have none."""
+        super().finish(conversion, weights)
+        for part in ("weight", "bias") if self._has_background() else ():
+            name = f"obj_predict_head.decoder_dict.obj.{part}"
+            if name in conversion.weights:
+                conversion.weights[name] = conversion.weights[name][1:].clone()
+
+    def _has_background(self) -> bool:
+        return not {"0", "6"}.isdisjoint(self.config.targets)
+
+    def read_fields(self, conversion: Conversion, given: Mapping[str, Any]) -> ConfigFields:
+        """Also notes the missing background."""
+        fields = super().read_fields(conversion, given)
+        if self._has_background() and "num_object_labels" in fields.read:
+            fields.notes["num_object_labels"] = "one less than in the file: row 0, the background, is left out"
+        return fields
+
+    def give_fields(self) -> dict[str, Any]:
+        """The fields of LXMERT."""
+        counts = {stream: sum(steps[0].kind == "self" for steps in layers) for stream, layers in self.layers.items()}
+        return {
+            **self.text_fields(),
+            "pooler_act": "relu",
+            "visual_pos_dim": self.config["num_locs"],
+            "l_layers": counts["t"],
+            "r_layers": counts["v"],
+            "x_layers": len(self.layers["t"]) - counts["t"],
+            "visual_loss": "masked",
+        }
+
+
+class VoltaVisualBERT(VoltaFamily, VisualBERTFamily):
+    """The converter for VOLTA's VisualBERT."""
+
+    family = "VisualBERT"
+
+    def list_layers(self) -> tuple[tuple[str, ...], ...]:
+        """BERT's layer on text and regions together."""
+        return (("shared joint", "shared feed-forward"),)
+
+    def map_modules(self) -> Iterator[tuple[str, str]]:
+        """Pairs of modules."""
+        self.check_equal_streams()
+        ours = "visual_bert."
+        yield from self.map_embeddings(ours)
+        for part, own in (
+            ("projection", "visual_projection"),
+            ("token_type_embeddings_visual", "visual_token_type_embeddings"),
+            ("position_embeddings_visual", "visual_position_embeddings"),
+        ):
+            yield f"bert.embeddings.{part}", f"{ours}embeddings.{own}"
+        yield "bert.t_pooler.dense", f"{ours}pooler.dense"
+        yield "bert.v_pooler.dense", f"{ours}region_pooler.dense"
+        for number, steps in enumerate(self.layers["t"]):
+            yield from self.map_layer(steps, "", f"{ours}encoder.layer.{number}.")
+        yield RELATIONSHIP, "cls.seq_relationship"
+
+    def explain(self, key: str, class_name: str) -> str | None:
+        """Also the reason for the head of masked regions."""
+        if key.startswith("cls.imagePredictions."):
+            return "predicts masked regions, for which VisualBERT has no head here"
+        return super().explain(key, class_name)
+
+    def finish(self, conversion: Conversion, weights: Mapping[str, torch.Tensor]) -> None:
+        """Also exchanges token types 0 and 1 of regions: all regions have 1 there, and 0 by default here."""
+        super().finish(conversion, weights)
+        name = "visual_bert.embeddings.visual_token_type_embeddings.weight"
+        types = conversion.weights.get(name)
+        if types is not None:
+            conversion.weights[name] = torch.cat([types[:2].flip(0), types[2:]])
+
+    def give_fields(self) -> dict[str, Any]:
+        """The fields of VisualBERT."""
+        return {**self.text_fields(), "pooler_act": "relu", "num_hidden_layers": len(self.layers["t"])}
+
+
+# Family -> its value of `image_embeddings` and its converter.
+VOLTA_FAMILIES: dict[str, type[VoltaFamily]] = {
+    "vilbert": VoltaViLBert,
+    "lxmert": VoltaLXMERT,
+    "visualbert": VoltaVisualBERT,
+}
+
+
+def is_volta(keys: Collection[str], given: Mapping[str, Any]) -> bool:
+    """Whether a file, or the configuration given for it, is one of VOLTA."""
+    found = recognise(keys)
+    return MARK in given or (found is not None and found.title == VOLTA)
+
+
+def make_volta_converter(family: str, given: Mapping[str, Any]) -> VoltaFamily:
+    """
+    The converter for the checkpoints of a configuration.
+
+    Args:
+        family (`str`): the requested family, `"vilbert"`, `"lxmert"` or `"visualbert"`.
+        given (`Mapping[str, Any]`): content of the JSON file.
+
+    Raises:
+        OverrideError: if the configuration is of another family, or the family cannot have its schedule.
+    """
+    if MARK not in given:
+        raise OverrideError(
+            f"a checkpoint of VOLTA has numbered sub-layers: give --config its JSON file, which has {MARK}, or put it "
+            "beside the checkpoint as the only such file."
+        )
+    config = VoltaConfig(given)
+    found = config["image_embeddings"]
+    if found not in VOLTA_FAMILIES:
+        raise OverrideError(
+            f"image_embeddings is {found!r}, expected {', '.join(VOLTA_FAMILIES)}: VOLTA's other models cannot be "
+            "converted."
+        )
+    if found != family:
+        raise OverrideError(f"image_embeddings is {found!r}, not {family!r}: use `convert {found}`.")
+    return VOLTA_FAMILIES[family](config)
+
+
+def find_volta_config(checkpoint: Path) -> Path | None:
+    """The only JSON file beside a checkpoint that is a configuration of VOLTA; `None` if there are none or several."""
+    found = []
+    for path in sorted(checkpoint.parent.glob("*.json")):
+        try:
+            if MARK in read_overrides(path):
+                found.append(path)
+        except OverrideError:  # another file
+            continue
+    return found[0] if len(found) == 1 else None

@@ -1,0 +1,81 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The pooled state: of the first token alone, or combined with that of the first region, the whole image.
+
+Shape letters: B batch, D text width, E region width, F pooled width.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.activations import ACT2FN
+
+
+class StatePooler(nn.Module):
+    """A linear layer and an activation on one state."""
+
+    def __init__(self, input_size: int, output_size: int, activation: str):
+        super().__init__()
+        self.dense = nn.Linear(input_size, output_size)
+        self.activation = ACT2FN[activation]
+
+    def forward(self, state: torch.Tensor) -> torch.Tensor:
+        return self.activation(self.dense(state))
+
+
+def fuse_pooled(fusion_method: str, text: torch.Tensor, regions: torch.Tensor) -> torch.Tensor:
+    """The product (`"mul"`) or the sum (`"sum"`) of two pooled states (B, F)."""
+    return text * regions if fusion_method == "mul" else text + regions
+
+
+class TextFirstPooling:
+    """The poolers of a base model: `pooler` for text and, unless `fusion_method` is "text", `region_pooler`."""
+
+    config: Any
+
+    def make_poolers(self, wanted: bool) -> None:
+        """Adds the poolers; both are `None` if they are not `wanted`."""
+        config = self.config
+        size, activation = config.pooled_hidden_size, config.pooler_act
+        self.pooler: Any = StatePooler(config.text_hidden_size, size, activation) if wanted else None
+        self.region_pooler: Any = None
+        # CODEPATH: "text" in the original checkpoints, "mul" in the controlled ones of VOLTA.
+        if wanted and config.fusion_method != "text":
+            self.region_pooler = StatePooler(config.region_hidden_size, size, activation)
+
+    def pool(self, text: torch.Tensor, region_states: torch.Tensor) -> torch.Tensor | None:
+        """
+        The pooled state (B, F), or `None` without poolers.
+
+        Args:
+            text (`torch.Tensor` of shape `(B, D)`): state of the first token.
+            region_states (`torch.Tensor` of shape `(B, R, E)`): states of the regions; if there is none, the pooled
+                state is that of the text.
+        """
+        if self.pooler is None:
+            return None
+        pooled = self.pooler(text)
+        if self.region_pooler is None or region_states.shape[1] == 0:
+            return pooled
+        return fuse_pooled(self.config.fusion_method, pooled, self.region_pooler(region_states[:, 0]))
+
+
+def fit_relationship_head(heads: Any, config: Any) -> None:
+    """Gives the `seq_relationship` of transformers' heads of pre-training the width of the pooled state."""
+    if config.pooled_hidden_size != heads.seq_relationship.in_features:
+        heads.seq_relationship = nn.Linear(config.pooled_hidden_size, 2)
+
+
+__all__ = ["StatePooler", "TextFirstPooling", "fit_relationship_head", "fuse_pooled"]

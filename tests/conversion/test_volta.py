@@ -1,0 +1,347 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Checkpoints of VOLTA: converted models compute what an independent forward pass of its sub-layers computes. Also
+full-size configurations, schedules that no family has, and files that are wrong."""
+
+import json
+
+import pytest
+import torch
+
+from grounded_attention.commands.convert import main
+from grounded_attention.conversion.errors import CheckpointError, OverrideError
+from grounded_attention.conversion.volta_families import make_volta_converter
+from tests.helpers.volta_reference import (
+    CONFIGS,
+    VoltaReference,
+    list_shapes,
+    lxmert_schedule,
+    make_state_dict,
+    vilbert_schedule,
+    visualbert_schedule,
+)
+
+FULL = {
+    "hidden_size": 768,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "vocab_size": 30522,
+    "max_position_embeddings": 512,
+    "pooler_size": 1024,
+    "v_feature_size": 2048,
+    "v_hidden_size": 768,
+    "v_num_attention_heads": 12,
+    "v_intermediate_size": 3072,
+}
+
+
+def convert(name, weights=None, **changes):
+    config = {**CONFIGS[name], **changes}
+    converter = make_volta_converter(config["image_embeddings"], config)
+    return converter.build_model(make_state_dict(CONFIGS[name]) if weights is None else weights, config)
+
+
+def make_inputs(words, regions):
+    """Two rows, of which the second is padded."""
+    generator = torch.Generator().manual_seed(words)
+    boxes = torch.rand(2, regions, 2, 2, generator=generator).sort(dim=2).values.flatten(2)
+    mask, region_mask = torch.ones(2, words, dtype=torch.long), torch.ones(2, regions, dtype=torch.long)
+    mask[1, words - 2 :], region_mask[1, regions - 1 :] = 0, 0
+    return {
+        "input_ids": torch.randint(1, 40, (2, words), generator=generator),
+        "token_type_ids": torch.randint(0, 2, (2, words), generator=generator),
+        "attention_mask": mask,
+        "region_features": torch.randn(2, regions, 16, generator=generator),
+        "region_boxes": boxes,
+        "region_attention_mask": region_mask,
+    }
+
+
+def run_reference(name, inputs):
+    config = CONFIGS[name]
+    reference = VoltaReference(config, make_state_dict(config))
+    boxes = inputs["region_boxes"]
+    area = (boxes[..., 2] - boxes[..., 0]) * (boxes[..., 3] - boxes[..., 1])
+    locations = torch.cat([boxes, area[..., None]], dim=-1)[..., : config["num_locs"]]
+    given = (inputs[key] for key in ("input_ids", "token_type_ids", "attention_mask", "region_features"))
+    return reference, reference.run(*given, locations, inputs["region_attention_mask"])
+
+
+def check_close(found, expected, mask=None):
+    if mask is not None:
+        found, expected = found[mask.bool()], expected[mask.bool()]
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("sizes", [(9, 4), (4, 9)], ids=["long text", "many regions"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_states_and_scores_are_those_of_the_sub_layers(name, sizes):
+    inputs = make_inputs(*sizes)
+    _, expected = run_reference(name, inputs)
+    model, conversion = convert(name)
+    with torch.no_grad():
+        outputs, base = model.eval()(**inputs), model.base_model(**inputs)
+    text_mask, region_mask = inputs["attention_mask"], inputs["region_attention_mask"]
+    check_close(base.text_hidden_state, expected["text"], text_mask)
+    check_close(base.region_hidden_state, expected["regions"], region_mask)
+    check_close(base.pooler_output, expected["pooled"])
+    check_close(outputs.mlm_logits, expected["words"], text_mask)
+    check_close(outputs.relationship_logits, expected["relationship"].flip(1))
+    heads = {"0": "region_logits", "3": "region_logits", "4": "attribute_logits", "5": "predicted_features"}
+    for target, scores in expected["targets"].items():
+        if name == "ctrl_visualbert":
+            reasons = [reason for key, reason in conversion.left_out.items() if "imagePredictions" in key]
+            assert len(reasons) == 6 and "no head here" in reasons[0]
+        else:
+            background = int(name == "ctrl_lxmert")  # the first of 1,601 classes
+            check_close(getattr(outputs, heads[target]), scores[..., background:], region_mask)
+
+
+@pytest.mark.parametrize("name", ["ctrl_vilbert", "vilbert", "ctrl_lxmert", "lxmert"])
+def test_both_directions_of_cross_attention_have_the_same_maps(name):
+    inputs = make_inputs(7, 5)
+    reference, _ = run_reference(name, inputs)
+    model, _ = convert(name)
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        maps = model.base_model.eval()(**inputs, output_attentions=True).attentions
+    found = {call.query_stream: [] for call in model.config.grounding_calls}
+    for call, each in zip(model.config.attention_calls, maps, strict=True):
+        if call.query_stream != call.key_stream:
+            found[call.query_stream].append(each)
+    crosses = CONFIGS[name]["tv_attn_sublayers"]
+    for stream, prefix, mask in (("text", "", "attention_mask"), ("regions", "v_", "region_attention_mask")):
+        assert len(found[stream]) == len(crosses)
+        for number, each in zip(crosses, found[stream], strict=True):
+            rows = inputs[mask].bool()
+            check_close(each.transpose(1, 2)[rows], reference.maps[number, prefix].transpose(1, 2)[rows])
+
+
+def test_names_shared_by_both_streams_and_the_record_of_every_key():
+    weights = make_state_dict(CONFIGS["ctrl_lxmert"])
+    model, conversion = convert("ctrl_lxmert")
+    assert {*conversion.converted, *conversion.left_out} == set(weights)
+    shared = CONFIGS["ctrl_lxmert"]["shared_sublayers"]
+    second = [key for key in weights if ".v_" in key and key.split(".")[:4][-1] in map(str, shared)]
+    assert set(conversion.left_out) == set(second) and len(second) == 10 * len(shared)
+    assert set(conversion.converted.values()) <= set(model.state_dict())
+    assert model.config.num_object_labels == 1600 and "background" in conversion.fields.notes["num_object_labels"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        (
+            {"image_embeddings": "vilbert", **vilbert_schedule(6, 6)},
+            {
+                "num_hidden_layers": 12,
+                "v_num_hidden_layers": 6,
+                "t_biattention_id": [6, 7, 8, 9, 10, 11],
+                "v_biattention_id": [0, 1, 2, 3, 4, 5],
+                "bi_hidden_size": 768,
+                "bi_num_attention_heads": 12,
+                "pooler_size": 1024,
+            },
+        ),
+        (
+            {
+                "image_embeddings": "vilbert",
+                **vilbert_schedule(6, 6),
+                **{"v_hidden_size": 1024, "v_num_attention_heads": 8, "v_intermediate_size": 1024},
+                "sublayer2attn_hidden_size": dict.fromkeys(map(str, range(12, 36, 4)), 1024),
+                "sublayer2num_attention_heads": dict.fromkeys(map(str, range(12, 36, 4)), 8),
+            },
+            {"bi_hidden_size": 1024, "bi_num_attention_heads": 8, "hidden_size": 768, "v_hidden_size": 1024},
+        ),
+        (
+            {"image_embeddings": "lxmert", **lxmert_schedule(5, 4, 5)},
+            {"l_layers": 9, "r_layers": 5, "x_layers": 5, "visual_pos_dim": 5, "fusion_method": "mul"},
+        ),
+        (
+            {"image_embeddings": "visualbert", **visualbert_schedule(12)},
+            {"num_hidden_layers": 12, "pooler_size": 1024, "pooler_act": "relu", "visual_embedding_dim": 2048},
+        ),
+    ],
+    ids=["ctrl_vilbert", "vilbert", "ctrl_lxmert", "ctrl_visualbert"],
+)
+def test_public_configurations_in_full_size(fields, expected):
+    config = {**CONFIGS["ctrl_vilbert"], **FULL, **fields}
+    weights = {key: torch.zeros(()).expand(shape) for key, shape in list_shapes(config).items()}
+    converter = make_volta_converter(config["image_embeddings"], config)
+    found = converter.read_fields(converter.convert_state_dict(weights), config).values()
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_an_option_of_ours_may_stand_in_the_file_and_an_unknown_one_may_not():
+    assert convert("ctrl_vilbert", classifier_dropout=0.3)[0].config.classifier_dropout == 0.3
+    with pytest.raises(OverrideError, match="unknown configuration field no_such_field"):
+        convert("ctrl_vilbert", no_such_field=1)
+
+
+JOINT = {"tt_attn_sublayers": [0, 2, 4, 6, 8, 10], "vv_attn_sublayers": [4, 6, 8, 10]}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("ctrl_vilbert", {"vt_attn_sublayers": [8]}, "sub-layer 4 lets text attend to regions, but not the reverse"),
+        ("ctrl_vilbert", JOINT, "sub-layer 4 is joint of text; ViLBERT has cross or self next"),
+        ("ctrl_vilbert", {"shared_sublayers": [4]}, "sub-layer 4 is shared cross of text; ViLBERT has cross or self"),
+        ("ctrl_vilbert", lxmert_schedule(1, 1, 2), "sub-layer 4 is shared cross of text"),
+        (
+            "ctrl_vilbert",
+            {"t_ff_sublayers": [1, 3, 5, 9, 11]},
+            "sub-layer 8 is cross of text; ViLBERT has feed-forward",
+        ),
+        ("ctrl_vilbert", {"v_ff_sublayers": [5, 7, 9]}, "sub-layer 10 is the last one for regions; ViLBERT has feed"),
+        ("ctrl_vilbert", {"t_ff_sublayers": [1, 2, 3]}, "sub-layer 2 is in lists of attention and of feed-forward"),
+        ("ctrl_vilbert", {"v_ff_sublayers": [5, 7, 9, 13]}, "no list of sub-layers has number 12"),
+        ("ctrl_vilbert", {"sublayer2intermediate_size": {"3": 40}}, "sub-layer 3 has intermediate_size 40, not 36"),
+        ("ctrl_vilbert", {"sublayer2num_attention_heads": {"8": 2}}, "another num_attention_heads of co-attention"),
+        ("ctrl_lxmert", vilbert_schedule(1, 1), "sub-layer 2 is cross of text; LXMERT has self or shared cross next"),
+        (
+            "ctrl_lxmert",
+            {"sublayer2v_num_attention_heads": {"5": 2}},
+            "sub-layer 5 has v_num_attention_heads 2, not 4",
+        ),
+        ("ctrl_lxmert", {"sublayer2num_attention_heads": {"4": 2}}, "sub-layer 4 has num_attention_heads 2, not 4"),
+        ("ctrl_lxmert", {"v_hidden_dropout_prob": 0}, "v_hidden_dropout_prob is 0 and hidden_dropout_prob is 0.1"),
+        ("ctrl_lxmert", {"v_hidden_size": 32}, "v_hidden_size is 32 and hidden_size is 24, expected equal sizes"),
+        (
+            "ctrl_visualbert",
+            {"shared_sublayers": [0, 1, 2]},
+            "sub-layer 3 is feed-forward of text; VisualBERT has shared",
+        ),
+        ("ctrl_visualbert", {"bert_model": "roberta-base"}, "RoBERTa"),
+        (
+            "ctrl_visualbert",
+            {"fusion_method": "vl-bert_vqa"},
+            "fusion_method is 'vl-bert_vqa', expected mul or sum or",
+        ),
+        ("vilbert", {"add_global_imgfeat": "last"}, "add_global_imgfeat is 'last', expected 'first'"),
+        ("vilbert", {"visual_target_weights": {"3": 1, "4": 1}}, "has the targets 3, 4, expected one of 0, 1, 2, 6"),
+        ("vilbert", {"tt_attn_sublayers": "0-3"}, "tt_attn_sublayers is '0-3', expected a list of numbers"),
+    ],
+)
+def test_a_schedule_that_no_family_has_is_refused_with_its_sub_layer(name, changes, message):
+    with pytest.raises(OverrideError, match=message):
+        convert(name, **changes)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"bert.encoder.layer.6.": None, "bert.encoder.layer.7.": None}, r"has no bert\.encoder\.layer\.6\.\*"),
+        (
+            {"bert.encoder.layer.10.": None, "bert.encoder.layer.11.": None},
+            "v?_?num_hidden_layers [24], but the tensors of the file have [13]",
+        ),
+        ({"bert.encoder.layer.6.": None}, "has no bert.encoder.layer.6.attention_self.query.weight"),
+        ({"bert.v_pooler.dense.bias": None}, "has no bert.v_pooler.dense.bias"),
+        ({"bert.t_pooler.dense.weight": torch.zeros(3, 24)}, r"t_pooler.dense.weight has the shape \(3, 24\)"),
+        (
+            {"bert.encoder.layer.12.attention_self.query.weight": torch.zeros(2)},
+            "12.* --config does not have .* 0 to 11",
+        ),
+        (
+            {"bert.encoder.layer.0.attention_self.v_key.bias": torch.zeros(24)},
+            "layer.0.attention_self.v_key.bias, which",
+        ),
+        ({"bert.embeddings.LayerNorm.bias": torch.full((24,), torch.nan)}, "LayerNorm.bias has 24 NaN"),
+        ({"cls.predictions.decoder.weight": torch.zeros(40, 24)}, "decoder.weight differs from"),
+    ],
+    ids=["gap", "tail", "half a layer", "missing", "shape", "further sub-layer", "further direction", "nan", "untied"],
+)
+def test_wrong_files_are_refused_in_their_own_words(change, message):
+    weights = make_state_dict(CONFIGS["ctrl_vilbert"])
+    for key, value in change.items():
+        weights = {name: each for name, each in weights.items() if not name.startswith(key)}
+        weights |= {} if value is None else {key: value}
+    with pytest.raises((CheckpointError, OverrideError), match=message):
+        convert("ctrl_vilbert", weights)
+
+
+def test_two_names_of_a_shared_tensor_must_agree():
+    weights = make_state_dict(CONFIGS["ctrl_lxmert"])
+    weights["bert.encoder.layer.4.attention_self.v_query.bias"] = torch.zeros(24)
+    with pytest.raises(
+        CheckpointError, match=r"4\.attention_self\.v_query\.bias differs from .*4\.attention_self\.query"
+    ):
+        convert("ctrl_lxmert", weights)
+
+
+def test_the_file_of_a_task_gives_its_encoder():
+    weights = {key: value for key, value in make_state_dict(CONFIGS["vilbert"]).items() if key.startswith("bert.")}
+    model, conversion = convert("vilbert", {**weights, "clfs_dict.TASK1.logit_fc.0.weight": torch.zeros(2, 2)})
+    assert type(model).__name__ == "ViLBertModel" and len(conversion.left_out) == 1
+
+
+@pytest.fixture
+def command(tmp_path, capsys):
+    """Saves a checkpoint and files beside it, runs the command, returns (exit code, output and errors, directory)."""
+
+    def run(family, weights, *options, **beside):
+        torch.save(weights, tmp_path / "pytorch_model_9.bin")
+        for name, content in beside.items():
+            (tmp_path / f"{name}.json").write_text(json.dumps(content))
+        paths = ["--checkpoint", str(tmp_path / "pytorch_model_9.bin"), "--output", str(tmp_path / "out")]
+        code = main([family, *paths, *(str(tmp_path / each) if each.endswith(".json") else each for each in options)])
+        return code, "".join(capsys.readouterr()), tmp_path / "out"
+
+    return run
+
+
+def test_the_configuration_is_given_or_lies_beside_the_file(command):
+    config, weights = CONFIGS["ctrl_visualbert"], make_state_dict(CONFIGS["ctrl_visualbert"])
+    code, printed, _ = command("visualbert", weights)
+    assert (
+        code == 2
+        and printed.count("\n") == 1
+        and "give --config its JSON file, which has tt_attn_sublayers" in printed
+    )
+    code, printed, directory = command("visualbert", weights, ctrl=config, other={"lr": 1}, third=[])
+    assert code == 0 and "VisualBERTForPreTraining" in printed
+    assert json.loads((directory / "config.json").read_text())["pooler_act"] == "relu"
+    code, printed, _ = command("visualbert", weights, "--force", ctrl=config, second=config)
+    assert code == 2 and "as the only such file" in printed
+    assert command("visualbert", weights, "--force", "--config", "ctrl.json")[0] == 0
+
+
+def test_the_file_of_an_interrupted_training_converts_too(command):
+    weights = make_state_dict(CONFIGS["lxmert"])
+    tensors = {each.data_ptr() for each in weights.values()}
+    optimizer = {"param_groups": [{"params": list(range(len(tensors)))}]}
+    content = {"model_state_dict": weights, "optimizer_state_dict": optimizer, "epoch_id": 3}
+    code, printed, directory = command("lxmert", content, ctrl=CONFIGS["lxmert"])
+    assert code == 0 and "epoch_id" in printed and "the optimizer in the file has as many" not in printed
+    assert json.loads((directory / "conversion.json").read_text())["left_out_entries"] == [
+        "epoch_id",
+        "optimizer_state_dict",
+    ]
+    optimizer["param_groups"][0]["params"].append(len(tensors))
+    code, printed, _ = command("lxmert", content, "--force")
+    assert code == 2 and "1 tensors are missing" in printed
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "changes", "message"),
+    [
+        ("vilbert", "ctrl_lxmert", {}, "image_embeddings is 'lxmert', not 'vilbert': use `convert lxmert`"),
+        (
+            "visualbert",
+            "ctrl_visualbert",
+            {"image_embeddings": "uniter"},
+            "image_embeddings is 'uniter', expected vil",
+        ),
+        ("vl_bert", "ctrl_visualbert", {}, "looks like a VOLTA checkpoint, not VL-BERT: use `convert vilbert`"),
+    ],
+)
+def test_another_family_is_named(command, family, name, changes, message):
+    config = {**CONFIGS[name], **changes}
+    code, printed, directory = command(family, make_state_dict(CONFIGS[name]), ctrl=config)
+    assert code == 2 and message in printed and printed.count("\n") == 1 and not directory.exists()
+
+
+def test_a_file_of_the_first_public_code_with_a_configuration_of_volta_is_named(command):
+    weights = {"bert.encoder.c_layer.0.biattention.query1.weight": torch.zeros(2, 2)}
+    code, printed, _ = command("vilbert", weights, "--config", "ctrl.json", ctrl=CONFIGS["ctrl_vilbert"])
+    assert code == 2 and "looks like a ViLBERT checkpoint, not VOLTA: use `convert vilbert`" in printed

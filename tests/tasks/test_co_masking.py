@@ -1,0 +1,113 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Regions that overlap masked ones in pre-training, by hand: shown, hidden too (paper), or as in the public code."""
+
+import numpy as np
+import pytest
+from datasets import Dataset
+
+from grounded_attention.dataset_scripts.regions.table import Regions
+from grounded_attention.processing import LXMERTProcessor
+from grounded_attention.tasks import TASKS
+from grounded_attention.tasks.masking import ChosenRegions, hide_overlapping, mean_of_visible
+from grounded_attention.training.loop.data import Collator
+from tests.helpers.tiny_vgp import FEATURE_SIZE, WORDS, TinyTable, tiny_processor
+
+IMAGES, SIZE = 8, (40, 30)
+OPTIONS = {"relationship": False, "region_probability": 0.3, "regions_kept": 0.4}
+
+
+@pytest.fixture
+def table():
+    """Images with pairs of regions that overlap more or less."""
+    rng, table = np.random.default_rng(0), TinyTable()
+    for image in range(IMAGES):
+        count = 4 + image
+        corner = np.repeat(rng.uniform(0, 0.5, (count, 2)), 2, axis=0) + rng.uniform(0, 0.15, (2 * count, 2))
+        boxes = np.concatenate([corner, corner + 0.3], axis=1).astype(np.float32)
+        features = (rng.random((2 * count, FEATURE_SIZE)) + 0.5).astype(np.float16)
+        classes = rng.integers(0, 5, 2 * count).astype(np.int32)
+        table[str(image)] = Regions(str(image), *SIZE, boxes=boxes, features=features, classes=classes)
+    return table
+
+
+@pytest.fixture
+def rows():
+    texts = (f"{WORDS[5 + image]} {WORDS[6 + image]}" for image in range(IMAGES))
+    return Dataset.from_list(
+        [{"image_id": str(i), "caption_id": f"{i}", "text": text} for i, text in enumerate(texts)]
+    )
+
+
+def make_batch(table, rows, **options):
+    return Collator(TASKS["pretraining"], tiny_processor(), table, seed=3, options={**OPTIONS, **options})(list(rows))
+
+
+def overlap(record, one, other):
+    """The overlap of two regions; the last pixel of a box is part of it."""
+    (a, b, c, d), (e, f, g, h) = (
+        [float(edge) * size for edge, size in zip(record.boxes[n], [record.width, record.height] * 2, strict=True)]
+        for n in (one, other)
+    )
+    both = max(min(c, g) - max(a, e) + 1, 0) * max(min(d, h) - max(b, f) + 1, 0)
+    return both / ((c - a + 1) * (d - b + 1) + (g - e + 1) * (h - f + 1) - both)
+
+
+def test_overlapping_regions_by_hand(table, rows):
+    found = {name: make_batch(table, rows, co_masking=name) for name in ("none", "paper", "released")}
+    more = fewer = 0
+    for row, example in enumerate(rows):
+        record, numbers = table[example["image_id"]], range(len(table[example["image_id"]]))
+        near = [{n for n in numbers if overlap(record, n, m) > 0.4} for m in numbers]
+
+        def columns(name, field, row=row, numbers=numbers):
+            return {n for n in numbers if found[name][field][row, n + 1]}
+
+        predicted, hidden = columns("none", "predicted_regions"), columns("none", "masked_regions")
+        also_hidden = {n for m in hidden for n in near[m]}
+        uncounted = {n for m in predicted for n in near[m]}
+        for name, expected, count in (
+            ("none", hidden, len(numbers) - len(hidden)),
+            ("paper", also_hidden, len(numbers) - len(also_hidden)),
+            ("released", hidden, len(numbers) - len(uncounted)),
+        ):
+            assert columns(name, "predicted_regions") == predicted and columns(name, "masked_regions") == expected
+            total = np.zeros(FEATURE_SIZE)
+            for n in numbers:
+                total += 0 if n in expected else record.features[n].astype(np.float64)
+            assert np.allclose(found[name]["region_features"][row, 0], total / max(count, 1), atol=1e-5), name
+        more += len(also_hidden) > len(hidden)
+        fewer += len(uncounted) > len(hidden)
+    assert more and fewer  # the three differ
+
+
+def test_an_exchanged_region_that_overlaps_a_hidden_one_is_hidden(table):
+    record = table["0"]
+    record.boxes[1] = record.boxes[0]
+    chosen = ChosenRegions(*(np.zeros(len(record), dtype=bool) for _ in range(3)))
+    chosen.predicted[:2] = chosen.hidden[0] = chosen.exchanged[1] = True
+    found = hide_overlapping(record, chosen)
+    assert found.predicted is chosen.predicted and found.hidden[:2].all() and not found.exchanged.any()
+
+
+def test_a_mean_over_no_counted_region_is_the_sum():
+    features, none = np.ones((3, 2), dtype=np.float16), np.zeros(3, dtype=bool)
+    assert (mean_of_visible(features, none, none) == 3).all() and (mean_of_visible(features, ~none, none) == 0).all()
+
+
+def test_without_a_whole_image_there_is_no_fault_to_repeat(table, rows):
+    processor = LXMERTProcessor(tiny_processor().tokenizer, region_feature_size=FEATURE_SIZE)
+    collate = Collator(TASKS["pretraining"], processor, table, options={**OPTIONS, "co_masking": "released"})
+    with pytest.raises(ValueError, match="changes the feature of the whole image, but this model reads none"):
+        collate([rows[0]])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"co_masking": "all"}, "none, paper, released"),
+        ({"co_masking": "paper", "regions": False}, "no region is masked"),
+    ],
+)
+def test_wrong_options(options, words):
+    with pytest.raises(ValueError, match=words):
+        TASKS["pretraining"].options(**options)
