@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from grounded_attention.reports.study_figures import differences_figure, study_table
 from grounded_attention.training.experiments.checks import check
-from grounded_attention.training.experiments.experiment import run, say
+from grounded_attention.training.experiments.experiment import Outcome, run, say
 from grounded_attention.training.loop.checkpoint import seal
 from grounded_attention.training.loop.progress import named
 from grounded_attention.training.loop.side_by_side import run_side_by_side
@@ -25,6 +25,7 @@ from grounded_attention.utils.whole_files import whole_file, write_json, write_t
 
 from .study_cells import FINISHED, MISSING, OTHER, RECORD, START, Cell, plan_cells
 from .study_recipe import Study
+from .study_costs import count_parameters
 from .study_results import check_scores, study_results
 
 VISUAL_NORMS = ("text_visual.norm.weight", "region_visual.norm.weight")
@@ -97,8 +98,9 @@ def check_study_places(study: Study) -> None:
         RecipeError: if something is missing; the message contains the section.
     """
     rows = {name: study.known_rows[name] for name in study.rows}
-    recipes = {} if study.checkpoint else {"original": study.original}
-    recipes |= {f"known_rows.{name}.start": row.start for name, row in rows.items() if row.start}
+    recipes = {"original": study.original} if study.uses_original and not study.checkpoint else {}
+    recipes |= {f"starts.{name}": recipe for name, recipe in study.used_starts.items()}
+    recipes |= {f"known_rows.{name}.start": row.start for name, row in rows.items() if isinstance(row.start, Recipe)}
     recipes |= {f"known_rows.{name}": row.recipe for name, row in rows.items() if row.recipe}
     recipes |= {f"downstream.{name}": recipe for name, recipe in study.downstream.items()}
     models = {"original": (Model(source=study.checkpoint), Data())} if study.checkpoint else {}
@@ -209,23 +211,36 @@ def _clear(study: Study, cells: Sequence[Cell], states: dict[str, str]) -> None:
 
 def _run_cell(cell: Cell, experiment: Experiment) -> None:
     main = PartialState().is_main_process
-    record: dict[str, Any] = {"fingerprint": cell.fingerprint}
+    before = cell.record or {}
+    spent, runs = before.get("spent", 0.0), before.get("runs", 0) + 1
+    record: dict[str, Any] = {"fingerprint": cell.fingerprint, "runs": runs, "spent": spent}
     if main:
         cell.directory.mkdir(parents=True, exist_ok=True)
         write_json(cell.directory / RECORD, record)
     begun = time.monotonic()
     try:
         with named(cell.name):
-            experiment(cell.recipe)
+            outcome = experiment(cell.recipe)
     except BaseException:
         if main and not (cell.directory / "recipe.json").is_file():
             (cell.directory / RECORD).unlink()  # refused before training, so a corrected recipe may use the folder
+        elif main:
+            write_json(cell.directory / RECORD, {**record, "spent": _seconds_since(begun, spent)})
         raise
     if main:
         if cell.zero_visual_scales:
             zero_visual_scales(cell.checkpoint)
-        write_json(cell.directory / RECORD, {**record, "seconds": round(time.monotonic() - begun, 1)})
+        facts = {"parameters": count_parameters(cell.checkpoint), "train_rows": _train_rows(outcome)}
+        write_json(cell.directory / RECORD, {**record, "seconds": _seconds_since(begun, spent), **facts})
     PartialState().wait_for_everyone()
+
+
+def _seconds_since(begun: float, spent: float) -> float:
+    return round(spent + time.monotonic() - begun, 1)
+
+
+def _train_rows(outcome: Outcome | None) -> int | None:
+    return None if outcome is None else len(outcome.data.splits["train"])
 
 
 def zero_visual_scales(checkpoint: Path) -> None:
