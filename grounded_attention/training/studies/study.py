@@ -13,6 +13,8 @@ from typing import Any
 from accelerate import PartialState
 from safetensors.torch import load_file, save_file
 
+from grounded_attention.reports.figures import heads_figure
+from grounded_attention.reports.study_curves import learning_curves_figure
 from grounded_attention.reports.study_figures import differences_figure, study_table
 from grounded_attention.training.experiments.checks import check
 from grounded_attention.training.experiments.experiment import Outcome, run, say
@@ -24,8 +26,8 @@ from grounded_attention.training.recipes.recipe import Data, Model, Preserve, Re
 from grounded_attention.utils.whole_files import whole_file, write_json, write_text
 
 from .study_cells import FINISHED, MISSING, OTHER, RECORD, START, Cell, plan_cells
-from .study_recipe import Study
 from .study_costs import count_parameters
+from .study_recipe import Study
 from .study_results import check_scores, study_results
 
 VISUAL_NORMS = ("text_visual.norm.weight", "region_visual.norm.weight")
@@ -34,7 +36,7 @@ Experiment = Callable[[Recipe], Any]
 
 
 def run_study(study: Study, experiment: Experiment = run) -> None:
-    """Trains and measures every unfinished cell, then writes `results.json`, `<name>.md` and `<name>.png`.
+    """Trains and measures every unfinished cell, then writes `results.json`, `<name>.md` and the figures.
 
     Finished cells are reused and interrupted cells continue. The table is written after each seed, and also when a
     cell fails or is interrupted.
@@ -294,5 +296,12 @@ def write_report(study: Study, cells: Sequence[Cell], states: Mapping[str, str])
     table = study_table(results)
     write_text(output / f"{study.name}.md", table)
     differences_figure(results, output / f"{study.name}.png")
-    say(f"written: {output}/ (results.json, {study.name}.md, {study.name}.png)")
+    files = ["results.json", f"{study.name}.md", f"{study.name}.png"]
+    if results["curves"]:
+        files.append(f"{study.name}_curves.png")
+        learning_curves_figure(results, output / files[-1])
+    for start, heads in results["heads"].items():
+        files.append(f"heads_{start}.png")
+        heads_figure(heads["accuracy"], heads["chance"], output / files[-1], heads["layers"])
+    say(f"written: {output}/ ({', '.join(files)})")
     return table

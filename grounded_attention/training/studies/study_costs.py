@@ -19,7 +19,7 @@ def count_parameters(checkpoint: Path) -> int:
     sizes: dict[str, int] = {}
     for path in sorted(checkpoint.glob("*.safetensors")):
         with safe_open(path, "pt") as file:
-            sizes |= {name: math.prod(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+            sizes |= {name: math.prod(file.get_slice(name).get_shape()) for name in file.keys()}
     return sum(sizes.values())
 
 
@@ -46,9 +46,7 @@ def study_costs(
                 same = found[cell.row].setdefault(each.stage, [])
                 if states[each.name] == FINISHED and each not in same:
                     same.append(each)
-    return {
-        row: {stage: _cost(same) for stage, same in by_stage.items() if same} for row, by_stage in found.items()
-    }
+    return {row: {stage: _cost(same) for stage, same in by_stage.items() if same} for row, by_stage in found.items()}
 
 
 def _starts_of(cell: Cell) -> Iterator[Cell]:

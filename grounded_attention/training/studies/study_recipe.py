@@ -127,7 +127,6 @@ class Study:
         return [other for other in (self.against if own is None else own) if other != row]
 
 
-
 def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
     """
     Reads a study recipe and applies overrides.
@@ -159,7 +158,9 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
         for name, section in sections.downstream.items()
     }
     sized = {name: {stage: size for stage, (size, _) in stages[name].items()} for name in stages}
-    numbered, curves = _columns(sections, {n: s for n, s in sized.items() if "sizes" in sections.downstream[n]}, source)
+    numbered, curves = _columns(
+        sections, {n: s for n, s in sized.items() if "sizes" in sections.downstream[n]}, source
+    )
     study = Study(
         name=sections.study,
         source=source,
