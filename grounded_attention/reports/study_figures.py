@@ -256,8 +256,8 @@ def differences_figure(results: Mapping[str, Any], path: str | Path) -> Figure:
     Returns:
         `Figure`: the figure, already saved.
     """
-    pairs = [(row, results["compared"][row][0]) for row in results["rows"] if results["compared"][row]]
     common, columns = results["against"][0], results["columns"]
+    pairs = [(row, others[0]) for row, others in results["compared"].items() if others and row != common]
     one = {other for _, other in pairs} <= {common}
     across = min(len(columns), PANELS_ACROSS)
     down = math.ceil(len(columns) / across)
@@ -291,7 +291,7 @@ def _panel(axes: Axes, results: Mapping[str, Any], column: str, pairs: Sequence[
 def _draw_difference(axes: Axes, place: int, found: Mapping[str, Any]) -> None:
     claimed = found["claimed"]
     colour = (BLUE if found["mean"] > 0 else VERMILLION) if claimed else GREY
-    line = {"color": colour, "lw": 2.5 if claimed else 1.2, "ls": "-" if found["interval"] else ":"}
+    line: dict[str, Any] = {"color": colour, "lw": 2.5 if claimed else 1.2, "ls": "-" if found["interval"] else ":"}
     axes.plot([100 * found["low"], 100 * found["high"]], [place] * 2, **line)
     shape, inside = ("s", colour) if claimed else ("o", "white")
     axes.plot([100 * found["mean"]], [place], color=colour, marker=shape, mfc=inside, ms=6, ls="")
