@@ -105,6 +105,7 @@ def _difference(results: Mapping[str, Any], row: str, column: str, other: str) -
 def _costs_table(results: Mapping[str, Any]) -> str:
     """Parameters, and seconds of training of each stage; empty before any cell has finished."""
     stages = list(dict.fromkeys(stage for row in results["rows"] for stage in results["costs"][row]))
+    stages.sort(key=lambda stage: (stage != "start", stage != "fine_tuning"))  # then the tasks in their order
     rows = [
         [row, _parameters(costs, results), *(_seconds(costs.get(stage)) for stage in stages)]
         for row, costs in ((row, results["costs"][row]) for row in results["rows"])

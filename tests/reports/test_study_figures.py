@@ -131,11 +131,11 @@ def test_a_row_has_its_own_comparison():
 
 def test_costs_are_in_the_table_and_say_what_was_interrupted():
     table = study_table(RESULTS)
-    head = "| Row | parameters | start, seconds | VQA, seconds | fine_tuning, seconds |"
+    head = "| Row | parameters | start, seconds | fine_tuning, seconds | VQA, seconds |"
     assert head in table
     block = next(part for part in table.split("\n\n") if part.startswith(head)).splitlines()
-    assert block[2] == "| original | 1,200 | 60 | 30 | – |"
-    assert block[3] == "| direct | 1,234 | 60 | 31† | 20 |"
+    assert block[2] == "| original | 1,200 | 60 | – | 30 |"
+    assert block[3] == "| direct | 1,234 | 60 | 20 | 31† |"
     assert len(block) == 4 and "†: a cell was interrupted" in table
 
 
