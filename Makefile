@@ -8,7 +8,7 @@ ONE_PROCESS = --quiet --num_processes 1 --num_machines 1 --mixed_precision no --
   --num_cpu_threads_per_process $(shell $(PYTHON) -c 'import os; print(os.cpu_count())')
 
 .DEFAULT_GOAL := help
-.PHONY: help train table1 table1-quick test quality conformance bench clean
+.PHONY: help train table1 table1-quick families test quality conformance bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ table1: $(INSTALLED)  ## the paper's Table 1 on scenes: the effect of each fine-
 
 table1-quick: $(INSTALLED)  ## a small Table 1: three rows, one seed (six minutes)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/scenes/table1_quick.yaml
+
+families: $(INSTALLED)  ## VL-BERT, VisualBERT, ViLBERT and LXMERT of equal size on scenes, and LXMERT's studies (an hour)
+	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/scenes/families_scenes.yaml
 
 test: $(INSTALLED)  ## run the tests, in two processes
 	$(BIN)/python -m pytest -n 2 --dist loadfile

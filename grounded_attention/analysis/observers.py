@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from grounded_attention.modeling.attention_calls import layer_names
+from grounded_attention.modeling.attention_calls import layer_labels
 from grounded_attention.modeling.sequence_inputs import UNREAD_INPUTS, shift_indices
 from grounded_attention.supervision import DIRECTIONS, from_attention_maps, supervise
 from grounded_attention.supervision.alignment import locate_indices
@@ -88,7 +88,7 @@ class InterfaceObserver(Observer):
                 f"{error}; for the same reason {type(model).__name__} cannot be audited. Model types that can be "
                 f"audited without the interface: {', '.join(_HOOKED)}"
             ) from error
-        self.layers = tuple(name.removeprefix("layer ") for name in layer_names(calls))
+        self.layers = tuple(layer_labels(calls))
         self.heads = min((call.num_heads for call in calls), default=0)
 
     @torch.no_grad()

@@ -27,11 +27,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from transformers import AutoConfig
 from transformers.utils import logging
 
+from grounded_attention.modeling.attention_calls import layer_names
 from grounded_attention.processing.open_images import open_image
 from grounded_attention.reports.html_report import Measured, Report, build_report, shown_images
 from grounded_attention.reports.report_pictures import Picture, embed
+from grounded_attention.supervision.supervise import find_calls
 from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.experiments.scoring import Scored, read_config, score_file, score_splits, tables
 from grounded_attention.training.experiments.setup import PreparedData, prepare_data
@@ -178,8 +181,11 @@ def to_report(parts: Sequence[Scored], data: PreparedData, options: argparse.Nam
     shown = image_table(parts, data, options)
     found, wanted = len(shown["pictures"]), len(shown["sizes"])
     remarks = [] if options.images is None or found == wanted else [f"{wanted - found} of {wanted} images not found."]
+    layers: list[str] = []
+    if options.checkpoint:
+        layers = layer_names(find_calls(AutoConfig.from_pretrained(options.checkpoint)))
     measured = [
-        Measured(" on ".join(filter(None, (part.split, part.track))), part.figures, part.judged, remarks)
+        Measured(" on ".join(filter(None, (part.split, part.track))), part.figures, part.judged, remarks, layers)
         for part in parts
     ]
     scored = options.checkpoint or options.predictions

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
@@ -35,7 +36,12 @@ METHOD_LINES = {"none": ":", "indirect": "-.", "direct": "-", "semi_direct": "--
 OTHER_COLOURS = (ORANGE, BLUE, PURPLE, "black")
 
 
-def heads_figure(accuracy_by_method: Mapping[str, ArrayLike], chance: float, path: str | Path) -> Figure:
+def heads_figure(
+    accuracy_by_method: Mapping[str, ArrayLike],
+    chance: float,
+    path: str | Path,
+    layers: Sequence[str] | None = None,
+) -> Figure:
     """Draws one heat map per method, with layers on y and heads on x, counted from 0; one scale from 0 to 1.
 
     Args:
@@ -43,19 +49,21 @@ def heads_figure(accuracy_by_method: Mapping[str, ArrayLike], chance: float, pat
             measurement.
         chance (`float`): accuracy of a random choice, in [0, 1]; shown in the title and in the colour bar.
         path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
+        layers (`Sequence[str]`, *optional*): names of the L layers, see `layer_labels`; their numbers by default.
 
     Returns:
         `Figure`: the figure, already saved. Cells show their number if L * H <= 64.
 
     Raises:
-        ValueError: if there is no method, or an array does not have the shape (L, H).
+        ValueError: if there is no method, an array does not have the shape (L, H), or there are not L names.
     """
-    arrays = _layers_by_heads(accuracy_by_method)
-    layers, heads = (max(values.shape[i] for values in arrays.values()) for i in (0, 1))
+    arrays = _layers_by_heads(accuracy_by_method, layers)
+    depth, heads = (max(values.shape[i] for values in arrays.values()) for i in (0, 1))
     columns = min(len(arrays), 4 if heads <= 4 else 2)
-    figure, grid = _grid(len(arrays), columns, float(np.clip(0.8 * layers / heads, 0.4, 1.2)))
+    figure, grid = _grid(len(arrays), columns, float(np.clip(0.8 * depth / heads, 0.4, 1.2)))
     for axes, (method, values) in zip(grid, arrays.items(), strict=True):
         _draw_heat_map(axes, method, values)
+        _name_layers(axes.yaxis, layers)
     for axes in grid[::columns]:
         axes.set_ylabel("layer")
     bar = figure.colorbar(ScalarMappable(Normalize(0, 1), "cividis"), ax=grid, label="accuracy", fraction=0.04)
@@ -65,22 +73,28 @@ def heads_figure(accuracy_by_method: Mapping[str, ArrayLike], chance: float, pat
     return save(figure, path)
 
 
-def layer_curve_figure(accuracy_by_method: Mapping[str, ArrayLike], chance: float, path: str | Path) -> Figure:
+def layer_curve_figure(
+    accuracy_by_method: Mapping[str, ArrayLike],
+    chance: float,
+    path: str | Path,
+    layers: Sequence[str] | None = None,
+) -> Figure:
     """Draws the accuracy of each layer: the mean over heads, with a band from the worst to the best head.
 
     Arguments, return value and errors are those of `heads_figure`.
     """
-    arrays = _layers_by_heads(accuracy_by_method)
+    arrays = _layers_by_heads(accuracy_by_method, layers)
     figure, (axes,) = _grid(1, 1, 0.5)
     for method, values in arrays.items():
-        layers, style = np.arange(len(values)), _line(method, arrays)
+        places, style = np.arange(len(values)), _line(method, arrays)
         worst, mean, best = _ignoring_nan(values, np.nanmin, np.nanmean, np.nanmax)
-        axes.fill_between(layers, worst, best, color=style["color"], alpha=0.13, lw=0)
-        axes.plot(layers, mean, marker="o", ms=4, **style)
+        axes.fill_between(places, worst, best, color=style["color"], alpha=0.13, lw=0)
+        axes.plot(places, mean, marker="o", ms=4, **style)
     axes.axhline(chance, color="black", lw=1, ls=(0, (2, 2)), label=f"chance {chance:.2f}")
     axes.set(xlabel="layer, from 0", ylabel="accuracy", ylim=(0, 1.02))
     figure.suptitle("Most-attended region is gold: mean of the heads, band from worst to best", fontsize=11)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _name_layers(axes.xaxis, layers)
     _legend_below(figure, axes)
     return save(figure, path)
 
@@ -149,13 +163,23 @@ def _line(method: str, methods: Iterable[str]) -> dict[str, Any]:
 # Heads and layers
 
 
-def _layers_by_heads(accuracy_by_method: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
+def _name_layers(axis: Axis, layers: Sequence[str] | None) -> None:
+    """Shows names in the place of the numbers of layers, if a layer has another name than its number."""
+    if layers is not None and any(name != str(number) for number, name in enumerate(layers)):
+        axis.set_ticks(range(len(layers)), list(layers))
+
+
+def _layers_by_heads(
+    accuracy_by_method: Mapping[str, ArrayLike], layers: Sequence[str] | None
+) -> dict[str, np.ndarray]:
     arrays = {method: np.asarray(values, dtype=float) for method, values in accuracy_by_method.items()}
     if not arrays:
         raise ValueError("accuracy_by_method is empty; give at least one (layers, heads) array")
     for method, values in arrays.items():
         if values.ndim != 2 or not values.size:
             raise ValueError(f"accuracy of {method!r}: found the shape {values.shape}, expected (layers, heads)")
+        if layers is not None and len(layers) != len(values):
+            raise ValueError(f"accuracy of {method!r} has {len(values)} layers, but there are {len(layers)} names")
     return arrays
 
 

@@ -49,12 +49,14 @@ class Measured:
         figures (`Mapping[str, Any]`): figures as the metrics return them.
         judged (`Sequence[Judged]`, *optional*, defaults to `()`): the predictions.
         remarks (`Sequence[str]`, *optional*, defaults to `()`): lines at the top.
+        layers (`Sequence[str]`, *optional*, defaults to `()`): names of the layers; their numbers by default.
     """
 
     heading: str
     figures: Mapping[str, Any]
     judged: Sequence[Judged] = ()
     remarks: Sequence[str] = ()
+    layers: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def _part(part: Measured, report: Report) -> str:
             f"<h2>{escape(part.heading)}</h2>",
             *(f"<p>{escape(line)}</p>" for line in part.remarks),
             _figures(to_figures(part.figures, plain)),
-            *(_grid(grid) for grid in to_grids(part.figures)),
+            *(_grid(grid, part.layers) for grid in to_grids(part.figures)),
             *(_group(name, items, report, len(groups) > 1) for name, items in groups.items()),
         ]
     )
@@ -142,11 +144,12 @@ def _bar(share: float) -> str:
     return f'<span class="bar"><i style="width:{100 * min(max(share, 0.0), 1.0):.1f}%"></i></span>'
 
 
-def _grid(grid: Grid) -> str:
+def _grid(grid: Grid, layers: Sequence[str]) -> str:
+    names = layers or [f"layer {number}" for number in range(len(grid.values))]
     head = "<th></th>" + "".join(f"<th>head {n}</th>" for n in range(len(grid.values[0])))
     rows = "".join(
-        f"<tr><th>layer {n}</th>" + "".join(_cell(value) for value in row) + "</tr>"
-        for n, row in enumerate(grid.values)
+        f"<tr><th>{escape(name)}</th>" + "".join(_cell(value) for value in row) + "</tr>"
+        for name, row in zip(names, grid.values, strict=True)
     )
     table = f'<div class="wide"><table class="grid"><tr>{head}</tr>{rows}</table></div>'
     return f"<details><summary>{escape(grid.name)}</summary>{table}</details>"

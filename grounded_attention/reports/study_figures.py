@@ -1,13 +1,14 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The results of a study: a Markdown table with every seed, and a chart of the differences.
+"""The results of a study: Markdown tables of figures, differences and costs, and a chart of the differences.
 
 The input of both is the content of the study's `results.json`:
 
-    {"seeds": [1, 2], "rows": ["original", "direct"], "against": ["original"], "fewest_seeds": 5,
-     "cells": {"finished": 8, "all": 9}, "notes": ["..."],
+    {"seeds": [1, 2], "rows": ["original", "direct"], "against": ["original"], "compared": {"direct": ["original"]},
+     "fewest_seeds": 5, "cells": {"finished": 8, "all": 9}, "notes": ["..."],
      "columns": [{"name", "split", "items", "images", "baselines": {"chance": 0.1}}],
-     "figures": {row: {column: {"mean", "seeds": {"1": 0.5},
-        "differences": {other: {"mean", "low", "high", "seeds": [1], "by_seed": {"1": 0.1}, "claimed"}}}}}}
+     "figures": {row: {column: {"mean", "seeds": {"1": 0.5}, "differences": {other: {"mean", "low", "high",
+        "interval": true, "seeds": [1], "by_seed": {"1": 0.1}, "claimed"}}}}},
+     "costs": {row: {stage: {"parameters", "train_rows", "seconds", "train_seconds", "runs"}}}}
 
 Figures are in [0, 1]. They are shown in percent, differences in percentage points. A missing row or figure is shown as
 a dash.
@@ -35,8 +36,10 @@ def study_table(results: Mapping[str, Any]) -> str:
         results (`Mapping[str, Any]`): content of `results.json`, see the docstring of the module.
     """
     sections = [_figures_table(results)]
-    sections += [text for other in results["against"] if (text := _differences_table(results, other))]
-    notes = [_read(results), *_claims(results), *_missing(results), *results["notes"]]
+    sections += [text for other in _others(results) if (text := _differences_table(results, other))]
+    sections += [text] if (text := _costs_table(results)) else []
+    notes = [_read(results), *_claims(results), *_spread(results), *_missing(results), *_costs(results)]
+    notes += results["notes"]
     return "\n\n".join([*sections, "\n".join(f"- {note}" for note in notes)]) + "\n"
 
 
@@ -67,6 +70,12 @@ def _best(results: Mapping[str, Any], column: str) -> tuple[str, ...]:
     return tuple(row for row, mean in full.items() if mean == max(full.values())) if len(full) > 1 else ()
 
 
+def _others(results: Mapping[str, Any]) -> list[str]:
+    """The rows that others are compared with, those of the whole study first."""
+    own = [other for row in results["rows"] for other in results["compared"][row]]
+    return list(dict.fromkeys([*results["against"], *own]))
+
+
 def _differences_table(results: Mapping[str, Any], other: str) -> str:
     """The difference of each row to another one; empty if there is nothing to compare."""
     names = [column["name"] for column in results["columns"]]
@@ -82,11 +91,54 @@ def _compared(results: Mapping[str, Any], row: str, column: str, other: str) -> 
     if found is None:
         return MISSING
     mark = "\\*" if found["claimed"] else ""
-    return f"{_points(found['mean'])}{mark} [{_points(found['low'])}, {_points(found['high'])}]"
+    low, high = _points(found["low"]), _points(found["high"])
+    return f"{_points(found['mean'])}{mark} " + (f"[{low}, {high}]" if found["interval"] else f"({low} to {high})")
 
 
 def _difference(results: Mapping[str, Any], row: str, column: str, other: str) -> dict[str, Any] | None:
     return results["figures"].get(row, {}).get(column, {}).get("differences", {}).get(other)
+
+
+# Costs
+
+
+def _costs_table(results: Mapping[str, Any]) -> str:
+    """Parameters, and seconds of training of each stage; empty before any cell has finished."""
+    stages = list(dict.fromkeys(stage for row in results["rows"] for stage in results["costs"][row]))
+    stages.sort(key=lambda stage: (stage != "start", stage != "fine_tuning"))  # then the tasks in their order
+    rows = [
+        [row, _parameters(costs, results), *(_seconds(costs.get(stage)) for stage in stages)]
+        for row, costs in ((row, results["costs"][row]) for row in results["rows"])
+        if costs
+    ]
+    return _markdown(["Row", "parameters", *(f"{stage}, seconds" for stage in stages)], rows) if rows else ""
+
+
+def _parameters(costs: Mapping[str, Any], results: Mapping[str, Any]) -> str:
+    """The parameters of the model of the first downstream task that has finished."""
+    tasks = [column["task"] for column in results["columns"] if column["task"] in costs]
+    known = [costs[task]["parameters"] for task in tasks if task != "fine_tuning"]
+    return f"{known[0]:,}" if known and known[0] else MISSING
+
+
+def _seconds(cost: Mapping[str, Any] | None) -> str:
+    if cost is None or cost["train_seconds"] is None:
+        return MISSING
+    return f"{cost['train_seconds']:,.0f}" + ("†" if cost["runs"] > 1 else "")
+
+
+def _costs(results: Mapping[str, Any]) -> list[str]:
+    """Notes on the costs."""
+    costs = [cost for of_row in results["costs"].values() for cost in of_row.values()]
+    if not costs:
+        return []
+    notes = [
+        "Costs: parameters of the model of the first downstream task; seconds of training without data and "
+        "measurements, mean over seeds, as measured in this run: cells that ran side by side shared the machine."
+    ]
+    if any(cost["runs"] > 1 for cost in costs):
+        notes.append("†: a cell was interrupted and continued; the seconds are those of its last run.")
+    return notes
 
 
 # Notes
@@ -99,21 +151,22 @@ def _read(results: Mapping[str, Any]) -> str:
         for column in results["columns"]
         if column["items"] is not None
     ]
+    items = f" {'; '.join(sizes)}." if sizes else ""
     return (
         f"Percent, mean over seeds; in brackets each seed ({seeds}). Bold: best row of the column among those with "
         "the most seeds. Differences in percentage points with their 95% interval: paired by seed and item, bootstrap "
-        f"over images and seeds. {'; '.join(sizes)}."
+        f"over images and seeds.{items}"
     )
 
 
 def _claims(results: Mapping[str, Any]) -> list[str]:
     """Notes on the significant differences."""
     compared, claimed = [], []
-    for other in results["against"]:
+    for other in _others(results):
         for column in results["columns"]:
             for row in results["rows"]:
                 found = _difference(results, row, column["name"], other)
-                if found is not None:
+                if found is not None and found["interval"]:
                     compared.append(found)
                     if found["claimed"]:
                         better = "better" if found["mean"] > 0 else "worse"
@@ -134,6 +187,22 @@ def _claims(results: Mapping[str, Any]) -> list[str]:
         f"Claimed (marked \\*; the interval of {results['fewest_seeds']} or more seeds does not contain 0): "
         f"{'; '.join(claimed)}. All other differences are not claimed.",
         f"{len(compared)} differences are compared; about {expected:.0f} would be claimed by chance if none existed.",
+    ]
+
+
+def _spread(results: Mapping[str, Any]) -> list[str]:
+    """A note on differences without an interval."""
+    found = [
+        difference
+        for of_row in results["figures"].values()
+        for figure in of_row.values()
+        for difference in figure["differences"].values()
+    ]
+    if all(difference["interval"] for difference in found):
+        return []
+    return [
+        "A difference in round brackets has no interval, because single items are not saved: the brackets contain the "
+        "lowest and the highest seed, and nothing is claimed."
     ]
 
 
@@ -176,9 +245,10 @@ def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def differences_figure(results: Mapping[str, Any], path: str | Path) -> Figure:
-    """Draws one panel per column: the difference of every row to the first of `against`, with seeds and intervals.
+    """Draws one panel per column: the difference of every row to the first row that it is compared with.
 
-    Claimed differences have a filled square and a thick line, others a hollow circle and a thin line.
+    Claimed differences have a filled square and a thick line, others a hollow circle and a thin line; the line is
+    dotted from the lowest to the highest seed where there is no interval.
 
     Args:
         results (`Mapping[str, Any]`): content of `results.json`, see the docstring of the module.
@@ -187,32 +257,33 @@ def differences_figure(results: Mapping[str, Any], path: str | Path) -> Figure:
     Returns:
         `Figure`: the figure, already saved.
     """
-    other, columns = results["against"][0], results["columns"]
-    rows = [row for row in results["rows"] if row != other]
+    common, columns = results["against"][0], results["columns"]
+    pairs = [(row, others[0]) for row, others in results["compared"].items() if others and row != common]
+    one = {other for _, other in pairs} <= {common}
     across = min(len(columns), PANELS_ACROSS)
     down = math.ceil(len(columns) / across)
-    size = (WIDTH / DPI, down * (0.26 * max(len(rows), 3) + 1.0) + 0.6)
+    size = (WIDTH / DPI, down * (0.26 * max(len(pairs), 3) + 1.0) + 0.6)
     figure = Figure(figsize=size, dpi=DPI, layout="constrained")
     panels = list(figure.subplots(down, across, squeeze=False, sharey=True).flat)
     for axes, column in zip(panels, columns, strict=False):
-        _panel(axes, results, column["name"], rows, other)
+        _panel(axes, results, column["name"], pairs)
+        reference = results["figures"].get(common, {}).get(column["name"])
+        value = MISSING if reference is None else _percent(reference["mean"])
+        axes.set_title(f"{column['name']}\n{common} {value}" if one else column["name"], fontsize=8)
     for axes in panels[len(columns) :]:
         axes.set_axis_off()
-    panels[0].set_ylim(max(len(rows), 1) - 0.5, -0.5)
-    title = f"Difference to {other}, percentage points: dots are seeds, lines 95% intervals\n"
+    panels[0].set_ylim(max(len(pairs), 1) - 0.5, -0.5)
+    panels[0].set_yticks(range(len(pairs)), [row if one else f"{row} − {other}" for row, other in pairs], fontsize=8)
+    title = f"Difference{f' to {common}' if one else ''}, percentage points: dots are seeds, lines 95% intervals\n"
     figure.suptitle(title + f"(square: claimed, needs {results['fewest_seeds']} seeds)", fontsize=10)
     return save(figure, path)
 
 
-def _panel(axes: Axes, results: Mapping[str, Any], column: str, rows: Sequence[str], other: str) -> None:
+def _panel(axes: Axes, results: Mapping[str, Any], column: str, pairs: Sequence[tuple[str, str]]) -> None:
     axes.axvline(0, color="black", lw=1)
-    axes.set_yticks(range(len(rows)), rows, fontsize=8)
     axes.tick_params(axis="x", labelsize=8)
     axes.grid(axis="x", lw=0.4, color="#dddddd")
-    reference = results["figures"].get(other, {}).get(column)
-    value = MISSING if reference is None else _percent(reference["mean"])
-    axes.set_title(f"{column}\n{other} {value}", fontsize=8)
-    for place, row in enumerate(rows):
+    for place, (row, other) in enumerate(pairs):
         found = _difference(results, row, column, other)
         if found is not None:
             _draw_difference(axes, place, found)
@@ -221,7 +292,8 @@ def _panel(axes: Axes, results: Mapping[str, Any], column: str, rows: Sequence[s
 def _draw_difference(axes: Axes, place: int, found: Mapping[str, Any]) -> None:
     claimed = found["claimed"]
     colour = (BLUE if found["mean"] > 0 else VERMILLION) if claimed else GREY
-    axes.plot([100 * found["low"], 100 * found["high"]], [place] * 2, color=colour, lw=2.5 if claimed else 1.2)
+    line: dict[str, Any] = {"color": colour, "lw": 2.5 if claimed else 1.2, "ls": "-" if found["interval"] else ":"}
+    axes.plot([100 * found["low"], 100 * found["high"]], [place] * 2, **line)
     shape, inside = ("s", colour) if claimed else ("o", "white")
     axes.plot([100 * found["mean"]], [place], color=colour, marker=shape, mfc=inside, ms=6, ls="")
     values = [100 * value for value in found["by_seed"].values()]

@@ -279,6 +279,19 @@ def test_heat_maps_share_a_scale_and_show_their_numbers(tmp_path):
     assert direct.get_title() == "direct, best 0.99"
 
 
+def test_layers_with_names_show_them(tmp_path):
+    accuracy, names = {"none": np.full((2, 3), 0.5), "direct": np.full((2, 3), 0.6)}, ["cross 0", "cross 1"]
+    for axes in heat_maps(heads_figure(accuracy, 0.1, tmp_path / "a.png", names)):
+        assert [text.get_text() for text in axes.get_yticklabels()] == names and list(axes.get_yticks()) == [0, 1]
+    axes = layer_curve_figure(accuracy, 0.1, tmp_path / "b.png", names).axes[0]
+    assert [text.get_text() for text in axes.get_xticklabels()] == names
+    heads_figure(accuracy, 0.1, tmp_path / "c.png", ["0", "1"])
+    heads_figure(accuracy, 0.1, tmp_path / "d.png")
+    assert (tmp_path / "c.png").read_bytes() == (tmp_path / "d.png").read_bytes()
+    with pytest.raises(ValueError, match="2 layers, but there are 1 names"):
+        heads_figure(accuracy, 0.1, tmp_path / "a.png", ["cross 0"])
+
+
 def test_heat_map_colours_lie_where_the_numbers_are(tmp_path):
     accuracy = np.zeros((2, 2))
     accuracy[1, 0] = 1

@@ -9,13 +9,15 @@ from matplotlib.colors import to_rgb
 from PIL import Image
 
 from grounded_attention.reports.figure_style import BLUE, VERMILLION
+from grounded_attention.reports.study_curves import learning_curves_figure
 from grounded_attention.reports.study_figures import differences_figure, study_table
 
 
 def difference(mean, width, claimed, seeds=(1, 2, 3, 4, 5)):
     by_seed = {str(seed): mean + 0.001 * (seed - 3) for seed in seeds}
     low, high = mean - width, mean + width
-    return {"mean": mean, "low": low, "high": high, "seeds": list(seeds), "by_seed": by_seed, "claimed": claimed}
+    ends = {"low": low, "high": high, "interval": True}
+    return {"mean": mean, **ends, "seeds": list(seeds), "by_seed": by_seed, "claimed": claimed}
 
 
 def figure(mean, difference=None, seeds=(1, 2, 3, 4, 5)):
@@ -24,7 +26,11 @@ def figure(mean, difference=None, seeds=(1, 2, 3, 4, 5)):
 
 
 def column(name, baselines):
-    return {"name": name, "split": "validation", "items": 20, "images": 7, "baselines": baselines}
+    return {"name": name, "task": name, "split": "validation", "items": 20, "images": 7, "baselines": baselines}
+
+
+def cost(parameters, seconds, runs=1):
+    return {"parameters": parameters, "train_rows": 9, "seconds": 99.0, "train_seconds": seconds, "runs": runs}
 
 
 RESULTS = {
@@ -32,6 +38,18 @@ RESULTS = {
     "seeds": [1, 2, 3, 4, 5],
     "rows": ["original", "direct", "none", "random"],
     "against": ["original", "random"],
+    "compared": {
+        "original": ["random"],
+        "direct": ["original", "random"],
+        "none": ["original"],
+        "random": ["original"],
+    },
+    "costs": {
+        "original": {"start": cost(1500, 60.4), "VQA": cost(1200, 30.0)},
+        "direct": {"start": cost(1500, 60.4), "fine_tuning": cost(1300, 20.0), "VQA": cost(1234, 31.0, runs=2)},
+        "none": {},
+        "random": {},
+    },
     "fewest_seeds": 5,
     "cells": {"finished": 9, "all": 12},
     "columns": [column("VQA", {"majority": 0.25}), column("refs", {"chance": 0.125, "upper_bound": 0.96})],
@@ -94,6 +112,59 @@ def test_a_difference_of_nothing_has_no_sign():
     assert cells(study_table(same), "Difference to original")["direct"][0] == "0.0 [0.0, 0.0]"
 
 
+def test_a_difference_without_items_shows_its_seeds_and_is_not_counted():
+    plain = copy.deepcopy(RESULTS)
+    plain["figures"]["none"]["refs"] = figure(0.7, {**difference(0.1, 0.02, False, (1, 2)), "interval": False})
+    table = study_table(plain)
+    assert cells(table, "Difference to original")["none"][1] == "+10.0 (+8.0 to +12.0)"
+    assert "3 differences are compared" in table and "no interval, because single items are not saved" in table
+    assert "no interval" not in study_table(RESULTS)
+
+
+def test_a_row_has_its_own_comparison():
+    own = copy.deepcopy(RESULTS)
+    own["compared"]["none"] = ["direct"]
+    own["figures"]["none"]["VQA"]["differences"] = {"direct": difference(0.3, 0.1, False, (1,))}
+    rows = cells(study_table(own), "Difference to direct")
+    assert rows["none"] == ["+30.0 [+20.0, +40.0]", "–"] and "direct" not in rows
+
+
+def test_costs_are_in_the_table_and_say_what_was_interrupted():
+    table = study_table(RESULTS)
+    head = "| Row | parameters | start, seconds | fine_tuning, seconds | VQA, seconds |"
+    assert head in table
+    block = next(part for part in table.split("\n\n") if part.startswith(head)).splitlines()
+    assert block[2] == "| original | 1,200 | 60 | – | 30 |"
+    assert block[3] == "| direct | 1,234 | 60 | 20 | 31† |"
+    assert len(block) == 4 and "†: a cell was interrupted" in table
+
+
+def test_the_chart_names_both_rows_of_an_own_comparison(tmp_path):
+    own = copy.deepcopy(RESULTS)
+    own["compared"]["none"] = ["direct"]
+    drawn = differences_figure(own, tmp_path / "a.png")
+    names = [text.get_text() for text in drawn.axes[0].get_yticklabels()]
+    assert names == ["direct − original", "none − direct", "random − original"]
+    assert drawn.axes[0].get_title() == "VQA"
+
+
+def test_learning_curves_have_a_marker_and_a_line_style_each(tmp_path):
+    points = [{"column": "VQA", "rows": 500}, {"column": "refs", "rows": 2000}]
+    found = copy.deepcopy(RESULTS)
+    found["curves"] = {"both": points}
+    found["figures"]["direct"]["refs"]["seeds"] = {"1": 0.5, "2": 0.6}
+    drawn = learning_curves_figure(found, tmp_path / "a.png")
+    (axes,) = drawn.axes
+    lines = {line.get_label(): line for line in axes.get_lines()}
+    assert list(lines) == ["original", "direct", "none"], "a row without figures has no line"
+    assert np.allclose(lines["direct"].get_xydata(), [[500, 52], [2000, 55]])
+    assert len({line.get_marker() for line in lines.values()}) == len({line.get_ls() for line in lines.values()}) == 3
+    band = axes.collections[1].get_paths()[0].vertices
+    assert band[:, 1].max() == pytest.approx(60) and band[:, 1].min() == pytest.approx(50)
+    with pytest.raises(ValueError, match="no learning curves"):
+        learning_curves_figure({**RESULTS, "curves": {}}, tmp_path / "a.png")
+
+
 def colours(path):
     return {tuple(pixel) for pixel in np.asarray(Image.open(path).convert("RGB")).reshape(-1, 3).tolist()}
 
@@ -127,7 +198,8 @@ def test_a_chart_of_nothing_yet_and_of_many_columns(tmp_path):
 
 
 def test_a_row_alone_has_a_chart_too(tmp_path):
-    alone = {**RESULTS, "rows": ["original"], "figures": {"original": RESULTS["figures"]["original"]}}
+    only = {name: {"original": RESULTS[name]["original"]} for name in ("figures", "costs")}
+    alone = {**RESULTS, "rows": ["original"], "compared": {"original": []}, **only}
     differences_figure(alone, tmp_path / "table1.png")
     assert (tmp_path / "table1.png").is_file()
     with pytest.raises(ValueError, match="file type"):

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.licences import SCENES, Licence, read_scenes
 from grounded_attention.families import FAMILIES
-from grounded_attention.modeling.attention_calls import layer_names
+from grounded_attention.modeling.attention_calls import layer_labels, layer_names
 from grounded_attention.reports.figures import heads_figure
 from grounded_attention.supervision import SupervisionMethod
 from grounded_attention.supervision.supervise import find_calls
@@ -91,7 +91,8 @@ def write_card(trained: Trained, data: PreparedData, directory: Path) -> Path:
     heads = trained.reported.get("text_to_region_by_head")
     if heads is not None:
         chance = trained.reported["text_to_region_chance"]
-        heads_figure({trained.method.name: heads}, chance, directory / FIGURE)
+        layers = layer_labels(find_calls(trained.model.config))
+        heads_figure({trained.method.name: heads}, chance, directory / FIGURE, layers)
     card = ModelCard.from_template(
         card_metadata(trained, data),
         template_path=str(MODEL_CARDS / "trained.md"),

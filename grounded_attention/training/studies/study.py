@@ -13,9 +13,11 @@ from typing import Any
 from accelerate import PartialState
 from safetensors.torch import load_file, save_file
 
+from grounded_attention.reports.figures import heads_figure
+from grounded_attention.reports.study_curves import learning_curves_figure
 from grounded_attention.reports.study_figures import differences_figure, study_table
 from grounded_attention.training.experiments.checks import check
-from grounded_attention.training.experiments.experiment import run, say
+from grounded_attention.training.experiments.experiment import Outcome, run, say
 from grounded_attention.training.loop.checkpoint import seal
 from grounded_attention.training.loop.progress import named
 from grounded_attention.training.loop.side_by_side import run_side_by_side
@@ -24,6 +26,7 @@ from grounded_attention.training.recipes.recipe import Data, Model, Preserve, Re
 from grounded_attention.utils.whole_files import whole_file, write_json, write_text
 
 from .study_cells import FINISHED, MISSING, OTHER, RECORD, START, Cell, plan_cells
+from .study_costs import count_parameters
 from .study_recipe import Study
 from .study_results import check_scores, study_results
 
@@ -33,7 +36,7 @@ Experiment = Callable[[Recipe], Any]
 
 
 def run_study(study: Study, experiment: Experiment = run) -> None:
-    """Trains and measures every unfinished cell, then writes `results.json`, `<name>.md` and `<name>.png`.
+    """Trains and measures every unfinished cell, then writes `results.json`, `<name>.md` and the figures.
 
     Finished cells are reused and interrupted cells continue. The table is written after each seed, and also when a
     cell fails or is interrupted.
@@ -97,8 +100,9 @@ def check_study_places(study: Study) -> None:
         RecipeError: if something is missing; the message contains the section.
     """
     rows = {name: study.known_rows[name] for name in study.rows}
-    recipes = {} if study.checkpoint else {"original": study.original}
-    recipes |= {f"known_rows.{name}.start": row.start for name, row in rows.items() if row.start}
+    recipes = {"original": study.original} if study.uses_original and not study.checkpoint else {}
+    recipes |= {f"starts.{name}": recipe for name, recipe in study.used_starts.items()}
+    recipes |= {f"known_rows.{name}.start": row.start for name, row in rows.items() if isinstance(row.start, Recipe)}
     recipes |= {f"known_rows.{name}": row.recipe for name, row in rows.items() if row.recipe}
     recipes |= {f"downstream.{name}": recipe for name, recipe in study.downstream.items()}
     models = {"original": (Model(source=study.checkpoint), Data())} if study.checkpoint else {}
@@ -209,23 +213,36 @@ def _clear(study: Study, cells: Sequence[Cell], states: dict[str, str]) -> None:
 
 def _run_cell(cell: Cell, experiment: Experiment) -> None:
     main = PartialState().is_main_process
-    record: dict[str, Any] = {"fingerprint": cell.fingerprint}
+    before = cell.record or {}
+    spent, runs = before.get("spent", 0.0), before.get("runs", 0) + 1
+    record: dict[str, Any] = {"fingerprint": cell.fingerprint, "runs": runs, "spent": spent}
     if main:
         cell.directory.mkdir(parents=True, exist_ok=True)
         write_json(cell.directory / RECORD, record)
     begun = time.monotonic()
     try:
         with named(cell.name):
-            experiment(cell.recipe)
+            outcome = experiment(cell.recipe)
     except BaseException:
         if main and not (cell.directory / "recipe.json").is_file():
             (cell.directory / RECORD).unlink()  # refused before training, so a corrected recipe may use the folder
+        elif main:
+            write_json(cell.directory / RECORD, {**record, "spent": _seconds_since(begun, spent)})
         raise
     if main:
         if cell.zero_visual_scales:
             zero_visual_scales(cell.checkpoint)
-        write_json(cell.directory / RECORD, {**record, "seconds": round(time.monotonic() - begun, 1)})
+        facts = {"parameters": count_parameters(cell.checkpoint), "train_rows": _train_rows(outcome)}
+        write_json(cell.directory / RECORD, {**record, "seconds": _seconds_since(begun, spent), **facts})
     PartialState().wait_for_everyone()
+
+
+def _seconds_since(begun: float, spent: float) -> float:
+    return round(spent + time.monotonic() - begun, 1)
+
+
+def _train_rows(outcome: Outcome | None) -> int | None:
+    return None if outcome is None else len(outcome.data.splits["train"])
 
 
 def zero_visual_scales(checkpoint: Path) -> None:
@@ -279,5 +296,12 @@ def write_report(study: Study, cells: Sequence[Cell], states: Mapping[str, str])
     table = study_table(results)
     write_text(output / f"{study.name}.md", table)
     differences_figure(results, output / f"{study.name}.png")
-    say(f"written: {output}/ (results.json, {study.name}.md, {study.name}.png)")
+    files = ["results.json", f"{study.name}.md", f"{study.name}.png"]
+    if results["curves"]:
+        files.append(f"{study.name}_curves.png")
+        learning_curves_figure(results, output / files[-1])
+    for start, heads in results["heads"].items():
+        files.append(f"heads_{start}.png")
+        heads_figure(heads["accuracy"], heads["chance"], output / files[-1], heads["layers"])
+    say(f"written: {output}/ ({', '.join(files)})")
     return table

@@ -12,10 +12,10 @@ from grounded_attention.training.experiments.output import identity, read_json
 from grounded_attention.training.loop.checkpoint import is_complete
 from grounded_attention.training.recipes.recipe import Recipe
 
-from .study_recipe import Study
+from .study_recipe import FINE_TUNING, Study
 
 RECORD = "cell.json"
-START, FINE_TUNING = "start", "fine_tuning"
+START, STARTS = "start", "starts"
 FINISHED, STARTED, MISSING, OTHER = "finished", "started", "missing", "of another recipe"
 
 
@@ -62,7 +62,9 @@ class Cell:
 
     @property
     def record(self) -> dict[str, Any] | None:
-        """The content of its record file: `fingerprint`, and `seconds` if it has finished."""
+        """The content of its record file: `fingerprint`, `runs` (how often it was started) and `spent` (seconds of
+        runs that ended before it had finished); if it has finished `seconds` (of all runs), `parameters` and
+        `train_rows`."""
         return read_json(self.directory / RECORD)
 
     @property
@@ -78,13 +80,12 @@ class Cell:
 
 
 def plan_cells(study: Study) -> list[Cell]:
-    """All cells in the order of their runs: all rows with the first seed, then with the next seed."""
-    output, original = Path(study.output_dir), _original(study)
-    starts = {name: _start(study, name, output) for name in study.rows}
-    cells = [cell for cell in (original, *starts.values()) if cell is not None]
+    """All cells in the order of their runs: the starts, all rows with the first seed, then with the next seed."""
+    starts = _starts(study)
+    cells = list({id(cell): cell for cell in starts.values() if cell is not None}.values())
     for seed in study.seeds:
         for name in study.rows:
-            parent, recipe = starts[name] or original, study.known_rows[name].recipe
+            parent, recipe = starts[name], study.known_rows[name].recipe
             if recipe is not None:
                 parent = _cell(study, f"{name}/seed{seed}/{FINE_TUNING}", FINE_TUNING, recipe, parent, name, seed)
                 cells.append(parent)
@@ -95,22 +96,25 @@ def plan_cells(study: Study) -> list[Cell]:
     return cells
 
 
-def _original(study: Study) -> Cell | None:
-    """The cell of the original model; `None` if the original is a checkpoint from elsewhere."""
-    if study.checkpoint is not None:
-        return None
-    recipe = replace(
-        study.original, output_dir=str(Path(study.output_dir) / START), workers=study.workers, resume=True
-    )
-    return Cell(START, START, recipe)
+def _starts(study: Study) -> dict[str, Cell | None]:
+    """The cell of each row's start, the original's first; `None` if it is a checkpoint from elsewhere."""
+    original = None
+    if study.checkpoint is None and study.uses_original:
+        original = _start(study, START, study.original)
+    shared = {name: _start(study, f"{STARTS}/{name}", recipe) for name, recipe in study.used_starts.items()}
+    rows = {name: study.known_rows[name] for name in study.rows}
+    found = {name: original for name, row in rows.items() if row.start is None}
+    found |= {name: shared[row.start] for name, row in rows.items() if isinstance(row.start, str)}
+    for name, row in rows.items():
+        if isinstance(row.start, Recipe):
+            own = _start(study, f"{name}/{START}", row.start)
+            found[name] = replace(own, row=name, zero_visual_scales=row.zero_visual_scales)
+    return found
 
 
-def _start(study: Study, name: str, output: Path) -> Cell | None:
-    row = study.known_rows[name]
-    if row.start is None:
-        return None
-    recipe = replace(row.start, output_dir=str(output / name / START), workers=study.workers, resume=True)
-    return Cell(f"{name}/{START}", START, recipe, row=name, zero_visual_scales=row.zero_visual_scales)
+def _start(study: Study, name: str, recipe: Recipe) -> Cell:
+    directory = str(Path(study.output_dir) / name)
+    return Cell(name, START, replace(recipe, output_dir=directory, workers=study.workers, resume=True))
 
 
 def _cell(study: Study, name: str, stage: str, recipe: Recipe, parent: Cell | None, row: str, seed: int) -> Cell:

@@ -3,40 +3,38 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.tasks import TASKS
-from grounded_attention.training.recipes.recipe import (
-    Recipe,
-    RecipeError,
-    apply_override,
-    build,
-    check_names,
-    convert,
-    extended_path,
-    overlay,
-    read_recipe,
-    read_yaml,
+from grounded_attention.training.recipes.recipe import Recipe, RecipeError, build, check_names, convert
+
+from .study_sections import (
+    STAGE_KEYS,
+    Sections,
+    merge_downstream,
+    merge_original,
+    merge_row,
+    merge_start,
+    merge_tuning,
+    read_sections,
+    stage_name,
 )
 
-# Keys of a stage; the study sets its folder, its seed and its start.
-STAGE_KEYS = ("task", "options", "data", "model", "methods", "supervision", "preserve", "training")
-ORIGINAL_KEYS = (*STAGE_KEYS, "checkpoint")
-ROW_KEYS = (*STAGE_KEYS, "objectives", "start", "zero_visual_scales")
+FINE_TUNING = "fine_tuning"
 
 
 @dataclass
 class Column:
     """
-    One column of the table: the mean of an item score on a split of a downstream task.
+    One column of the table: the mean of a score on a split of a downstream task, or of the rows' own training.
 
     Args:
-        task (`str`): key of `downstream`.
+        task (`str`): key of `downstream`, or `fine_tuning`. A task with `sizes` gives one column for each size.
         split (`str`): split of the task's data.
-        score (`str`): column of its `items_<split>.json`.
+        score (`str`): column of its `items_<split>.json`; a figure of the split if no scores of items are saved.
         name (`str`, *optional*, defaults to `""`): heading; by default task, track and split.
         track (`str`, *optional*): key of its `data.tracks`.
     """
@@ -53,15 +51,18 @@ class Row:
     """The trainings between the original model and the downstream tasks.
 
     Args:
-        recipe (`Recipe | None`): the fine-tuning; None uses the original unchanged.
-        start (`Recipe`, *optional*): recipe of a model that is trained once and replaces the original.
+        recipe (`Recipe | None`): the fine-tuning; None uses the start unchanged.
+        start (`Recipe | str`, *optional*): the model that replaces the original: the name of a start of the study, or
+            the recipe of one that only this row has. It is trained once.
         zero_visual_scales (`bool`, *optional*, defaults to `False`): whether to set the scales of the visual
-            normalisation of `start` to 0.
+            normalisation of the row's own start to 0.
+        against (`list[str]`, *optional*): rows that this row is compared with; by default those of the study.
     """
 
     recipe: Recipe | None
-    start: Recipe | None = None
+    start: Recipe | str | None = None
     zero_visual_scales: bool = False
+    against: list[str] | None = None
 
 
 @dataclass
@@ -77,8 +78,12 @@ class Study:
         known_rows (`dict[str, Row]`): all rows by name.
         original (`Recipe`): recipe of the original model.
         checkpoint (`str | None`): directory or Hub id of an original model that the study does not train.
-        downstream (`dict[str, Recipe]`): name -> recipe of a downstream task.
+        starts (`dict[str, Recipe]`): name -> recipe of a start model that rows share.
+        downstream (`dict[str, Recipe]`): name -> recipe of a downstream task; `<task>@<rows>` for a task with sizes.
         columns (`list[Column]`): columns of the table.
+        curves (`dict[str, dict[str, int | None]]`): name of a learning curve -> its columns, each with its number of
+            training rows, None for all.
+        tuned_task (`str`): task of the `fine_tuning` section.
         against (`list[str]`): rows that each row is compared with; the table shows the first.
         notes (`list[str]`): sentences printed below the table.
         overwrite (`bool`): delete cells of another recipe instead of raising an error.
@@ -94,41 +99,32 @@ class Study:
     known_rows: dict[str, Row]
     original: Recipe
     checkpoint: str | None
+    starts: dict[str, Recipe]
     downstream: dict[str, Recipe]
     columns: list[Column]
+    curves: dict[str, dict[str, int | None]]
+    tuned_task: str
     against: list[str]
     notes: list[str]
     overwrite: bool
     workers: int
     plan: bool
 
+    @property
+    def used_starts(self) -> dict[str, Recipe]:
+        """The shared starts of the rows to run, in order of the rows."""
+        named = [self.known_rows[row].start for row in self.rows]
+        return {name: self.starts[name] for name in named if isinstance(name, str)}
 
-@dataclass
-class _Sections:
-    """The top level of a study recipe, before its sections are merged."""
+    @property
+    def uses_original(self) -> bool:
+        """Whether a row starts from the original."""
+        return any(self.known_rows[name].start is None for name in self.rows)
 
-    study: str
-    output_dir: str = ""
-    seeds: Any = 1
-    rows: Any = "all"
-    data: dict[str, Any] = field(default_factory=dict)
-    original: dict[str, Any] = field(default_factory=dict)
-    fine_tuning: dict[str, Any] = field(default_factory=dict)
-    known_rows: dict[str, Any] = field(default_factory=dict)
-    downstream: dict[str, Any] = field(default_factory=dict)
-    columns: list[Any] = field(default_factory=list)
-    against: list[str] = field(default_factory=lambda: ["original"])
-    notes: list[str] = field(default_factory=list)
-    overwrite: bool = False
-    workers: int = 1
-    plan: bool = False
-
-
-class _Extended:
-    """The content of the recipe that a section extends. It is not a dict, so a merge replaces it as a whole."""
-
-    def __init__(self, content: dict[str, Any]):
-        self.content = content
+    def against_of(self, row: str) -> list[str]:
+        """The rows that a row is compared with, itself excluded."""
+        own = self.known_rows[row].against
+        return [other for other in (self.against if own is None else own) if other != row]
 
 
 def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
@@ -136,9 +132,9 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
     Reads a study recipe and applies overrides.
 
     Each section with a recipe may extend a recipe file (`extends`, relative to the study recipe). It takes the task,
-    options, data, methods, supervision, preserve and training of that file; `original` and `start` also take the
+    options, data, methods, supervision, preserve and training of that file; `original` and starts also take the
     model. The `data` of the study is merged over it, then the keys of the section. A row that extends nothing is
-    merged over `fine_tuning`.
+    merged over `fine_tuning`, a start over `original`.
 
     Args:
         path (`str | Path`): a YAML file.
@@ -152,91 +148,42 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
             the wrong type, or a row or column refers to something unknown.
     """
     source = str(path)
-    content = _read_study(Path(path))
-    for override in overrides:
-        apply_override(content, override)
-    for section in _recipes(content):
-        if not isinstance(section.get("extends", _Extended({})), _Extended):
-            raise RecipeError(
-                f"{source}: extends is not allowed as an override, found {section['extends']!r}; put it into a file"
-            )
-    sections = build(_Sections, content, source, "")
-    _check_sections(sections, source)
-    original = _recipe(_original(sections), source, "original.")
-    known = {name: _row(name, row, sections, source) for name, row in sections.known_rows.items()}
+    sections = read_sections(path, overrides)
+    original = _recipe(merge_original(sections), source, "original.")
+    stages = {
+        name: {
+            stage_name(name, size, "sizes" in section): (size, _recipe(content, source, f"downstream.{name}."))
+            for size, content in merge_downstream(name, sections, source).items()
+        }
+        for name, section in sections.downstream.items()
+    }
+    sized = {name: {stage: size for stage, (size, _) in stages[name].items()} for name in stages}
+    numbered, curves = _columns(
+        sections, {n: s for n, s in sized.items() if "sizes" in sections.downstream[n]}, source
+    )
     study = Study(
         name=sections.study,
         source=source,
         output_dir=sections.output_dir,
         seeds=_seeds(sections.seeds, source),
         rows=_rows(sections, source),
-        known_rows=known,
+        known_rows={name: _row(name, row, sections, source) for name, row in sections.known_rows.items()},
         original=original,
         checkpoint=sections.original.get("checkpoint"),
-        downstream={
-            name: _downstream(name, section, sections, source) for name, section in sections.downstream.items()
-        },
-        columns=[build(Column, column, source, f"columns[{i}].") for i, column in enumerate(sections.columns)],
+        starts={name: _start(start, sections, source, f"starts.{name}.") for name, start in sections.starts.items()},
+        downstream={stage: recipe for group in stages.values() for stage, (_, recipe) in group.items()},
+        columns=[column for _, column in numbered],
+        curves=curves,
+        tuned_task=merge_tuning(sections).get("task", Recipe.task),
         against=sections.against,
         notes=sections.notes,
         overwrite=sections.overwrite,
         workers=sections.workers,
         plan=sections.plan,
     )
-    for number, column in enumerate(study.columns):
+    for number, column in numbered:
         _check_column(column, study, f"{source}: columns[{number}]")
     return study
-
-
-def _read_study(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """
-    The content of a study recipe merged over the one it extends; also reads the recipes that its sections extend.
-    """
-    if path.resolve() in below:
-        raise RecipeError(f"{path}: the recipe extends itself; remove `extends` from one of the files")
-    content = read_yaml(path)
-    for section in _recipes(content):
-        if "extends" in section:
-            section["extends"] = _Extended(read_recipe(extended_path(path, section)))
-    if "extends" not in content:
-        return content
-    return overlay(_read_study(extended_path(path, content), (*below, path.resolve())), content)
-
-
-def _recipes(content: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The sections of a study recipe that contain a recipe."""
-    groups = [content.get(name) for name in ("known_rows", "downstream")]
-    nested = [section for group in groups if isinstance(group, dict) for section in group.values()]
-    nested += [content.get("original"), content.get("fine_tuning")]
-    nested += [section.get("start") for section in nested if isinstance(section, dict)]
-    return [section for section in nested if isinstance(section, dict)]
-
-
-def _check_sections(sections: _Sections, source: str) -> None:
-    place = f"{source}: "
-    if not sections.output_dir:
-        raise RecipeError(f"{place}output_dir is empty: give the folder for the output of the study")
-    if not sections.study or Path(sections.study).name != sections.study:
-        raise RecipeError(f"{place}study must be a valid file name, found {sections.study!r}")
-    for key in ("original", "known_rows", "downstream", "columns"):
-        if not getattr(sections, key):
-            raise RecipeError(f"{place}{key} is empty, but a study needs it")
-    check_names(_own(sections.original), ORIGINAL_KEYS, "original.", place)
-    check_names(_own(sections.fine_tuning), STAGE_KEYS, "fine_tuning.", place)
-    for group, keys in (("known_rows", ROW_KEYS), ("downstream", STAGE_KEYS)):
-        for name, section in getattr(sections, group).items():
-            if not isinstance(name, str) or Path(name).name != name or name == "start":
-                raise RecipeError(f"{place}{group}.{name} must be a valid folder name other than start")
-            if section is None and group == "known_rows":
-                continue
-            if not isinstance(section, dict):
-                raise RecipeError(f"{place}{group}.{name} must be a section of keys, found {section!r}")
-            check_names(_own(section), keys, f"{group}.{name}.", place)
-    if sections.workers < 1:
-        raise RecipeError(f"{place}workers must be 1 or more, found {sections.workers}")
-    if not sections.against:
-        raise RecipeError(f"{place}against is empty: give the row that the others are compared with")
-    check_names(sections.against, sections.known_rows, "against.", place)
 
 
 def _seeds(seeds: Any, source: str) -> list[int]:
@@ -251,7 +198,7 @@ def _seeds(seeds: Any, source: str) -> list[int]:
     return seeds
 
 
-def _rows(sections: _Sections, source: str) -> list[str]:
+def _rows(sections: Sections, source: str) -> list[str]:
     """The rows to run, in the order of the known rows; always contains the row of the comparison."""
     wanted = list(sections.known_rows) if sections.rows == "all" else sections.rows
     if not isinstance(wanted, list):
@@ -263,67 +210,37 @@ def _rows(sections: _Sections, source: str) -> list[str]:
 # Sections to recipes
 
 
-def _own(section: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in section.items() if key != "extends"}
-
-
-def _merged(section: Mapping[str, Any], sections: _Sections, model: bool = False) -> dict[str, Any]:
-    """Merges the recipe that a section extends, the data of the study, and the keys of the section, in this order."""
-    extended = section["extends"].content if "extends" in section else {}
-    kept = {key: extended[key] for key in STAGE_KEYS if key in extended and (model or key != "model")}
-    own = {key: value for key, value in section.items() if key in STAGE_KEYS}
-    return overlay(overlay(kept, {"data": sections.data}), own)
-
-
-def _original(sections: _Sections) -> dict[str, Any]:
-    return overlay({"task": "pretraining"}, _merged(sections.original, sections, model=True))
-
-
-def _row(name: str, row: dict[str, Any] | None, sections: _Sections, source: str) -> Row:
+def _row(name: str, row: dict[str, Any] | None, sections: Sections, source: str) -> Row:
     if row is None:
         return Row(None)
     prefix = f"known_rows.{name}."
-    objectives = row.get("objectives", "")
-    if objectives not in ("", "original"):
-        raise RecipeError(f"{source}: {prefix}objectives must be original, found {objectives!r}")
-    if objectives:
-        content = _continued(row, sections)
-    elif "extends" in row:
-        content = _merged(row, sections)
-    else:
-        content = overlay(_merged(sections.fine_tuning, sections), {k: v for k, v in row.items() if k in STAGE_KEYS})
     start = row.get("start")
-    if start is not None:
+    if isinstance(start, str):
+        check_names([start], sections.starts, f"{prefix}start=", f"{source}: ")
+    elif start is not None:
         start = _start(start, sections, source, f"{prefix}start.")
     zeroed = convert(bool, row.get("zero_visual_scales", False), f"{source}: ", f"{prefix}zero_visual_scales")
-    if zeroed and start is None:
+    if zeroed and not isinstance(start, Recipe):
         raise RecipeError(f"{source}: {prefix}zero_visual_scales needs a start of this row: give {prefix}start")
-    return Row(_recipe(content, source, prefix), start, zeroed)
+    against = row.get("against")
+    if against is not None:
+        against = convert(list[str], against, f"{source}: ", f"{prefix}against")
+        check_names(against, sections.known_rows, f"{prefix}against.", f"{source}: ")
+    return Row(_tuning(row, sections, source, prefix), start, zeroed, against)
 
 
-def _continued(row: Mapping[str, Any], sections: _Sections) -> dict[str, Any]:
-    """The task and options of the original with the data paths, limits and steps of the fine-tuning."""
-    original, tuned = _original(sections), _merged(sections.fine_tuning, sections)
-    own = {key: value for key, value in row.items() if key in STAGE_KEYS}
-    rows = ("text_corpus",) if "builder" in own.get("data", {}) else ("text_corpus", "builder", "options")
-    data = {key: value for key, value in tuned.get("data", {}).items() if key not in ("builder", "options")}
-    data |= {key: original["data"][key] for key in rows if key in original["data"]}
-    objectives: dict[str, Any] = {key: original[key] for key in ("task", "options") if key in original}
-    return overlay({**objectives, "data": data, "training": tuned.get("training", {})}, own)
+def _tuning(row: Mapping[str, Any], sections: Sections, source: str, prefix: str) -> Recipe | None:
+    """The recipe of a row's own training; `None` if the row has `fine_tuning: false`."""
+    if convert(bool, row.get("fine_tuning", True), f"{source}: ", f"{prefix}fine_tuning"):
+        return _recipe(merge_row(row, sections, source, prefix), source, prefix)
+    unused = [key for key in (*STAGE_KEYS, "objectives", "extends") if key in row]
+    if unused:
+        raise RecipeError(f"{source}: {prefix}{unused[0]} has no effect with fine_tuning=false: remove one of them")
+    return None
 
 
-def _start(start: Any, sections: _Sections, source: str, prefix: str) -> Recipe:
-    """The start of a row, which replaces the original: the recipe of the original with the keys of this section."""
-    if not isinstance(start, dict):
-        raise RecipeError(f"{source}: {prefix.removesuffix('.')} must be a section of keys, found {start!r}")
-    check_names(_own(start), STAGE_KEYS, prefix, f"{source}: ")
-    if "extends" in start:
-        return _recipe(_merged(start, sections, model=True), source, prefix)
-    return _recipe(overlay(_original(sections), start), source, prefix)
-
-
-def _downstream(name: str, section: Mapping[str, Any], sections: _Sections, source: str) -> Recipe:
-    return _recipe(_merged(section, sections), source, f"downstream.{name}.")
+def _start(start: Any, sections: Sections, source: str, prefix: str) -> Recipe:
+    return _recipe(merge_start(start, sections, source, prefix), source, prefix)
 
 
 def _recipe(content: dict[str, Any], source: str, prefix: str) -> Recipe:
@@ -341,9 +258,39 @@ def _recipe(content: dict[str, Any], source: str, prefix: str) -> Recipe:
     return dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, limit_seed=seed))
 
 
+# Columns
+
+
+def _columns(
+    sections: Sections, sized: Mapping[str, Mapping[str, int | None]], source: str
+) -> tuple[list[tuple[int, Column]], dict[str, dict[str, int | None]]]:
+    """The columns with their numbers in the recipe, one for each size of a task with sizes; and the learning curves
+    that these make."""
+    columns: list[tuple[int, Column]] = []
+    curves: dict[str, dict[str, int | None]] = {}
+    for number, content in enumerate(sections.columns):
+        column: Column = build(Column, content, source, f"columns[{number}].")
+        column.name = column.name or " ".join(filter(None, (column.task, column.track, column.split)))
+        stages = sized.get(column.task)
+        if stages is None:
+            columns.append((number, column))
+            continue
+        each = {f"{column.name} {stage.removeprefix(column.task)}": stage for stage in stages}
+        columns += [(number, dataclasses.replace(column, name=name, task=stage)) for name, stage in each.items()]
+        curves[column.name] = {name: stages[stage] for name, stage in each.items()}
+    return columns, curves
+
+
 def _check_column(column: Column, study: Study, place: str) -> None:
-    check_names([column.task], study.downstream, "task=", f"{place}: ")
-    data = study.downstream[column.task].data
+    check_names([column.task], (*study.downstream, FINE_TUNING), "task=", f"{place}: ")
+    if column.task == FINE_TUNING:
+        tuned = [row.recipe for row in study.known_rows.values() if row.recipe and row.recipe.task == study.tuned_task]
+        if not tuned:
+            raise RecipeError(f"{place}: no row has a training with the task {study.tuned_task}, found only others")
+        recipe = tuned[0]
+    else:
+        recipe = study.downstream[column.task]
+    data = recipe.data
     tracks = data.tracks or {}
     if column.track is not None:
         check_names([column.track], tracks, "track=", f"{place}: ")
@@ -352,9 +299,7 @@ def _check_column(column: Column, study: Study, place: str) -> None:
             f"{place}: track is missing, but the task {column.task} has figures only for tracks: give one of "
             f"{', '.join(tracks)}"
         )
-    builder = data.builder or TASKS[study.downstream[column.task].task].builder
+    builder = data.builder or TASKS[recipe.task].builder
     check_names([builder], BUILDERS, "data.builder=", f"{place}: ")
     splits = [str(split) for split in BUILDERS[builder].BUILDER_CONFIG_CLASS.SPLIT_NAMES.values()]
     check_names([column.split], splits, "split=", f"{place}: ")
-    if not column.name:
-        column.name = " ".join(filter(None, (column.task, column.track, column.split)))

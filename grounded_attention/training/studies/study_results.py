@@ -1,17 +1,23 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The figures of the finished cells of a study, and the significant differences between its rows."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from grounded_attention.metrics.attention_grounding import summarise
 from grounded_attention.metrics.significance import FEWEST_SEEDS, ItemScores, paired_difference
 from grounded_attention.training.experiments.output import read_json
 from grounded_attention.training.recipes.recipe import RecipeError
 
 from .study_cells import FINISHED, Cell
-from .study_recipe import Column, Study
+from .study_costs import study_costs
+from .study_heads import study_heads
+from .study_recipe import FINE_TUNING, Column, Study
 
 BASELINES = ("majority", "chance", "upper_bound")
+GROUNDING = "text_to_region_"
+# Figures of the best of several layers or heads, which is chosen on another split.
+CHOSEN = tuple(GROUNDING + kind for kind in ("all_heads", "best_layer", "best_head", "rollout"))
 Items = Mapping[str, list]
 
 
@@ -26,34 +32,51 @@ def study_results(study: Study, cells: Iterable[Cell], states: Mapping[str, str]
 
     Returns:
         `dict[str, Any]`: The content of `results.json`: `columns` (each with its number of items and images and its
-        baselines), `rows` in order, `figures[row][column]` with `mean`, `seeds` (seed -> figure) and `differences`
-        (other row -> `mean`, `low`, `high`, common `seeds`, `by_seed`, `claimed`), all of them shares in [0, 1].
+        baselines), `rows` in order, `compared` (row -> rows that it is compared with), `figures[row][column]` with
+        `mean`, `seeds` (seed -> figure) and `differences` (other row -> `mean`, `low`, `high`, `interval`, common
+        `seeds`, `by_seed`, `claimed`), all of them shares in [0, 1]; `low` and `high` are a 95% interval, or without
+        `interval` the lowest and highest seed. `curves` (name -> list of `column` and training `rows`), `costs` (see
+        `study_costs`) and `heads` (see `study_heads`).
 
     Raises:
         RecipeError: if the task of a column has not written the score of the column.
     """
+    cells = list(cells)
     judged = {(c.row, c.seed, c.stage): c for c in cells if c.row is not None and states[c.name] == FINISHED}
     figures: dict[str, dict[str, Any]] = {row: {} for row in study.rows}
+    compared = {row: [other for other in study.against_of(row) if other in study.rows] for row in study.rows}
     columns = []
     for column in study.columns:
         runs = {row: _runs(study, row, column, judged) for row in study.rows}
-        found = [items for of_row in runs.values() for items in of_row.values()]
-        columns.append(_describe(column, found, judged))
+        columns.append(_describe(study, column, runs, judged))
         for row in study.rows:
             if runs[row]:
-                others = {other: runs[other] for other in study.against if other in runs and other != row}
+                others = {other: runs[other] for other in compared[row]}
                 figures[row][column.name] = _figure(runs[row], others)
+    costs = study_costs(study, cells, states)
     return {
         "study": study.name,
         "seeds": study.seeds,
         "rows": study.rows,
         "against": study.against,
+        "compared": compared,
         "fewest_seeds": FEWEST_SEEDS,
         "cells": {"finished": sum(state == FINISHED for state in states.values()), "all": len(states)},
         "columns": columns,
         "figures": figures,
+        "curves": {name: _points(study, columns, costs) for name, columns in study.curves.items()},
+        "costs": costs,
+        "heads": study_heads(study, cells, states),
         "notes": study.notes,
     }
+
+
+def _points(study: Study, columns: Mapping[str, int | None], costs: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The columns of a learning curve with their numbers of training rows; all rows are those that a cell counted."""
+    tasks = {column.name: column.task for column in study.columns}
+    counted = {stage: cost["train_rows"] for of_row in costs.values() for stage, cost in of_row.items()}
+    points = [{"column": name, "rows": counted.get(tasks[name]) or rows} for name, rows in columns.items()]
+    return sorted((point for point in points if point["rows"] is not None), key=lambda point: point["rows"])
 
 
 def _score_name(column: Column, score: str) -> str:
@@ -61,36 +84,62 @@ def _score_name(column: Column, score: str) -> str:
 
 
 def _runs(study: Study, row: str, column: Column, judged: Mapping[Any, Cell]) -> dict[int, Items]:
-    """Seed -> the items of the column, with `score`."""
+    """Seed -> the items of the column, with `score`; a figure without items has one score, without ids."""
     wanted = ((seed, judged.get((row, seed, column.task))) for seed in study.seeds)
-    return {seed: _items(cell, column) for seed, cell in wanted if cell is not None}
+    return {seed: _scores(cell, column) for seed, cell in wanted if cell is not None and _has_column(study, cell)}
+
+
+def _has_column(study: Study, cell: Cell) -> bool:
+    """Whether a cell is one that columns of its stage are about: rows may have trainings of other tasks."""
+    return cell.stage != FINE_TUNING or cell.recipe.task == study.tuned_task
 
 
 def check_scores(study: Study, cell: Cell) -> None:
     """
-    Checks, after a downstream task has finished, that it has written the scores of all its columns.
+    Checks, after a cell has finished, that it has written the scores of all its columns.
 
     Raises:
         RecipeError: if a score is missing; the message contains the column, the file and its scores.
     """
     for column in study.columns:
-        if column.task == cell.stage:
-            _items(cell, column)
+        if column.task == cell.stage and _has_column(study, cell):
+            _scores(cell, column)
 
 
-def _items(cell: Cell, column: Column) -> Items:
+def _scores(cell: Cell, column: Column) -> Items:
     path, name = cell.checkpoint / f"items_{column.split}.json", _score_name(column, column.score)
-    items = read_json(path)
-    if items is None or name not in items:
-        known = "the file does not exist" if items is None else f"found {', '.join(sorted(items))}"
-        raise RecipeError(f"column {column.name!r}: no score {name!r} in {path}; {known}")
-    counted = [number for number, value in enumerate(items[name]) if value is not None]
-    columns = {"example_id": items["example_id"], "image_id": items["image_id"], "score": items[name]}
-    return {key: [values[number] for number in counted] for key, values in columns.items()}
+    items = read_json(path) or {}
+    if name in items:
+        counted = [number for number, value in enumerate(items[name]) if value is not None]
+        columns = {"example_id": items["example_id"], "image_id": items["image_id"], "score": items[name]}
+        return {key: [values[number] for number in counted] for key, values in columns.items()}
+    figures = _figures(cell, column.split)
+    if isinstance(figures.get(name), float):
+        return {"score": [figures[name]]}
+    known = ", ".join(sorted({*items, *(key for key, value in figures.items() if isinstance(value, float))}))
+    raise RecipeError(
+        f"column {column.name!r}: no score {name!r} in {path}, and no such figure of the split {column.split} in "
+        f"results.json beside it; found {known or 'none'}"
+    )
+
+
+def _figures(cell: Cell, split: str) -> dict[str, Any]:
+    """The figures of a split. The best layer and head are those of the validation split, if that is measured."""
+    by_split = read_json(cell.checkpoint / "results.json")["figures"]
+    figures, validation = by_split.get(split, {}), by_split.get("validation", {})
+    if all(GROUNDING + "rollout_by_layer" in found for found in (figures, validation)):
+        chosen = summarise(validation, figures)
+        return figures | {name: chosen[name.removeprefix(GROUNDING)] for name in CHOSEN}
+    return figures
+
+
+def _mean(items: Items) -> float:
+    """The mean of the items, or the figure without items."""
+    return ItemScores.collect([items], "score").mean if "example_id" in items else items["score"][0]
 
 
 def _figure(runs: Mapping[int, Items], others: Mapping[str, Mapping[int, Items]]) -> dict[str, Any]:
-    means = {seed: ItemScores.collect([items], "score").mean for seed, items in runs.items()}
+    means = {seed: _mean(items) for seed, items in runs.items()}
     compared = {}
     for other, their in others.items():
         shared = [seed for seed in runs if seed in their]
@@ -100,22 +149,31 @@ def _figure(runs: Mapping[int, Items], others: Mapping[str, Mapping[int, Items]]
     return {"mean": mean, "seeds": {str(seed): value for seed, value in means.items()}, "differences": compared}
 
 
-def _difference(mine: list[Items], their: list[Items], seeds: list[int]) -> dict[str, Any]:
-    model, other = ItemScores.collect(mine, "score"), ItemScores.collect(their, "score")
-    found = paired_difference(model, other)
-    by_seed = (model.scores - other.scores).mean(axis=1).tolist()
+def _difference(mine: Sequence[Items], their: Sequence[Items], seeds: list[int]) -> dict[str, Any]:
+    if not all("example_id" in items for items in (*mine, *their)):
+        by_seed = [_mean(ours) - _mean(theirs) for ours, theirs in zip(mine, their, strict=True)]
+        low, high, mean, interval, claimed = min(by_seed), max(by_seed), sum(by_seed) / len(by_seed), False, False
+    else:
+        model, other = ItemScores.collect(mine, "score"), ItemScores.collect(their, "score")
+        found = paired_difference(model, other)
+        by_seed = (model.scores - other.scores).mean(axis=1).tolist()
+        low, high, mean, interval, claimed = found.low, found.high, found.mean, True, found.claimed
     return {
-        "mean": found.mean,
-        "low": found.low,
-        "high": found.high,
+        "mean": mean,
+        "low": low,
+        "high": high,
+        "interval": interval,
         "seeds": seeds,
         "by_seed": dict(zip(map(str, seeds), by_seed, strict=True)),
-        "claimed": found.claimed,
+        "claimed": claimed,
     }
 
 
-def _describe(column: Column, found: list[Items], judged: Mapping[Any, Cell]) -> dict[str, Any]:
+def _describe(
+    study: Study, column: Column, runs: Mapping[str, Mapping[int, Items]], judged: Mapping[Any, Cell]
+) -> dict[str, Any]:
     """The description of a column: name, task, split, score, counts and baselines."""
+    found = [items for of_row in runs.values() for items in of_row.values() if "image_id" in items]
     images = len(set(found[0]["image_id"])) if found else None
     described: dict[str, Any] = {
         "name": column.name,
@@ -124,13 +182,13 @@ def _describe(column: Column, found: list[Items], judged: Mapping[Any, Cell]) ->
         "track": column.track,
     }
     described |= {"score": column.score, "items": len(found[0]["score"]) if found else None, "images": images}
-    cell = next((cell for (_, _, stage), cell in judged.items() if stage == column.task), None)
+    cell = next((c for (_, _, stage), c in judged.items() if stage == column.task and _has_column(study, c)), None)
     return described | {"baselines": _baselines(cell, column) if cell else {}}
 
 
 def _baselines(cell: Cell, column: Column) -> dict[str, float]:
     """Baselines without training that the task reports for the score of the column."""
-    figures = read_json(cell.checkpoint / "results.json").get("figures", {}).get(column.split, {})
-    stem = column.score.removesuffix("accuracy")
+    figures = _figures(cell, column.split)
+    stem = GROUNDING if column.score in CHOSEN else column.score.removesuffix("accuracy")
     names = {kind: _score_name(column, stem + kind) for kind in BASELINES}
     return {kind: figures[name] for kind, name in names.items() if isinstance(figures.get(name), float)}

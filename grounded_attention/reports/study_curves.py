@@ -1,0 +1,87 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The learning curves of a study: scores over the number of training rows."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter, NullLocator
+
+from .figure_style import BLUE, DPI, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, WIDTH, save
+
+COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, GREY, "black")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+LINES = ("-", "--", "-.", ":")
+PANELS_ACROSS = 2
+
+
+def learning_curves_figure(results: Mapping[str, Any], path: str | Path) -> Figure:
+    """Draws one panel per learning curve, with a line for each row: the mean over seeds, and a band of all seeds.
+
+    Each row has its own marker and line style, so that the figure can be read without colour.
+
+    Args:
+        results (`Mapping[str, Any]`): content of `results.json`: `curves`, name -> list of `{"column", "rows"}` in
+            ascending order of training rows; and `rows` and `figures`, see `study_table`.
+        path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
+
+    Returns:
+        `Figure`: the figure, already saved.
+
+    Raises:
+        ValueError: if there are no curves.
+    """
+    curves = results["curves"]
+    if not curves:
+        raise ValueError("the results contain no learning curves: give a downstream task `sizes`")
+    across = min(len(curves), PANELS_ACROSS)
+    down = math.ceil(len(curves) / across)
+    size = (WIDTH / DPI * (1 if across > 1 else 0.76), 3.4 * down + 0.08 * len(results["rows"]) + 0.4)
+    figure = Figure(figsize=size, dpi=DPI, layout="constrained")
+    panels = list(figure.subplots(down, across, squeeze=False).flat)
+    for axes, (name, points) in zip(panels, curves.items(), strict=False):
+        _panel(axes, results, points)
+        axes.set_title(name, fontsize=10)
+    for axes in panels[len(curves) :]:
+        axes.set_axis_off()
+    lines = {line.get_label(): line for axes in panels for line in axes.get_lines()}
+    columns = max(1, round(size[0] / 1.9))
+    figure.legend(
+        list(lines.values()), list(lines), loc="outside lower center", ncols=columns, fontsize=9, frameon=False
+    )
+    figure.suptitle("Mean over seeds, band from the lowest to the highest seed", fontsize=10)
+    return save(figure, path)
+
+
+def _panel(axes: Axes, results: Mapping[str, Any], points: list[Mapping[str, Any]]) -> None:
+    for number, row in enumerate(results["rows"]):
+        found = [
+            (p["rows"], results["figures"][row][p["column"]]) for p in points if p["column"] in results["figures"][row]
+        ]
+        if not found:
+            continue
+        sizes = [rows for rows, _ in found]
+        seeds = [[100 * value for value in figure["seeds"].values()] for _, figure in found]
+        colour = COLOURS[number % len(COLOURS)]
+        axes.fill_between(sizes, [min(s) for s in seeds], [max(s) for s in seeds], color=colour, alpha=0.13, lw=0)
+        axes.plot(
+            sizes,
+            [100 * figure["mean"] for _, figure in found],
+            color=colour,
+            marker=MARKERS[number % len(MARKERS)],
+            ls=LINES[number % len(LINES)],
+            ms=5,
+            lw=1.6,
+            label=row,
+        )
+    axes.set_xscale("log")
+    axes.set_xticks([point["rows"] for point in points], [f"{point['rows']:,}" for point in points], fontsize=8)
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel("training rows", fontsize=9)
+    axes.set_ylabel("percent", fontsize=9)
+    axes.tick_params(axis="y", labelsize=8)
+    axes.grid(lw=0.4, color="#dddddd")

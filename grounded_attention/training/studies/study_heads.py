@@ -1,0 +1,57 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The grounding accuracy of each head after the rows' own trainings, by start model, for figures of heads."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from transformers import AutoConfig
+
+from grounded_attention.modeling.attention_calls import layer_labels
+from grounded_attention.supervision.supervise import find_calls
+from grounded_attention.training.experiments.measuring import reported
+from grounded_attention.training.experiments.output import read_json
+
+from .study_cells import FINISHED, Cell
+from .study_recipe import FINE_TUNING, Study
+
+
+def study_heads(study: Study, cells: Iterable[Cell], states: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """
+    The accuracy of each head, mean over seeds. All seeds of a row have the same start, so a head has one number.
+
+    Args:
+        study (`Study`): the study.
+        cells (`Iterable[Cell]`): its cells.
+        states (`Mapping[str, str]`): cell name -> its state.
+
+    Returns:
+        `dict[str, dict[str, Any]]`: start (`original`, the name of a shared start, or the row of an own one) ->
+        `layers` (names), `chance`, and `accuracy`, row -> list (L, H). Starts without such figures are left out.
+    """
+    measured: dict[str, dict[str, list[tuple[Cell, Mapping[str, Any]]]]] = {}
+    for cell in cells:
+        if cell.stage == FINE_TUNING and cell.row is not None and states[cell.name] == FINISHED:
+            figures = reported(read_json(cell.checkpoint / "results.json")["figures"])
+            if "text_to_region_by_head" in figures:
+                rows = measured.setdefault(start_name(study, cell.row), {})
+                rows.setdefault(cell.row, []).append((cell, figures))
+    return {start: _heads(rows) for start, rows in measured.items()}
+
+
+def start_name(study: Study, row: str) -> str:
+    """The name of a row's start: `original`, the name of a shared start, or the row itself if it has its own."""
+    start = study.known_rows[row].start
+    if start is None:
+        return "original"
+    return start if isinstance(start, str) else row
+
+
+def _heads(rows: Mapping[str, list[tuple[Cell, Mapping[str, Any]]]]) -> dict[str, Any]:
+    cell, figures = next(iter(rows.values()))[0]
+    accuracy = {
+        row: np.mean([found["text_to_region_by_head"] for _, found in runs], axis=0).tolist()
+        for row, runs in rows.items()
+    }
+    labels = layer_labels(find_calls(AutoConfig.from_pretrained(cell.checkpoint)))
+    return {"layers": labels, "chance": figures["text_to_region_chance"], "accuracy": accuracy}

@@ -1,0 +1,180 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Studies: starts that rows share, columns of the rows' own training, tasks on several numbers of rows, costs."""
+
+import json
+from functools import partial
+
+import pytest
+from PIL import Image
+
+from grounded_attention.modeling.configuration_lxmert import LXMERTConfig
+from grounded_attention.training.recipes.recipe import RecipeError
+from grounded_attention.training.studies.study import run_study
+from grounded_attention.training.studies.study_cells import plan_cells
+from tests.helpers.studies import Experiment, content, results, study_of
+
+STARTS = {
+    "lxmert": {"model": {"family": "lxmert"}, "data": {"limit": {"train": 50}}},
+    "masked": {"options": {"word_probability": 0.3}},
+}
+ROWS = {
+    "original": None,
+    "none": {"methods": ["none"], "start": "lxmert"},
+    "direct": {"methods": ["direct"], "start": "lxmert", "against": ["none"]},
+    "plain": {"start": "masked", "fine_tuning": False},
+}
+TWO_STREAMS = LXMERTConfig(hidden_size=4, num_attention_heads=2, l_layers=1, r_layers=1, x_layers=2)
+
+
+@pytest.fixture
+def study(tmp_path):
+    return partial(study_of, tmp_path)
+
+
+@pytest.fixture
+def shared(study):
+    return partial(study, "rows=all", starts=STARTS, known_rows=ROWS)
+
+
+def test_a_shared_start_is_trained_once_with_the_originals_other_keys(shared, tmp_path):
+    experiment = Experiment()
+    run_study(shared(), experiment)
+    by_name = dict(zip(experiment.names, experiment.recipes, strict=True))
+    assert experiment.names[:3] == ["start", "starts/lxmert", "starts/masked"]
+    assert len(experiment.names) == len(by_name) == 3 + 2 * (2 + 3 + 3 + 2)
+    start = by_name["starts/lxmert"]
+    assert start.model.family == "lxmert" and start.data.limit == {"train": 50}
+    assert start.task == "pretraining" and start.training == by_name["start"].training
+    source = str(tmp_path / "run" / "starts" / "lxmert" / "none")
+    names = [f"{row}/seed{seed}/fine_tuning" for row in ("none", "direct") for seed in (1, 2)]
+    assert {by_name[name].model.source for name in names} == {source}
+    assert by_name["starts/masked"].options == {"relationship": False, "word_probability": 0.3}
+    trained = str(tmp_path / "run" / "starts" / "masked" / "none")
+    assert by_name["plain/seed2/vqa"].model.source == trained, "no training between the start and the task"
+
+
+def test_only_starts_of_the_rows_are_trained(shared):
+    names = {cell.name for cell in plan_cells(shared("rows=[none]", against=["none"]))}
+    assert "starts/lxmert" in names and not names & {"start", "starts/masked"}
+
+
+def test_a_change_of_a_shared_start_refuses_the_cells_of_its_rows(shared):
+    run_study(shared(), Experiment())
+    experiment = Experiment()
+    run_study(shared("starts.lxmert.training.max_steps=9", "overwrite=true"), experiment)
+    assert experiment.names[0] == "starts/lxmert" and len(experiment.names) == 1 + 2 * (3 + 3)
+
+
+def test_a_row_is_compared_with_its_own_rows(shared, tmp_path):
+    run_study(shared(), Experiment())
+    found = results(tmp_path)
+    assert found["compared"] == {"original": [], "none": ["original"], "direct": ["none"], "plain": ["original"]}
+    gain = found["figures"]["direct"]["VQA"]["differences"]
+    assert list(gain) == ["none"] and gain["none"]["mean"] == pytest.approx(0.2)
+    assert "| Difference to none |" in (tmp_path / "run" / "table.md").read_text()
+
+
+def tuning_columns(*scores):
+    vqa = content("")["columns"][0]
+    return [vqa, *({"name": s, "task": "fine_tuning", "split": "test", "score": s} for s in scores)]
+
+
+def test_columns_of_the_rows_own_training(study, tmp_path):
+    columns = tuning_columns("vgp_accuracy", "text_to_region_best_layer", "text_to_region_best_head")
+    run_study(study("rows=[original,none,direct,continued]", columns=columns), Experiment(config=TWO_STREAMS))
+    found = results(tmp_path)
+    figures = found["figures"]
+    assert list(figures["original"]) == list(figures["continued"]) == ["VQA"], "they have no such training"
+    assert figures["none"]["vgp_accuracy"]["seeds"] == pytest.approx({"1": 0.51, "2": 0.52})
+    # Layer 0 and head (0, 1) are the best of validation.
+    assert figures["direct"]["text_to_region_best_layer"]["mean"] == pytest.approx((0.2 + 0.45) / 2)
+    assert figures["direct"]["text_to_region_best_head"]["mean"] == pytest.approx(0.45)
+    by_name = {column["name"]: column for column in found["columns"]}
+    assert by_name["vgp_accuracy"]["baselines"] == {"majority": 0.25} and by_name["vgp_accuracy"]["items"] is None
+    assert by_name["text_to_region_best_head"]["baselines"] == {"chance": 0.125}
+
+
+def test_a_figure_without_items_is_compared_by_seeds(study, tmp_path):
+    recipe = study("rows=[none,direct]", against=["none"], columns=tuning_columns("vgp_accuracy"))
+    run_study(recipe, Experiment(config=TWO_STREAMS))
+    gain = results(tmp_path)["figures"]["direct"]["vgp_accuracy"]["differences"]["none"]
+    assert gain["interval"] is False and gain["claimed"] is False
+    assert [gain["mean"], gain["low"], gain["high"]] == pytest.approx([0.2] * 3)
+    assert "+20.0 (+20.0 to +20.0)" in (tmp_path / "run" / "table.md").read_text()
+
+
+def test_a_score_that_the_rows_own_training_does_not_write(study):
+    experiment = Experiment(config=TWO_STREAMS)
+    with pytest.raises(RecipeError, match=r"no score 'vgp_f1'.*results.json.*vgp_accuracy"):
+        run_study(study(columns=tuning_columns("vgp_f1")), experiment)
+    assert experiment.names[-1] == "direct/seed1/fine_tuning"
+
+
+def test_heads_have_a_figure_for_each_start_with_the_names_of_the_layers(shared, tmp_path):
+    run_study(shared(), Experiment(config=TWO_STREAMS))
+    (start, heads), *others = results(tmp_path)["heads"].items()
+    assert start == "lxmert" and not others
+    assert heads["layers"] == ["cross 0", "cross 1"] and heads["chance"] == 0.125
+    assert heads["accuracy"]["direct"] == [[0.2, pytest.approx(0.45)], [0.5, 0.75]]
+    assert Image.open(tmp_path / "run" / "heads_lxmert.png").width > 100
+
+
+SIZED = {"vqa": {"task": "vqa", "sizes": [500, 2000, None], "training": {"use_cpu": True}}}
+
+
+def test_a_task_on_several_numbers_of_rows(study, tmp_path):
+    column = {"name": "VQA", "task": "vqa", "split": "validation", "score": "vqa_accuracy"}
+    experiment = Experiment()
+    run_study(study(downstream=SIZED, columns=[column, {**column, "name": "few", "task": "vqa@500"}]), experiment)
+    by_name = dict(zip(experiment.names, experiment.recipes, strict=True))
+    limits = [by_name[f"direct/seed2/vqa@{size}"].data.limit for size in ("500", "2000", "all")]
+    assert limits == [{"train": 500}, {"train": 2000}, {}]
+    assert {recipe.data.limit_seed for recipe in experiment.recipes} == {0}, "every seed has the same rows"
+    found = results(tmp_path)
+    names = ["VQA @500", "VQA @2000", "VQA @all"]
+    assert [each["name"] for each in found["columns"]] == [*names, "few"]
+    assert all(name in found["figures"]["direct"] for name in names)
+    # How many rows "all" are only a real training tells.
+    points = [{"column": "VQA @500", "rows": 500}, {"column": "VQA @2000", "rows": 2000}]
+    assert found["curves"] == {"VQA": points}
+    assert Image.open(tmp_path / "run" / "table_curves.png").width > 100
+
+
+def test_costs_sum_the_runs_of_a_cell(study, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run_study(study(), Experiment(fails_at="direct/seed2/vqa"))
+    path = tmp_path / "run" / "direct" / "seed2" / "vqa" / "cell.json"
+    record = json.loads(path.read_text())
+    assert record["runs"] == 1 and record["spent"] >= 0 and "seconds" not in record
+    path.write_text(json.dumps({**record, "spent": 1000.0}))
+    run_study(study(), Experiment())
+    costs = results(tmp_path)["costs"]
+    assert list(costs["direct"]) == ["start", "fine_tuning", "vqa", "refs"] and "fine_tuning" not in costs["original"]
+    vqa = costs["direct"]["vqa"]
+    assert vqa["runs"] == 2 and vqa["seconds"] == pytest.approx(500, abs=5), "mean of about 0 and 1000"
+    assert (vqa["parameters"], vqa["train_seconds"]) == (2, 15.0)
+    assert costs["original"]["vqa"]["runs"] == 1
+    assert "15†" in (tmp_path / "run" / "table.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("starts.lxmert.modell={}", ["'starts.lxmert.modell'", "'starts.lxmert.model'"]),
+        ("starts.lxmert=3", ["starts.lxmert must be a section", "3"]),
+        ("starts.original={}", ["starts.original must be a valid folder name", "original"]),
+        ("known_rows.none.start=lxmrt", ["known_rows.none.start=lxmrt", "known_rows.none.start=lxmert"]),
+        ("known_rows.none.zero_visual_scales=true", ["zero_visual_scales needs a start of this row"]),
+        ("known_rows.none.against=[dirct]", ["'known_rows.none.against.dirct'", "'known_rows.none.against.direct'"]),
+        ("known_rows.plain.methods=[none]", ["known_rows.plain.methods has no effect with fine_tuning=false"]),
+        ("known_rows.a@b={}", ["known_rows.a@b must be a valid folder name without @"]),
+        ("downstream.vqa.sizes=500", ["downstream.vqa.sizes must be a list of different numbers", "500"]),
+        ("downstream.vqa.sizes=[5,5]", ["downstream.vqa.sizes must be a list of different numbers", "[5, 5]"]),
+        ("downstream.vqa.sizes=[0]", ["downstream.vqa.sizes must be a list of different numbers", "[0]"]),
+    ],
+)
+def test_a_wrong_section(shared, tmp_path, override, words):
+    with pytest.raises(RecipeError) as error:
+        shared(override)
+    for word in [str(tmp_path / "study.yaml"), *words]:
+        assert word in str(error.value)
