@@ -129,7 +129,10 @@ class ZeroShotGrounder:
 
     def _run(self, examples: Sequence[Example], encoded: Mapping[str, Tensor], **options: Any) -> tuple[Any, list]:
         """The outputs in float32 on the CPU, and the boxes (N, 4) in pixels of each image."""
-        pixels = self.processor.image_processor([example.image for example in examples], return_tensors="pt")
+        try:
+            pixels = self.processor.image_processor([example.image for example in examples], return_tensors="pt")
+        except ImportError as error:  # OWLv2 needs torchvision or SciPy to resize
+            raise ValueError(f"the grounder cannot read images: {first_line(error)}") from error
         inputs = {
             name: value.to(self.model.device, self.model.dtype if value.is_floating_point() else None)
             for name, value in {**encoded, **pixels}.items()

@@ -82,18 +82,22 @@ def _draw(figure: Figure, item: Labelled, left: float, top: float, column: float
     axes = figure.add_axes((left / WIDTH, 1 - (top + tall) / height, wide / WIDTH, tall / height))
     axes.imshow(item.image, aspect="auto", extent=(0, 1, 1, 0))
     axes.set_axis_off()
+    drawn: list[Sequence[float]] = []
     for number, phrase in enumerate(item.phrases):
         for box in phrase["boxes"]:
-            _draw_box(axes, box, number)
+            _draw_box(axes, box, number, drawn.count(box))
+            drawn.append(box)
     for place, (line, colour) in enumerate(item.lines()):
         y = top + tall + 4 + LINE * place
         figure.text(left / WIDTH, 1 - y / height, line, color=colour, fontsize=TEXT_SIZE, va="top")
 
 
-def _draw_box(axes: Axes, box: Sequence[float], number: int) -> None:
+def _draw_box(axes: Axes, box: Sequence[float], number: int, before: int) -> None:
+    """Draws a box; over one that `before` phrases have too, with dashes, and its number beside theirs."""
     colour = COLOURS[number % len(COLOURS)]
     halo = [withStroke(linewidth=3, foreground="white")]
     x1, y1, x2, y2 = box
-    axes.add_patch(Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, lw=1.6, ec=colour, path_effects=halo))
+    line: dict[str, Any] = {"ls": (0, (3, 3))} if before else {"path_effects": halo}
+    axes.add_patch(Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, lw=1.6, ec=colour, **line))
     style: dict[str, Any] = {"color": colour, "fontsize": TEXT_SIZE, "fontweight": "bold", "path_effects": halo}
-    axes.text(x1 + 0.01, y1 + 0.01, str(number + 1), va="top", clip_on=True, **style)
+    axes.text(x1 + 0.01 + 0.05 * before, y1 + 0.01, str(number + 1), va="top", clip_on=True, **style)
