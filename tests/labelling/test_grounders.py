@@ -8,6 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
+from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
+from grounded_attention.labelling.attention import AttentionGrounder
 from grounded_attention.labelling.florence import TASK, FlorenceGrounder, written_probability
 from grounded_attention.labelling.grounder import Example, Selection
 from grounded_attention.labelling.simulated import SimulatedGrounder
@@ -15,6 +17,8 @@ from grounded_attention.labelling.zero_shot import ZeroShotGrounder, clean, load
 from grounded_attention.modeling.caption_phrases import Phrase, find_phrases
 from grounded_attention.utils.boxes import box_iou
 from tests.helpers.tiny_detectors import save_detector, tiny_owlv2
+from tests.helpers.tiny_pipeline import BOXES, CAPTION, features, load
+from tests.helpers.tiny_vgp import tiny_model, tiny_processor
 
 CAPTIONS = {"a red ball and a dog": ["a red ball", "a dog"], "A cat.": ["A cat"], "dog dog": ["dog", "dog"]}
 
@@ -188,7 +192,7 @@ def test_florence_asks_each_phrase_and_drops_inverted_boxes(examples):
     assert [text for batch in stub.asked for text in batch] == [TASK + text for text in texts]
     assert [len(batch) for batch in stub.asked] == [2, 2, 1]
     assert [len(each) for each in found] == [2, 1, 2]
-    for candidates in sum(found, []):
+    for candidates in (one for each in found for one in each):
         assert candidates.boxes.tolist() == [[0, 0, 80, 64]] and candidates.scores.tolist() == [0.25]
 
 
@@ -246,3 +250,30 @@ def test_a_simulated_grounder_needs_annotated_boxes_and_a_share():
         SimulatedGrounder().ground([Example("c", "i", "a", [Phrase("a", 0, 1)], 10, 10)])
     with pytest.raises(ValueError, match=r"--wrong 2: expected a share from 0 to 1"):
         SimulatedGrounder(2)
+
+
+# Our own model
+
+
+def test_attention_of_our_own_model_as_a_grounder(tmp_path):
+    tiny_model().save_pretrained(tmp_path / "model")
+    tiny_processor().save_pretrained(tmp_path / "model")
+    boxes = np.array(BOXES, np.float32) / [80, 60, 80, 60]
+    with RegionTableWriter(tmp_path / "table", {}) as writer:
+        for name in ("i0", "i1"):
+            writer.write(Regions(name, 80, 60, boxes, features(seed=len(name)).astype("f2")))
+    table = RegionTable.open(tmp_path / "table")
+    # The second phrase stands before the first, the third is the first again; the image is twice the table's copy.
+    phrases = [Phrase("c", 12, 13), Phrase("a b", 0, 3), Phrase("c", 12, 13)]
+    cases = [Example(f"c{n}", f"i{n}", CAPTION, phrases, 160, 120) for n in range(2)]
+    pipe = load(tmp_path / "model")
+    grounder = AttentionGrounder(pipe, str(tmp_path / "model"), table, layer=1, head=0)
+    assert not grounder.reads_images and grounder.provenance["name"] == "model" and grounder.provenance["head"] == 0
+    for each, found in zip(cases, grounder.ground(cases), strict=True):
+        for phrase, candidates in zip(phrases, found, strict=True):
+            given = {"caption": CAPTION, "phrases": [phrase.text], "regions": table[each.image_id]}
+            alone = pipe(given, layer=1, head=0, top_k=None)
+            assert candidates.scores.tolist() == pytest.approx([one["score"] for one in alone], abs=1e-5)
+            wanted = [[2 * value for value in one["box"].values()] for one in alone]
+            assert np.allclose(candidates.boxes, wanted)
+            assert sum(candidates.scores) == pytest.approx(1, abs=1e-4)

@@ -252,11 +252,8 @@ def test_boxes_are_clipped_sorted_suppressed_and_limited(tmp_path):
 
 
 def test_options_out_of_range():
-    for wrong, message in (
-        ({"boxes_per_phrase": 0}, "1 or more"),
-        ({"threshold": 2}, "from 0 to 1"),
-        ({"nms": -1}, "nms"),
-    ):
+    wrong_options = {"boxes_per_phrase": (0, "1 or more"), "threshold": (2, "from 0 to 1"), "nms": (-1, "nms")}
+    for name, (value, message) in wrong_options.items():
         with pytest.raises(ValueError, match=message):
             Selection(**{name: value})
 
