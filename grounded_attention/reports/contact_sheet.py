@@ -21,7 +21,7 @@ COLUMNS = 3
 # Pixels.
 MARGIN, GAP, LINE, HIGHEST = 12, 16, 15, 240
 TEXT_SIZE = 8
-LETTERS = 44  # of a line below a picture
+LETTERS = 42  # of a line below a picture
 
 
 @dataclass(frozen=True, eq=False)
