@@ -16,6 +16,7 @@ from .grounder import Candidates, Example
 MODEL_TYPE = "florence2"
 TASK = "<CAPTION_TO_PHRASE_GROUNDING>"
 MAX_NEW_TOKENS = 64  # a box is four tokens
+STEPS = 1000  # Florence-2 divides each side of the image into this number of places
 
 
 class FlorenceGrounder:
@@ -72,9 +73,10 @@ class FlorenceGrounder:
         )
         found = []
         for (example, _), sequence, score in zip(asked, generated.sequences.cpu(), scores.tolist(), strict=True):
-            size = (example.width, example.height)
-            answer = self.processor.post_process_generation(sequence=sequence, task=TASK, image_size=size)[TASK]
-            boxes = np.asarray(answer["bboxes"], dtype=np.float32).reshape(-1, 4)
+            # The processor rounds boxes down to whole pixels; with this size it returns the steps that were written.
+            answer = self.processor.post_process_generation(sequence=sequence, task=TASK, image_size=(STEPS, STEPS))
+            steps = np.asarray(answer[TASK]["bboxes"], dtype=np.float32).reshape(-1, 4)
+            boxes = (steps + 0.5) * np.float32([example.width, example.height] * 2) / STEPS
             # The model may write the corners in any order.
             boxes = boxes[(boxes[:, :2] < boxes[:, 2:]).all(axis=1)]
             found.append(Candidates(boxes, np.full(len(boxes), score, dtype=np.float32)))

@@ -17,6 +17,7 @@ from grounded_attention.labelling.zero_shot import ZeroShotGrounder, clean, load
 from grounded_attention.modeling.caption_phrases import Phrase, find_phrases
 from grounded_attention.utils.boxes import box_iou
 from tests.helpers.tiny_detectors import save_detector, tiny_owlv2
+from tests.helpers.tiny_florence import let_write, tiny_florence
 from tests.helpers.tiny_pipeline import BOXES, CAPTION, features, load
 from tests.helpers.tiny_vgp import tiny_model, tiny_processor
 
@@ -182,7 +183,8 @@ class FlorenceStub:
         return SimpleNamespace(sequences=torch.ones(count, 2, dtype=torch.long), logits=[logits])
 
     def post_process_generation(self, sequence, task, image_size):
-        return {task: {"bboxes": [[0, 0, *image_size], [9, 9, 3, 3]], "labels": ["x", "x"]}}
+        assert image_size == (1000, 1000)
+        return {task: {"bboxes": [[0, 0, 499, 999], [9, 9, 3, 3]], "labels": ["x", "x"]}}
 
 
 def test_florence_asks_each_phrase_and_drops_inverted_boxes(examples):
@@ -193,7 +195,26 @@ def test_florence_asks_each_phrase_and_drops_inverted_boxes(examples):
     assert [len(batch) for batch in stub.asked] == [2, 2, 1]
     assert [len(each) for each in found] == [2, 1, 2]
     for candidates in (one for each in found for one in each):
-        assert candidates.boxes.tolist() == [[0, 0, 80, 64]] and candidates.scores.tolist() == [0.25]
+        assert candidates.boxes.tolist() == [pytest.approx([0.04, 0.032, 39.96, 63.968])]
+        assert candidates.scores.tolist() == [0.25]
+
+
+def test_what_a_tiny_florence_writes_becomes_boxes(examples):
+    model, processor = tiny_florence()
+    boxes = "<loc_100> <loc_200> <loc_500> <loc_900> <loc_0> <loc_0> <loc_999> <loc_999>"
+    tokens = let_write(model, f"a dog {boxes} </s>")
+    [[first, second]] = FlorenceGrounder(model, processor).ground(examples[:1])
+    # A place is the middle of one of 1000 steps; the picture has 80 x 64 pixels.
+    wanted = [[100, 200, 500, 900], [0, 0, 999, 999]]
+    wanted = [[(place + 0.5) * side / 1000 for place, side in zip(box, (80, 64) * 2, strict=True)] for box in wanted]
+    for found, phrase in ((first, "a red ball"), (second, "a dog")):
+        assert np.allclose(found.boxes, wanted, atol=1e-3)
+        inputs = processor(text=[TASK + phrase], images=[examples[0].image], return_tensors="pt")
+        written = torch.tensor([[2, *tokens]])
+        with torch.no_grad():
+            logits = model(**inputs, decoder_input_ids=written[:, :-1]).logits[0]
+        chosen = [float(logits[step].log_softmax(-1)[token]) for step, token in enumerate(tokens)]
+        assert found.scores.tolist() == pytest.approx([np.exp(np.mean(chosen))] * 2, rel=1e-3)
 
 
 # The simulated grounder
