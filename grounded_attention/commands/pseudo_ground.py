@@ -82,11 +82,12 @@ def _work(options: argparse.Namespace) -> str | None:
         datasets.disable_progress_bars()
     selection = Selection(options.boxes_per_phrase, options.threshold, options.nms)
     images = image_paths(options.images)
+    phrases = load_phrases(options.phrases, options.spacy_model)
     state = join_processes(cpu=options.device == "cpu")
     rows, source = _read_captions(options, state)
     info = label_captions(
         rows,
-        load_phrases(options.phrases, options.spacy_model),
+        phrases,
         make_grounder(options, find_device(options.device, state)),
         options.output,
         images,

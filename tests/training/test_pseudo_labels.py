@@ -252,11 +252,25 @@ def test_a_recipe_opens_the_labels_and_the_collator_joins_them(scenes, labels, t
     assert data.text_alone().pseudo_labels is None
 
 
-def test_a_recipe_trains_with_labels(scenes, labels, tmp_path, monkeypatch):
+def test_a_recipe_trains_with_labels_and_its_model_labels_again(scenes, labels, tmp_path, monkeypatch, capsys):
     recipe_of(scenes, tmp_path, labels)
     content = yaml.safe_load((tmp_path / "recipe.yaml").read_text())
     assert run_train(monkeypatch, tmp_path, content) == 0
     assert json.loads((tmp_path / "run" / "recipe.json").read_text())["data"]["pseudo_labels"] == str(labels)
+    # Self-training: the trained model labels the captions again.
+    capsys.readouterr()
+    regions = ["--regions", scenes / "regions", "--boxes-per-phrase", 3, "--limit", 10]
+    assert label(scenes, tmp_path / "own", *regions, grounder=tmp_path / "run" / "none") == 0
+    assert "100.0%) at IoU >= 0.5" in capsys.readouterr().out  # its boxes are regions
+    table, boxes = PseudoLabelTable(tmp_path / "own"), RegionTable.open(scenes / "regions")
+    assert table.provenance["grounder"]["kind"] == "attention"
+    for row in table.rows():
+        for phrase in row.phrases:
+            assert 1 <= len(phrase["boxes"]) <= 3 and phrase["scores"] == sorted(phrase["scores"], reverse=True)
+            for box in phrase["boxes"]:
+                assert np.abs(boxes[row.image_id].boxes - box).max(axis=1).min() < 2e-3
+    assert label(scenes, tmp_path / "none", grounder=tmp_path / "run" / "none") == 2
+    assert "a checkpoint of this project needs --regions or --detector" in capsys.readouterr().err
 
 
 def test_captions_that_were_never_labelled_stop_before_training(scenes, tmp_path, capsys):
