@@ -76,7 +76,8 @@ class FlorenceGrounder:
             # The processor rounds boxes down to whole pixels; with this size it returns the steps that were written.
             answer = self.processor.post_process_generation(sequence=sequence, task=TASK, image_size=(STEPS, STEPS))
             steps = np.asarray(answer[TASK]["bboxes"], dtype=np.float32).reshape(-1, 4)
-            boxes = (steps + 0.5) * np.array([example.width, example.height] * 2, dtype=np.float32) / STEPS
+            size = np.array([example.width, example.height] * 2)
+            boxes = ((steps + 0.5) * size / STEPS).astype(np.float32)
             # The model may write the corners in any order.
             boxes = boxes[(boxes[:, :2] < boxes[:, 2:]).all(axis=1)]
             found.append(Candidates(boxes, np.full(len(boxes), score, dtype=np.float32)))
