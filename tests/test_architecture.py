@@ -19,7 +19,7 @@ FLOORS = (
     {"families"},
     {"analysis", "reports", "metrics", "dataset_scripts"},
     {"tasks"},
-    {"training"},
+    {"training", "labelling"},
     {"commands"},
 )
 FLOOR = {name: number for number, floor in enumerate(FLOORS) for name in floor}

@@ -29,6 +29,7 @@ from tqdm import tqdm
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.image_files import ImageFile
+from grounded_attention.dataset_scripts.files.manifests import describe_changes
 from grounded_attention.utils.whole_files import synchronise_folder
 
 from .files import MANIFEST, PARTIAL, SHARDS, read_json, shard_name
@@ -187,18 +188,8 @@ def _finished_manifest(folder: Path, provenance: Mapping[str, Any]) -> dict[str,
 
 
 def _describe_changes(manifest: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:
-    """Describes the fields in which a provenance differs, with both values: the changes of the user."""
-    found, wanted = _flat(manifest["provenance"]), _flat(provenance)
-    keys = [key for key in {**found, **wanted} if found.get(key) != wanted.get(key)]
-    changes = ", ".join(f"{key} ({found.get(key)!r:.60}, now {wanted.get(key)!r:.60})" for key in keys[:4])
+    changes = describe_changes(manifest["provenance"], provenance)
     return f"region table of another source is in this folder; it differs in {changes}"
-
-
-def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, item in value.items():
-        flat.update(_flat(item, f"{prefix}{key}.") if isinstance(item, Mapping) else {prefix + key: item})
-    return flat
 
 
 def _begin(folder: Path, provenance: dict[str, Any]) -> RegionTableWriter:

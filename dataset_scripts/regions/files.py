@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Files of a region table's folder: their names, the manifest, and safe writing to the disk."""
 
-import json
 import os
 from pathlib import Path
 from typing import IO, Any
@@ -9,15 +8,14 @@ from typing import IO, Any
 import pyarrow as pa
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
-from grounded_attention.utils.whole_files import write_text
+from grounded_attention.dataset_scripts.files.manifests import ManifestKind
 
 MANIFEST = "regions.json"
 PARTIAL = "regions.partial.json"
 INDEX = "regions.index.arrow"
 SHARDS = "regions-*.arrow"
-FORMAT = "grounded-attention region table"
-VERSION = 1
 _BUILD_HINT = "build one with `grounded-attention regions import`"
+KIND = ManifestKind("grounded-attention region table", 1, "a region table", _BUILD_HINT)
 
 
 def shard_name(number: int) -> str:
@@ -49,14 +47,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Reads a manifest, finished or partial, and checks format and version."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        found = (content["format"], content["version"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError("not the manifest of a region table", file=path, found=str(error), hint=_BUILD_HINT) from error
-    if found != (FORMAT, VERSION):
-        raise DataError("unknown format", file=path, found=found, expected=repr((FORMAT, VERSION)), hint=_BUILD_HINT)
-    return content
+    return KIND.read(path)
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -66,8 +57,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
         path (`Path`): The file.
         content (`dict`): The content; format and version are added.
     """
-    text = json.dumps({"format": FORMAT, "version": VERSION, **content}, indent=2)
-    write_text(path, text + "\n", durable=True)
+    KIND.write(path, content)
 
 
 def synchronise(file: IO[Any]) -> None:

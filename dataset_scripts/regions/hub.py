@@ -5,16 +5,16 @@
 `RegionTable.open("hub://ORG/NAME", download=False)` reads single rows, each by a request for its bytes.
 """
 
-import hashlib
 import os
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from huggingface_hub import HfApi, HfFileSystem, constants, hf_hub_download, snapshot_download
+from huggingface_hub import HfApi, HfFileSystem, hf_hub_download, snapshot_download
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.hub.hub_errors import hub_errors
+from grounded_attention.dataset_scripts.hub.verified import verify_once
 
 from .files import INDEX, MANIFEST, SHARDS
 from .table import OPENERS, RegionTable
@@ -72,25 +72,8 @@ def local_folder(place: str | os.PathLike[str]) -> Path:
     if not (folder / MANIFEST).is_file():
         hint = "push one with `grounded-attention regions push`"
         raise MissingFileError("no region table in this repository", where=name, expected=MANIFEST, hint=hint)
-    _verify_once(folder, name)
+    verify_once(folder, name, "verified-regions", RegionTable(folder).verify)
     return folder
-
-
-def _verify_once(folder: Path, name: str) -> None:
-    """Verifies a table unless the same files were verified before."""
-    files = sorted(path for path in folder.iterdir() if path.is_file())
-    state = "\n".join(f"{path} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in files)
-    key = hashlib.sha256(state.encode()).hexdigest()
-    mark = Path(constants.HF_HOME) / "grounded-attention" / "verified-regions" / key
-    if mark.exists():
-        return
-    try:
-        RegionTable(folder).verify()
-    except DataError as error:
-        hint = f"delete {folder.parents[1]} and download again; if the error stays, the pushed table is damaged"
-        raise DataError(str(error), where=name, hint=hint) from error
-    mark.parent.mkdir(parents=True, exist_ok=True)
-    mark.touch()
 
 
 class RemoteRegionTable(RegionTable):

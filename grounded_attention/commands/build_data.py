@@ -17,21 +17,18 @@ examples:
 """
 
 import argparse
-import dataclasses
 import json
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.hub.push_rows import RowsPush, plan_push
 
+from .builder_options import options_of, parse_options
 from .command_line import make_parser, run
 
 
@@ -42,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention data build", __doc__)
-    options = "\n".join(f"  {name}: {', '.join(_options_of(builder))}" for name, builder in BUILDERS.items())
+    options = "\n".join(f"  {name}: {', '.join(options_of(builder))}" for name, builder in BUILDERS.items())
     parser.epilog = f"options (key=value) of the builders:\n{options}\n\n{parser.epilog}"
     parser.add_argument("name", choices=list(BUILDERS), help="the data set")
     parser.add_argument("options", nargs="*", metavar="key=value", help="options of the builder, see below")
@@ -78,51 +75,6 @@ def _add_push_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--licence", metavar="ID", help="licence of your own texts, as a Hub identifier, for example cc0-1.0"
     )
-
-
-def _options_of(builder: type[LocalBuilder]) -> dict[str, dataclasses.Field]:
-    """The options that only this builder has, without those of every `datasets` builder."""
-    general = {"name", "version", "data_dir", "data_files", "description", "splits"}
-    fields = dataclasses.fields(builder.BUILDER_CONFIG_CLASS)
-    return {field.name: field for field in fields if field.name not in general}
-
-
-def parse_options(builder: type[LocalBuilder], pairs: Sequence[str]) -> dict[str, Any]:
-    """
-    Parses `key=value` texts into options of a builder. A value is read as YAML unless the option is a text.
-
-    Args:
-        builder (`type[LocalBuilder]`): the builder class.
-        pairs (`Sequence[str]`): texts such as "seed=1".
-
-    Returns:
-        `dict[str, Any]`: option -> value.
-
-    Raises:
-        DataError: if a text has another form, the builder has no such option, or the value has another type.
-    """
-    known = _options_of(builder)
-    options = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or key not in known:
-            raise DataError("unknown option", found=pair, expected=f"key=value with key of {', '.join(known)}")
-        options[key] = _value(key, value, known[key].type)
-    return options
-
-
-def _value(key: str, text: str, kind: Any) -> Any:
-    if "str" in str(kind):
-        return text
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        value = None
-    # Not isinstance: in Python a bool is an int.
-    if type(value) is not kind:
-        expected = {bool: "true or false", int: "a whole number"}.get(kind, str(kind))
-        raise DataError(f"bad option {key}", found=text, expected=expected)
-    return value
 
 
 def _build(options: argparse.Namespace) -> str:

@@ -37,7 +37,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import PartialState
 from transformers.utils import logging
 
 from grounded_attention.dataset_scripts.files.image_files import list_images
@@ -50,8 +49,7 @@ from grounded_attention.processing.region_detection import BoxSource, GivenBoxes
 from grounded_attention.processing.region_extraction import RegionExtractor
 
 from .command_line import make_parser, run
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+from .device_options import DTYPES, add_device_options, find_device
 
 
 def load_extractor(options: argparse.Namespace, device: torch.device) -> RegionExtractor:
@@ -103,7 +101,7 @@ def _work(options: argparse.Namespace) -> str | None:
 
 def _extract(options: argparse.Namespace) -> dict[str, Any] | None:
     images = list_images(options.images)
-    device = _device(options.device, join_processes(cpu=options.device == "cpu"))
+    device = find_device(options.device, join_processes(cpu=options.device == "cpu"))
     return extract_table(
         images,
         load_extractor(options, device),
@@ -114,16 +112,6 @@ def _extract(options: argparse.Namespace) -> dict[str, Any] | None:
         workers=options.workers,
         progress=not options.quiet,
     )
-
-
-def _device(name: str | None, state: PartialState) -> torch.device:
-    """The device of --device, or of this process if none is given."""
-    try:
-        device = state.device if name is None else torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"--device {name}: {first_line(error)}") from error
-    return device
 
 
 def _report(info: dict[str, Any], output: str) -> str:
@@ -171,8 +159,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add("--batch-size", type=int, default=8, metavar="N", help="images of one size computed at once: %(default)s")
     add("--workers", type=int, default=4, metavar="N", help="threads that read images: %(default)s")
-    add("--device", metavar="NAME", help="cpu, cuda, cuda:1 ...; default: one GPU per process if there is one")
-    add("--dtype", choices=sorted(DTYPES), default="float32", help="floating type of both models: %(default)s")
+    add_device_options(parser)
     add("--on-error", choices=("refuse", "skip"), default="refuse", help="what to do at a damaged image: %(default)s")
     add("--json", action="store_true", help="print the table's manifest as JSON")
     add("--quiet", action="store_true", help="no progress bar")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
 from transformers import AutoConfig, AutoModel, AutoProcessor
 
@@ -46,9 +47,13 @@ def open_input(options: argparse.Namespace) -> Image.Image:
     return image
 
 
-def load_pipeline(options: argparse.Namespace) -> VisualGroundingPipeline:
+def load_pipeline(options: argparse.Namespace, device: str | torch.device = "cpu") -> VisualGroundingPipeline:
     """
     Loads the pipeline of a checkpoint of this project, with the detector and the feature model of the options.
+
+    Args:
+        options (`argparse.Namespace`): `model`, `detector`, `features`, `queries` and `regions`.
+        device (`str | torch.device`, *optional*, defaults to `"cpu"`): device of the models.
 
     Raises:
         ValueError: if there is no model, the model belongs to another family, the processor is missing, or the
@@ -68,7 +73,7 @@ def load_pipeline(options: argparse.Namespace) -> VisualGroundingPipeline:
         "queries": options.queries,
     }
     finds = {name: value for name, value in given.items() if value is not None and options.regions is None}
-    return VisualGroundingPipeline(model.eval(), processor=processor, device="cpu", task="visual-grounding", **finds)
+    return VisualGroundingPipeline(model.eval(), processor=processor, device=device, task="visual-grounding", **finds)
 
 
 def read_regions(options: argparse.Namespace) -> dict[str, Any]:

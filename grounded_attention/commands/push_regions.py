@@ -21,15 +21,14 @@ examples:
 """
 
 import argparse
-import hashlib
 import json
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.hub.push_commit import CARD, Repository, commit_files, fetch_repository
+from grounded_attention.dataset_scripts.files.manifests import sha256
+from grounded_attention.dataset_scripts.hub.push_commit import CARD, commit_files, fetch_repository
 from grounded_attention.dataset_scripts.licences import (
     REGION_FEATURES,
     SCENES,
@@ -42,6 +41,7 @@ from grounded_attention.dataset_scripts.regions.files import INDEX, MANIFEST
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 
 from .command_line import make_parser, run
+from .push_options import add_push_options, check_free
 
 
 def push_regions(
@@ -75,11 +75,11 @@ def push_regions(
     terms = apply_user_licence(_terms(table), licence)
     check_redistribution(terms, f"the region table {folder}", permission)
     repository = fetch_repository(to, revision, private)
-    _check_free(repository)
+    check_free(repository, MANIFEST)
     table.verify()
     names = [*(shard["file"] for shard in table.info["shards"]), INDEX, MANIFEST]
     files: dict[str, Path | bytes] = {name: table.path / name for name in names}
-    checksums = {name: _sha256(table.path / name) for name in names}
+    checksums = {name: sha256(table.path / name) for name in names}
     card = write_region_card(to, table.info, terms, permission, checksums, next(iter(table)))
     old = [name for name in repository.user_files() if name not in (*names, CARD)]
     message = f"Region table of {len(table)} images"
@@ -88,17 +88,6 @@ def push_regions(
 
 def _terms(table: RegionTable) -> Licence:
     return SCENES if table.provenance.get("source") == "scenes" else REGION_FEATURES
-
-
-def _check_free(repository: Repository) -> None:
-    if repository.user_files() and MANIFEST not in repository.files:
-        found, hint = repository.user_files()[0], "push to another repository"
-        raise DataError("the repository contains other files", where=repository.name, found=found, hint=hint)
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -126,17 +115,8 @@ def _work(options: argparse.Namespace) -> str:
 
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention regions push", __doc__)
-    parser.add_argument("table", type=Path, help="folder of the region table")
-    parser.add_argument("repository", metavar="ORG/NAME", help="data set repository; created if missing")
-    parser.add_argument("--private", action="store_true", help="make a new repository private")
-    parser.add_argument("--revision", metavar="BRANCH", help="branch to push to; created if missing; default: main")
-    parser.add_argument(
-        "--permission",
-        metavar="TEXT",
-        help="for other people's images: the reason why you may push; the card shows it",
-    )
-    parser.add_argument("--licence", metavar="ID", help="for your own images: the licence as a Hub identifier")
-    parser.add_argument("--json", action="store_true", help="print what was pushed as JSON")
+    images = ("your own images", "other people's images")
+    add_push_options(parser, "folder of the region table", *images)
     return parser
 
 

@@ -23,6 +23,9 @@ ABSENT = {
     "convert": "vl_bert --checkpoint {absent} --output {folder}/out",
     "data build": "vgp --data-dir {absent} --output {folder}/out",
     "data check-scenes": "{absent}",
+    "data pseudo-ground": "--captions flickr30k_entities --data-dir {absent} --images {folder} --grounder scenes "
+    "--phrases given --output {folder}/out",
+    "data push-labels": "{absent} org/name",
     # Writes only: a file where a folder must be.
     "data scenes": "--output {file}/out --images 24 --seed 0",
     "evaluate": "{absent} --task vgp --data-dir {absent} --regions {absent}",

@@ -5,8 +5,6 @@ import json
 import multiprocessing
 import os
 import signal
-import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -23,6 +21,7 @@ from grounded_attention.dataset_scripts.regions.table import RegionTable
 from tests.helpers.stub_extractor import Extractor, extract
 from tests.helpers.tiny_backbone import save_backbone
 from tests.helpers.tiny_detectors import save_detector
+from tests.helpers.two_processes import launch
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -225,28 +224,9 @@ torch.distributed.destroy_process_group()
 """
 
 
-def launch(photos, output, slow):
-    """Two processes with the variables that torchrun and accelerate give to theirs."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    shared = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2"}
-    shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    command = [sys.executable, "-c", SCRIPT, str(photos), str(output), str(slow)]
-    return [
-        subprocess.Popen(
-            command,
-            env={**os.environ, **shared, "RANK": rank, "LOCAL_RANK": rank},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in ("0", "1")
-    ]
-
-
 def test_two_processes_killed_and_finished_by_two(tmp_path):
     photos, output = save_photos(tmp_path / "photos", 40), tmp_path / "out"
-    launched = launch(photos, output, 0.2)
+    launched = launch(SCRIPT, photos, output, 0.2)
     deadline = time.monotonic() + 400
     while len([path for path in output.rglob("regions-*.arrow") if path.stat().st_size > 2000]) < 2:
         alive = all(process.poll() is None for process in launched)
@@ -256,7 +236,7 @@ def test_two_processes_killed_and_finished_by_two(tmp_path):
         process.kill()
         process.communicate()
     assert not (output / "regions.json").exists()
-    for process in launch(photos, output, 0):
+    for process in launch(SCRIPT, photos, output, 0):
         error = process.communicate(timeout=400)[1]
         assert process.returncode == 0, error[-3000:]
     assert_whole(output, 40)

@@ -3,6 +3,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import torch
 from transformers import (
     BertTokenizer,
@@ -14,6 +15,9 @@ from transformers import (
     GroundingDinoConfig,
     GroundingDinoForObjectDetection,
     GroundingDinoProcessor,
+    Owlv2Config,
+    Owlv2ForObjectDetection,
+    Owlv2Processor,
     OwlViTConfig,
     OwlViTForObjectDetection,
     OwlViTProcessor,
@@ -29,6 +33,7 @@ from transformers import (
 from transformers.models.conditional_detr.image_processing_pil_conditional_detr import ConditionalDetrImageProcessorPil
 from transformers.models.detr.image_processing_pil_detr import DetrImageProcessorPil
 from transformers.models.grounding_dino.image_processing_pil_grounding_dino import GroundingDinoImageProcessorPil
+from transformers.models.owlv2.image_processing_pil_owlv2 import Owlv2ImageProcessorPil
 from transformers.models.owlvit.image_processing_pil_owlvit import OwlViTImageProcessorPil
 from transformers.models.rt_detr.image_processing_pil_rt_detr import RTDetrImageProcessorPil
 from transformers.models.yolos.image_processing_pil_yolos import YolosImageProcessorPil
@@ -147,15 +152,40 @@ def _grounding_dino():
 
 
 def _owlvit():
+    text, vision, tokenizer, size = _owl_parts()
+    config = OwlViTConfig(text_config=text, vision_config=vision, projection_dim=16)
+    return OwlViTForObjectDetection(config), OwlViTProcessor(OwlViTImageProcessorPil(size=size), tokenizer)
+
+
+class _NearestPixels(Owlv2ImageProcessorPil):
+    """Resizes without SciPy, which transformers needs for its own resizing."""
+
+    def resize(self, image, size, *args, **kwargs):
+        rows, columns = (
+            np.arange(side) * found // side
+            for side, found in zip((size["height"], size["width"]), image.shape[1:], strict=True)
+        )
+        return image[:, rows][:, :, columns]
+
+
+def tiny_owlv2(seed: int = 0):
+    """An OWLv2 and its processor; larger weights, so that queries have different best boxes."""
+    set_seed(seed)
+    text, vision, tokenizer, size = _owl_parts()
+    model = Owlv2ForObjectDetection(Owlv2Config(text_config=text, vision_config=vision, projection_dim=16))
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    return model.eval(), Owlv2Processor(_NearestPixels(size=size), tokenizer)
+
+
+def _owl_parts():
     letters = [*"abcdefghijklmnopqrstuvwxyz"]
     words = [*letters, *(f"{letter}</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]
     tokenizer = CLIPTokenizer(vocab={word: index for index, word in enumerate(words)}, merges=[])
     shape = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     text = {**shape, "vocab_size": len(words), "max_position_embeddings": 16, "bos_token_id": 52, "eos_token_id": 53}
     vision = {**shape, "image_size": 64, "patch_size": 16}
-    config = OwlViTConfig(text_config=text, vision_config=vision, projection_dim=16)
-    size = {"height": 64, "width": 64}
-    return OwlViTForObjectDetection(config), OwlViTProcessor(OwlViTImageProcessorPil(size=size), tokenizer)
+    return text, vision, tokenizer, {"height": 64, "width": 64}
 
 
 BUILDERS = {

@@ -314,6 +314,7 @@ def make_trainer(
                 recipe.seed,
                 split=train,
                 texts=data.texts,
+                pseudo_labels=data.pseudo_labels,
                 images=data.images,
                 options=options,
                 labels=recipe.supervision.labels,

@@ -116,7 +116,14 @@ def make_scorer(recipe: Recipe, checkpoint: str, data: PreparedData, directory: 
     task = task.configure(task, data.options, model.config)
     supervise(model)
     collator = Collator(
-        task, processor, data.regions, recipe.seed, texts=data.texts, images=data.images, options=data.options
+        task,
+        processor,
+        data.regions,
+        recipe.seed,
+        texts=data.texts,
+        pseudo_labels=data.pseudo_labels,
+        images=data.images,
+        options=data.options,
     )
     return GroundingTrainer(
         model,

@@ -19,6 +19,7 @@ from transformers import AutoTokenizer, BertTokenizer, PreTrainedModel
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.hub.pull_rows import RemoteRows, find_rows, pull_rows
+from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
 from grounded_attention.dataset_scripts.regions.hub import is_on_hub
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
@@ -28,6 +29,7 @@ from grounded_attention.processing import FastRCNNImageProcessor
 from grounded_attention.processing.feature_sources import feature_source
 from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.loop.data import check_regions, limit_rows
+from grounded_attention.training.loop.joined_labels import check_label_rows
 from grounded_attention.training.loop.joined_regions import JoinedRegions
 from grounded_attention.training.loop.learning_rates import MAPPING, GroundingTrainingArguments, check_mapping
 from grounded_attention.training.loop.length_batches import LENGTH, add_lengths
@@ -61,6 +63,7 @@ class PreparedData:
             an evaluation.
         options (`Any`, *optional*): options of the task, completed from the rows.
         pulled (`Pulled`, *optional*): facts about rows from the Hub.
+        pseudo_labels (`PseudoLabelTable`, *optional*): phrases of the captions with boxes of a grounder.
     """
 
     splits: dict[str, datasets.Dataset]
@@ -70,10 +73,11 @@ class PreparedData:
     tracks: dict[str, RegionTable | JoinedRegions] = dataclasses.field(default_factory=dict)
     options: Any = None
     pulled: RemoteRows | None = None
+    pseudo_labels: PseudoLabelTable | None = None
 
     def text_alone(self) -> "PreparedData":
-        """A copy without regions and images."""
-        return dataclasses.replace(self, regions=None, images=None, tracks={})
+        """A copy without regions, images and the boxes of pseudo-labels."""
+        return dataclasses.replace(self, regions=None, images=None, tracks={}, pseudo_labels=None)
 
 
 def prepare_data(recipe: Recipe) -> PreparedData:
@@ -105,6 +109,7 @@ def prepare_data(recipe: Recipe) -> PreparedData:
             if data.text_corpus
             else None
         )
+        labels = None if data.pseudo_labels is None else PseudoLabelTable.open(data.pseudo_labels)
     regions = open_regions(data.regions, task.empty_images)
     tracks = {name: open_regions(places, task.empty_images) for name, places in data.tracks.items()}
     for name, rows in splits.items():
@@ -114,6 +119,9 @@ def prepare_data(recipe: Recipe) -> PreparedData:
         seed = recipe.seed if data.limit_seed is None else data.limit_seed
         splits[name] = limit_rows(rows, data.limit.get(name), seed)
     _check_tables(splits, regions, tracks, task.empty_images)
+    if labels is not None:
+        with recipe_key_errors("data.pseudo_labels"):
+            check_label_rows(splits, data.train_splits, labels)
     splits["train"] = _train_rows(splits, data.train_splits)
     if recipe.training.get("train_sampling_strategy") == "group_by_length":
         splits["train"] = add_lengths(splits["train"], regions)
@@ -121,7 +129,7 @@ def prepare_data(recipe: Recipe) -> PreparedData:
     with recipe_key_errors("options"):
         options = task.fit_options(given, splits)
     opened = {name: table for name, table in tracks.items() if table is not None}
-    return PreparedData(splits, regions, texts, data.images, opened, options, pulled)
+    return PreparedData(splits, regions, texts, data.images, opened, options, pulled, labels)
 
 
 def _check_tables(splits: Mapping[str, Any], regions: Any, tracks: Mapping[str, Any], empty_images: bool) -> None:

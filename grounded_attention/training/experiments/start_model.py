@@ -156,6 +156,7 @@ def _estimate(recipe: Recipe, processor: Any, names: set[str], device: Any) -> d
         recipe.seed,
         split=train,
         texts=data.texts,
+        pseudo_labels=data.pseudo_labels,
         images=data.images,
         options=options,
     )

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
 from grounded_attention.processing.open_images import open_image
 from grounded_attention.supervision import SupervisionMethod
 from grounded_attention.supervision.controls import control_labels
 from grounded_attention.tasks import Task
 from grounded_attention.tasks.task import Examples
 
+from .joined_labels import join_labels
 from .shuffled_targets import ShuffledTargets
 
 COUNTS = "component_counts"  # the entry of a training batch
@@ -51,6 +53,8 @@ class Collator:
         seed (`int`, *optional*, defaults to `0`): seed of the draws.
         split (`Any`, *optional*): the training rows, for tasks that draw other rows in addition.
         texts (`Any`, *optional*): rows of a text corpus, for tasks that use one.
+        pseudo_labels (`PseudoLabelTable`, *optional*): phrases of the captions, joined by `caption_id`; see
+            `join_labels`.
         images (`str | Path`, *optional*): folder of the images, for models that read pixels; a file is the `file_name`
             of the row, or `<image_id>.jpg`.
         options (`Any`, *optional*): options of the task, or keyword arguments for them.
@@ -72,13 +76,14 @@ class Collator:
         *,
         split: Any | None = None,
         texts: Any | None = None,
+        pseudo_labels: PseudoLabelTable | None = None,
         images: str | Path | None = None,
         options: Any | None = None,
         labels: str = "gold",
         method: SupervisionMethod | None = None,
     ):
         self.task, self.processor, self.regions, self.seed = task, processor, regions, seed
-        self.split, self.texts = split, texts
+        self.split, self.texts, self.pseudo_labels = split, texts, pseudo_labels
         self.options = options if isinstance(options, task.options) else task.options(**options or {})
         self.images = None if images is None else Path(images)
         self.training, self.labels = True, labels
@@ -121,7 +126,9 @@ class Collator:
         return batch
 
     def _control(self, rows: Sequence[Mapping[str, Any]], batch: Mapping[str, Any]) -> torch.Tensor:
-        entities = [[phrase.get("entity_id") for phrase in row.get("phrases") or ()] for row in rows]
+        # Pseudo-labels replace the annotated phrases, and have no entities.
+        named = [() if self.pseudo_labels is not None else row.get("phrases") or () for row in rows]
+        entities = [[phrase.get("entity_id") for phrase in phrases] for phrases in named]
         images, epoch = [row["image_id"] for row in rows], int(self._epoch)
         return control_labels(
             self.labels,
@@ -135,6 +142,8 @@ class Collator:
 
     def _collate(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         records = None if self.regions is None else [self._regions(row) for row in rows]
+        if self.pseudo_labels is not None:
+            rows = join_labels(rows, self.pseudo_labels, records, self.training)
         try:
             examples = Examples(
                 rows,

@@ -19,6 +19,7 @@ TABLE_HINT = "make a region table with grounded-attention regions import or regi
 HINTS = {
     "data_dir": "docs/real_data.md lists the files that belong there; to use another folder give {key}=FOLDER",
     "images": "give the folder of the images",
+    "pseudo_labels": "make them with grounded-attention data pseudo-ground (docs/pseudo_labels.md)",
     "text_corpus": "give a text file with one sentence per line",
 }
 CHECKPOINT_HINTS = {
@@ -60,7 +61,7 @@ def _places(data: Data) -> Iterator[tuple[str, str]]:
     """Yields (key, path) for each path of a data section."""
     named: dict[str, Any] = {"data_dir": data.data_dir, "regions": data.regions}
     named |= {f"tracks.{name}": places for name, places in data.tracks.items()}
-    named |= {"images": data.images, "text_corpus": data.text_corpus}
+    named |= {"images": data.images, "text_corpus": data.text_corpus, "pseudo_labels": data.pseudo_labels}
     for name, places in named.items():
         for place in places if isinstance(places, list) else [places]:
             if place:

@@ -43,6 +43,9 @@ class Data:
         tracks (`dict[str, Any]`, *optional*): name -> a table, or a list of tables. Every evaluation runs on each of
             them; the figures are `<track>_<figure>`.
         text_corpus (`str`, *optional*): text file with one sentence per line, for tasks that read text without images.
+        pseudo_labels (`str`, *optional*): folder of pseudo-labels (`data pseudo-ground`), or `hub://ORG/NAME`, joined
+            with the rows by their `caption_id`. They replace the annotated phrases of the training rows; an
+            evaluation reads annotated phrases where the rows have them.
         images (`str`, *optional*): folder of images, for models that read pixels; the table then gives boxes and
             classes.
         options (`dict[str, Any]`, *optional*): options of the builder (`config_name`, `negatives`, ...).
@@ -57,6 +60,7 @@ class Data:
     regions: str | list | None = None
     tracks: dict[str, Any] = field(default_factory=dict)
     text_corpus: str | None = None
+    pseudo_labels: str | None = None
     images: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
     limit: dict[str, int] = field(default_factory=dict)
@@ -225,6 +229,8 @@ def is_quiet(recipe: Recipe) -> bool:
 # Keys of a `start`; everything else is as in the outer recipe. From a recipe that it extends, a start takes no paths.
 START_KEYS = ("task", "options", "data", "training")
 PLACES = ("data_dir", "regions", "images", "scenes")
+# Paths that belong to the rows of one training, so a start neither shares nor extends them.
+OWN_PLACES = ("tracks", "pseudo_labels")
 
 
 class _Loader(yaml.SafeLoader):
@@ -332,7 +338,7 @@ def _as_start(content: dict[str, Any]) -> dict[str, Any]:
     """The keys that a start takes from a recipe that it extends."""
     kept = {key: value for key, value in content.items() if key in START_KEYS}
     if isinstance(kept.get("data"), dict):
-        kept["data"] = {key: value for key, value in kept["data"].items() if key not in (*PLACES, "tracks")}
+        kept["data"] = {key: value for key, value in kept["data"].items() if key not in (*PLACES, *OWN_PLACES)}
     return kept
 
 

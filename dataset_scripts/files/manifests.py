@@ -1,0 +1,74 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Manifests: the JSON file that describes a table; differences between two sources; checksums of files."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from grounded_attention.utils.whole_files import write_text
+
+from .errors import DataError
+
+_SHOWN = 4
+
+
+@dataclass(frozen=True)
+class ManifestKind:
+    """The manifests of one kind of table.
+
+    Args:
+        name (`str`): The value of the key `format`.
+        version (`int`): The value of the key `version`.
+        what (`str`): The table, for messages, for example `"a region table"`.
+        hint (`str`): How to get one.
+    """
+
+    name: str
+    version: int
+    what: str
+    hint: str
+
+    def read(self, path: Path) -> dict[str, Any]:
+        """Reads a manifest, finished or partial, and checks format and version."""
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            found = (content["format"], content["version"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"not the manifest of {self.what}", file=path, found=str(error), hint=self.hint) from error
+        if found != (self.name, self.version):
+            expected = repr((self.name, self.version))
+            raise DataError("unknown format", file=path, found=found, expected=expected, hint=self.hint)
+        return content
+
+    def write(self, path: Path, content: dict[str, Any]) -> None:
+        """Writes a manifest in one step: after a crash, either the complete file or no file exists.
+
+        Args:
+            path (`Path`): The file.
+            content (`dict`): The content; format and version are added.
+        """
+        text = json.dumps({"format": self.name, "version": self.version, **content}, indent=2)
+        write_text(path, text + "\n", durable=True)
+
+
+def describe_changes(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    """Describes the fields in which two provenances differ, with both values; at most four fields."""
+    before, now = _flat(found), _flat(wanted)
+    keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+    return ", ".join(f"{key} ({before.get(key)!r:.60}, now {now.get(key)!r:.60})" for key in keys[:_SHOWN])
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, item in value.items():
+        flat.update(_flat(item, f"{prefix}{key}.") if isinstance(item, Mapping) else {prefix + key: item})
+    return flat
+
+
+def sha256(path: Path) -> str:
+    """Computes the SHA-256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

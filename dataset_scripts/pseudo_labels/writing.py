@@ -1,0 +1,154 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Writes a table of pseudo-labels in parts, with any number of processes and after any interruption.
+
+The captions, in their order, are cut into parts of a fixed number of captions. A part is one file, written whole by
+one process, so a part that exists is finished. When all parts exist, the first process joins them, in order, into the
+shards of the table. So the bytes of a table depend neither on the number of processes nor on interruptions.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow.parquet as pq
+
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.manifests import describe_changes, sha256
+from grounded_attention.dataset_scripts.regions.files import lock_file
+from grounded_attention.utils.whole_files import whole_file
+
+from .files import KIND, MANIFEST, PARTIAL, PARTS, SHARDS, shard_name
+from .rows import SCHEMA, CaptionLabels, check_labels, to_arrow
+from .statistics import LabelCounts
+
+CAPTIONS_PER_SHARD = 100_000
+
+
+def finished_manifest(folder: Path, provenance: dict[str, Any]) -> dict[str, Any] | None:
+    """Returns the manifest of finished pseudo-labels with this provenance, or None if there are none in the folder.
+
+    Raises:
+        DataError: The folder holds finished labels of another grounder, other captions or other options.
+    """
+    if not (folder / MANIFEST).exists():
+        return None
+    found = KIND.read(folder / MANIFEST)
+    _check_same(folder, found, provenance, "finished")
+    shutil.rmtree(folder / PARTS, ignore_errors=True)
+    (folder / PARTIAL).unlink(missing_ok=True)
+    return found
+
+
+def _check_same(folder: Path, found: dict[str, Any], provenance: dict[str, Any], state: str) -> None:
+    if found["provenance"] == provenance:
+        return
+    changes = describe_changes(found["provenance"], provenance)
+    problem = f"the folder holds {state} pseudo-labels of another source; they differ in {changes}"
+    raise DataError(problem, file=folder, hint="choose another folder, or remove this one")
+
+
+class PseudoLabelWriter:
+    """The folder of unfinished pseudo-labels, locked by the first process of a run.
+
+    Args:
+        path (`str` or `os.PathLike`): The folder; created if needed.
+        provenance (`dict`): Facts about the source, as JSON gives them back.
+
+    Raises:
+        DataError: The folder holds unfinished labels of another source, or another process writes to it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], provenance: dict[str, Any]) -> None:
+        self.path, self.provenance = Path(path), provenance
+        self._lock: IO[Any] | None = None
+
+    def begin(self) -> None:
+        """Creates or continues the folder and locks it; for the first process of a run."""
+        (self.path / PARTS).mkdir(parents=True, exist_ok=True)
+        partial = self.path / PARTIAL
+        if not partial.exists():
+            if strays := sorted(self.path.glob(SHARDS)):
+                hint = "remove them or choose another folder"
+                raise DataError("shards without a manifest", file=strays[0], hint=hint)
+            KIND.write(partial, {"provenance": self.provenance})
+        self._lock = lock_file(partial)
+        found = KIND.read(partial)
+        if found["provenance"] != self.provenance and any((self.path / PARTS).glob("*.parquet")):
+            _check_same(self.path, found, self.provenance, "unfinished")
+        elif found["provenance"] != self.provenance:  # no part is finished, so nothing is lost
+            self.close()
+            KIND.write(partial, {"provenance": self.provenance})
+            self._lock = lock_file(partial)
+
+    def part_path(self, number: int) -> Path:
+        """Returns the file of a part."""
+        return self.path / PARTS / f"{number:07d}.parquet"
+
+    def is_done(self, number: int) -> bool:
+        """Returns whether a part is finished."""
+        return self.part_path(number).exists()
+
+    def write_part(self, number: int, rows: Sequence[CaptionLabels], texts: Sequence[str]) -> None:
+        """Writes a part whole.
+
+        Args:
+            number (`int`): Number of the part, from 0.
+            rows (sequence of `CaptionLabels`): The labels of its captions, in order.
+            texts (sequence of `str`): The captions.
+
+        Raises:
+            DataError: A row is wrong (`check_labels`); nothing is written then.
+        """
+        for row, text in zip(rows, texts, strict=True):
+            check_labels(row, text)
+        with whole_file(self.part_path(number), durable=True) as draft:
+            pq.write_table(to_arrow(rows), draft)
+
+    def finish(self, parts: int, captions_per_shard: int = CAPTIONS_PER_SHARD) -> dict[str, Any]:
+        """Joins the parts into shards and writes the manifest; one part is in memory at a time.
+
+        Args:
+            parts (`int`): The number of parts.
+            captions_per_shard (`int`, *optional*, defaults to `CAPTIONS_PER_SHARD`): A shard ends with the part that
+                reaches this number.
+
+        Returns:
+            `dict`: The manifest.
+        """
+        counts, number = LabelCounts(), 0
+        shards: list[dict[str, Any]] = []
+        while number < parts:
+            path = self.path / shard_name(len(shards))
+            with whole_file(path, durable=True) as draft, pq.ParquetWriter(draft, SCHEMA) as writer:
+                written = 0
+                while number < parts and written < captions_per_shard:
+                    part = pq.read_table(self.part_path(number), schema=SCHEMA)
+                    writer.write_table(part)
+                    for row in part.to_pylist():
+                        counts.add(CaptionLabels(**row))
+                    written, number = written + len(part), number + 1
+            shards.append({"file": path.name, "bytes": path.stat().st_size, "sha256": sha256(path)})
+        content = {"provenance": self.provenance, "statistics": counts.as_dict(), "shards": shards}
+        KIND.write(self.path / MANIFEST, content)
+        self.close()
+        (self.path / PARTIAL).unlink()
+        shutil.rmtree(self.path / PARTS, ignore_errors=True)
+        return KIND.read(self.path / MANIFEST)
+
+    def close(self) -> None:
+        """Releases the lock."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+def part_bounds(captions: int, size: int) -> Iterator[tuple[int, int]]:
+    """Yields first caption and the caption after the last of each part.
+
+    Args:
+        captions (`int`): Number of captions.
+        size (`int`): Number of captions in a part.
+    """
+    return ((start, min(start + size, captions)) for start in range(0, captions, size))

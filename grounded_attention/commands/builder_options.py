@@ -1,0 +1,56 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Options of a data builder, given as `key=value`."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
+from grounded_attention.dataset_scripts.files.errors import DataError
+
+
+def options_of(builder: type[LocalBuilder]) -> dict[str, dataclasses.Field]:
+    """The options that only this builder has, without those of every `datasets` builder."""
+    general = {"name", "version", "data_dir", "data_files", "description", "splits"}
+    fields = dataclasses.fields(builder.BUILDER_CONFIG_CLASS)
+    return {field.name: field for field in fields if field.name not in general}
+
+
+def parse_options(builder: type[LocalBuilder], pairs: Sequence[str]) -> dict[str, Any]:
+    """
+    Parses `key=value` texts into options of a builder. A value is read as YAML unless the option is a text.
+
+    Args:
+        builder (`type[LocalBuilder]`): the builder class.
+        pairs (`Sequence[str]`): texts such as "seed=1".
+
+    Returns:
+        `dict[str, Any]`: option -> value.
+
+    Raises:
+        DataError: if a text has another form, the builder has no such option, or the value has another type.
+    """
+    known = options_of(builder)
+    options = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or key not in known:
+            raise DataError("unknown option", found=pair, expected=f"key=value with key of {', '.join(known)}")
+        options[key] = _value(key, value, known[key].type)
+    return options
+
+
+def _value(key: str, text: str, kind: Any) -> Any:
+    if "str" in str(kind):
+        return text
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        value = None
+    # Not isinstance: in Python a bool is an int.
+    if type(value) is not kind:
+        expected = {bool: "true or false", int: "a whole number"}.get(kind, str(kind))
+        raise DataError(f"bad option {key}", found=text, expected=expected)
+    return value

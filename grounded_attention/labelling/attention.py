@@ -1,0 +1,84 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""One of our own models as a grounder (self-training): the regions to which a phrase attends."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from grounded_attention.dataset_scripts.pseudo_labels.statistics import RegionsOfImages
+from grounded_attention.modeling.pipeline_visual_grounding import VisualGroundingPipeline
+from grounded_attention.processing.region_detection import model_provenance
+
+from .grounder import Candidates, Example
+
+EDGES = ("xmin", "ymin", "xmax", "ymax")
+
+
+class AttentionGrounder:
+    """The pipeline `visual-grounding` as a grounder; a score is a region's share of the phrase's attention.
+
+    Args:
+        pipe (`VisualGroundingPipeline`): The pipeline of a checkpoint.
+        name (`str`): Name or folder of the checkpoint, for the provenance.
+        regions (`RegionTable`, *optional*): Regions of the images; by default the detector of the pipeline finds them.
+        layer (`int`, *optional*): Layer, counted from 0; the mean over the upper half of the layers by default.
+        head (`int`, *optional*): Head, counted from 0; the mean over all heads by default.
+        about (`Mapping`, *optional*): Further provenance, such as the source of the regions.
+    """
+
+    def __init__(
+        self,
+        pipe: VisualGroundingPipeline,
+        name: str,
+        regions: RegionsOfImages | None = None,
+        layer: int | None = None,
+        head: int | None = None,
+        about: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.pipe, self.regions = pipe, regions
+        self.reads_images = regions is None or pipe.reads_pixels
+        self._settings: dict[str, Any] = {"layer": layer, "head": head, "top_k": None}
+        self.provenance: dict[str, Any] = {
+            "kind": "attention",
+            **model_provenance(pipe.model, name),
+            "layer": layer,
+            "head": head,
+            **(about or {}),
+        }
+
+    def ground(self, examples: Sequence[Example]) -> list[list[Candidates]]:
+        """See `Grounder.ground`."""
+        inputs = [self._input(example) for example in examples]
+        found = self.pipe(inputs, batch_size=len(inputs), **self._settings)
+        return [
+            _by_phrase(example, regions, each) for example, regions, each in zip(examples, inputs, found, strict=True)
+        ]
+
+    def _input(self, example: Example) -> dict[str, Any]:
+        known: dict[str, Any] = {"phrases": [(phrase.start, phrase.end) for phrase in example.phrases]}
+        if self.regions is not None:
+            known["regions"] = self.regions[example.image_id]
+        if example.image is not None:
+            known["image"] = example.image
+        return {"caption": example.text, **known}
+
+
+def _by_phrase(example: Example, given: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> list[Candidates]:
+    """Groups the pipeline's list by phrase; the pipeline sorts phrases by their spans."""
+    spans: dict[tuple[int, int], list[Mapping[str, Any]]] = {}
+    for one in found:
+        spans.setdefault((one["start"], one["end"]), []).append(one)
+    # The pipeline uses the size of the table's record, which may be that of a smaller copy of the image.
+    record = given.get("regions")
+    size = (example.width, example.height) if record is None else (record.width, record.height)
+    scale = np.array([example.width / size[0], example.height / size[1]] * 2, dtype=np.float32)
+    made = []
+    for phrase in example.phrases:
+        regions = spans[phrase.start, phrase.end]
+        # Equal spans are listed twice; each region counts once.
+        unique = {one["region"]: one for one in regions}.values()
+        boxes = np.array([[one["box"][edge] for edge in EDGES] for one in unique], dtype=np.float32)
+        scores = np.array([one["score"] for one in unique], dtype=np.float32)
+        made.append(Candidates(boxes.reshape(-1, 4) * scale, scores.clip(0, 1)))
+    return made

@@ -1,0 +1,127 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Florence-2 as a grounder: it writes the places of a phrase as text."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import AutoProcessor, Florence2ForConditionalGeneration
+
+from grounded_attention.processing.region_detection import dictionary_digest, first_line, model_provenance
+
+from .grounder import Candidates, Example
+
+MODEL_TYPE = "florence2"
+TASK = "<CAPTION_TO_PHRASE_GROUNDING>"
+MAX_NEW_TOKENS = 64  # a box is four tokens
+STEPS = 1000  # Florence-2 divides each side of the image into this number of places
+
+
+class FlorenceGrounder:
+    """Florence-2 with its task of phrase grounding; each phrase is a prompt of its own, decoded greedily.
+
+    Florence-2 gives no scores. The score of all boxes of a phrase is the geometric mean of the probabilities of the
+    tokens that it wrote.
+
+    Args:
+        model (`Florence2ForConditionalGeneration`): The model.
+        processor (`Florence2Processor`): Its processor.
+        name (`str`, *optional*, defaults to `""`): Name or folder, for the provenance.
+        batch_size (`int`, *optional*, defaults to `8`): Number of phrases in one run of the model.
+    """
+
+    reads_images = True
+
+    def __init__(self, model: Any, processor: Any, name: str = "", batch_size: int = 8) -> None:
+        self.model, self.processor, self.batch_size = model.eval(), processor, batch_size
+        self.provenance: dict[str, Any] = {
+            "kind": "florence-2",
+            **model_provenance(model, name),
+            "processor": dictionary_digest(processor.image_processor.to_dict()),
+            "task": TASK,
+        }
+
+    def ground(self, examples: Sequence[Example]) -> list[list[Candidates]]:
+        """See `Grounder.ground`."""
+        asked = [(example, phrase.text) for example in examples for phrase in example.phrases]
+        found: list[Candidates] = []
+        for start in range(0, len(asked), self.batch_size):
+            found += self._run(asked[start : start + self.batch_size])
+        each = iter(found)
+        return [[next(each) for _ in example.phrases] for example in examples]
+
+    @torch.no_grad()
+    def _run(self, asked: Sequence[tuple[Example, str]]) -> list[Candidates]:
+        inputs = self.processor(
+            text=[TASK + text for _, text in asked],
+            images=[example.image for example, _ in asked],
+            padding=True,
+            return_tensors="pt",
+        )
+        generated = self.model.generate(
+            **inputs.to(self.model.device, self.model.dtype),
+            max_new_tokens=MAX_NEW_TOKENS,
+            do_sample=False,
+            num_beams=1,
+            return_dict_in_generate=True,
+            output_logits=True,
+        )
+        scores = written_probability(
+            generated.sequences.cpu(), [step.float().cpu() for step in generated.logits], self._padding()
+        )
+        found = []
+        for (example, _), sequence, score in zip(asked, generated.sequences.cpu(), scores.tolist(), strict=True):
+            # The processor rounds boxes down to whole pixels; with this size it returns the steps that were written.
+            answer = self.processor.post_process_generation(sequence=sequence, task=TASK, image_size=(STEPS, STEPS))
+            steps = np.asarray(answer[TASK]["bboxes"], dtype=np.float32).reshape(-1, 4)
+            size = np.array([example.width, example.height] * 2)
+            boxes = ((steps + 0.5) * size / STEPS).astype(np.float32)
+            # The model may write the corners in any order.
+            boxes = boxes[(boxes[:, :2] < boxes[:, 2:]).all(axis=1)]
+            found.append(Candidates(boxes, np.full(len(boxes), score, dtype=np.float32)))
+        return found
+
+    def _padding(self) -> int:
+        return self.processor.tokenizer.pad_token_id
+
+
+def written_probability(sequences: Tensor, logits: Sequence[Tensor], padding: int) -> Tensor:
+    """The geometric mean of the probabilities of the tokens that a model wrote.
+
+    Args:
+        sequences (`Tensor`): (B, S) int64, whose last tokens are the written ones; shorter ones end in padding.
+        logits (`Sequence[Tensor]`): for each written token (B, V).
+        padding (`int`): id of the padding token.
+
+    Returns:
+        `Tensor`: (B,) float32 in [0, 1].
+    """
+    tokens = sequences[:, sequences.shape[1] - len(logits) :]
+    log_probabilities = torch.stack(list(logits), dim=1).log_softmax(-1)  # (B, steps, V)
+    chosen = log_probabilities.gather(-1, tokens[..., None])[..., 0]
+    written = tokens != padding
+    return ((chosen * written).sum(-1) / written.sum(-1).clamp(min=1)).exp()
+
+
+def load_florence(
+    name_or_path: str,
+    revision: str | None = None,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.float32,
+    batch_size: int = 8,
+    processor_options: Mapping[str, Any] | None = None,
+) -> FlorenceGrounder:
+    """Loads Florence-2 from the Hub or a folder, in the format of transformers ("florence-community/Florence-2-base").
+
+    Raises:
+        ValueError: The model or its processor cannot be loaded.
+    """
+    try:
+        processor = AutoProcessor.from_pretrained(name_or_path, revision=revision, **processor_options or {})
+        found: dict[str, Any] = {} if revision is None else {"revision": revision}
+        model: Any = Florence2ForConditionalGeneration.from_pretrained(name_or_path, dtype=dtype, **found)
+    except (OSError, ValueError, ImportError) as error:
+        raise ValueError(f"--grounder {name_or_path}: cannot be used: {first_line(error)}") from error
+    return FlorenceGrounder(model.to(device), processor, name_or_path, batch_size)

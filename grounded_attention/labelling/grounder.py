@@ -1,0 +1,161 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""What every grounder does, and the choice of the boxes that are stored."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.modeling.caption_phrases import Phrase
+from grounded_attention.processing.region_selection import clip_boxes, suppress
+
+# Scores are stored in the open interval (0, 1); a sigmoid in float32 reaches both ends.
+SMALLEST = 1e-6
+
+
+@dataclass
+class Example:
+    """A caption to ground.
+
+    Args:
+        caption_id (`str`): Id of the caption.
+        image_id (`str`): Id of the image.
+        text (`str`): The caption.
+        phrases (`list[Phrase]`): Its phrases; at least one.
+        width (`int`): Width of the image in pixels.
+        height (`int`): Height of the image in pixels.
+        image (`Image.Image`, *optional*): The RGB picture; None for a grounder with `reads_images` False.
+        gold (`list`, *optional*): For each phrase its annotated boxes in [0, 1], for a simulated grounder.
+        objects (`list`, *optional*): All annotated boxes of the image in [0, 1], for a simulated grounder.
+    """
+
+    caption_id: str
+    image_id: str
+    text: str
+    phrases: list[Phrase]
+    width: int
+    height: int
+    image: Image.Image | None = None
+    gold: list[Any] | None = None
+    objects: list[Any] | None = None
+
+
+@dataclass
+class Candidates:
+    """The boxes that a grounder gives a phrase, in any number and order.
+
+    Args:
+        boxes (`np.ndarray`): (n, 4) float32, x1 y1 x2 y2 in pixels of the image.
+        scores (`np.ndarray`): (n,) float32 in [0, 1].
+    """
+
+    boxes: npt.NDArray[np.float32]
+    scores: npt.NDArray[np.float32]
+
+
+class Grounder(Protocol):
+    """Finds boxes for phrases.
+
+    Attributes:
+        provenance (`dict`): Name, kind, revision and options; part of the manifest.
+        reads_images (`bool`): Whether `ground` needs the pictures.
+    """
+
+    provenance: dict[str, Any]
+    reads_images: bool
+
+    def ground(self, examples: Sequence[Example]) -> list[list[Candidates]]:
+        """Grounds the phrases of a batch of captions.
+
+        Args:
+            examples (sequence of `Example`): The captions.
+
+        Returns:
+            `list[list[Candidates]]`: For each caption the candidates of each phrase.
+
+        Raises:
+            ValueError: A caption or image cannot be used.
+        """
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which candidates of a phrase are stored.
+
+    Args:
+        boxes_per_phrase (`int`, *optional*, defaults to `1`): Largest number of boxes of a phrase. The paper's
+            grounder gives one.
+        threshold (`float`, *optional*, defaults to `0.0`): Smallest score. The paper's grounder always gives a box.
+        nms (`float`, *optional*, defaults to `0.7`): Overlap above which the box with the lower score is dropped.
+
+    Raises:
+        ValueError: A value is out of range.
+    """
+
+    boxes_per_phrase: int = 1
+    threshold: float = 0.0
+    nms: float = 0.7
+
+    def __post_init__(self) -> None:
+        if self.boxes_per_phrase < 1:
+            raise ValueError(f"boxes per phrase: found {self.boxes_per_phrase}, expected 1 or more")
+        for name in ("threshold", "nms"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name}: found {getattr(self, name)}, expected a number from 0 to 1")
+
+    def select(self, found: Candidates, example: Example, phrase: Phrase) -> dict[str, Any]:
+        """Makes the stored form of a phrase: its best boxes, clipped to the image and divided by its size.
+
+        Args:
+            found (`Candidates`): The candidates.
+            example (`Example`): The caption.
+            phrase (`Phrase`): The phrase.
+
+        Returns:
+            `dict`: `text`, `start`, `end`, `boxes` and `scores`, best first.
+
+        Raises:
+            DataError: A box is not finite, inverted or completely outside the image, or a score is outside [0, 1].
+        """
+        boxes = torch.as_tensor(found.boxes, dtype=torch.float32).reshape(-1, 4)
+        scores = torch.as_tensor(found.scores, dtype=torch.float32).reshape(-1)
+        _check(boxes, scores, example, phrase)
+        clipped, usable = clip_boxes(boxes, example.width, example.height)
+        usable &= scores >= self.threshold
+        boxes, scores = clipped[usable], scores[usable]
+        kept = suppress(boxes, scores, self.nms)[: self.boxes_per_phrase]
+        size = torch.tensor([example.width, example.height] * 2, dtype=torch.float32)
+        return {
+            "text": phrase.text,
+            "start": phrase.start,
+            "end": phrase.end,
+            "boxes": (boxes[kept] / size).tolist(),
+            "scores": scores[kept].clamp(SMALLEST, 1 - SMALLEST).tolist(),
+        }
+
+
+def _check(boxes: torch.Tensor, scores: torch.Tensor, example: Example, phrase: Phrase) -> None:
+    where = f"caption {example.caption_id}, phrase {phrase.text!r}"
+    if len(boxes) != len(scores):
+        raise DataError(f"{len(boxes)} boxes and {len(scores)} scores", where=where, expected="one score for each box")
+    good = boxes.isfinite().all(-1) & (boxes[:, :2] <= boxes[:, 2:]).all(-1)
+    good &= (boxes[:, 2:] > 0).all(-1) & (boxes[:, 0] < example.width) & (boxes[:, 1] < example.height)
+    if not good.all():
+        found = boxes[int((~good).int().argmax())].tolist()
+        expected = f"x1 <= x2 and y1 <= y2 in pixels of an image of {example.width} x {example.height}"
+        raise DataError("the grounder gave a box outside the image", where=where, found=found, expected=expected)
+    if not ((scores >= 0) & (scores <= 1)).all():
+        raise DataError("the grounder gave a score outside [0, 1]", where=where, found=scores.tolist())
+
+
+def visible(boxes: torch.Tensor, width: int, height: int) -> torch.Tensor:
+    """Returns which boxes (n, 4) in pixels share an area with the image: (n,) bool.
+
+    Some detectors pad pictures to squares and find boxes in the padding.
+    """
+    return (boxes[:, 2:] > 0).all(-1) & (boxes[:, 0] < width) & (boxes[:, 1] < height) & boxes.isfinite().all(-1)

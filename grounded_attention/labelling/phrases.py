@@ -1,0 +1,184 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Sources of phrases: noun phrases of TextBlob (as in the paper) or spaCy, content words, or annotated spans."""
+
+import importlib.metadata
+import importlib.util
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.pseudo_labels.rows import check_phrase
+from grounded_attention.modeling.caption_phrases import SPACY_MODEL, Phrase, content_words
+
+SOURCES = ("textblob", "spacy", "words", "given")
+_INSTALL = {
+    "textblob": "pip install '.[textblob]' && python -m textblob.download_corpora lite",
+    "spacy": "pip install '.[spacy]' && python -m spacy download {model}",
+}
+_OTHER = "; or choose another source with --phrases"
+
+
+class PhraseSource(Protocol):
+    """Finds the phrases of captions.
+
+    Attributes:
+        provenance (`dict`): Name and version of the source.
+    """
+
+    provenance: dict[str, Any]
+
+    def find(self, rows: Sequence[Mapping[str, Any]]) -> list[tuple[list[Phrase], int]]:
+        """Finds the phrases of captions.
+
+        Args:
+            rows (sequence of `Mapping`): Rows of `labelling.captions`.
+
+        Returns:
+            `list`: For each caption its phrases in their order, and the number of phrases that could not be found in
+            the caption again.
+        """
+
+
+def load_phrases(name: str, model: str = SPACY_MODEL) -> PhraseSource:
+    """Loads a source of phrases.
+
+    Args:
+        name (`str`): One of `SOURCES`.
+        model (`str`, *optional*, defaults to `SPACY_MODEL`): The pipeline of spaCy.
+
+    Raises:
+        ValueError: The source is unknown, or a package, model or corpus that it needs is not installed.
+    """
+    if name == "textblob":
+        return TextBlobPhrases()
+    if name == "spacy":
+        return SpacyPhrases(model)
+    if name == "words":
+        return ContentWords()
+    if name == "given":
+        return GivenPhrases()
+    raise ValueError(f"unknown source of phrases {name!r}; expected one of {', '.join(SOURCES)}")
+
+
+class TextBlobPhrases:
+    """Noun phrases of TextBlob, the library of the paper.
+
+    TextBlob returns phrases in lower case, without determiners, and with spaces between their tokens ("man 's hat").
+    `locate` finds them in the caption again.
+    """
+
+    def __init__(self) -> None:
+        if importlib.util.find_spec("textblob") is None:
+            raise ValueError(f"TextBlob is not installed; {_INSTALL['textblob']}{_OTHER}")
+        self.provenance = {"source": "textblob", "version": importlib.metadata.version("textblob")}
+        self._noun_phrases("a red ball")  # a missing corpus is an error before any work
+
+    def _noun_phrases(self, text: str) -> list[str]:
+        from textblob import TextBlob
+        from textblob.exceptions import MissingCorpusError
+
+        try:
+            return [str(phrase) for phrase in TextBlob(text).noun_phrases]
+        except (MissingCorpusError, LookupError) as error:
+            raise ValueError(f"TextBlob has no corpora; {_INSTALL['textblob']}{_OTHER}") from error
+
+    def find(self, rows: Sequence[Mapping[str, Any]]) -> list[tuple[list[Phrase], int]]:
+        """See `PhraseSource.find`."""
+        return [locate(row["text"], self._noun_phrases(row["text"])) for row in rows]
+
+
+class SpacyPhrases:
+    """Noun chunks of spaCy without pronouns; they contain their determiners and never overlap."""
+
+    def __init__(self, model: str = SPACY_MODEL) -> None:
+        missing = [name for name in ("spacy", model) if importlib.util.find_spec(name) is None]
+        if missing:
+            hint = _INSTALL["spacy"].format(model=model)
+            raise ValueError(f"{' and '.join(missing)} not installed; {hint}{_OTHER}")
+        import spacy
+
+        self._parser = spacy.load(model)
+        version = self._parser.meta.get("version")
+        self.provenance = {"source": "spacy", "model": model, "model_version": version, "version": spacy.__version__}
+
+    def find(self, rows: Sequence[Mapping[str, Any]]) -> list[tuple[list[Phrase], int]]:
+        """See `PhraseSource.find`."""
+        documents = self._parser.pipe([row["text"] for row in rows])
+        return [
+            (
+                [Phrase(c.text, c.start_char, c.end_char) for c in document.noun_chunks if c.root.pos_ != "PRON"],
+                0,
+            )
+            for document in documents
+        ]
+
+
+class ContentWords:
+    """Each word that is not an English function word is a phrase; needs no package."""
+
+    provenance = {"source": "words"}
+
+    def find(self, rows: Sequence[Mapping[str, Any]]) -> list[tuple[list[Phrase], int]]:
+        """See `PhraseSource.find`."""
+        return [(content_words(row["text"]), 0) for row in rows]
+
+
+class GivenPhrases:
+    """The annotated phrases of the builder that have boxes; the boxes are not read."""
+
+    provenance = {"source": "given"}
+
+    def find(self, rows: Sequence[Mapping[str, Any]]) -> list[tuple[list[Phrase], int]]:
+        """See `PhraseSource.find`.
+
+        Raises:
+            DataError: A row has no annotated phrases, or a phrase is not in its caption.
+        """
+        return [([_given(phrase, row) for phrase in _annotated(row)], 0) for row in rows]
+
+
+def _annotated(row: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    if row["given"] is None:
+        hint = "--phrases given and --grounder scenes need a builder with annotated phrases: flickr30k_entities"
+        raise DataError("the caption has no annotated phrases", where=f"caption {row['caption_id']}", hint=hint)
+    return row["given"]
+
+
+def _given(phrase: Mapping[str, Any], row: Mapping[str, Any]) -> Phrase:
+    check_phrase(phrase, row["text"], f"caption {row['caption_id']}")
+    return Phrase(phrase["text"], phrase["start"], phrase["end"])
+
+
+def locate(caption: str, texts: Sequence[str]) -> tuple[list[Phrase], int]:
+    """Finds phrases in a caption that were lower-cased and joined from tokens.
+
+    Letters may differ in case, and where a phrase has a space, the caption may have none or several. A phrase is
+    searched after the one before it, and if it is not there, from the start. Found phrases never overlap, so a phrase
+    that occurs twice in `texts` is found at two places.
+
+    Args:
+        caption (`str`): The caption.
+        texts (sequence of `str`): The phrases, in the order of the caption if possible.
+
+    Returns:
+        `tuple[list[Phrase], int]`: The found phrases in the order of the caption, and the number of others.
+    """
+    found: list[Phrase] = []
+    after = 0
+    for text in texts:
+        phrase = _search(caption, text, after, found) or _search(caption, text, 0, found)
+        if phrase is not None:
+            found.append(phrase)
+            after = phrase.end
+    return sorted(found, key=lambda phrase: phrase.start), len(texts) - len(found)
+
+
+def _search(caption: str, text: str, begin: int, taken: Sequence[Phrase]) -> Phrase | None:
+    pattern = r"\s*".join(re.escape(token) for token in text.split())
+    if not pattern:
+        return None
+    for match in re.compile(rf"(?<!\w){pattern}(?!\w)", re.IGNORECASE).finditer(caption, begin):
+        if all(match.end() <= other.start or other.end <= match.start() for other in taken):
+            return Phrase(match.group(), *match.span())
+    return None

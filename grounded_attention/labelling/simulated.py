@@ -1,0 +1,69 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""A simulated grounder, for studies of label noise: annotated boxes, a known share of them wrong."""
+
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from grounded_attention.utils.boxes import box_iou
+
+from .grounder import Candidates, Example
+
+# A box that overlaps a gold box this much would match the same regions, so it would not be wrong.
+SAME_OBJECT = 0.5
+
+
+class SimulatedGrounder:
+    """Returns the annotated boxes of each phrase, or, for a share of the phrases, the box of another object.
+
+    The draws depend on the seed and the caption only. With the same seed, the phrases that are wrong at one share are
+    wrong at every larger share too. A score is uniform in [0.5, 1) and does not reveal whether the box is wrong. If
+    every object of the image overlaps a gold box of the phrase, the phrase stays right.
+
+    Args:
+        wrong (`float`, *optional*, defaults to `0.0`): Probability, in [0, 1], that a phrase gets a wrong box.
+        seed (`int`, *optional*, defaults to `0`): Seed of the draws.
+
+    Raises:
+        ValueError: `wrong` is out of range.
+    """
+
+    reads_images = False
+
+    def __init__(self, wrong: float = 0.0, seed: int = 0) -> None:
+        if not 0 <= wrong <= 1:
+            raise ValueError(f"--wrong {wrong}: expected a share from 0 to 1")
+        self.wrong, self.seed = wrong, seed
+        self.provenance: dict[str, Any] = {"kind": "scenes", "wrong": wrong, "seed": seed}
+
+    def ground(self, examples: Sequence[Example]) -> list[list[Candidates]]:
+        """See `Grounder.ground`.
+
+        Raises:
+            ValueError: A caption has no annotated boxes.
+        """
+        return [self._ground(example) for example in examples]
+
+    def _ground(self, example: Example) -> list[Candidates]:
+        if example.gold is None or example.objects is None:
+            raise ValueError("the simulated grounder needs annotated boxes: give --phrases given")
+        rng = np.random.default_rng((self.seed, zlib.crc32(example.caption_id.encode())))
+        size = np.array([example.width, example.height] * 2, dtype=np.float32)
+        objects = np.asarray(example.objects, dtype=np.float32).reshape(-1, 4)
+        found = []
+        for gold in example.gold:
+            # Every phrase takes the same number of draws, so that one phrase does not change the draws of the next.
+            chance, place, score = rng.random(3)
+            boxes = np.asarray(gold, dtype=np.float32).reshape(-1, 4)
+            others = _others(boxes, objects)
+            if chance < self.wrong and len(others):
+                boxes = others[int(place * len(others))][None]
+            found.append(Candidates(boxes * size, np.full(len(boxes), 0.5 + score / 2, dtype=np.float32)))
+        return found
+
+
+def _others(gold: npt.NDArray[np.float32], objects: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    return objects[(box_iou(objects, gold) < SAME_OBJECT).all(axis=1)]

@@ -1,0 +1,210 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Zero-shot detectors of transformers as grounders: Grounding DINO, MM Grounding DINO, OWL-ViT, OWLv2.
+
+Shape letters: B captions, N boxes of the detector, T tokens, Q queries.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForZeroShotObjectDetection, AutoProcessor
+
+from grounded_attention.processing.region_detection import (
+    KEEP_ALL,
+    dictionary_digest,
+    first_line,
+    model_provenance,
+)
+
+from .grounder import Candidates, Example, visible
+
+BY_TOKENS = ("grounding-dino", "mm-grounding-dino")
+BY_QUERIES = ("owlvit", "owlv2")
+PROMPTS = ("phrases", "caption")
+
+
+class ZeroShotGrounder:
+    """A zero-shot detector that is asked for each phrase.
+
+    With the prompt "phrases", the detector reads the phrases of a caption as separate queries, as the grounder of the
+    paper does (equation 1: an image and one noun phrase). With "caption", Grounding DINO reads the caption, so words
+    around a phrase count too. The score of a box for a phrase is the sigmoid of the logit of its query (OWL-ViT), or
+    the largest of those of its tokens (Grounding DINO, as in its post-processing). Every box has a score for every
+    phrase.
+
+    Args:
+        model (`PreTrainedModel`): The detector.
+        processor: Its processor.
+        name (`str`, *optional*, defaults to `""`): Name or folder, for the provenance.
+        prompt (`str`, *optional*, defaults to `"phrases"`): `"phrases"` or `"caption"`.
+
+    Raises:
+        ValueError: The model is of another type, the prompt is unknown, or the model cannot read captions.
+    """
+
+    reads_images = True
+
+    def __init__(self, model: Any, processor: Any, name: str = "", prompt: str = "phrases") -> None:
+        kind = model.config.model_type
+        _check_kind(kind)
+        if prompt not in PROMPTS:
+            raise ValueError(f"prompt {prompt!r}: expected {' or '.join(PROMPTS)}")
+        if prompt == "caption" and kind not in BY_TOKENS:
+            raise ValueError(f"--prompt caption needs Grounding DINO: a model of type {kind} reads single queries")
+        self.model, self.processor, self.prompt = model.eval(), processor, prompt
+        self.provenance: dict[str, Any] = {
+            "kind": "zero-shot",
+            **model_provenance(model, name),
+            "processor": dictionary_digest(processor.image_processor.to_dict()),
+            "prompt": prompt,
+        }
+
+    @torch.no_grad()
+    def ground(self, examples: Sequence[Example]) -> list[list[Candidates]]:
+        """See `Grounder.ground`."""
+        by_tokens = self.model.config.model_type in BY_TOKENS
+        return self._by_tokens(examples) if by_tokens else self._by_queries(examples)
+
+    # Grounding DINO: logits (B, N, T) of the tokens of one text
+
+    def _by_tokens(self, examples: Sequence[Example]) -> list[list[Candidates]]:
+        texts, spans = zip(*(self._prompt(example) for example in examples), strict=True)
+        limit = self.model.config.max_text_len
+        encoded = self.processor.tokenizer(
+            list(texts),
+            padding=True,
+            truncation=True,
+            max_length=limit,
+            return_offsets_mapping=True,
+            return_tensors="pt",
+        )
+        offsets = encoded.pop("offset_mapping")
+        outputs, boxes = self._run(examples, encoded, text_threshold=1.0)
+        scores = outputs.logits.sigmoid()[..., : offsets.shape[1]]
+        found = []
+        for place, example in enumerate(examples):
+            masks = [_tokens(offsets[place], span) for span in spans[place]]
+            found.append([_candidates(boxes[place], _best(scores[place], mask), example) for mask in masks])
+        return found
+
+    def _prompt(self, example: Example) -> tuple[str, list[tuple[int, int]]]:
+        """The text for Grounding DINO, and the characters of each phrase in it."""
+        if self.prompt == "caption":
+            text = example.text.rstrip()
+            return text if text.endswith(".") else text + ".", [(p.start, p.end) for p in example.phrases]
+        queries = [clean(phrase.text) for phrase in example.phrases]
+        places: dict[str, tuple[int, int]] = {}
+        text = ""
+        for query in filter(None, dict.fromkeys(queries)):
+            start = len(text) + bool(text)
+            text = f"{text} {query}.".lstrip()
+            places[query] = (start, start + len(query))
+        return text or ".", [places.get(query, (0, 0)) for query in queries]
+
+    # OWL-ViT: logits (B, N, Q) of the queries
+
+    def _by_queries(self, examples: Sequence[Example]) -> list[list[Candidates]]:
+        asked = [[clean(phrase.text) for phrase in example.phrases] for example in examples]
+        unique = [list(dict.fromkeys(queries)) for queries in asked]
+        most = max(map(len, unique))
+        encoded = self.processor.tokenizer(
+            [query for queries in unique for query in (*queries, *[" "] * (most - len(queries)))],
+            padding="max_length",
+            truncation=True,
+            max_length=self.model.config.text_config.max_position_embeddings,
+            return_tensors="pt",
+        )
+        outputs, boxes = self._run(examples, encoded)
+        scores = outputs.logits.sigmoid()
+        return [
+            [
+                _candidates(boxes[place], scores[place, :, unique[place].index(query)], example)
+                for query in asked[place]
+            ]
+            for place, example in enumerate(examples)
+        ]
+
+    def _run(self, examples: Sequence[Example], encoded: Mapping[str, Tensor], **options: Any) -> tuple[Any, list]:
+        """The outputs in float32 on the CPU, and the boxes (N, 4) in pixels of each image."""
+        try:
+            pixels = self.processor.image_processor([example.image for example in examples], return_tensors="pt")
+        except ImportError as error:  # OWLv2 needs torchvision or SciPy to resize
+            raise ValueError(f"the grounder cannot read images: {first_line(error)}") from error
+        inputs = {
+            name: value.to(self.model.device, self.model.dtype if value.is_floating_point() else None)
+            for name, value in {**encoded, **pixels}.items()
+        }
+        outputs = self.model(**inputs)
+        # Some post-processing functions mix devices.
+        for name, value in outputs.items():
+            if isinstance(value, Tensor):
+                outputs[name] = value.float().cpu() if value.is_floating_point() else value.cpu()
+        if options:
+            options["input_ids"] = encoded["input_ids"]
+        results = self.processor.post_process_grounded_object_detection(
+            outputs,
+            threshold=KEEP_ALL,
+            target_sizes=[(example.height, example.width) for example in examples],
+            **options,
+        )
+        return outputs, [result["boxes"] for result in results]
+
+
+def _check_kind(kind: str) -> None:
+    if kind not in (*BY_TOKENS, *BY_QUERIES):
+        known = ", ".join((*BY_TOKENS, *BY_QUERIES))
+        raise ValueError(f"a model of type {kind}; expected one of {known}, or Florence-2, or a model of this project")
+
+
+def clean(phrase: str) -> str:
+    """A phrase as a query: lower case, single spaces, and no period, which would end a query of Grounding DINO."""
+    return " ".join(phrase.lower().replace(".", " ").split())
+
+
+def _tokens(offsets: Tensor, span: tuple[int, int]) -> Tensor:
+    """The tokens (T,) bool that share a character with a span; padding and special tokens are empty."""
+    start, end = span
+    return (offsets[:, 0] < end) & (offsets[:, 1] > start) & (offsets[:, 1] > offsets[:, 0])
+
+
+def _best(scores: Tensor, mask: Tensor) -> Tensor:
+    """The largest score over the tokens of a phrase, (N,); 0 for a phrase behind the end of the text."""
+    return scores[:, mask].amax(-1) if mask.any() else torch.zeros(len(scores))
+
+
+def _candidates(boxes: Tensor, scores: Tensor, example: Example) -> Candidates:
+    seen = visible(boxes, example.width, example.height) & (scores > 0)
+    return Candidates(np.asarray(boxes[seen], dtype=np.float32), np.asarray(scores[seen], dtype=np.float32))
+
+
+def load_zero_shot(
+    name_or_path: str,
+    revision: str | None = None,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.float32,
+    prompt: str = "phrases",
+    processor_options: Mapping[str, Any] | None = None,
+) -> ZeroShotGrounder:
+    """Loads a zero-shot detector from the Hub or a folder.
+
+    Args:
+        name_or_path (`str`): For example "IDEA-Research/grounding-dino-tiny" or "google/owlv2-base-patch16-ensemble".
+        revision (`str`, *optional*): Branch, tag or commit on the Hub.
+        device (`str` or `torch.device`, *optional*, defaults to `"cpu"`): Device of the model.
+        dtype (`torch.dtype`, *optional*, defaults to `torch.float32`): Floating type of the model.
+        prompt (`str`, *optional*, defaults to `"phrases"`): See `ZeroShotGrounder`.
+        processor_options (`Mapping`, *optional*): Options of the processor, such as `size`.
+
+    Raises:
+        ValueError: The model does not exist or is of another type, or an option does not fit it.
+    """
+    try:
+        _check_kind(AutoConfig.from_pretrained(name_or_path, revision=revision).model_type)
+        processor = AutoProcessor.from_pretrained(name_or_path, revision=revision, **processor_options or {})
+        model = AutoModelForZeroShotObjectDetection.from_pretrained(name_or_path, revision=revision, dtype=dtype)
+    except (OSError, ValueError, ImportError) as error:
+        raise ValueError(f"--grounder {name_or_path}: cannot be used: {first_line(error)}") from error
+    return ZeroShotGrounder(model.to(device), processor, name_or_path, prompt)

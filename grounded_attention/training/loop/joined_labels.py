@@ -1,0 +1,95 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Joins rows with their pseudo-labels, as they are joined with their regions."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.pseudo_labels.rows import CaptionLabels, check_labels
+from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
+
+Row = Mapping[str, Any]
+
+
+def join_labels(
+    rows: Sequence[Row], table: PseudoLabelTable, records: Sequence[Any] | None = None, training: bool = True
+) -> list[Row]:
+    """
+    Gives rows the phrases of their captions.
+
+    Args:
+        rows (`Sequence[Mapping]`): rows with `caption_id` and `text`.
+        table (`PseudoLabelTable`): the pseudo-labels.
+        records (`Sequence`, *optional*): the region record of each row, whose image size is compared.
+        training (`bool`, *optional*, defaults to `True`): whether annotated phrases are replaced too.
+
+    Returns:
+        `list[Mapping]`: the rows with `phrases`, a list of `{"text", "start", "end", "boxes", "scores"}` with boxes
+        (x1, y1, x2, y2) in [0, 1] and scores in (0, 1).
+
+    Raises:
+        DataError: if a caption was never labelled or has another text or image, or if the image of the labels has
+            another size than that of the regions.
+    """
+    return [
+        _join(row, table, None if records is None else records[place])
+        if training or row.get("phrases") is None
+        else row
+        for place, row in enumerate(rows)
+    ]
+
+
+def _join(row: Row, table: PseudoLabelTable, record: Any) -> Row:
+    labels = table[row["caption_id"]]
+    try:
+        check_labels(labels, row["text"])
+    except DataError as error:
+        raise DataError(str(error), file=table.path) from error
+    if labels.image_id != row["image_id"]:
+        problem, where = "the labels are those of another image", f"caption {labels.caption_id}"
+        raise DataError(problem, file=table.path, where=where, found=labels.image_id, expected=repr(row["image_id"]))
+    if record is not None and len(record):  # an image without detections may have no known size
+        _check_size(labels, record, table)
+    return {**row, "phrases": labels.phrases}
+
+
+def _check_size(labels: CaptionLabels, record: Any, table: PseudoLabelTable) -> None:
+    """Boxes are relative, so a smaller copy of the image is allowed; another shape means another or a turned image."""
+    width, height = labels.width, labels.height
+    rounding = max(width + height, record.width + record.height)  # sides of a copy are whole pixels
+    if width == 0 or abs(width * record.height - height * record.width) <= rounding:
+        return
+    where = f"caption {labels.caption_id}, image {labels.image_id}"
+    found, expected = f"{width} x {height}", f"{record.width} x {record.height} (of the region table)"
+    hint = "label the images whose regions are in the table"
+    raise DataError(
+        "the image has another shape", file=table.path, where=where, found=found, expected=expected, hint=hint
+    )
+
+
+def check_label_rows(splits: Mapping[str, Any], trained: Sequence[str], table: PseudoLabelTable) -> None:
+    """
+    Checks before training that every caption that needs labels has some.
+
+    Args:
+        splits (`Mapping[str, Dataset]`): split -> rows.
+        trained (`Sequence[str]`): the splits of training; of other splits only rows without `phrases` need labels.
+        table (`PseudoLabelTable`): the pseudo-labels.
+
+    Raises:
+        DataError: if rows have no `caption_id`, or captions were never labelled; the message contains the first one.
+    """
+    for name, rows in splits.items():
+        if "caption_id" not in rows.column_names:
+            expected, found = "rows of captions", ", ".join(rows.column_names)
+            raise DataError("the rows have no column caption_id", found=found, expected=expected)
+        if name not in trained and "phrases" in rows.column_names:
+            continue
+        missing = table.missing(rows["caption_id"])
+        if missing:
+            problem = f"{len(missing)} of {len(rows)} captions were never labelled"
+            hint = (
+                "label them with `grounded-attention data pseudo-ground`, with the same builder and options; or leave "
+                "the split out with data.options.splits"
+            )
+            raise DataError(problem, file=table.path, where=f"split {name}", found=missing[0], hint=hint)

@@ -1,0 +1,318 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Labelling of captions: rows, kills, processes, refusals."""
+
+import multiprocessing
+import os
+import re
+import signal
+import time
+
+import datasets
+import pytest
+from PIL import Image
+
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
+from grounded_attention.labelling.captions import caption_rows
+from grounded_attention.labelling.grounder import Candidates, Selection
+from grounded_attention.labelling.phrases import GivenPhrases
+from tests.helpers.stub_grounder import (
+    SIZE,
+    Grounder,
+    box_of,
+    contents,
+    label,
+    manifest,
+    many_texts,
+    rows_of,
+    save_images,
+)
+from tests.helpers.two_processes import launch
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+def made(tmp_path, texts):
+    rows = rows_of(texts)
+    return rows, save_images(tmp_path / "images", rows)
+
+
+def test_rows_and_statistics_by_hand(tmp_path):
+    texts = ["A dog, a ball", "", "nowhere a Dog dog", "the tree"]
+    rows, images = made(tmp_path, texts)
+    label(rows, images, tmp_path / "out")
+    table = PseudoLabelTable(tmp_path / "out")
+    assert list(table) == ["c0", "c1", "c2", "c3"] and len(table) == 4
+    labels = table["c2"]
+    assert (labels.image_id, labels.width, labels.height) == ("i1", *SIZE)
+    assert [(p["text"], p["start"], p["end"]) for p in labels.phrases] == [
+        ("nowhere", 0, 7),
+        ("Dog", 10, 13),
+        ("dog", 14, 17),
+    ]
+    assert labels.phrases[0]["boxes"] == labels.phrases[0]["scores"] == []
+    for row in table.rows():
+        for phrase in row.phrases:
+            assert texts[int(row.caption_id[1:])][phrase["start"] : phrase["end"]] == phrase["text"]
+            if phrase["text"] != "nowhere":
+                box, score = box_of(phrase["text"])
+                wanted = [box[0] / 40, box[1] / 20, box[2] / 40, box[3] / 20]
+                assert phrase["boxes"] == [pytest.approx(wanted)] and phrase["scores"] == [pytest.approx(score)]
+    found = table.info["statistics"]
+    scores = [0] * 10
+    for word in ("dog", "ball", "Dog", "dog", "tree"):
+        scores[int(box_of(word)[1] * 10)] += 1
+    assert found == {
+        "captions": 4,
+        "captions_skipped": 0,
+        "phrases": 6,
+        "phrases_with_box": 5,
+        "phrases_not_found": 0,
+        "boxes": 5,
+        "phrases_per_caption": {"0": 1, "1": 1, "2": 1, "3": 1},
+        "scores": scores,
+    }
+    assert table["c1"].phrases == [] and table["c1"].width == SIZE[0]
+
+
+def test_finished_labels_are_unchanged_and_another_grounder_is_refused(tmp_path):
+    rows, images = made(tmp_path, many_texts(12))
+    info = label(rows, images, tmp_path / "out")
+    before = contents(tmp_path / "out")
+
+    class Never(Grounder):
+        def ground(self, examples):
+            raise AssertionError("nothing is to be done")
+
+    assert label(rows, images, tmp_path / "out", Never()) == info
+    with pytest.raises(DataError, match=r"finished pseudo-labels of another source.*grounder\.name \('stub', now 'b"):
+        label(rows, images, tmp_path / "out", Grounder(name="b"))
+    with pytest.raises(DataError, match=r"selection\.threshold \(0\.0, now 0\.5\); choose another folder"):
+        label(rows, images, tmp_path / "out", selection=Selection(threshold=0.5))
+    assert contents(tmp_path / "out") == before
+
+
+def test_a_second_grounder_is_refused_beside_unfinished_labels(tmp_path):
+    rows, images = made(tmp_path, [*many_texts(7), "broken"])
+    with pytest.raises(DataError, match=r"caption c7: this caption is broken; to leave .*--on-error skip"):
+        label(rows, images, tmp_path / "out")
+    with pytest.raises(DataError, match=r"unfinished pseudo-labels of another source"):
+        label(rows, images, tmp_path / "out", Grounder(name="b"))
+    with pytest.raises(DataError, match=r"unfinished; run the same command again"):
+        PseudoLabelTable(tmp_path / "out")
+
+
+def test_without_a_finished_part_another_grounder_may_begin(tmp_path):
+    rows, images = made(tmp_path, ["broken", "a dog"])
+    with pytest.raises(DataError, match="broken"):
+        label(rows, images, tmp_path / "out")
+    label(rows, images, tmp_path / "out", Grounder(name="b"), on_error="skip")
+    assert manifest(tmp_path / "out")["provenance"]["grounder"]["name"] == "b"
+
+
+def kill_after(tmp_path, rows, images, output, parts):
+    """Labels in a process that is killed when `parts` parts exist."""
+    grounder = Grounder(slow=0.02)
+    child = multiprocessing.get_context("fork").Process(target=label, args=(rows, images, output, grounder))
+    child.start()
+    while len(list(output.glob("parts/*.parquet"))) < parts and child.is_alive():
+        time.sleep(0.001)
+    os.kill(child.pid, signal.SIGKILL)
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+
+
+def test_killed_and_resumed_labels_have_the_same_bytes(tmp_path):
+    rows, images = made(tmp_path, many_texts(43))
+    label(rows, images, tmp_path / "whole")
+    for parts in (1, 3, 6):
+        kill_after(tmp_path, rows, images, tmp_path / "out", parts)
+        assert not (tmp_path / "out" / "pseudo_labels.json").exists()
+    label(rows, images, tmp_path / "out")
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("stop", ["manifest", "shard"])
+def test_a_kill_while_parts_are_joined(tmp_path, monkeypatch, stop):
+    from grounded_attention.dataset_scripts.pseudo_labels import writing
+
+    rows, images = made(tmp_path, many_texts(12))
+    label(rows, images, tmp_path / "whole")
+
+    class Stop(Exception):
+        pass
+
+    def stopped(*arguments, **options):
+        raise Stop
+
+    with monkeypatch.context() as patch, pytest.raises(Stop):
+        patch.setattr(
+            writing.shutil if stop == "manifest" else writing, "rmtree" if stop == "manifest" else "sha256", stopped
+        )
+        label(rows, images, tmp_path / "out")
+    label(rows, images, tmp_path / "out")
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+import datasets, torch
+datasets.disable_progress_bars()
+from tests.helpers.stub_grounder import Grounder, label, many_texts, rows_of
+images, output, count, slow = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+label(rows_of(many_texts(count)), images, output, Grounder(slow=slow))
+torch.distributed.destroy_process_group()
+"""
+
+
+def test_two_processes_write_the_same_bytes_as_one_also_after_a_kill(tmp_path):
+    rows, images = made(tmp_path, many_texts(43))
+    label(rows, images, tmp_path / "one")
+    output = tmp_path / "two"
+    launched = launch(SCRIPT, images, output, 43, 0.2)
+    deadline = time.monotonic() + 200
+    while len(list(output.glob("parts/*.parquet"))) < 3:
+        alive = all(process.poll() is None for process in launched)
+        assert alive and time.monotonic() < deadline, [process.communicate()[1][-2000:] for process in launched]
+        time.sleep(0.02)
+    for process in launched:
+        process.kill()
+        process.communicate()
+    assert not (output / "pseudo_labels.json").exists()
+    for process in launch(SCRIPT, images, output, 43, 0):
+        error = process.communicate(timeout=200)[1]
+        assert process.returncode == 0, error[-3000:]
+    assert contents(output) == contents(tmp_path / "one")
+
+
+# Bad input
+
+
+def test_captions_that_cannot_be_used_are_skipped_and_counted(tmp_path):
+    rows, images = made(tmp_path, ["a dog", "broken tree", "a ball", "a car"])
+    (images / "i1.png").write_bytes(b"no picture")
+    with pytest.raises(DataError, match=r"caption c1: this caption is broken"):
+        label(rows, images, tmp_path / "out")
+    label(rows, images, tmp_path / "out", Grounder(name="b"), on_error="skip")
+    table = PseudoLabelTable(tmp_path / "out")
+    assert table.info["statistics"]["captions_skipped"] == 3 and len(table) == 4
+    assert [len(row.phrases) for row in table.rows()] == [1, 0, 0, 0]
+    assert [row.width for row in table.rows()] == [40, 0, 0, 0]
+
+
+def test_a_missing_image_is_named(tmp_path):
+    rows, images = made(tmp_path, ["a dog", "a cat"])
+    (images / "i0.png").unlink()
+    with pytest.raises(DataError, match=r"caption c0: image .*i0\.png\): no such file"):
+        label(rows, images, tmp_path / "out")
+
+
+class Fixed(Grounder):
+    """The same candidates for every phrase."""
+
+    def __init__(self, boxes, scores):
+        super().__init__()
+        self.found = Candidates(boxes, scores)
+
+    def ground(self, examples):
+        return [[self.found] * len(example.phrases) for example in examples]
+
+
+@pytest.mark.parametrize(
+    ("boxes", "scores", "problem"),
+    [
+        ([[50, 0, 60, 5]], [0.5], r"a box outside the image: found \[50.*pixels of an image of 40 x 20"),
+        ([[0, 0, 5, 5], [5, 5, 1, 1]], [0.5, 0.5], r"outside the image: found \[5\.0, 5\.0, 1\.0, 1\.0\]"),
+        ([[0, 0, float("nan"), 5]], [0.5], "outside the image"),
+        ([[0, 0, 5, 5]], [1.5], r"score outside \[0, 1\]"),
+        ([[0, 0, 5, 5]], [], "1 boxes and 0 scores"),
+    ],
+)
+def test_a_bad_box_or_score_is_refused(tmp_path, boxes, scores, problem):
+    rows, images = made(tmp_path, ["a dog"])
+    with pytest.raises(DataError, match=rf"caption c0, phrase 'dog'.*{problem}"):
+        label(rows, images, tmp_path / "out", Fixed(boxes, scores))
+
+
+def test_boxes_are_clipped_sorted_suppressed_and_limited(tmp_path):
+    boxes = [[-5, 0, 10, 10], [0, 0, 10, 10], [20, 0, 45, 20], [30, 5, 35, 10], [0, 0, 0.2, 5]]
+    scores = [0.4, 0.3, 0.0, 1.0, 0.9]
+    rows, images = made(tmp_path, ["a dog"])
+    label(rows, images, tmp_path / "out", Fixed(boxes, scores), selection=Selection(boxes_per_phrase=9, threshold=0.1))
+    phrase = PseudoLabelTable(tmp_path / "out")["c0"].phrases[0]
+    # By hand: the last box is thinner than a pixel, the second equals the clipped first, the third has a low score.
+    assert phrase["boxes"] == [pytest.approx([0.75, 0.25, 0.875, 0.5]), pytest.approx([0, 0, 0.25, 0.5])]
+    assert 0.999 < phrase["scores"][0] < 1 and phrase["scores"][1] == pytest.approx(0.4)
+    label(rows, images, tmp_path / "one", Fixed(boxes, scores))
+    assert len(PseudoLabelTable(tmp_path / "one")["c0"].phrases[0]["boxes"]) == 1
+
+
+def test_options_out_of_range():
+    wrong_options = {"boxes_per_phrase": (0, "1 or more"), "threshold": (2, "from 0 to 1"), "nms": (-1, "nms")}
+    for name, (value, message) in wrong_options.items():
+        with pytest.raises(ValueError, match=message):
+            Selection(**{name: value})
+
+
+def annotated(**changes):
+    """One image with one annotated caption."""
+    phrase = {"text": "a dog", "start": 0, "end": 5, "entity_id": "1", "types": ["animals"], **changes}
+    captions = [{"caption_id": "c0", "text": "a dog runs", "related": True, "phrases": [phrase]}]
+    entities = [{"entity_id": "1", "boxes": [[0.0, 0.0, 0.5, 0.5]], "scene": False, "nobox": False}]
+    image = {"image_id": "i0", "width": 40, "height": 20, "captions": captions, "entities": entities}
+    return caption_rows({"train": datasets.Dataset.from_list([image])})
+
+
+def test_given_phrases_must_be_in_their_caption(tmp_path):
+    images = save_images(tmp_path / "images", annotated())
+    label(annotated(), images, tmp_path / "out", phrases=GivenPhrases())
+    assert PseudoLabelTable(tmp_path / "out")["c0"].phrases[0]["text"] == "a dog"
+    with pytest.raises(DataError, match=r"caption c0: the phrase 'a cat' is not in its caption 'a dog runs'.*'a dog'"):
+        label(annotated(text="a cat"), images, tmp_path / "bad", phrases=GivenPhrases())
+    with pytest.raises(DataError, match=r"characters 0 to 50"):
+        label(annotated(end=50), images, tmp_path / "bad", phrases=GivenPhrases())
+    with pytest.raises(DataError, match=r"caption c0: the caption has no annotated phrases.*flickr30k_entities"):
+        label(rows_of(["a dog"]), images, tmp_path / "bad", phrases=GivenPhrases())
+
+
+def test_an_image_of_another_size_than_its_annotation_is_refused(tmp_path):
+    images = save_images(tmp_path / "images", annotated())
+    Image.new("RGB", (20, 10)).save(images / "i0.png")
+    with pytest.raises(DataError, match=r"image i0: the image has another size: found '20 x 10', expected 40 x 20"):
+        label(annotated(), images, tmp_path / "out")
+
+
+def test_captions_that_are_refused():
+    twice = datasets.Dataset.from_dict({"caption_id": ["a", "a"], "image_id": ["i", "i"], "text": ["x", "y"]})
+    with pytest.raises(DataError, match=r"two captions have the same id: found 'a'"):
+        caption_rows({"train": twice})
+    with pytest.raises(DataError, match="no captions"):
+        caption_rows({"train": twice.select([])})
+    with pytest.raises(MissingFileError, match=r"no pseudo-labels here.*data pseudo-ground"):
+        PseudoLabelTable("nowhere")
+
+
+def test_a_damaged_file_and_an_unknown_caption_are_named(tmp_path):
+    rows, images = made(tmp_path, ["a dog", "a cat"])
+    label(rows, images, tmp_path / "out")
+    table = PseudoLabelTable(tmp_path / "out")
+    table.verify()
+    assert "c0" in table and "c9" not in table and table.missing(["c1", "z", "c0", "y"]) == ["z", "y"]
+    with pytest.raises(KeyError, match=r"never labelled: found 'c9'"):
+        table["c9"]
+    shard = tmp_path / "out" / "pseudo_labels-00000.parquet"
+    content = shard.read_bytes()
+    place = re.search(b"dog", content).start()
+    shard.write_bytes(content[:place] + b"cow" + content[place + 3 :])
+    with pytest.raises(DataError, match=r"00000\.parquet: the file is damaged: its checksum differs"):
+        table.verify()
+    shard.write_bytes(content[:-1])
+    with pytest.raises(DataError, match=r"cut or replaced"):
+        PseudoLabelTable(tmp_path / "out")
+    shard.unlink()
+    with pytest.raises(MissingFileError, match=r"a file of the pseudo-labels is missing"):
+        PseudoLabelTable(tmp_path / "out")

@@ -1,0 +1,371 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Pseudo-labels from the command to a training batch: join, recipe, statistics, contact sheet; the Hub."""
+
+import json
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+from transformers import BertTokenizer
+
+from grounded_attention.commands.pseudo_ground import main
+from grounded_attention.dataset_scripts.builders import BUILDERS
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.pseudo_labels.hub import check_files
+from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
+from grounded_attention.dataset_scripts.regions.table import RegionTable, RegionTableWriter
+from grounded_attention.processing import VLBertProcessor
+from grounded_attention.tasks.caption_rows import to_rows
+from grounded_attention.training.experiments.setup import prepare_data
+from grounded_attention.training.loop.data import Collator
+from grounded_attention.training.loop.joined_labels import join_labels
+from grounded_attention.training.recipes.places import check_places
+from grounded_attention.training.recipes.recipe import RecipeError, load_recipe
+from tests.helpers.stub_grounder import contents
+from tests.helpers.tiny_detectors import save_detector
+from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory):
+    return tiny_scenes(tmp_path_factory.mktemp("scenes"))
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+def label(scenes, output, *arguments, grounder="scenes", phrases="given"):
+    places = ["--data-dir", scenes, "--images", scenes / "flickr30k-images", "--output", output]
+    chosen = ["--captions", "flickr30k_entities", "--grounder", grounder, "--phrases", phrases, "--quiet"]
+    return main([*map(str, [*chosen, *places, *arguments])])
+
+
+@pytest.fixture
+def labels(scenes, tmp_path):
+    assert label(scenes, tmp_path / "labels", "--boxes-per-phrase", 9, "--contact-sheet", 0) == 0
+    return tmp_path / "labels"
+
+
+def gold_of(scenes, tmp_path):
+    """Caption id -> (text, {span: boxes}) of the phrases with boxes, from the builder."""
+    builder = BUILDERS["flickr30k_entities"](data_dir=str(scenes), cache_dir=str(tmp_path / "built"))
+    builder.download_and_prepare()
+    found = {}
+    for split in builder.as_dataset().values():
+        for row in split:
+            boxes = {entity["entity_id"]: entity["boxes"] for entity in row["entities"]}
+            for caption in row["captions"]:
+                spans = {(p["start"], p["end"]): boxes.get(p["entity_id"]) for p in caption["phrases"]}
+                spans = {span: each for span, each in spans.items() if each}
+                found[caption["caption_id"]] = (caption["text"], spans, row["image_id"])
+    return found
+
+
+def iou(a, b):
+    width = min(a[2], b[2]) - max(a[0], b[0])
+    height = min(a[3], b[3]) - max(a[1], b[1])
+    if width <= 0 or height <= 0:
+        return 0.0
+    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
+    return width * height / (sum(areas) - width * height)
+
+
+def test_the_command_labels_statistics_and_sheet(scenes, tmp_path, capsys):
+    output = tmp_path / "labels"
+    options = ["--boxes-per-phrase", 9, "--regions", scenes / "regions", "--contact-sheet", 5, "--wrong", 0.3]
+    assert label(scenes, output, *options, "--json") == 0
+    printed = json.loads(capsys.readouterr().out)
+    table, gold, regions = PseudoLabelTable(output), gold_of(scenes, tmp_path), RegionTable.open(scenes / "regions")
+    wrong = matched = matches = phrases = 0
+    for row in table.rows():
+        text, spans, image = gold[row.caption_id]
+        assert image == row.image_id and {(p["start"], p["end"]) for p in row.phrases} == set(spans)
+        for phrase in row.phrases:
+            phrases += 1
+            assert text[phrase["start"] : phrase["end"]] == phrase["text"]
+            right = spans[phrase["start"], phrase["end"]]
+            wrong += (
+                not np.allclose(sorted(phrase["boxes"]), sorted(right), atol=1e-5)
+                if len(phrase["boxes"]) == len(right)
+                else 1
+            )
+            count = 0
+            for region in regions[row.image_id].boxes:
+                count += any(iou(region, box) >= 0.5 for box in phrase["boxes"])
+            matched, matches = matched + (count > 0), matches + count
+    assert printed["phrases"] == phrases and 0.15 < wrong / phrases < 0.45
+    assert printed["matches"] == {
+        "iou": 0.5,
+        "phrases": phrases,
+        "matched": matched,
+        "regions": matches,
+        "captions_without_regions": 0,
+    }
+    assert sum(printed["scores"]) == printed["boxes"]
+    with Image.open(output / "contact_sheet.png") as sheet:
+        assert sheet.width == 840 and sheet.height > 300
+    before = contents(output)
+    assert label(scenes, output, *options) == 0
+    assert f"{phrases:,} phrases" in capsys.readouterr().out and contents(output) == before
+
+
+def test_grounding_dino_from_a_folder_and_a_list_of_images(scenes, tmp_path, capsys):
+    folder = save_detector("grounding_dino", tmp_path / "dino")
+    images = tmp_path / "images.txt"
+    paths = sorted((scenes / "flickr30k-images").iterdir())
+    images.write_text("".join(f"{path.stem}\t{path}\n" for path in paths))
+    options = ["--limit", 6, "--images", images, "--processor", "size={shortest_edge: 48, longest_edge: 64}"]
+    assert label(scenes, tmp_path / "a", *options, grounder=folder, phrases="words") == 0
+    table = PseudoLabelTable(tmp_path / "a")
+    assert len(table) == 6 and all(len(p["boxes"]) == 1 for row in table.rows() for p in row.phrases)
+    assert table.provenance["grounder"]["model_type"] == "grounding-dino"
+    images.write_text(f"x\t{paths[0]}\n")
+    assert label(scenes, tmp_path / "b", *options, grounder=folder, phrases="words") == 2
+    assert "images.txt, image " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--prompt", "caption"], "--prompt is for another grounder: zero-shot detector; found scenes"),
+        (["--layer", "0"], "--layer is for another grounder: model of this project"),
+        (["--wrong", "2"], "--wrong 2.0: expected a share"),
+        (["--phrases", "words"], "the simulated grounder needs annotated boxes: give --phrases given"),
+        (["--images", "nowhere"], "nowhere: no such folder or list of images"),
+        (["captions_per_image=0", "nonsense=1"], "unknown option: found 'nonsense=1'"),
+        (["--captions", "text_corpus"], "--captions text_corpus: the rows have the columns"),
+        (["--grounder", "/nowhere"], "--grounder /nowhere: cannot be used"),
+    ],
+)
+def test_mistakes_are_one_line(scenes, tmp_path, capsys, arguments, problem):
+    places = ["--data-dir", scenes / "corpus.txt"] if "text_corpus" in arguments else []
+    assert label(scenes, tmp_path / "out", *places, *arguments) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("error: ") and problem in error
+    assert not (tmp_path / "out" / "pseudo_labels.json").exists()
+
+
+# The join
+
+
+def rows_for(scenes, tmp_path):
+    builder = BUILDERS["flickr30k_entities"](data_dir=str(scenes), cache_dir=str(tmp_path / "built"))
+    builder.download_and_prepare()
+    return to_rows(builder.as_dataset()["train"])
+
+
+def test_regions_of_joined_phrases_by_hand(scenes, labels, tmp_path):
+    rows, regions = rows_for(scenes, tmp_path).select(range(12)), RegionTable.open(scenes / "regions")
+    table = pickle.loads(pickle.dumps(PseudoLabelTable(labels)))
+    records = [regions[row["image_id"]] for row in rows]
+    joined = join_labels(list(rows), table, records)
+    assert all({"text", "start", "end", "boxes", "scores"} == set(p) for row in joined for p in row["phrases"])
+    words = sorted({word for row in rows for word in row["text"].lower().split()})
+    tokenizer = tiny_tokenizer(words)
+    processor = VLBertProcessor(tokenizer, region_feature_size=regions.feature_size)
+    spans = [[{**phrase, "text": 0} for phrase in row["phrases"]] for row in joined]
+    batch = processor(
+        text=[row["text"] for row in rows],
+        phrases=spans,
+        region_boxes=[record.boxes for record in records],
+        region_features=[record.features.astype("float32") for record in records],
+    )
+    several = 0
+    for place, (row, record) in enumerate(zip(joined, records, strict=True)):
+        columns = batch["region_candidate_mask"][place].nonzero()[:, 0].tolist()
+        for number, phrase in enumerate(row["phrases"]):
+            wanted = [any(iou(box, gold) >= 0.5 for gold in phrase["boxes"]) for box in record.boxes]
+            assert batch["phrase_regions"][place, number, columns].bool().tolist() == wanted
+            several += sum(wanted) > 1
+    assert several, "no phrase has two proposals"
+
+
+def tiny_tokenizer(words):
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+    return BertTokenizer(vocab={word: index for index, word in enumerate(vocabulary)})
+
+
+def test_a_training_row_gets_pseudo_labels_and_an_evaluation_keeps_gold(scenes, labels, tmp_path):
+    table, [row] = PseudoLabelTable(labels), list(rows_for(scenes, tmp_path).select([0]))
+    gold = {**row, "phrases": [{"text": "gold", "entity_id": "1"}]}
+    assert join_labels([gold], table)[0]["phrases"] == table[row["caption_id"]].phrases
+    assert join_labels([gold], table, training=False)[0]["phrases"] == gold["phrases"]
+    assert join_labels([row], table, training=False)[0]["phrases"] == table[row["caption_id"]].phrases
+
+
+def test_rows_that_do_not_fit_their_labels(scenes, labels, tmp_path):
+    table, [row] = PseudoLabelTable(labels), list(rows_for(scenes, tmp_path).select([0]))
+    with pytest.raises(DataError, match=r"is not in its caption 'Another text'.*label the captions again"):
+        join_labels([{**row, "text": "Another text"}], table)
+    with pytest.raises(DataError, match=r"labels are those of another image: found '\d+', expected 'x'"):
+        join_labels([{**row, "image_id": "x"}], table)
+    record = RegionTable.open(scenes / "regions")[row["image_id"]]
+    record.width, record.height = record.width // 2, round(record.height / 2)  # a smaller copy
+    join_labels([row], table, [record])
+    record.width, record.height = record.height, record.width  # turned
+    with pytest.raises(DataError, match=r"the image has another shape: found '\d+ x \d+'.*of the region table"):
+        join_labels([row], table, [record])
+
+
+# The recipe
+
+
+def recipe_of(scenes, tmp_path, labels, *overrides):
+    content = tiny_recipe(scenes, tmp_path / "run", methods=["none"], task="pretraining")
+    content["data"] |= {"builder": "flickr30k_entities", "pseudo_labels": str(labels)}
+    content["options"] = {"background": False}
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content))
+    return load_recipe(tmp_path / "recipe.yaml", overrides)
+
+
+def test_a_recipe_opens_the_labels_and_the_collator_joins_them(scenes, labels, tmp_path):
+    recipe = recipe_of(scenes, tmp_path, labels)
+    check_places(recipe)
+    data = prepare_data(recipe)
+    seen = []
+
+    class Task:
+        options, losses = type(None), ()
+
+        @staticmethod
+        def collate(examples, processor, options):
+            seen.extend(examples.rows)
+            return {}
+
+    train = data.splits["train"]
+    collator = Collator(Task, None, data.regions, split=train, pseudo_labels=data.pseudo_labels)
+    rows = [train[0], train[1]]
+    collator(rows)
+    table = PseudoLabelTable(labels)
+    assert [row["phrases"] for row in seen] == [table[row["caption_id"]].phrases for row in rows]
+    assert data.text_alone().pseudo_labels is None
+
+
+def test_a_recipe_trains_with_labels_and_its_model_labels_again(scenes, labels, tmp_path, monkeypatch, capsys):
+    recipe_of(scenes, tmp_path, labels)
+    content = yaml.safe_load((tmp_path / "recipe.yaml").read_text())
+    assert run_train(monkeypatch, tmp_path, content) == 0
+    assert json.loads((tmp_path / "run" / "recipe.json").read_text())["data"]["pseudo_labels"] == str(labels)
+    # Self-training: the trained model labels the captions again.
+    capsys.readouterr()
+    regions = ["--regions", scenes / "regions", "--boxes-per-phrase", 3, "--limit", 10]
+    assert label(scenes, tmp_path / "own", *regions, grounder=tmp_path / "run" / "none") == 0
+    assert "100.0%) at IoU >= 0.5" in capsys.readouterr().out  # its boxes are regions
+    table, boxes = PseudoLabelTable(tmp_path / "own"), RegionTable.open(scenes / "regions")
+    assert table.provenance["grounder"]["kind"] == "attention"
+    for row in table.rows():
+        for phrase in row.phrases:
+            assert 1 <= len(phrase["boxes"]) <= 3 and phrase["scores"] == sorted(phrase["scores"], reverse=True)
+            for box in phrase["boxes"]:
+                assert np.abs(boxes[row.image_id].boxes - box).max(axis=1).min() < 2e-3
+    assert label(scenes, tmp_path / "none", grounder=tmp_path / "run" / "none") == 2
+    assert "a checkpoint of this project needs --regions or --detector" in capsys.readouterr().err
+
+
+def test_captions_that_were_never_labelled_stop_before_training(scenes, tmp_path, capsys):
+    assert label(scenes, tmp_path / "few", "--split", "train", "--limit", 3) == 0
+    recipe = recipe_of(scenes, tmp_path, tmp_path / "few")
+    with pytest.raises(
+        RecipeError,
+        match=r"data\.pseudo_labels: .*few, split \w+: \d+ of \d+ captions were never labelled: found '\d+#\d'",
+    ):
+        prepare_data(recipe)
+
+
+def test_labels_that_cannot_be_opened(scenes, labels, tmp_path):
+    with pytest.raises(RecipeError, match=r"data\.pseudo_labels nowhere: no such file or folder; make them with"):
+        check_places(recipe_of(scenes, tmp_path, "nowhere"))
+    recipe = recipe_of(scenes, tmp_path, labels, "data.builder=vqa_v2", "task=vqa", "options={}")
+    with pytest.raises(RecipeError, match=r"data\.pseudo_labels: the rows have no column caption_id"):
+        prepare_data(recipe)
+
+
+# The Hub
+
+
+READ_BACK = """
+import sys
+from datasets import load_dataset
+from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
+
+local = PseudoLabelTable.open(sys.argv[2])
+for _ in range(2):
+    pulled = PseudoLabelTable.open("hub://" + sys.argv[1])
+    assert list(pulled.rows()) == list(local.rows()) and pulled.provenance == local.provenance
+rows = load_dataset(sys.argv[1], split="train")
+assert [row["caption_id"] for row in rows] == list(local)
+print("equal", len(rows))
+"""
+PUSH = "import sys; from grounded_attention.commands.push_labels import main; sys.exit(main(sys.argv[1:]))"
+OPEN = """
+import sys
+from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
+try:
+    PseudoLabelTable.open(sys.argv[1])
+except ValueError as error:
+    print("error:", error)
+"""
+
+
+def python(hub, home, code, *arguments):
+    environment = {**hub.environment(home), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def test_labels_come_back_equal_from_the_hub(labels, loopback_hub, tmp_path):
+    done = python(loopback_hub, tmp_path / "home", PUSH, labels, "org/labels", "--json")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout)["captions"] == len(PseudoLabelTable(labels))
+    card = loopback_hub.read("org/labels", "README.md", kind="datasets").decode()
+    assert "license: cc0-1.0" in card and "phrases with a box" in card and '"wrong": 0.0' in card
+    done = python(loopback_hub, tmp_path / "other", READ_BACK, "org/labels", labels)
+    assert done.returncode == 0 and done.stdout.startswith("equal"), done.stderr[-2000:]
+    # A file that is damaged is neither pushed nor pulled.
+    damaged = tmp_path / "damaged"
+    shutil.copytree(labels, damaged)
+    shard = damaged / "pseudo_labels-00000.parquet"
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(bytes(content))
+    with pytest.raises(DataError, match=r"pseudo_labels-00000\.parquet: the file is missing or damaged"):
+        check_files(damaged)
+    done = python(loopback_hub, tmp_path / "home", PUSH, damaged, "org/other")
+    assert done.returncode == 2 and "pseudo_labels-00000.parquet" in done.stderr, done.stderr[-2000:]
+
+
+def test_what_is_not_pushed_or_pulled(labels, loopback_hub, tmp_path, scenes):
+    manifest = json.loads((labels / "pseudo_labels.json").read_text())
+    manifest["provenance"]["captions"]["licence"] |= {"identifier": "unknown", "redistribution": "unclear"}
+    other = tmp_path / "unclear"
+    shutil.copytree(labels, other)
+    (other / "pseudo_labels.json").write_text(json.dumps(manifest))
+    done = python(loopback_hub, tmp_path / "home", PUSH, other, "org/labels")
+    assert done.returncode == 2 and "does not clearly allow redistribution" in done.stderr
+    done = python(loopback_hub, tmp_path / "home", PUSH, other, "org/labels", "--permission", "mine")
+    assert done.returncode == 0, done.stderr[-2000:]
+    with RegionTableWriter(tmp_path / "regions", {}) as writer:
+        writer.write(next(_records(scenes)))
+    push = "import sys; from grounded_attention.commands.push_regions import main; sys.exit(main(sys.argv[1:]))"
+    done = python(loopback_hub, tmp_path / "home", push, tmp_path / "regions", "org/regions", "--licence", "mit")
+    assert done.returncode == 0, done.stderr[-2000:]
+    done = python(loopback_hub, tmp_path / "home", PUSH, labels, "org/regions")
+    assert done.returncode == 2 and "the repository contains other files" in done.stderr
+    done = python(loopback_hub, tmp_path / "home", OPEN, "hub://org/regions")
+    assert "error: org/regions: no pseudo-labels in this repository" in done.stdout, done.stderr[-2000:]
+
+
+def _records(scenes):
+    table = RegionTable.open(scenes / "regions")
+    return (table[image_id] for image_id in table)
