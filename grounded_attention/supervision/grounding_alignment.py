@@ -176,23 +176,29 @@ class GroundingAlignment(SupervisionMethod):
     def _prepared(self, batch: Batch) -> dict[str, Tensor]:
         return (batch if PAIRS in batch else self.prepare_batch(batch))[PAIRS]
 
+    def drawn(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Returns which pairs are no padding, (B, N) bool, and their labels, (B, N) float32, 1 for matching pairs."""
+        prepared = self._prepared(batch)
+        return prepared["pairs"][..., 0] >= 0, prepared["labels"]
+
     def forward_kwargs(self, batch: Batch) -> dict[str, Any]:
         prepared = self._prepared(batch)
         return {"alignment_phrases": prepared["phrases"], "alignment_pairs": prepared["pairs"]}
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
-        return {COMPONENT: (self._prepared(batch)["pairs"][..., 0] >= 0).sum()}
+        return {COMPONENT: self.drawn(batch)[0].sum()}
 
     def losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
-        logits, prepared = getattr(outputs, "alignment_logits", None), self._prepared(batch)
+        logits = getattr(outputs, "alignment_logits", None)
         if logits is None:
             raise ValueError(
                 "the outputs have no alignment_logits: grounding_alignment needs a model with config.alignment_level, "
                 "run with **method.forward_kwargs(batch)"
             )
-        losses = F.binary_cross_entropy_with_logits(logits.float(), prepared["labels"], reduction="none")
-        total = (losses.masked_fill(prepared["pairs"][..., 0] < 0, 0.0) * prepared["weights"]).sum()
-        return {COMPONENT: (self.weight * total, self.counts(batch)[COMPONENT])}
+        drawn, labels = self.drawn(batch)
+        losses = F.binary_cross_entropy_with_logits(logits.float(), labels, reduction="none").masked_fill(~drawn, 0.0)
+        total = (losses * self._prepared(batch)["weights"]).sum()
+        return {COMPONENT: (self.weight * total, drawn.sum())}
 
     def get_config_dict(self) -> dict[str, Any]:
         return {"name": self.name, "weight": self.weight, "pairs": self.pairs, **self.matrix, **self.head}
