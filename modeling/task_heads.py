@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers import initialization as init
 from transformers.activations import ACT2FN
 
 from .alignment_head import AlignmentHead
@@ -140,6 +141,19 @@ class AlignmentScorer:
         """Adds the head, if the configuration has it."""
         # CODEPATH: checkpoints of grounding alignment have it, the others do not.
         self.alignment_head = AlignmentHead(self.config) if self.config.alignment_level is not None else None
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """Initialize the weights"""
+        if not isinstance(module, nn.LSTM):
+            super()._init_weights(module)  # type: ignore[misc]
+            return
+        # The oldest supported transformers does not initialise an LSTM.
+        for name, parameter in module.named_parameters():
+            if "weight" in name:
+                init.xavier_uniform_(parameter)
+            else:
+                init.zeros_(parameter)
 
     def score_alignment(
         self, outputs: Any, alignment_phrases: torch.Tensor | None, alignment_pairs: torch.Tensor | None
