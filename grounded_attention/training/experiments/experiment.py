@@ -23,13 +23,13 @@ from grounded_attention.training.loop.side_by_side import LOG, run_side_by_side
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.publish.card import Trained, progress_card, write_card
 from grounded_attention.training.publish.hub import START, HubPush, HubRepo, prepare_repos
-from grounded_attention.training.recipes.methods import needs_grounding, recipe_method
+from grounded_attention.training.recipes.methods import recipe_method
 from grounded_attention.training.recipes.places import check_places
 from grounded_attention.training.recipes.recipe import Model, Preserve, Recipe, is_quiet, recipe_key_errors
 from grounded_attention.utils.whole_files import write_json
 
 from .checks import check, check_grounding
-from .measuring import TEXT_ONLY, measure_all, reported
+from .measuring import TEXT_ONLY, measure_all, measured_splits, reported
 from .output import check_output, open_output, read_json
 from .setup import (
     PreparedData,
@@ -304,7 +304,7 @@ def make_trainer(
     with recipe_key_errors(f"supervision.options.{method_name}"):
         method.prepare(model)
     _check_regions(model, processor, recipe, data)
-    measures = partial(_grounding_metrics, recipe, task, method) if data.regions is not None else list
+    measures = partial(_grounding_metrics, method) if _has_annotated_phrases(task, data) else list
     train, validation = data.splits["train"], data.splits.get("validation")
     arguments = training_arguments(recipe, directory)
     preservation = make_preservation(recipe, model, processor, arguments.device)
@@ -336,11 +336,17 @@ def make_trainer(
         )
 
 
-def _grounding_metrics(recipe: Recipe, task: Task, method: SupervisionMethod) -> list[Any]:
-    """The metrics of the grounding of phrases, for rows with regions."""
-    grounded = task.always_has_phrases or (task.can_have_phrases and needs_grounding(recipe))
+def _has_annotated_phrases(task: Task, data: PreparedData) -> bool:
+    """Whether the rows of every measured split have phrases, and regions that these may name."""
+    measured = [data.splits[name] for name in measured_splits(data.splits)]
+    annotated = all("phrases" in rows.column_names for rows in measured)
+    return data.regions is not None and task.can_have_phrases and annotated
+
+
+def _grounding_metrics(method: SupervisionMethod) -> list[Any]:
+    """The metrics of the grounding of phrases."""
     heads = [part for part in method.parts if isinstance(part, GroundingAlignment)]
-    return [*([AttentionGrounding()] if grounded else []), *(AlignmentAccuracy(head) for head in heads)]
+    return [AttentionGrounding(), *(AlignmentAccuracy(head) for head in heads)]
 
 
 def _check_regions(model: PreTrainedModel, processor: Any, recipe: Recipe, data: PreparedData) -> None:
