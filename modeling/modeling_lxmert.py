@@ -43,6 +43,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, auto_docstring
 from transformers.utils.generic import can_return_tuple
 
+from .alignment_head import AlignmentHead as AlignmentHead  # transformers 5.4 copies only direct imports
 from .attention_calls import REGIONS, TEXT
 from .auto_classes import set_auto_classes
 from .bert_start import BertStart
@@ -51,12 +52,14 @@ from .plain_answers import plain_answer
 from .pooling import TextFirstPooling, fit_relationship_head
 from .pretraining_handover import PretrainingHandover
 from .sequence_inputs import check_shape, check_text, drop_unread, embed_words, get_first_state
+from .spatial_encoding import sine_encoding
 from .task_arguments import (
+    PHRASE_ARGS,
     PRETRAINING_ARGS,
     TWO_STREAM_ARGS,
 )
 from .task_forward import choose_region as choose_region  # transformers 5.4 copies only direct imports
-from .task_heads import ClassificationHead, GroundingHead, ReferringHead, TwoLayerHead
+from .task_heads import ClassificationHead, GroundingHead, PhraseHeads, ReferringHead, TwoLayerHead
 from .task_losses import Loss, cross_entropy_sum, mean_of, region_classes_sum, region_features_sum
 from .task_outputs import PreTrainingOutput, TwoStreamModelOutput
 from .two_images import split_images as split_images  # transformers 5.4 copies only direct imports
@@ -255,6 +258,10 @@ class LXMERTModel(TextFirstPooling, LXMERTPreTrainedModel):
         dtype = self.encoder.visn_fc.visn_fc.weight.dtype
         locations = locate_boxes(regions.boxes, self.config.visual_pos_dim)
         image = self.encoder.visn_fc(regions.features.to(dtype), locations.to(dtype))
+        # CODEPATH: off in all public checkpoints; models pre-trained with grounding alignment may have it.
+        if self.config.spatial_encoding is not None:
+            code = sine_encoding(regions.boxes, image.shape[-1], self.config.spatial_encoding)
+            image = image + code.to(dtype)
         streams = TwoStreams(self.config, text, image, text_mask, regions.mask, grounding_queries, drop_unread(kwargs))
         self.encoder(streams)
         text_states, region_states = streams.unpacked(TEXT), streams.unpacked(REGIONS)
@@ -291,6 +298,12 @@ class LXMERTPreTrainingOutput(PreTrainingOutput):
         Scores of "caption of another image" and "caption of this image".
     answer_logits (`torch.FloatTensor` of shape `(batch_size, num_qa_labels)`):
         Scores of the answers; `None` without that head.
+    grounding_logits (`torch.FloatTensor` of shape `(batch_size, num_phrases, num_regions)`):
+        Score of every pair of phrase and region, before a sigmoid; without meaning for padded phrases and regions.
+        `None` without a grounding head or phrases.
+    alignment_logits (`torch.FloatTensor` of shape `(batch_size, num_pairs)`):
+        Score of every pair of phrase and region in `alignment_pairs`, before a sigmoid; without meaning for padded
+        pairs. `None` without that head or pairs.
     """
 
     attribute_logits: torch.Tensor | None = None
@@ -327,7 +340,7 @@ _TARGET_ARGS = """
     caption belongs to the image, and answers.
     """
 )
-class LXMERTForPreTraining(LXMERTPreTrainedModel):
+class LXMERTForPreTraining(PhraseHeads, LXMERTPreTrainedModel):
     _other_names = ("LxmertForPreTraining",)
     _heads_from_pretraining = {name: name for name in ("cls.", "obj_predict_head.", "answer_head.")}
     _tied_weights_keys = {"cls.predictions.decoder.weight": "lxmert.embeddings.word_embeddings.weight"}
@@ -341,6 +354,7 @@ class LXMERTForPreTraining(LXMERTPreTrainedModel):
         self.obj_predict_head: Any = LxmertVisualObjHead(config) if config.task_obj_predict else None
         # CODEPATH: as above.
         self.answer_head: Any = _make_answer_head(config, config.num_qa_labels) if config.task_qa else None
+        self.make_phrase_heads()
         self.post_init()
 
     def get_output_embeddings(self) -> nn.Module:
@@ -364,7 +378,7 @@ class LXMERTForPreTraining(LXMERTPreTrainedModel):
         return heads if self.obj_predict_head is None else {**heads, "regions": self.obj_predict_head}
 
     @can_return_tuple
-    @auto_docstring(custom_args=TWO_STREAM_ARGS + PRETRAINING_ARGS + _TARGET_ARGS)
+    @auto_docstring(custom_args=TWO_STREAM_ARGS + PRETRAINING_ARGS + _TARGET_ARGS + PHRASE_ARGS)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -386,6 +400,9 @@ class LXMERTForPreTraining(LXMERTPreTrainedModel):
         attribute_label_weights: torch.Tensor | None = None,
         relationship_labels: torch.Tensor | None = None,
         answer_labels: torch.Tensor | None = None,
+        phrase_mask: torch.Tensor | None = None,
+        alignment_phrases: torch.Tensor | None = None,
+        alignment_pairs: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | LXMERTPreTrainingOutput:
         outputs = self.lxmert(
@@ -400,7 +417,8 @@ class LXMERTForPreTraining(LXMERTPreTrainedModel):
             return_dict=True,
             **kwargs,
         )
-        found = self._predict(outputs, attention_mask, region_attention_mask)
+        found: dict[str, Any] = self._predict(outputs, attention_mask, region_attention_mask)
+        found |= self.score_phrases(outputs, phrase_mask, alignment_phrases, alignment_pairs)
         losses: list[Loss] = []
         words, pooled = found["mlm_logits"], outputs.pooler_output
         for name, given, shape in (
@@ -479,7 +497,7 @@ class LXMERTForVGP(TwoStreamVGP, LXMERTPreTrainedModel):
         # CODEPATH: "pooled" in the public VGP code, "cls" in the paper's equation 1.
         self.lxmert = LXMERTModel(config, add_pooling_layer=config.identification_pooling == "pooled")
         self.make_vgp_heads()
-        if self.grounding_head is None:
+        if not self.scores_regions:
             self._leave_regions_untrained()
         self.post_init()
 
@@ -600,6 +618,7 @@ class LXMERTForPhraseGrounding(TwoStreamGrounding, LXMERTPreTrainedModel):
         super().__init__(config)
         self.lxmert = LXMERTModel(config, add_pooling_layer=False)
         self.grounding_head = GroundingHead(config)
+        self.make_alignment_head()
         self.post_init()
 
 

@@ -40,6 +40,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs, auto_docstring
 from transformers.utils.generic import can_return_tuple
 
+from .alignment_head import AlignmentHead as AlignmentHead  # transformers 5.4 copies only direct imports
 from .attention_calls import REGIONS, TEXT
 from .auto_classes import set_auto_classes
 from .bert_start import BertStart
@@ -53,7 +54,9 @@ from .sequence_inputs import (
     embed_words,
     get_first_state,
 )
+from .spatial_encoding import sine_encoding
 from .task_arguments import (
+    PHRASE_ARGS,
     PRETRAINING_ARGS,
     REGION_TARGET_ARGS,
     TWO_STREAM_ARGS,
@@ -62,7 +65,7 @@ from .task_forward import (
     choose_region,
     predict_hidden,
 )
-from .task_heads import GroundingHead, TwoLayerHead
+from .task_heads import GroundingHead, PhraseHeads, TwoLayerHead
 from .task_losses import mean_of as mean_of  # transformers 5.4 copies only direct imports
 from .task_losses import region_target_loss
 from .task_outputs import PreTrainingOutput, TwoStreamModelOutput
@@ -121,13 +124,19 @@ class ViLBertImageEmbeddings(nn.Module):
         self.LayerNorm = nn.LayerNorm(config.v_hidden_size, eps=config.layer_norm_eps)
         # As in the public code: the dropout of the text.
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.spatial_encoding = config.spatial_encoding
 
     def forward(self, region_features: torch.Tensor, region_boxes: torch.Tensor) -> torch.Tensor:
         """Embeds features (B, R, v_feature_size) and boxes (B, R, 4): (B, R, E)."""
         dtype = self.image_embeddings.weight.dtype
         locations = locate_boxes(region_boxes, 5)
-        features = self.image_embeddings(region_features.to(dtype))
-        return self.dropout(self.LayerNorm(features + self.image_location_embeddings(locations.to(dtype))))
+        regions = self.image_embeddings(region_features.to(dtype)) + self.image_location_embeddings(
+            locations.to(dtype)
+        )
+        # CODEPATH: off in all public checkpoints; models pre-trained with grounding alignment may have it.
+        if self.spatial_encoding is not None:
+            regions = regions + sine_encoding(region_boxes, regions.shape[-1], self.spatial_encoding).to(dtype)
+        return self.dropout(self.LayerNorm(regions))
 
 
 class ViLBertRegionAttention(StreamAttention):
@@ -462,7 +471,7 @@ class ViLBertPreTrainingHeads(nn.Module):
     ViLBERT with the heads of pre-training: masked words, masked regions, and whether the caption belongs to the image.
     """
 )
-class ViLBertForPreTraining(ViLBertPreTrainedModel):
+class ViLBertForPreTraining(PhraseHeads, ViLBertPreTrainedModel):
     _heads_from_pretraining = {"cls.": "cls."}
     _tied_weights_keys = {
         "cls.predictions.decoder.bias": "cls.predictions.bias",
@@ -473,6 +482,7 @@ class ViLBertForPreTraining(ViLBertPreTrainedModel):
         super().__init__(config)
         self.vilbert = ViLBertModel(config)
         self.cls = ViLBertPreTrainingHeads(config)
+        self.make_phrase_heads()
         self.post_init()
 
     def get_output_embeddings(self) -> nn.Module:
@@ -488,7 +498,7 @@ class ViLBertForPreTraining(ViLBertPreTrainedModel):
         return {"words": self.cls.predictions, "regions": self.cls.imagePredictions}
 
     @can_return_tuple
-    @auto_docstring(custom_args=TWO_STREAM_ARGS + _TASK_ARGS + PRETRAINING_ARGS + REGION_TARGET_ARGS)
+    @auto_docstring(custom_args=TWO_STREAM_ARGS + _TASK_ARGS + PRETRAINING_ARGS + REGION_TARGET_ARGS + PHRASE_ARGS)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -509,6 +519,9 @@ class ViLBertForPreTraining(ViLBertPreTrainedModel):
         region_label_probs: torch.Tensor | None = None,
         negative_regions: torch.Tensor | None = None,
         relationship_labels: torch.Tensor | None = None,
+        phrase_mask: torch.Tensor | None = None,
+        alignment_phrases: torch.Tensor | None = None,
+        alignment_pairs: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | PreTrainingOutput:
         outputs = self.vilbert(
@@ -545,6 +558,7 @@ class ViLBertForPreTraining(ViLBertPreTrainedModel):
             text_only=text_only,
             region_loss=lambda logits: region_target_loss(self.config, logits, targets),
             relationship_labels=relationship_labels,
+            phrase_scores=self.score_phrases(outputs, phrase_mask, alignment_phrases, alignment_pairs),
             unpad=self.config.unpad,
         )
 
@@ -565,7 +579,7 @@ class ViLBertForVGP(TwoStreamVGP, ViLBertPreTrainedModel):
         pooled = config.identification_pooling == "pooled"
         self.vilbert = ViLBertModel(config, add_pooling_layer=pooled)
         self.make_vgp_heads()
-        if not pooled and self.grounding_head is None:
+        if not pooled and not self.scores_regions:
             self.vilbert.encoder.leave_end_untrained(REGIONS)
         self.post_init()
 
@@ -664,6 +678,7 @@ class ViLBertForPhraseGrounding(TwoStreamGrounding, ViLBertPreTrainedModel):
         super().__init__(config)
         self.vilbert = ViLBertModel(config, add_pooling_layer=False)
         self.grounding_head = GroundingHead(config)
+        self.make_alignment_head()
         self.post_init()
 
 

@@ -39,6 +39,7 @@ from transformers.utils import TransformersKwargs, auto_docstring
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
+from .alignment_head import AlignmentHead as AlignmentHead  # transformers 5.4 copies only direct imports
 from .auto_classes import set_auto_classes
 from .bert_start import BertStart
 from .configuration_visualbert import AUTO_MAP, VisualBERTConfig
@@ -54,7 +55,15 @@ from .sequence_inputs import (
     get_first_state,
     locate_queries,
 )
-from .task_arguments import PHRASE_GROUNDING_ARGS, PRETRAINING_ARGS, REFERRING_ARGS, VGP_ARGS
+from .spatial_encoding import sine_encoding
+from .task_arguments import (
+    ALIGNMENT_ARGS,
+    PHRASE_ARGS,
+    PHRASE_GROUNDING_ARGS,
+    PRETRAINING_ARGS,
+    REFERRING_ARGS,
+    VGP_ARGS,
+)
 from .task_forward import (
     choose_region,
     ground_phrases,
@@ -63,7 +72,7 @@ from .task_forward import (
     score_choices,
     score_classes,
 )
-from .task_heads import NO_CANDIDATE, ReferringHead, VGPHeads
+from .task_heads import NO_CANDIDATE, AlignmentScorer, PhraseHeads, ReferringHead, VGPHeads
 from .task_losses import mean_of as mean_of  # transformers 5.4 copies only direct imports
 from .task_outputs import GroundedModelOutput, MultipleChoiceOutput, PreTrainingOutput, TaskOutput, VGPOutput
 from .unpadding import UnpaddedEncoder, find_packing
@@ -72,8 +81,9 @@ _REGION_ARGS = """
         region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_embedding_dim)`, *optional*):
             Features of the image regions. Without them the input is text only.
         region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
-            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1]. The model ignores boxes: if
-            a checkpoint uses them, the processor adds them to the features.
+            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1]. Only a model with
+            `config.spatial_encoding` reads them; if another checkpoint uses boxes, the processor adds them to the
+            features.
         region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
             1 for regions, 0 for padding. Rows without regions are text only.
         region_token_type_ids (`torch.LongTensor` of shape `(batch_size, num_regions)`, *optional*):
@@ -92,6 +102,10 @@ _REGION_ARGS = """
 class VisualBERTEmbeddings(VisualBertEmbeddings):
     """Text and regions on fixed columns; the weights are those of transformers' class."""
 
+    def __init__(self, config: VisualBERTConfig):
+        super().__init__(config)
+        self.spatial_encoding = config.spatial_encoding
+
     def forward(  # type: ignore[override]
         self,
         inputs_embeds: torch.Tensor,
@@ -100,6 +114,7 @@ class VisualBERTEmbeddings(VisualBertEmbeddings):
         region_features: torch.Tensor,
         region_token_type_ids: torch.Tensor,
         image_text_alignment: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """
         Embeds the sequence, shape (B, N, D).
@@ -111,6 +126,7 @@ class VisualBERTEmbeddings(VisualBertEmbeddings):
             region_features (`torch.Tensor` of shape `(B, R, F)`): features of the regions.
             region_token_type_ids (`torch.LongTensor` of shape `(B, R)`): types of the regions.
             image_text_alignment (`torch.LongTensor` of shape `(B, R, A)`, *optional*): text columns, -1 for padding.
+            region_boxes (`torch.Tensor` of shape `(B, R, 4)`, *optional*): boxes of the regions, corners in [0, 1].
         """
         # The rank of a token among the tokens of its row, for left and right padding.
         position_ids = (attention_mask.long().cumsum(dim=1) - 1).clamp(min=0)
@@ -121,6 +137,9 @@ class VisualBERTEmbeddings(VisualBertEmbeddings):
         regions = regions + self.visual_position_embeddings(torch.zeros_like(region_token_type_ids))
         if image_text_alignment is not None:
             regions = regions + self.mean_positions(image_text_alignment, position_ids)
+        # CODEPATH: off in all public checkpoints; models pre-trained with grounding alignment may have it.
+        if self.spatial_encoding is not None and region_boxes is not None:
+            regions = regions + sine_encoding(region_boxes, regions.shape[-1], self.spatial_encoding).to(regions.dtype)
         return self.dropout(self.LayerNorm(torch.cat([text, regions], dim=1)))
 
     def mean_positions(self, image_text_alignment: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:
@@ -292,6 +311,7 @@ class VisualBERTModel(TextFirstPooling, VisualBERTPreTrainedModel):
                 else region_token_type_ids
             ),
             image_text_alignment=image_text_alignment,
+            region_boxes=region_boxes if num_regions else None,
         )
         if grounding_queries is not None:
             attention_kwargs["attention_queries"] = locate_queries(grounding_queries, text_length)
@@ -328,6 +348,11 @@ class VisualBERTModel(TextFirstPooling, VisualBERTPreTrainedModel):
             for name, value in {"region_boxes": region_boxes, "region_attention_mask": region_attention_mask}.items():
                 if value is not None and value.numel() > 0:
                     raise ValueError(f"{name} are given without region_features.")
+        elif region_boxes is None and self.config.spatial_encoding is not None:
+            raise ValueError(
+                "region_features are given without region_boxes, but the model encodes their places "
+                f"(config.spatial_encoding={self.config.spatial_encoding!r}): give both."
+            )
         regions = (region_features, region_boxes, region_attention_mask)
         check_region_shapes(*regions, batch_size, "visual_embedding_dim", self.config.visual_embedding_dim)
 
@@ -347,7 +372,7 @@ def _check_alignment(image_text_alignment: torch.Tensor, shape: tuple[int, int],
     image.
     """
 )
-class VisualBERTForPreTraining(VisualBERTPreTrainedModel):
+class VisualBERTForPreTraining(PhraseHeads, VisualBERTPreTrainedModel):
     _other_names = ("VisualBertForPreTraining",)
     _heads_from_pretraining = {"cls.": "cls."}
     _tied_weights_keys = {
@@ -360,6 +385,7 @@ class VisualBERTForPreTraining(VisualBERTPreTrainedModel):
         self.visual_bert = VisualBERTModel(config)
         self.cls = VisualBertPreTrainingHeads(config)
         fit_relationship_head(self.cls, config)
+        self.make_phrase_heads()
         self.post_init()
 
     def get_output_embeddings(self) -> nn.Module:
@@ -375,7 +401,7 @@ class VisualBERTForPreTraining(VisualBERTPreTrainedModel):
         return {"words": self.cls.predictions}
 
     @can_return_tuple
-    @auto_docstring(custom_args=_REGION_ARGS + PRETRAINING_ARGS)
+    @auto_docstring(custom_args=_REGION_ARGS + PRETRAINING_ARGS + PHRASE_ARGS)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -390,6 +416,9 @@ class VisualBERTForPreTraining(VisualBERTPreTrainedModel):
         grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
         labels: torch.Tensor | None = None,
         relationship_labels: torch.Tensor | None = None,
+        phrase_mask: torch.Tensor | None = None,
+        alignment_phrases: torch.Tensor | None = None,
+        alignment_pairs: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | PreTrainingOutput:
         outputs = self.visual_bert(
@@ -413,6 +442,7 @@ class VisualBERTForPreTraining(VisualBERTPreTrainedModel):
             attention_mask=attention_mask,
             labels=labels,
             relationship_labels=relationship_labels,
+            phrase_scores=self.score_phrases(outputs, phrase_mask, alignment_phrases, alignment_pairs),
             unpad=self.config.unpad,
         )
 
@@ -434,7 +464,7 @@ class VisualBERTForVGP(VGPHeads, VisualBERTPreTrainedModel):
         self.post_init()
 
     @can_return_tuple
-    @auto_docstring(custom_args=_REGION_ARGS + VGP_ARGS)
+    @auto_docstring(custom_args=_REGION_ARGS + VGP_ARGS + ALIGNMENT_ARGS)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -452,6 +482,8 @@ class VisualBERTForVGP(VGPHeads, VisualBERTPreTrainedModel):
         phrase_regions: torch.Tensor | None = None,
         identification_labels: torch.Tensor | None = None,
         vgp_labels: torch.Tensor | None = None,
+        alignment_phrases: torch.Tensor | None = None,
+        alignment_pairs: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | VGPOutput:
         outputs, pred_boxes = self.encode_for_vgp(
@@ -468,9 +500,8 @@ class VisualBERTForVGP(VGPHeads, VisualBERTPreTrainedModel):
             grounding_queries=grounding_queries,
             **kwargs,
         )
-        return self.score_vgp(
-            outputs, pred_boxes, attention_mask, phrase_mask, phrase_pairs, identification_labels, vgp_labels
-        )
+        labels, aligned = (identification_labels, vgp_labels), (alignment_phrases, alignment_pairs)
+        return self.score_vgp(outputs, pred_boxes, attention_mask, phrase_mask, phrase_pairs, *labels, *aligned)
 
 
 @auto_docstring(
@@ -732,9 +763,9 @@ class VisualBERTForVisualReasoning(VisualBERTClassifier, VisualBERTPreTrainedMod
     phrase's last token.
     """
 )
-class VisualBERTForPhraseGrounding(VisualBERTPreTrainedModel):
+class VisualBERTForPhraseGrounding(AlignmentScorer, VisualBERTPreTrainedModel):
     _other_names = ("VisualBertForRegionToPhraseAlignment",)
-    _heads_from_pretraining = {"cls.": "cls."}
+    _heads_from_pretraining = {name: name for name in ("cls.", "alignment_head.")}
     _tied_weights_keys = {
         "cls.predictions.decoder.bias": "cls.predictions.bias",
         "cls.predictions.decoder.weight": "visual_bert.embeddings.word_embeddings.weight",
@@ -753,6 +784,7 @@ class VisualBERTForPhraseGrounding(VisualBERTPreTrainedModel):
             _leave_untrained(self.attention.value)
         else:
             self.attention = VisualBERTPhraseScorer(config)
+        self.make_alignment_head()
         self.post_init()
 
     def get_output_embeddings(self) -> nn.Module:
@@ -763,7 +795,7 @@ class VisualBERTForPhraseGrounding(VisualBERTPreTrainedModel):
         self.cls.predictions.bias = new_embeddings.bias
 
     @can_return_tuple
-    @auto_docstring(custom_args=_REGION_ARGS + PHRASE_GROUNDING_ARGS)
+    @auto_docstring(custom_args=_REGION_ARGS + PHRASE_GROUNDING_ARGS + ALIGNMENT_ARGS)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -778,6 +810,8 @@ class VisualBERTForPhraseGrounding(VisualBERTPreTrainedModel):
         grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
         phrase_mask: torch.Tensor | None = None,
         phrase_regions: torch.Tensor | None = None,
+        alignment_phrases: torch.Tensor | None = None,
+        alignment_pairs: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | TaskOutput:
         outputs = self.visual_bert(
@@ -801,6 +835,7 @@ class VisualBERTForPhraseGrounding(VisualBERTPreTrainedModel):
             attention_mask=attention_mask,
             region_attention_mask=region_attention_mask,
             phrase_regions=phrase_regions,
+            alignment_logits=self.score_alignment(outputs, alignment_phrases, alignment_pairs),
         )
 
     def _score_regions(

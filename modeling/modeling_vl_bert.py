@@ -46,6 +46,7 @@ from transformers.utils import ModelOutput, TransformersKwargs, auto_docstring
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
+from .alignment_head import AlignmentHead as AlignmentHead  # transformers 5.4 copies only direct imports
 from .auto_classes import set_auto_classes
 from .bert_start import BertStart
 from .configuration_vl_bert import _REGION_TOKEN_TYPE, AUTO_MAP, VLBertConfig
@@ -62,9 +63,10 @@ from .sequence_inputs import (
     get_first_state,
     locate_queries,
 )
-from .task_arguments import ANSWER_ARGS, PRETRAINING_ARGS, REFERRING_ARGS, VGP_ARGS
+from .spatial_encoding import sine_encoding
+from .task_arguments import ALIGNMENT_ARGS, ANSWER_ARGS, PHRASE_ARGS, PRETRAINING_ARGS, REFERRING_ARGS, VGP_ARGS
 from .task_forward import choose_region, predict_hidden, score_answers, score_choices
-from .task_heads import ClassificationHead, ReferringHead, VGPHeads
+from .task_heads import ClassificationHead, PhraseHeads, ReferringHead, VGPHeads
 from .task_losses import mean_of as mean_of  # transformers 5.4 copies only direct imports
 from .task_outputs import MultipleChoiceOutput, PreTrainingOutput, TaskOutput, VGPOutput
 from .unpadding import UnpaddedEncoder, apply_packed, find_packing
@@ -261,6 +263,7 @@ class VLBertEmbeddings(nn.Module):
         self.region_visual = VLBertVisualAdapter(config, config.visual_scale_region_init)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.spatial_encoding = config.spatial_encoding
 
     def forward(
         self,
@@ -270,6 +273,7 @@ class VLBertEmbeddings(nn.Module):
         text_visual_embeds: torch.Tensor,
         region_visual_embeds: torch.Tensor,
         region_linguistic_embeds: torch.Tensor,
+        region_boxes: torch.Tensor,
     ) -> torch.Tensor:
         """
         Embeds the sequence, shape (B, N, D).
@@ -281,10 +285,15 @@ class VLBertEmbeddings(nn.Module):
             text_visual_embeds (`torch.Tensor` of shape `(B, T, V)`): the visual part of each text token.
             region_visual_embeds (`torch.Tensor` of shape `(B, R, V)`): encoded regions.
             region_linguistic_embeds (`torch.Tensor` of shape `(B, R, D)`): word embeddings of the regions.
+            region_boxes (`torch.Tensor` of shape `(B, R, 4)`): boxes of the regions, corners in [0, 1].
         """
         batch_size, num_regions = region_visual_embeds.shape[:2]
         text = inputs_embeds + self.text_visual(text_visual_embeds)
         regions = region_linguistic_embeds + self.region_visual(region_visual_embeds)
+        # CODEPATH: off in all public checkpoints; models pre-trained with grounding alignment may have it.
+        if self.spatial_encoding is not None:
+            code = sine_encoding(region_boxes, regions.shape[-1], self.spatial_encoding)
+            regions = regions + code.to(regions.dtype)
         end = self.end_embedding(token_type_ids.new_zeros(batch_size, 1))
         embeddings = torch.cat([text, regions, end], dim=1)
 
@@ -483,6 +492,7 @@ class VLBertModel(VLBertPreTrainedModel):
             text_visual_embeds=text_visual_embeds,
             region_visual_embeds=region_visual_embeds,
             region_linguistic_embeds=region_linguistic_embeds.expand(-1, num_regions, -1),
+            region_boxes=region_boxes,
         )
 
         end_mask = torch.ones_like(text_mask[:, :1])
@@ -617,7 +627,7 @@ def _see_regions(
     belong together.
     """
 )
-class VLBertForPreTraining(VLBertPreTrainedModel):
+class VLBertForPreTraining(PhraseHeads, VLBertPreTrainedModel):
     _tied_weights_keys = {"mlm_head.decoder.weight": "vl_bert.embeddings.word_embeddings.weight"}
 
     def __init__(self, config: VLBertConfig):
@@ -633,6 +643,7 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
         if config.region_masking == "feature":
             self.region_mask_embedding = VLBertRegionMask(1, config.region_feature_size)
         self.masked_region_embedding = nn.Embedding(1, config.hidden_size)
+        self.make_phrase_heads()
         self.post_init()
 
     def get_output_embeddings(self) -> nn.Module:
@@ -650,6 +661,7 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
     @auto_docstring(
         custom_args=_REGION_ARGS
         + PRETRAINING_ARGS
+        + PHRASE_ARGS
         + r"""
         masked_regions (`torch.BoolTensor` of shape `(batch_size, num_regions)`, *optional*):
             Regions to hide: a learned embedding replaces their words, and `config.region_masking` determines whether
@@ -682,6 +694,9 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
         region_labels: torch.Tensor | None = None,
         region_label_probs: torch.Tensor | None = None,
         relationship_labels: torch.Tensor | None = None,
+        phrase_mask: torch.Tensor | None = None,
+        alignment_phrases: torch.Tensor | None = None,
+        alignment_pairs: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | PreTrainingOutput:
         regions: dict[str, Any] = {
@@ -717,6 +732,7 @@ class VLBertForPreTraining(VLBertPreTrainedModel):
             region_labels=region_labels,
             region_label_probs=region_label_probs,
             relationship_labels=relationship_labels,
+            phrase_scores=self.score_phrases(outputs, phrase_mask, alignment_phrases, alignment_pairs),
             unpad=self.config.unpad,
         )
 
@@ -782,7 +798,7 @@ class VLBertForVGP(VGPHeads, VLBertPreTrainedModel):
         self.post_init()
 
     @can_return_tuple
-    @auto_docstring(custom_args=_REGION_ARGS + VGP_ARGS)
+    @auto_docstring(custom_args=_REGION_ARGS + VGP_ARGS + ALIGNMENT_ARGS)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -800,6 +816,8 @@ class VLBertForVGP(VGPHeads, VLBertPreTrainedModel):
         phrase_regions: torch.Tensor | None = None,
         identification_labels: torch.Tensor | None = None,
         vgp_labels: torch.Tensor | None = None,
+        alignment_phrases: torch.Tensor | None = None,
+        alignment_pairs: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | VGPOutput:
         outputs, pred_boxes = self.encode_for_vgp(
@@ -816,9 +834,8 @@ class VLBertForVGP(VGPHeads, VLBertPreTrainedModel):
             grounding_queries=grounding_queries,
             **kwargs,
         )
-        return self.score_vgp(
-            outputs, pred_boxes, attention_mask, phrase_mask, phrase_pairs, identification_labels, vgp_labels
-        )
+        labels, aligned = (identification_labels, vgp_labels), (alignment_phrases, alignment_pairs)
+        return self.score_vgp(outputs, pred_boxes, attention_mask, phrase_mask, phrase_pairs, *labels, *aligned)
 
 
 @auto_docstring(

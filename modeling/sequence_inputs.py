@@ -25,7 +25,14 @@ from torch import nn
 from .attention_calls import DIRECTION_STREAMS
 
 # Outputs of a processor that a model may not use. They are dropped so that `model(**processor(...))` works.
-UNREAD_INPUTS = ("region_candidate_mask", "phrase_mask", "phrase_regions", "phrase_pairs", "answer_positions")
+UNREAD_INPUTS = (
+    "region_candidate_mask",
+    "phrase_mask",
+    "phrase_regions",
+    "phrase_scores",
+    "phrase_pairs",
+    "answer_positions",
+)
 
 
 def drop_unread(kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,22 @@ PRETRAINING_ARGS = """
             1 if the caption (the second of two captions) belongs to the image, 0 if not, -100 to ignore a row.
         """
 
+ALIGNMENT_ARGS = """
+        alignment_phrases (`torch.LongTensor` of shape `(batch_size, num_phrases, max_tokens)`, *optional*):
+            The text columns of the tokens of each phrase in order, -1 for padding; for single words one column. For
+            models with `config.alignment_level`.
+        alignment_pairs (`torch.LongTensor` of shape `(batch_size, num_pairs, 2)`, *optional*):
+            Pairs of an index into `alignment_phrases` and a region column, -1 for padding.
+        """
+
+PHRASE_ARGS = (
+    """
+        phrase_mask (`torch.BoolTensor` of shape `(batch_size, num_phrases, text_length)`, *optional*):
+            The tokens of each phrase; no token for padded phrases. For models with `config.grounding_head`.
+        """
+    + ALIGNMENT_ARGS
+)
+
 VGP_ARGS = """
         phrase_mask (`torch.BoolTensor` of shape `(batch_size, num_phrases, text_length)`, *optional*):
             The tokens of each phrase; no token for padded phrases.
@@ -102,7 +118,9 @@ PHRASE_GROUNDING_ARGS = """
         """
 
 __all__ = [
+    "ALIGNMENT_ARGS",
     "ANSWER_ARGS",
+    "PHRASE_ARGS",
     "PHRASE_GROUNDING_ARGS",
     "POOLED_ANSWER_ARGS",
     "PRETRAINING_ARGS",

@@ -21,6 +21,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
 from .attention_calls import AttentionCall, one_stream_calls
+from .spatial_encoding import count_coordinates
 
 
 @strict
@@ -52,6 +53,20 @@ class TaskConfig(PreTrainedConfig):
         attention supervision). The box head predicts the box of the object that each word names. When not given, the
         model has no box head. A head trained on one layer can be loaded for another layer. With a box head, `unpad`
         does not apply to the layers.
+    alignment_level (`str`, *optional*):
+        The level of grounding alignment: `"phrase"`, an LSTM reads the states of a phrase, or `"token"`, a word has
+        its own state. When not given, the model has no head for it.
+    alignment_size (`int`, *optional*):
+        Width of that head and of its LSTM; `pooled_hidden_size` when not given.
+    alignment_fusion (`str`, *optional*, defaults to `"product"`):
+        How the head joins the states of a phrase and a region: `"product"` or `"concat"`.
+    alignment_pooling (`str`, *optional*, defaults to `"last"`):
+        The state of a phrase: `"last"`, the LSTM's state after its last token, or `"mean"`, of all its tokens.
+    alignment_bidirectional (`bool`, *optional*, defaults to `False`):
+        Whether a second LSTM reads a phrase from its end.
+    spatial_encoding (`str`, *optional*):
+        A fixed sine code of the place of a region, added to its embedding: `"sine"`, of the centre (DETR's code), or
+        `"sine_corners"`, of both corners. `region_hidden_size` must be a multiple of 4 or 8.
     vqa_loss (`str`, *optional*, defaults to `"binary_cross_entropy"`):
         Loss of the answers: `"binary_cross_entropy"`, one decision per answer (VL-BERT public code),
         `"cross_entropy"`, one choice among all answers (VL-BERT paper, section 4.2.2), or `"kl_divergence"` from the
@@ -78,6 +93,12 @@ class TaskConfig(PreTrainedConfig):
     num_vgp_labels: int = 5
     grounding_head: bool = False
     box_layer: int | None = None
+    alignment_level: Literal["token", "phrase"] | None = None
+    alignment_size: int | None = None
+    alignment_fusion: Literal["product", "concat"] = "product"
+    alignment_pooling: Literal["last", "mean"] = "last"
+    alignment_bidirectional: bool = False
+    spatial_encoding: Literal["sine", "sine_corners"] | None = None
     vqa_loss: Literal["binary_cross_entropy", "cross_entropy", "kl_divergence"] = "binary_cross_entropy"
     choice_loss: Literal["sigmoid", "softmax"] = "sigmoid"
     referring_dropout: float | int = 0.0
@@ -96,6 +117,20 @@ class TaskConfig(PreTrainedConfig):
         # File names without the repository of the loaded config, so that a saved directory loads the code in it.
         kwargs["auto_map"] = {**(kwargs.get("auto_map") or {}), **self.code_places}
         super().__post_init__(**kwargs)
+
+    def validate_architecture(self) -> None:
+        """Part of `@strict`-powered validation. Validates that the fields fit together."""
+        super().validate_architecture()
+        if self.alignment_size is not None and self.alignment_size < 1:
+            raise ValueError(f"alignment_size must be positive, found {self.alignment_size}.")
+        if self.spatial_encoding is not None:
+            multiple = 2 * count_coordinates(self.spatial_encoding)
+            width: Any = getattr(self, "region_hidden_size", None)
+            if width % multiple:
+                raise ValueError(
+                    f"spatial_encoding is {self.spatial_encoding!r}, but the width of the regions is {width}: it must "
+                    f"be a multiple of {multiple}."
+                )
 
     @property
     def answers(self) -> list[str]:

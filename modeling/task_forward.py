@@ -19,7 +19,7 @@ Each function takes the head as a callable, so that a family keeps its modules a
 Shape letters: B batch, C choices, T text, R regions, P phrases, D hidden.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -57,6 +57,7 @@ def predict_hidden(
     region_label_probs: torch.Tensor | None = None,
     relationship_labels: torch.Tensor | None = None,
     region_loss: Callable[[Any], Loss | None] | None = None,
+    phrase_scores: Mapping[str, torch.Tensor | None] | None = None,
     unpad: bool = False,
 ) -> PreTrainingOutput:
     """
@@ -73,6 +74,7 @@ def predict_hidden(
         labels, text_only, region_labels, region_label_probs, relationship_labels: see the model's `forward`.
         region_loss (*optional*): scores `(B, R, C)` to the loss of the regions, or `None` without targets, for a
             family with other targets than `region_labels` and `region_label_probs`.
+        phrase_scores (*optional*): further fields of the output, see [`PhraseHeads.score_phrases`].
         unpad (`bool`): see the top of this file.
 
     Raises:
@@ -110,6 +112,7 @@ def predict_hidden(
         mlm_logits=mlm_logits,
         region_logits=region_logits,
         relationship_logits=relationship_logits,
+        **(phrase_scores or {}),
         hidden_states=outputs.hidden_states,
         attentions=outputs.attentions,
     )
@@ -280,6 +283,7 @@ def ground_phrases(
     attention_mask: torch.Tensor | None,
     region_attention_mask: torch.Tensor | None,
     phrase_regions: torch.Tensor | None,
+    alignment_logits: torch.Tensor | None = None,
 ) -> TaskOutput:
     """
     Phrase grounding: scores every pair of region and phrase, from the state of the phrase's last token.
@@ -291,6 +295,7 @@ def ground_phrases(
         phrase_mask, phrase_regions: see `PHRASE_GROUNDING_ARGS`.
         attention_mask (`torch.Tensor` of shape `(B, T)`, *optional*): 1 for text.
         region_attention_mask (`torch.Tensor` of shape `(B, R)`, *optional*): 1 for regions.
+        alignment_logits (`torch.Tensor` of shape `(B, N)`, *optional*): a field of the output.
 
     Raises:
         ValueError: if `phrase_mask` is not given.
@@ -311,7 +316,13 @@ def ground_phrases(
     if phrase_regions is not None:
         check_shape("phrase_regions", phrase_regions, logits.shape)
         loss = mean_of(grounding_divergence_sum(logits, phrase_regions))
-    return TaskOutput(loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions)
+    return TaskOutput(
+        loss=loss,
+        logits=logits,
+        alignment_logits=alignment_logits,
+        hidden_states=outputs.hidden_states,
+        attentions=outputs.attentions,
+    )
 
 
 __all__ = [

@@ -20,9 +20,11 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers import initialization as init
 from transformers.activations import ACT2FN
 
-from .sequence_inputs import get_first_state
+from .alignment_head import AlignmentHead
+from .sequence_inputs import check_shape, get_first_state
 from .task_losses import cross_entropy_sum, mean_of
 from .task_outputs import VGPOutput
 
@@ -128,13 +130,104 @@ class ReferringHead(nn.Module):
         return self.classifier(self.dropout(self.activation(self.dense(hidden_states))))
 
 
-class VGPHeads:
+class AlignmentScorer:
+    """The head of grounding alignment of a model (`config.alignment_level`)."""
+
+    # A model that is fine-tuned with the method goes on with the head of pre-training.
+    _heads_from_pretraining = {"alignment_head.": "alignment_head."}
+    config: Any
+
+    def make_alignment_head(self) -> None:
+        """Adds the head, if the configuration has it."""
+        # CODEPATH: checkpoints of grounding alignment have it, the others do not.
+        self.alignment_head = AlignmentHead(self.config) if self.config.alignment_level is not None else None
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """Initialize the weights"""
+        if not isinstance(module, nn.LSTM):
+            super()._init_weights(module)  # type: ignore[misc]
+            return
+        # The oldest supported transformers does not initialise an LSTM.
+        for name, parameter in module.named_parameters():
+            if "weight" in name:
+                init.xavier_uniform_(parameter)
+            else:
+                init.zeros_(parameter)
+
+    def score_alignment(
+        self, outputs: Any, alignment_phrases: torch.Tensor | None, alignment_pairs: torch.Tensor | None
+    ) -> torch.Tensor | None:
+        """
+        Scores the pairs, `(batch_size, num_pairs)`; `None` without pairs.
+
+        Args:
+            outputs: the base model's output.
+            alignment_phrases, alignment_pairs: see `ALIGNMENT_ARGS`.
+
+        Raises:
+            ValueError: if the model has no head for them, or only one of the two is given.
+        """
+        if alignment_pairs is None and alignment_phrases is None:
+            return None
+        if alignment_pairs is None or alignment_phrases is None:
+            raise ValueError("alignment_phrases and alignment_pairs belong together; give both, or neither.")
+        if self.alignment_head is None:
+            raise ValueError("alignment_pairs are given, but config.alignment_level is None.")
+        rows = len(outputs.text_hidden_state)
+        check_shape("alignment_phrases", alignment_phrases, (rows, "num_phrases", "max_tokens"))
+        check_shape("alignment_pairs", alignment_pairs, (rows, "num_pairs", 2))
+        states = (outputs.text_hidden_state, outputs.region_hidden_state)
+        return self.alignment_head(*states, alignment_phrases, alignment_pairs)
+
+
+class PhraseHeads(AlignmentScorer):
+    """The heads of models for pre-training and for paraphrases that score pairs of phrases and regions."""
+
+    _heads_from_pretraining = {name: name for name in ("grounding_head.", "alignment_head.")}
+
+    def make_phrase_heads(self) -> None:
+        """Adds the heads of the configuration."""
+        # CODEPATH: checkpoints of indirect supervision have it, the others do not.
+        self.grounding_head = GroundingHead(self.config) if self.config.grounding_head else None
+        self.make_alignment_head()
+
+    @property
+    def scores_regions(self) -> bool:
+        """Whether one of these heads reads the states of regions."""
+        return self.grounding_head is not None or self.alignment_head is not None
+
+    def score_phrases(
+        self,
+        outputs: Any,
+        phrase_mask: torch.Tensor | None,
+        alignment_phrases: torch.Tensor | None,
+        alignment_pairs: torch.Tensor | None,
+        phrase_states: torch.Tensor | None = None,
+    ) -> dict[str, torch.Tensor | None]:
+        """
+        Computes `grounding_logits` and `alignment_logits` of the output; `None` without their head or inputs.
+
+        Args:
+            outputs: the base model's output.
+            phrase_mask, alignment_phrases, alignment_pairs: see `PHRASE_ARGS`.
+            phrase_states (`torch.Tensor` of shape `(batch_size, num_phrases, text_hidden_size)`, *optional*): the
+                pooled phrases, if they are known.
+        """
+        grounding_logits = None
+        if phrase_mask is not None and self.grounding_head is not None:
+            if phrase_states is None:
+                phrase_states = pool_phrases(outputs.text_hidden_state, phrase_mask)
+            grounding_logits = self.grounding_head(phrase_states, outputs.region_hidden_state)
+        alignment_logits = self.score_alignment(outputs, alignment_phrases, alignment_pairs)
+        return {"grounding_logits": grounding_logits, "alignment_logits": alignment_logits}
+
+
+class VGPHeads(PhraseHeads):
     """
     The heads of a model for visually grounded paraphrases. They predict which caption belongs to the image, the
     relation of phrase pairs and, optionally, the region of each phrase and the box of the object that each word names.
     """
-
-    config: Any
 
     def make_vgp_heads(self) -> None:
         """Adds the heads of the configuration."""
@@ -148,8 +241,7 @@ class VGPHeads:
             dropout,
         )
         self.vgp_head = ClassificationHead(4 * text_size, config.vgp_hidden_size, config.num_vgp_labels, dropout)
-        # CODEPATH: VGP checkpoints of indirect supervision have it, the others do not.
-        self.grounding_head = GroundingHead(config) if config.grounding_head else None
+        self.make_phrase_heads()
         # CODEPATH: checkpoints of supervision with `box_weight` have it, the others do not.
         self.box_head = BoxHead(config) if config.box_layer is not None else None
 
@@ -194,6 +286,8 @@ class VGPHeads:
         phrase_pairs: torch.Tensor | None,
         identification_labels: torch.Tensor | None,
         vgp_labels: torch.Tensor | None,
+        alignment_phrases: torch.Tensor | None = None,
+        alignment_pairs: torch.Tensor | None = None,
     ) -> VGPOutput:
         """
         Computes the output of a model with these heads: loss, logits, hidden states and attention maps.
@@ -203,18 +297,17 @@ class VGPHeads:
             pred_boxes (`torch.Tensor` of shape `(batch_size, text_length, 4)`, *optional*): boxes from
                 `encode_for_vgp`.
             attention_mask (`torch.Tensor` of shape `(batch_size, text_length)`, *optional*): 1 for text.
-            phrase_mask, phrase_pairs, identification_labels, vgp_labels: see the model's `forward`.
+            phrase_mask, phrase_pairs, identification_labels, vgp_labels, alignment_phrases, alignment_pairs: see the
+                model's `forward`.
         """
         text_states = outputs.text_hidden_state
         caption_state = self._get_caption_state(text_states, outputs.pooler_output, attention_mask)
         identification_logits = self.identification_head(caption_state)
-        vgp_logits, grounding_logits = None, None
+        vgp_logits, phrase_states = None, None
         if phrase_mask is not None:
             phrase_states = pool_phrases(text_states, phrase_mask)
             if phrase_pairs is not None:
                 vgp_logits = self._classify_pairs(phrase_states, phrase_pairs)
-            if self.grounding_head is not None:
-                grounding_logits = self.grounding_head(phrase_states, outputs.region_hidden_state)
 
         losses = []
         if identification_labels is not None:
@@ -227,7 +320,7 @@ class VGPHeads:
             loss=mean_of(*losses),
             identification_logits=identification_logits,
             vgp_logits=vgp_logits,
-            grounding_logits=grounding_logits,
+            **self.score_phrases(outputs, phrase_mask, alignment_phrases, alignment_pairs, phrase_states),
             pred_boxes=pred_boxes,
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
@@ -256,9 +349,11 @@ class VGPHeads:
 
 __all__ = [
     "NO_CANDIDATE",
+    "AlignmentScorer",
     "BoxHead",
     "ClassificationHead",
     "GroundingHead",
+    "PhraseHeads",
     "ReferringHead",
     "TwoLayerHead",
     "VGPHeads",

@@ -100,12 +100,20 @@ class PreTrainingOutput(ModelOutput):
         Scores of the detector classes for every region; `None` without that head.
     relationship_logits (`torch.FloatTensor` of shape `(batch_size, 2)`):
         Scores of "caption of another image" and "caption of this image"; `None` without that head.
+    grounding_logits (`torch.FloatTensor` of shape `(batch_size, num_phrases, num_regions)`):
+        Score of every pair of phrase and region, before a sigmoid; without meaning for padded phrases and regions.
+        `None` without a grounding head or phrases.
+    alignment_logits (`torch.FloatTensor` of shape `(batch_size, num_pairs)`):
+        Score of every pair of phrase and region in `alignment_pairs`, before a sigmoid; without meaning for padded
+        pairs. `None` without that head or pairs.
     """
 
     loss: torch.Tensor | None = None
     mlm_logits: torch.Tensor | None = None
     region_logits: torch.Tensor | None = None
     relationship_logits: torch.Tensor | None = None
+    grounding_logits: torch.Tensor | None = None
+    alignment_logits: torch.Tensor | None = None
     hidden_states: tuple[torch.Tensor, ...] | None = None
     attentions: tuple[torch.Tensor, ...] | None = None
 
@@ -130,6 +138,9 @@ class VGPOutput(ModelOutput):
     pred_boxes (`torch.FloatTensor` of shape `(batch_size, text_length, 4)`):
         Box of the object that each word names, (center_x, center_y, width, height) divided by the image size, in
         [0, 1]; without meaning for words that name no object. `None` without a box head.
+    alignment_logits (`torch.FloatTensor` of shape `(batch_size, num_pairs)`):
+        Score of every pair of phrase and region in `alignment_pairs`, before a sigmoid; without meaning for padded
+        pairs. `None` without that head or pairs.
     """
 
     loss: torch.Tensor | None = None
@@ -137,6 +148,7 @@ class VGPOutput(ModelOutput):
     vgp_logits: torch.Tensor | None = None
     grounding_logits: torch.Tensor | None = None
     pred_boxes: torch.Tensor | None = None
+    alignment_logits: torch.Tensor | None = None
     hidden_states: tuple[torch.Tensor, ...] | None = None
     attentions: tuple[torch.Tensor, ...] | None = None
 
@@ -154,10 +166,14 @@ class TaskOutput(ModelOutput):
     logits (`torch.FloatTensor`):
         The scores of the head: `(batch_size, num_labels)` of answers or classes, `(batch_size, num_regions)` of a
         referring expression, or `(batch_size, num_phrases, num_regions)` of phrases. -10000 for padded regions.
+    alignment_logits (`torch.FloatTensor` of shape `(batch_size, num_pairs)`):
+        Score of every pair of phrase and region in `alignment_pairs`, before a sigmoid; without meaning for padded
+        pairs. `None` without that head or pairs.
     """
 
     loss: torch.Tensor | None = None
     logits: torch.Tensor | None = None
+    alignment_logits: torch.Tensor | None = None
     hidden_states: tuple[torch.Tensor, ...] | None = None
     attentions: tuple[torch.Tensor, ...] | None = None
 

@@ -29,6 +29,7 @@ from transformers.utils.generic import can_return_tuple
 
 from .sequence_inputs import Choices
 from .task_arguments import (
+    ALIGNMENT_ARGS,
     PHRASE_GROUNDING_ARGS,
     POOLED_ANSWER_ARGS,
     REFERRING_ARGS,
@@ -37,7 +38,7 @@ from .task_arguments import (
     VGP_ARGS,
 )
 from .task_forward import choose_region, ground_phrases, score_choices, score_classes, score_pooled_answers
-from .task_heads import VGPHeads
+from .task_heads import AlignmentScorer, VGPHeads
 from .task_outputs import MultipleChoiceOutput, TaskOutput, VGPOutput
 from .two_images import split_images
 
@@ -55,7 +56,7 @@ class TwoStreamVGP(VGPHeads):
     base_model: Any
 
     @can_return_tuple
-    @auto_docstring(custom_args=TWO_STREAM_ARGS + VGP_ARGS)
+    @auto_docstring(custom_args=TWO_STREAM_ARGS + VGP_ARGS + ALIGNMENT_ARGS)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -71,6 +72,8 @@ class TwoStreamVGP(VGPHeads):
         phrase_regions: torch.Tensor | None = None,
         identification_labels: torch.Tensor | None = None,
         vgp_labels: torch.Tensor | None = None,
+        alignment_phrases: torch.Tensor | None = None,
+        alignment_pairs: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | VGPOutput:
         outputs, pred_boxes = self.encode_for_vgp(
@@ -85,8 +88,8 @@ class TwoStreamVGP(VGPHeads):
             grounding_queries=grounding_queries,
             **kwargs,
         )
-        labels = (identification_labels, vgp_labels)
-        return self.score_vgp(outputs, pred_boxes, attention_mask, phrase_mask, phrase_pairs, *labels)
+        labels, aligned = (identification_labels, vgp_labels), (alignment_phrases, alignment_pairs)
+        return self.score_vgp(outputs, pred_boxes, attention_mask, phrase_mask, phrase_pairs, *labels, *aligned)
 
 
 class TwoStreamReferring:
@@ -264,7 +267,7 @@ class TwoStreamReasoning:
         return score_classes(self._score_classes, outputs, labels)
 
 
-class TwoStreamGrounding:
+class TwoStreamGrounding(AlignmentScorer):
     """Phrase grounding."""
 
     config: Any
@@ -272,7 +275,7 @@ class TwoStreamGrounding:
     grounding_head: Any
 
     @can_return_tuple
-    @auto_docstring(custom_args=TWO_STREAM_ARGS + PHRASE_GROUNDING_ARGS)
+    @auto_docstring(custom_args=TWO_STREAM_ARGS + PHRASE_GROUNDING_ARGS + ALIGNMENT_ARGS)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -285,6 +288,8 @@ class TwoStreamGrounding:
         grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
         phrase_mask: torch.Tensor | None = None,
         phrase_regions: torch.Tensor | None = None,
+        alignment_phrases: torch.Tensor | None = None,
+        alignment_pairs: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | TaskOutput:
         outputs = self.base_model(
@@ -306,6 +311,7 @@ class TwoStreamGrounding:
             attention_mask=attention_mask,
             region_attention_mask=region_attention_mask,
             phrase_regions=phrase_regions,
+            alignment_logits=self.score_alignment(outputs, alignment_phrases, alignment_pairs),
         )
 
 

@@ -173,8 +173,10 @@ def phrase_tokens(
     return mask, truncated, empty
 
 
-def ground_phrases(flat: FlatPhrases, regions: RegionColumns, iou_threshold: float) -> tuple[np.ndarray, np.ndarray]:
-    """Computes the region columns of each phrase.
+def ground_phrases(
+    flat: FlatPhrases, regions: RegionColumns, iou_threshold: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Computes the region columns of each phrase, and how sure they are.
 
     If a phrase has `regions`, its `boxes` are ignored.
 
@@ -184,25 +186,39 @@ def ground_phrases(flat: FlatPhrases, regions: RegionColumns, iou_threshold: flo
         iou_threshold (`float`): Smallest IoU of a region with a gold box.
 
     Returns:
-        `tuple[np.ndarray, np.ndarray]`: (F, R) bool, and (F,) bool for phrases that lost all regions.
+        `tuple`: (F, R) bool; (F,) bool for phrases that lost all regions; and (F, R) float32, or None if no phrase
+        has scores: for a region of a phrase the highest score of the boxes that it matches, for another region the
+        highest score of the phrase's boxes, 1 for phrases without scores.
 
     Raises:
-        ValueError: An index or a gold box is invalid.
+        ValueError: An index, a gold box or a score is invalid.
     """
     given = np.zeros((len(flat.records), regions.columns.shape[1]), dtype=bool)
+    scores = np.zeros(given.shape, dtype=np.float32)  # 0 where no box with a score decides
     boxes: list[tuple[int, np.ndarray]] = []
+    box_scores = [np.ones(0, dtype=np.float32)] * len(flat.records)
     for index, record in enumerate(flat.records):
         if record.get("regions") is not None:
             given[index, _check_indices(flat, index, regions.counts)] = True
         elif record.get("boxes") is not None:
-            boxes += [(index, box) for box in _gold_boxes(flat, index)]
+            found = _gold_boxes(flat, index)
+            boxes += [(index, box) for box in found]
+            box_scores[index] = _box_scores(flat, index, len(found))
     if boxes:
-        _match_boxes(flat, boxes, given, regions.given_boxes, iou_threshold)
+        _match_boxes(flat, boxes, given, regions.given_boxes, iou_threshold, np.concatenate(box_scores), scores)
     target = np.zeros((len(given), regions.arrays["region_boxes"].shape[1]), dtype=bool)
     phrase, region = np.nonzero(given)
     column = regions.columns[flat.example[phrase], region]
-    target[phrase[column >= 0], column[column >= 0]] = True
-    return target, np.logical_and(given.any(axis=1), ~target.any(axis=1))
+    phrase, region, column = (values[column >= 0] for values in (phrase, region, column))
+    target[phrase, column] = True
+    lost = np.logical_and(given.any(axis=1), ~target.any(axis=1))
+    if not any(record.get("scores") is not None for record in flat.records):
+        return target, lost, None
+    highest = np.array([each.max() if each.size else 1.0 for each in box_scores], dtype=np.float32)
+    sure = np.repeat(highest[:, None], target.shape[1], axis=1)
+    matched = scores[phrase, region]  # 0 for regions that are given by their index
+    sure[phrase, column] = np.where(matched > 0, matched, 1.0)
+    return target, lost, sure
 
 
 def _check_indices(flat: FlatPhrases, index: int, counts: np.ndarray) -> np.ndarray:
@@ -222,6 +238,20 @@ def _check_indices(flat: FlatPhrases, index: int, counts: np.ndarray) -> np.ndar
     return indices
 
 
+def _box_scores(flat: FlatPhrases, index: int, count: int) -> np.ndarray:
+    """Returns the score of each of the `count` boxes of a phrase, (count,) float32; 1 without scores."""
+    given = flat.records[index].get("scores")
+    if given is None:
+        return np.ones(count, dtype=np.float32)
+    found = to_array(given, f"{flat.name(index)}, scores").astype(np.float32).reshape(-1)
+    if len(found) != count or not ((found > 0) & (found <= 1)).all():
+        raise ValueError(
+            f"{flat.name(index)}: scores {given!r:.80}, expected one number above 0 and at most 1 for each "
+            f"of its {count} boxes."
+        )
+    return found
+
+
 def _gold_boxes(flat: FlatPhrases, index: int) -> np.ndarray:
     """Returns the gold boxes of a phrase, (n, 4)."""
     given = flat.records[index]["boxes"]
@@ -237,8 +267,13 @@ def _match_boxes(
     given: np.ndarray,
     region_boxes: np.ndarray,
     threshold: float,
+    box_scores: np.ndarray,
+    scores: np.ndarray,
 ) -> None:
-    """Marks in `given` (F, G) the regions whose IoU with a gold box of the phrase reaches the threshold."""
+    """
+    Marks in `given` (F, G) the regions whose IoU with a gold box of the phrase reaches the threshold, and writes the
+    highest of the `box_scores` (one per box) of these boxes to `scores` (F, G).
+    """
     phrase = np.array([index for index, _ in boxes], dtype=np.int64)
     gold = np.array([box for _, box in boxes], dtype=np.float32)
     problem = find_bad_box(gold, pixels_hint=False)
@@ -248,6 +283,7 @@ def _match_boxes(
     overlap = box_iou(torch.from_numpy(gold)[:, None], candidates)[:, 0].numpy()  # (boxes, G)
     box, region = np.nonzero(overlap >= threshold)
     given[phrase[box], region] = True
+    np.maximum.at(scores, (phrase[box], region), box_scores[box])
 
 
 def pair_phrases(

@@ -190,7 +190,8 @@ class GroundedProcessor(ProcessorMixin):
             `{"text": 0 or 1, "start": int, "end": int}`, a character span in one of the texts, and at most one of
             `"regions"` (indices into the given regions, from 0, without the whole image) and `"boxes"` (normalised
             gold boxes; regions whose IoU with any reaches `iou_threshold`); with both, `"regions"` is used. Without
-            one, or with no box, a phrase is ungrounded. Other keys are ignored.
+            one, or with no box, a phrase is ungrounded. `"scores"` may say how sure each box is, in (0, 1]. Other keys
+            are ignored.
         phrase_pairs (list of B arrays `(k, 2)`, *optional*):
             Pairs of indices into the example's phrases.
         tags (list of B lists of dictionaries, *optional*):
@@ -241,6 +242,9 @@ class GroundedProcessor(ProcessorMixin):
               number. Only with `tags`, for VisualBERT.
             - `phrase_mask` (B, P, T) bool, and with regions `phrase_regions` (B, P, R) bool: the tokens and the
               regions of each phrase. The whole image never belongs to a phrase. Only with `phrases`.
+            - `phrase_scores` (B, P, R) float32 in (0, 1], only with regions and if a phrase has `"scores"`: how sure
+              each entry of `phrase_regions` is. For a region of the phrase, the highest score of the boxes that it
+              matches; for another, the highest score of the phrase's boxes; 1 for phrases without scores.
             - `phrase_pairs` (B, K, 2) int64, -1 for padding. Only with `phrase_pairs`.
 
             `dropped_phrases` of the result lists every labelled phrase that was cut. Rows of phrases and pairs keep
@@ -334,7 +338,7 @@ class GroundedProcessor(ProcessorMixin):
         pixels = [] if self.image_processor is None else self.image_processor.model_input_names
         texts = ["input_ids", "attention_mask", "token_type_ids", "answer_positions"]
         regions = ["region_features", "region_boxes", "region_attention_mask", "region_candidate_mask"]
-        phrases = ["phrase_mask", "phrase_regions", "phrase_pairs"]
+        phrases = ["phrase_mask", "phrase_regions", "phrase_scores", "phrase_pairs"]
         return [*texts, *pixels, *regions, *self._family_input_names(), *phrases]
 
     @property
@@ -420,9 +424,12 @@ class GroundedProcessor(ProcessorMixin):
         absent = truncated | empty
         data, flags = {"phrase_mask": mask}, {TRUNCATED: truncated, NO_TOKEN: empty}
         if regions is not None:
-            gold, without_regions = ground_phrases(flat, regions, self.iou_threshold)
+            gold, without_regions, scores = ground_phrases(flat, regions, self.iou_threshold)
             data["phrase_regions"] = np.zeros((*shape[:2], gold.shape[1]), dtype=bool)
             data["phrase_regions"][flat.example, flat.row] = gold & ~absent[:, None]
+            if scores is not None:
+                data["phrase_scores"] = np.ones(data["phrase_regions"].shape, dtype=np.float32)
+                data["phrase_scores"][flat.example, flat.row] = scores
             flags[REGIONS_CUT] = without_regions & ~absent
         if given["phrase_pairs"] is not None:
             data["phrase_pairs"] = pair_phrases(given["phrase_pairs"], flat, absent, counts)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from grounded_attention.modeling.attention_calls import REGIONS, SEQUENCE, TEXT
 from grounded_attention.supervision import GroundingTargets, align, grounding_targets, sequence_pairs, supervise
+from grounded_attention.supervision.draws import RowGenerators, fixed_generator
 from grounded_attention.supervision.method import observed_layers, query_arguments
 from grounded_attention.supervision.rollout import rollout_layers
 
@@ -38,7 +39,9 @@ class AttentionGrounding:
         self.rollout = rollout
         self._state: dict[str, Tensor] = {}
 
-    def prepare_batch(self, batch: Mapping[str, Tensor]) -> dict[str, Any]:
+    def prepare_batch(
+        self, batch: Mapping[str, Tensor], generators: RowGenerators = fixed_generator
+    ) -> dict[str, Any]:
         """The targets to add to a batch, so that `forward_kwargs` and `update` need not compute them again."""
         judged = {**batch, "region_attention_mask": batch["region_candidate_mask"]}
         return {TARGETS: vars(grounding_targets(align(judged), judged, DIRECTION))}

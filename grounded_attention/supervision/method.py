@@ -6,7 +6,7 @@ Shape letters: B batch, H heads, T text, R regions, P phrases, Q queried rows, K
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from .alignment import (
 )
 from .attention_function import AttentionPair, SupervisedAttention
 from .box_loss import BoxLoss
+from .draws import RowGenerators, fixed_generator
 from .losses import (
     VisibleTargets,
     any_rows,
@@ -61,15 +62,22 @@ class SupervisionMethod(ABC):
     then the training step does not repeat this work, and a GPU does not wait for it.
     """
 
-    name: ClassVar[str]
-    needs_grounding: ClassVar[bool] = True
-    choosable: ClassVar[tuple[str, ...]] = ()  # "layers" and "heads", if the method can supervise some of them only
-    citation: ClassVar[str] = VGP_CITATION
+    name: str
+    needs_grounding: bool = True
+    choosable: tuple[str, ...] = ()  # "layers" and "heads", if the method can supervise some of them only
+    citation: str = VGP_CITATION
+    # What the method did to a model, after "it reads words and image regions;" in a model card.
+    effect: str = "its attention was supervised with phrases whose regions are known"
+
+    @property
+    def parts(self) -> tuple["SupervisionMethod", ...]:
+        """The methods whose losses this one has: itself, or several, see [`CombinedSupervision`]."""
+        return (self,)
 
     @property
     def model_config(self) -> dict[str, Any]:
-        """The configuration fields that a model needs for this method; without a box head by default."""
-        return {"box_layer": None}
+        """The configuration fields that a model needs for this method; without heads of other methods by default."""
+        return {"box_layer": None, "alignment_level": None}
 
     def prepare(self, model: Any) -> None:  # noqa: B027 - most, not all, methods change the model
         """Prepares a model, once, before training.
@@ -81,8 +89,17 @@ class SupervisionMethod(ABC):
             ValueError: if the model cannot be supervised with this method.
         """
 
-    def prepare_batch(self, batch: Batch) -> dict[str, Any]:
-        """Returns entries (`dict[str, Any]`) to add to a batch, so the methods below do not compute them again."""
+    def prepare_batch(self, batch: Batch, generators: RowGenerators = fixed_generator) -> dict[str, Any]:
+        """Makes entries to add to a batch, so the methods below do not compute them again.
+
+        Args:
+            batch (`Mapping[str, Any]`): the batch.
+            generators (`RowGenerators`, *optional*): the source of all random draws: number of a row -> its generator.
+                By default every row draws the same in any batch.
+
+        Returns:
+            `dict[str, Any]`: the entries.
+        """
         return {}
 
     @abstractmethod
@@ -142,7 +159,7 @@ class AttentionMethod(SupervisionMethod):
         ValueError: if an option has another value.
     """
 
-    choosable: ClassVar[tuple[str, ...]] = ("layers",)
+    choosable: tuple[str, ...] = ("layers",)
 
     def __init__(
         self,
@@ -182,7 +199,7 @@ class AttentionMethod(SupervisionMethod):
 
     @property
     def model_config(self) -> dict[str, Any]:
-        return self.boxes.model_config
+        return {**super().model_config, **self.boxes.model_config}
 
     def prepare(self, model: Any) -> None:
         """Sets the supervised attention function on the model, see [`supervise`].
@@ -223,7 +240,7 @@ class AttentionMethod(SupervisionMethod):
             return sorted({head for _, head in self.pairs})
         return getattr(self, option) or ()
 
-    def prepare_batch(self, batch: Batch) -> dict[str, Any]:
+    def prepare_batch(self, batch: Batch, generators: RowGenerators = fixed_generator) -> dict[str, Any]:
         aligned = self._align(batch)
         targets = {name: grounding_targets(aligned, batch, name) for name in self.directions}
         made = {TARGETS: {name: vars(target) for name, target in targets.items()}}

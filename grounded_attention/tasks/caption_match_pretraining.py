@@ -7,7 +7,7 @@ statements of NLVR2, which match if they are true.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +19,13 @@ from grounded_attention.metrics.classification import ClassificationAccuracy
 from grounded_attention.modeling.task_losses import UNLABELLED
 
 from . import caption_rows
+from .exchanges import draw_other_caption
 from .judges import judge_pretraining
 from .masking import WORD_PROBABILITY
-from .pretraining import HIDDEN_WORD, draw_other_caption, mask_words, word_masker
+from .pretraining import HIDDEN_WORD, mask_words, weigh_relationship, word_masker
 from .pretraining_losses import count, relationship_labels, relationship_loss, word_labels, word_loss
+from .pretraining_options import check_weight
+from .row_phrases import phrases_of_text, row_phrases
 from .task import (
     TEXT_AND_REGIONS,
     Examples,
@@ -49,6 +52,7 @@ class CaptionMatchOptions:
         word_probability (`float`, *optional*, defaults to `0.15`): probability that a word is predicted.
         max_text_length (`int`, *optional*, defaults to 128): maximum number of text tokens, including special tokens;
             the end of the longer text is cut (128 in the paper).
+        relationship_weight (`float`, *optional*, defaults to `1.0`): factor of the loss of the match.
 
     Raises:
         ValueError: if a probability is outside [0, 1], or the length leaves no room for words.
@@ -58,11 +62,13 @@ class CaptionMatchOptions:
     exchanged: float = 0.5
     word_probability: float = WORD_PROBABILITY
     max_text_length: int | None = 128
+    relationship_weight: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("exchanged", "word_probability"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected a share in [0, 1]")
+        check_weight("relationship_weight", self.relationship_weight, True)
         if self.max_text_length is not None and self.max_text_length < 5:
             raise ValueError(f"max_text_length is {self.max_text_length}, expected 5 or more")
 
@@ -83,12 +89,22 @@ def to_rows(split: datasets.Dataset) -> datasets.Dataset:
     Raises:
         ValueError: if the rows have no captions, questions or sentences.
     """
+    return _texts(split, caption_rows.to_rows)
+
+
+def to_grounded_rows(split: datasets.Dataset) -> datasets.Dataset:
+    """Makes the rows of [`to_rows`]; captions with their `phrases` and `other_phrases`, those of the other captions,
+    if the split has phrases with boxes (see `caption_rows.to_grounded_rows`)."""
+    return _texts(split, caption_rows.to_grounded_rows)
+
+
+def _texts(split: datasets.Dataset, captions: Callable[[datasets.Dataset], datasets.Dataset]) -> datasets.Dataset:
     if {"question", "choices", "label"} <= set(split.column_names):
         labelled = [place for place, label in enumerate(split["label"]) if label >= 0]
         return split.select(labelled).map(_with_choice, remove_columns=split.column_names)
     text = next((name for name in TASK_TEXTS if name in split.column_names), None)
     if text is None or "example_id" not in split.column_names:
-        return _with_others(caption_rows.to_rows(split))
+        return _with_others(captions(split))
     renamed = {"example_id": "caption_id", text: "text"} | ({"label": "match"} if text == "sentence" else {})
     kept = [name for name in ("image_id", "image_ids", *renamed) if name in split.column_names]
     return split.select_columns(kept).rename_columns({old: new for old, new in renamed.items() if old in kept})
@@ -111,13 +127,19 @@ def _with_others(rows: datasets.Dataset) -> datasets.Dataset:
     for place, image_id in enumerate(images):
         places[image_id].append(place)
     others = [[texts[k] for k in places[image_id] if k != place] for place, image_id in enumerate(images)]
-    return rows.add_column("others", others)
+    joined = rows.add_column("others", others)
+    if "phrases" not in rows.column_names:
+        return joined
+    phrases = list(rows["phrases"])
+    theirs = [[phrases[k] for k in places[image_id] if k != place] for place, image_id in enumerate(images)]
+    return joined.add_column("other_phrases", theirs)
 
 
 def collate(examples: Examples, processor: Any, options: CaptionMatchOptions) -> dict[str, Any]:
     """Makes a batch of masked model inputs.
 
-    Regions are never masked. All draws for a row use the generator of the row.
+    Regions are never masked. All draws for a row use the generator of the row. If the rows have phrases, the batch has
+    those of both captions; a caption of another image has none.
 
     Args:
         examples (`Examples`): the rows and their regions.
@@ -133,16 +155,21 @@ def collate(examples: Examples, processor: Any, options: CaptionMatchOptions) ->
     rows = examples.rows
     generators = [examples.generator(row["caption_id"]) for row in rows]
     match, texts = [row.get("match", -1) for row in rows], {"text": [row["text"] for row in rows]}
+    phrases = None if examples.regions is None else row_phrases(rows)
     if options.second_caption:
         split = examples.split or rows
         drawn = [_second(row, split, options.exchanged, rng) for row, rng in zip(rows, generators, strict=True)]
-        texts["text_pair"], match = [text for text, _ in drawn], [label for _, label in drawn]
+        texts["text_pair"], match = [text for text, _, _ in drawn], [label for _, label, _ in drawn]
+        if phrases is not None:
+            phrases = [own + second for own, (_, _, second) in zip(phrases, drawn, strict=True)]
     elif "second" in rows[0]:
         texts["text_pair"] = [row["second"] for row in rows]
     several = "image_ids" in rows[0]
     seen = joined_arguments(examples.regions) if several else region_arguments(examples.regions)
     if "tags" in rows[0] and seen:
         seen["tags"] = [row["tags"] for row in rows]
+    if phrases is not None:
+        seen["phrases"] = phrases
     batch = dict(processor(**texts, max_length=options.max_text_length, return_tensors="pt", **seen))
     if max(match) >= 0:
         batch["relationship_labels"] = torch.tensor([label if label >= 0 else UNLABELLED for label in match])
@@ -152,8 +179,8 @@ def collate(examples: Examples, processor: Any, options: CaptionMatchOptions) ->
 
 def _second(
     row: Mapping[str, Any], split: Sequence[Mapping[str, Any]], exchanged: float, rng: np.random.Generator
-) -> tuple[str, int]:
-    """Draws a second caption, and returns it with 1 if it is of the same image, else 0."""
+) -> tuple[str, int, list[dict[str, Any]]]:
+    """Draws a second caption, and returns it with 1 if it is of the same image, else 0, and with its phrases."""
     others = row.get("others") or ()
     if not others:
         raise ValueError(
@@ -161,8 +188,15 @@ def _second(
             "with one text per image"
         )
     if rng.random() < exchanged:
-        return draw_other_caption(row, split, rng, "options.second_caption"), 0
-    return others[int(rng.integers(len(others)))], 1
+        return draw_other_caption(row, split, rng, "options.second_caption"), 0, []
+    place = int(rng.integers(len(others)))
+    theirs = row.get("other_phrases")
+    return others[place], 1, [] if theirs is None else phrases_of_text(theirs[place], 1)
+
+
+def configure(task: Task, options: CaptionMatchOptions, config: Any) -> Task:
+    """Returns the task with the factor of the loss of the match."""
+    return weigh_relationship(task, options.relationship_weight)
 
 
 TASK = Task(
@@ -171,7 +205,7 @@ TASK = Task(
     builder="coco_captions",
     columns=("image_id", "caption_id", "text"),
     head="pretraining",
-    model_inputs=(*TEXT_AND_REGIONS, "token_regions", "image_text_alignment"),
+    model_inputs=(*TEXT_AND_REGIONS, "token_regions", "image_text_alignment", "phrase_mask"),
     losses=(
         LossComponent("words", word_loss, lambda batch: count(word_labels(batch))),
         LossComponent("relationship", relationship_loss, lambda batch: count(relationship_labels(batch))),
@@ -184,6 +218,8 @@ TASK = Task(
     options=CaptionMatchOptions,
     model_config=lambda options: {"relationship_head": True},
     to_rows=to_rows,
+    to_grounded_rows=to_grounded_rows,
+    configure=configure,
     judge=judge_pretraining,
     example=HIDDEN_WORD,
 )

@@ -24,12 +24,37 @@ def to_rows(split: datasets.Dataset) -> datasets.Dataset:
     Raises:
         ValueError: if the rows have no captions in any of these forms.
     """
+    return _captions(split, grounded=False)
+
+
+def to_grounded_rows(split: datasets.Dataset) -> datasets.Dataset:
+    """Makes the rows of [`to_rows`] with their `phrases`, if the split has phrases with boxes.
+
+    These are the phrases with at least one box, `{text, start, end, boxes}`, of rows with `captions` and `entities`
+    (Flickr30K Entities), or the column `phrases` of rows that have one row per caption.
+
+    Args:
+        split (`datasets.Dataset`): the rows, see [`to_rows`].
+
+    Returns:
+        `datasets.Dataset`: the rows; without a column `phrases` if the split has no phrases with boxes.
+
+    Raises:
+        ValueError: as in [`to_rows`].
+    """
+    return _captions(split, grounded=True)
+
+
+def _captions(split: datasets.Dataset, grounded: bool) -> datasets.Dataset:
     columns = split.column_names
     if {"caption_id", "text"} <= set(columns):
-        return split.select_columns([name for name in columns if name in (*KEPT, *CAPTION)])
+        wanted = (*KEPT, *CAPTION, "phrases") if grounded else (*KEPT, *CAPTION)
+        return split.select_columns([name for name in columns if name in wanted])
     for nested, key in (("captions", "caption_id"), ("regions", "region_id")):
         if nested in columns:
-            arguments = {"nested": nested, "key": key}
+            arguments: dict[str, Any] = {"nested": nested, "key": key}
+            if grounded and nested == "captions" and "entities" in columns:
+                arguments["grounded"] = True
             return split.map(_flatten, fn_kwargs=arguments, batched=True, remove_columns=columns)
     raise ValueError(
         f"the rows have the columns {', '.join(columns)}; pre-training needs text, captions or regions with phrases: "
@@ -37,13 +62,37 @@ def to_rows(split: datasets.Dataset) -> datasets.Dataset:
     )
 
 
-def _flatten(images: Mapping[str, Sequence[Any]], nested: str, key: str) -> dict[str, list]:
+def _flatten(images: Mapping[str, Sequence[Any]], nested: str, key: str, grounded: bool = False) -> dict[str, list]:
     found = [
-        (image, str(caption[key]), caption["text"])
+        (image, caption)
         for image, captions in enumerate(images[nested])
         for caption in captions
         if caption.get("related", True)
     ]
     kept = [name for name in KEPT if name in images]
-    rows = {name: [images[name][image] for image, _, _ in found] for name in kept}
-    return {**rows, "caption_id": [key for _, key, _ in found], "text": [text for _, _, text in found]}
+    rows = {name: [images[name][image] for image, _ in found] for name in kept}
+    rows |= {"caption_id": [str(caption[key]) for _, caption in found], "text": [each["text"] for _, each in found]}
+    if not grounded:
+        return rows
+    boxes = [{entity["entity_id"]: entity["boxes"] for entity in entities} for entities in images["entities"]]
+    return {**rows, "phrases": [phrases_with_boxes(caption, boxes[image]) for image, caption in found]}
+
+
+def phrases_with_boxes(
+    caption: Mapping[str, Any], boxes: Mapping[str, Sequence[Any]], fields: Sequence[str] = ("text", "start", "end")
+) -> list[dict[str, Any]]:
+    """The phrases of a caption that have boxes.
+
+    Args:
+        caption (`Mapping[str, Any]`): a caption of Flickr30K Entities with `phrases`.
+        boxes (`Mapping[str, Sequence[Any]]`): entity -> its boxes.
+        fields (`Sequence[str]`, *optional*): the fields of a phrase to keep.
+
+    Returns:
+        `list[dict[str, Any]]`: the phrases, with these fields and `boxes`.
+    """
+    return [
+        {**{name: phrase[name] for name in fields}, "boxes": found}
+        for phrase in caption["phrases"]
+        if (found := boxes.get(phrase["entity_id"]))
+    ]

@@ -14,6 +14,7 @@ from grounded_attention.metrics.phrase_grounding import PROTOCOLS
 from grounded_attention.metrics.phrase_recall import PhraseRecall
 from grounded_attention.modeling.task_losses import grounding_divergence_sum
 
+from .caption_rows import phrases_with_boxes
 from .judges import judge_phrases
 from .task import (
     TEXT_AND_REGIONS,
@@ -79,11 +80,7 @@ def _flatten(images: Mapping[str, Sequence[Any]]) -> dict[str, list]:
     for image_id, captions, entities in zip(images["image_id"], images["captions"], images["entities"], strict=True):
         boxes = {entity["entity_id"]: entity["boxes"] for entity in entities}
         for caption in captions:
-            phrases = [
-                {name: phrase[name] for name in ("text", "start", "end", "types")} | {"boxes": found}
-                for phrase in caption["phrases"]
-                if (found := boxes.get(phrase["entity_id"]))
-            ]
+            phrases = phrases_with_boxes(caption, boxes, ("text", "start", "end", "types"))
             if caption.get("related", True) and phrases:
                 values = (image_id, caption["caption_id"], caption["text"], phrases)
                 for name, value in zip(rows, values, strict=True):

@@ -4,9 +4,9 @@ clues, and the caption match; also masked words of texts without images (VL-BERT
 questions among the texts (LXMERT, section 3.1.3).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -18,14 +18,12 @@ from grounded_attention.metrics.classification import ClassificationAccuracy
 from grounded_attention.modeling.plain_answers import plain_answer
 from grounded_attention.modeling.task_losses import UNLABELLED
 
-from .answer_lists import check_answers, read_answers
-from .caption_rows import to_rows
+from .answer_lists import read_answers
+from .caption_rows import to_grounded_rows, to_rows
+from .exchanges import exchange_captions, exchange_features
 from .flipping import flip_some
 from .judges import judge_pretraining
 from .masking import (
-    CO_MASKING,
-    REGION_PROBABILITY,
-    WORD_PROBABILITY,
     WordMasker,
     choose_regions,
     find_overlapping,
@@ -46,7 +44,9 @@ from .pretraining_losses import (
     word_labels,
     word_loss,
 )
+from .pretraining_options import PretrainingOptions
 from .pretraining_regions import RegionTargets, place_regions, region_targets
+from .row_phrases import row_phrases
 from .task import (
     TEXT_AND_REGIONS,
     Examples,
@@ -57,118 +57,6 @@ from .task import (
     region_arguments,
 )
 from .text_rows import draw_texts, stack_batches
-
-TARGETS = ("hard", "soft")
-SHARES = (
-    "word_probability",
-    "region_probability",
-    "regions_kept",
-    "regions_exchanged",
-    "flip_probability",
-    "answers_from",
-)
-DRAWS = 1000  # captions to draw before the split counts as one with a single image
-
-
-@dataclass(frozen=True)
-class PretrainingOptions:
-    """Options of the task. The defaults are those of the paper.
-
-    Args:
-        words (`bool`, *optional*, defaults to `True`): predict masked words.
-        regions (`bool`, *optional*, defaults to `True`): predict the detector class of masked regions; None to do so
-            only if the model family supports it. Without regions in the data there is no such loss.
-        relationship (`bool`, *optional*, defaults to `True`): give half of the images a caption of another image, and
-            predict the caption match (1: the caption belongs to the image).
-        region_targets (`str`, *optional*, defaults to `"hard"`): `"hard"`, the most likely class of the detector, or
-            `"soft"`, its probabilities of all classes (public code).
-        background (`bool`, *optional*, defaults to `True`): region class 0 of the model is the background, as in the
-            1,601 classes of the Visual Genome detector. Then class k of a region table, which has no background, is
-            class k + 1 of the model. Only for hard targets; the columns of probabilities are not changed.
-        word_probability (`float`, *optional*, defaults to `0.15`): probability that a word is predicted.
-        region_probability (`float`, *optional*, defaults to `0.15`): probability that a region is predicted.
-        regions_kept (`float`, *optional*, defaults to `0.0`): share of the predicted regions that stay visible; 0.1 in
-            the public code.
-        regions_exchanged (`float`, *optional*, defaults to `0.0`): share of the predicted regions that get the feature
-            of a random region of another image; 0.1 in the public code of LXMERT. Targets are those of the region
-            itself. Only for region features.
-        co_masking (`str`, *optional*, defaults to `"none"`): what happens to regions that overlap others (IoU above
-            0.4): `"none"`, `"paper"`: those that overlap a hidden region are hidden too, and not predicted (12-in-1
-            paper), or `"released"`, the fault of the public code of 12-in-1: they stay visible, and the sum of the
-            visible features is divided by the number of regions that overlap no predicted one, so the feature of the
-            whole image is too large.
-        max_sequence_length (`int`, *optional*): maximum number of text tokens (with [CLS] and [SEP]) plus regions
-            (with the whole image) in an example. If there are more, the longer of the two is cut: the end of the text,
-            or the regions with the lowest scores (64 in the public code).
-        texts_per_image (`int`, *optional*, defaults to 1): rows of text without image for each image, if there is a
-            text corpus.
-        flip_probability (`float`, *optional*, defaults to `0.0`): probability that a picture is flipped in training,
-            with its boxes, and with "left" and "right" exchanged in its caption (0.5 in the public code, which does
-            not change the words). Only for models that read pixels.
-        answers (`str`, `list[str]` or `dict[str, int]`, *optional*): the answers to questions among the texts: the
-            path of a JSON list, a list, or `{"fewest": n}`: the best answers to at least n training questions. Needs
-            rows with `answers` and a family that predicts them (LXMERT). An exchanged question has no label. By
-            default no answers are predicted.
-        answers_from (`float`, *optional*, defaults to `0.0`): share of the training's steps before which answers are
-            not part of the loss: 0 in the public code of LXMERT, 0.5 in its paper (section 3.3).
-
-    Raises:
-        ValueError: if there is nothing to predict, or a value is outside its range.
-    """
-
-    words: bool = True
-    regions: bool | None = True
-    relationship: bool = True
-    region_targets: str = "hard"
-    background: bool = True
-    word_probability: float = WORD_PROBABILITY
-    region_probability: float = REGION_PROBABILITY
-    regions_kept: float = 0.0
-    max_sequence_length: int | None = None
-    texts_per_image: int = 1
-    flip_probability: float = 0.0
-    regions_exchanged: float = 0.0
-    co_masking: str = "none"
-    answers: Any = None
-    answers_from: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not (self.words or self.regions is not False or self.relationship or self.answers is not None):
-            raise ValueError("nothing to predict: switch on words, regions or relationship")
-        if self.region_targets not in TARGETS:
-            raise ValueError(f"region_targets is {self.region_targets!r}, expected one of {', '.join(TARGETS)}")
-        for name in SHARES:
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, expected a share in [0, 1]")
-        if self.regions_kept + self.regions_exchanged > 1:
-            raise ValueError(
-                f"regions_kept is {self.regions_kept} and regions_exchanged is {self.regions_exchanged}, expected a "
-                "sum of at most 1"
-            )
-        if self.co_masking not in CO_MASKING:
-            raise ValueError(f"co_masking is {self.co_masking!r}, expected one of {', '.join(CO_MASKING)}")
-        if self.co_masking != "none" and self.regions is False:
-            raise ValueError(f"co_masking is {self.co_masking!r}, but regions is false: no region is masked")
-        if self.answers is not None:
-            check_answers(self.answers)
-        elif self.answers_from:
-            raise ValueError(f"answers_from is {self.answers_from}, but answers is empty: give answers, or remove it")
-        if self.texts_per_image < 0:
-            raise ValueError(f"texts_per_image is {self.texts_per_image}, expected 0 or more")
-
-    @cached_property
-    def answer_index(self) -> dict[str, int]:
-        """Answer, as [`plain_answer`] writes it -> its class.
-
-        Raises:
-            ValueError: if the list has not been read yet.
-        """
-        if not isinstance(self.answers, list):
-            raise ValueError(f"answers is {self.answers!r}: the list has not been read yet, call fit_options first")
-        index: dict[str, int] = {}
-        for number, answer in enumerate(self.answers):
-            index.setdefault(plain_answer(answer), number)
-        return index
 
 
 def fit_options(options: PretrainingOptions, splits: Mapping[str, Any]) -> PretrainingOptions:
@@ -228,7 +116,9 @@ def collate(
 
     Returns:
         `dict[str, Any]`: model inputs and targets. With texts also `text_only` (B,) bool; the rows of text without
-        images come last. With answers also `answer_labels` (B,) int64, -100 for rows without a known answer.
+        images come last. If the rows have phrases, also `phrase_mask`, `phrase_regions` and `phrase_scores`, see
+        images come last. If the rows have phrases, also `phrase_mask`, `phrase_regions` and `phrase_scores`, see
+        [`row_phrases`]: an exchanged caption has no phrases, and a masked word stays in its phrase. With answers also
 
     Raises:
         ValueError: if masked regions have no detector classes (or probabilities), no other image has a caption, or
@@ -240,8 +130,11 @@ def collate(
     if options.relationship:
         texts, related = exchange_captions(examples, generators)
     regions, images = _regions(examples, options), examples.images
+    phrases = None if regions is None else row_phrases(examples.rows, related)
     if images is not None and examples.training and options.flip_probability:
-        texts, regions, images = flip_some(texts, regions, images, generators, options.flip_probability)
+        texts, regions, images, phrases = flip_some(
+            texts, regions, images, generators, options.flip_probability, phrases
+        )
     chosen = None
     if options.regions is not False and regions is not None:
         chosen = [
@@ -271,6 +164,8 @@ def collate(
             )
             for record, each in zip(shown, chosen, strict=True)
         ]
+    if phrases is not None:
+        arguments["phrases"] = phrases
     if options.max_sequence_length is not None:
         arguments["max_sequence_length"] = options.max_sequence_length
     batch = dict(processor(text=texts, return_tensors="pt", **arguments))
@@ -325,107 +220,6 @@ def answer_labels(
     return labels
 
 
-def exchange_features(examples: Examples, regions: Sequence[Any], exchanged: Sequence[np.ndarray]) -> list[Any]:
-    """Replaces the features of regions by those of random regions of other images of the split.
-
-    The draws use a generator of their own, so that the other draws of a row are the same without them.
-
-    Args:
-        examples (`Examples`): the rows and their split.
-        regions (`Sequence[Regions]`): one region record per row.
-        exchanged (`Sequence[np.ndarray]`): (n,) bool for each image, the regions that get another feature.
-
-    Returns:
-        `list[Regions]`: the records; those without exchanged regions are the same objects.
-
-    Raises:
-        ValueError: if there are no region features, or no other image has regions.
-    """
-    if examples.find_regions is None or any(record.features is None for record in regions):
-        raise ValueError("options.regions_exchanged needs region features (data.regions): set it to 0")
-    split, shown = examples.split or examples.rows, []
-    for row, record, mask in zip(examples.rows, regions, exchanged, strict=True):
-        if mask.any():
-            rng = examples.generator(f"{row['caption_id']} exchanged regions")
-            features = record.features.copy()
-            for place in np.flatnonzero(mask):
-                features[place] = _draw_other_feature(row, split, examples.find_regions, rng)
-            record = replace(record, features=features)
-        shown.append(record)
-    return shown
-
-
-def _draw_other_feature(
-    row: Mapping[str, Any],
-    split: Sequence[Mapping[str, Any]],
-    find_regions: Callable[[Mapping[str, Any]], Any],
-    rng: np.random.Generator,
-) -> np.ndarray:
-    """Draws the feature of a region of another image of the split."""
-    for _ in range(DRAWS):
-        other = draw_other_row(row, split, rng, "options.regions_exchanged")
-        features = find_regions(other).features
-        if len(features):
-            return features[int(rng.integers(len(features)))]
-    raise ValueError(f"found no regions in {DRAWS} other images: set options.regions_exchanged=0")
-
-
-def exchange_captions(examples: Examples, generators: Sequence[np.random.Generator]) -> tuple[list[str], list[int]]:
-    """Replaces captions, with probability 0.5, by captions of other images of the split.
-
-    Args:
-        examples (`Examples`): the rows and their split.
-        generators (`Sequence[np.random.Generator]`): one random generator per row.
-
-    Returns:
-        `tuple[list[str], list[int]]`: one caption per row, and 1 if it belongs to the image, else 0.
-
-    Raises:
-        ValueError: if the split has no caption of another image.
-    """
-    pairs = [
-        (row["text"], 1)
-        if rng.random() < 0.5
-        else (draw_other_caption(row, examples.split or examples.rows, rng, "options.relationship"), 0)
-        for row, rng in zip(examples.rows, generators, strict=True)
-    ]
-    return [text for text, _ in pairs], [label for _, label in pairs]
-
-
-def draw_other_caption(
-    row: Mapping[str, Any], split: Sequence[Mapping[str, Any]], rng: np.random.Generator, option: str
-) -> str:
-    """Draws a caption of another image of the split.
-
-    Args:
-        row (`Mapping[str, Any]`): row of the image.
-        split (`Sequence[Mapping[str, Any]]`): all rows.
-        rng (`np.random.Generator`): generator of the draws.
-        option (`str`): option that needs the caption, for the error message.
-
-    Returns:
-        `str`: the caption.
-
-    Raises:
-        ValueError: if no other image was found in 1,000 draws.
-    """
-    return draw_other_row(row, split, rng, option)["text"]
-
-
-def draw_other_row(
-    row: Mapping[str, Any], split: Sequence[Mapping[str, Any]], rng: np.random.Generator, option: str
-) -> Mapping[str, Any]:
-    """Draws a row of another image of the split; arguments and error as in [`draw_other_caption`]."""
-    for _ in range(DRAWS):
-        other = split[int(rng.integers(len(split)))]
-        if other["image_id"] != row["image_id"]:
-            return other
-    raise ValueError(
-        f"found no caption of an image other than {row['image_id']!r} in {len(split)} rows: {option} needs several "
-        "images"
-    )
-
-
 def _regions(examples: Examples, options: PretrainingOptions) -> list[Any] | None:
     """The region records; regions with the highest scores come first if the processor may cut the last regions."""
     if examples.regions is None:
@@ -475,7 +269,7 @@ def configure(task: Task, options: PretrainingOptions, config: Any) -> Task:
         ValueError: if `regions` is True and the model family does not predict them, or if there are answers and it
             does not predict answers.
     """
-    answers = _answer_losses(options, config)
+    task, answers = weigh_relationship(task, options.relationship_weight), _answer_losses(options, config)
     if options.regions is False:
         return replace(task, losses=(*task.losses, *answers)) if answers else task
     if hasattr(config, "region_classes"):
@@ -488,6 +282,14 @@ def configure(task: Task, options: PretrainingOptions, config: Any) -> Task:
             "options.regions=false, or use the task caption_match_pretraining"
         )
     return replace(task, losses=(*task.losses, *answers), collate=_without_regions)
+
+
+def weigh_relationship(task: Task, weight: float) -> Task:
+    """Returns the task with this factor of the loss of the caption match."""
+    if weight == 1:
+        return task
+    losses = (replace(each, weight=weight) if each.name == "relationship" else each for each in task.losses)
+    return replace(task, losses=tuple(losses))
 
 
 def _answer_losses(options: PretrainingOptions, config: Any) -> tuple[LossComponent, ...]:
@@ -534,7 +336,7 @@ TASK = Task(
     builder="flickr30k_entities",
     columns=("image_id", "caption_id", "text"),
     head="pretraining",
-    model_inputs=(*TEXT_AND_REGIONS, "masked_regions"),
+    model_inputs=(*TEXT_AND_REGIONS, "masked_regions", "phrase_mask"),
     losses=(
         LossComponent("words", word_loss, lambda batch: count(word_labels(batch))),
         LossComponent("text_words", text_word_loss, lambda batch: count(text_word_labels(batch))),
@@ -552,6 +354,7 @@ TASK = Task(
     options=PretrainingOptions,
     model_config=model_config,
     to_rows=to_rows,
+    to_grounded_rows=to_grounded_rows,
     fit_options=fit_options,
     remarks=remarks,
     configure=configure,

@@ -91,7 +91,7 @@ def collate(examples: Examples, processor: Any, options: ReferringExpressionOpti
     texts = [row["text"] for row in rows]
     if images is not None and examples.training and options.flip_probability:
         generators = [examples.generator(row["example_id"]) for row in rows]
-        texts, regions, images = flip_some(texts, regions, images, generators, options.flip_probability)
+        texts, regions, images, _ = flip_some(texts, regions, images, generators, options.flip_probability)
     batch = dict(processor(text=texts, layout="caption", return_tensors="pt", **seen_arguments(images, regions)))
     targets = torch.full(batch["region_candidate_mask"].shape, IGNORED)
     # In a family without a region for the whole image, the first region is a detection, or padding.

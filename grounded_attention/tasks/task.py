@@ -179,6 +179,9 @@ class Task:
         model_config (`Callable[[Any], dict[str, Any]]`, *optional*): options -> fields of the model configuration.
         to_rows (`Callable[[Any], Any]`, *optional*): converts a split of the builder to the rows of the task; identity
             by default.
+        to_grounded_rows (`Callable[[Any], Any]`, *optional*): the same as `to_rows`, with a column `phrases` where the
+            split has phrases with boxes, for a method that needs them. Without it, all rows of the task have phrases,
+            or none has.
         fit_options (`Callable[[Any, Mapping[str, Any]], Any]`, *optional*): (options, splits) -> options completed
             with values from the rows, such as a list of answers.
         remarks (`Callable[[Any, Mapping[str, Any]], list[str]]`, *optional*): (completed options, splits) -> lines
@@ -217,6 +220,7 @@ class Task:
     options: type = NoOptions
     model_config: Callable[[Any], dict[str, Any]] = field(default=lambda options: {})
     to_rows: Callable[[Any], Any] = field(default=lambda split: split)
+    to_grounded_rows: Callable[[Any], Any] | None = None
     fit_options: Callable[[Any, Mapping[str, Any]], Any] = field(default=lambda options, splits: options)
     remarks: Callable[[Any, Mapping[str, Any]], list[str]] = field(default=lambda options, splits: [])
     configure: Callable[["Task", Any, Any], "Task"] = field(default=lambda task, options, config: task)
@@ -229,6 +233,16 @@ class Task:
     citation: str | None = None
     needs_regions: bool = False
     empty_images: bool = False
+
+    @property
+    def can_have_phrases(self) -> bool:
+        """Whether rows of the task can have phrases, so that their grounding can be supervised."""
+        return "phrase_mask" in self.model_inputs
+
+    @property
+    def always_has_phrases(self) -> bool:
+        """Whether all rows of the task have phrases, also without a method that needs them."""
+        return self.can_have_phrases and self.to_grounded_rows is None
 
 
 def region_arguments(regions: Sequence[Any] | None) -> dict[str, Any]:

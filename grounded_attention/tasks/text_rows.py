@@ -53,6 +53,8 @@ def stack_batches(images: Mapping[str, Tensor], texts: Mapping[str, Tensor], pad
         if name in TEXT_KEYS:
             parts = [F.pad(part, (0, width - part.shape[1]), value=fill) for part in (above, texts[name])]
         else:
+            if name == "phrase_mask":  # (B1, P, T1)
+                above = F.pad(above, (0, width - above.shape[2]))
             parts = [above, above.new_full((counts[1], *above.shape[1:]), fill)]
         stacked[name] = torch.cat(parts)
     return stacked | {"text_only": torch.arange(sum(counts)) >= counts[0]}

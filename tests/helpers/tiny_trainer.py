@@ -11,7 +11,7 @@ from grounded_attention.training.loop.data import Collator
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from tests.helpers.tiny_vgp import tiny_model, tiny_processor, tiny_rows, tiny_table
 
-METHODS = ("none", "indirect", "direct", "semi_direct", "boxes")
+METHODS = ("none", "indirect", "direct", "semi_direct", "boxes", "grounding_alignment", "direct+grounding_alignment")
 IMAGES = 8  # 16 rows
 
 

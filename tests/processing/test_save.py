@@ -96,7 +96,7 @@ def test_input_names_are_the_keys_of_a_full_batch():
         TEXT,
         region_features=np.ones((1, FEATURE_SIZE)),
         region_boxes=[[0, 0, 1, 1]],
-        phrases=[span(TEXT, "man")],
+        phrases=[span(TEXT, "man", boxes=[[0, 0, 1, 1]], scores=[0.5])],
         phrase_pairs=[[0, 0]],
         tags=[span(TEXT, "man", region=0)],
         layout="masked_answer",

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from grounded_attention.modeling.alignment_head import AlignmentHead
 from grounded_attention.supervision import align, from_attention_maps, get_method, method_names
 from grounded_attention.supervision.method import AttentionMethod
 from tests.helpers.supervision_models import HEADS, WIDTH, bert, forbid_maps, gradients, supervised
@@ -18,21 +19,26 @@ TEXT, REGIONS = 9, 6
 ATTENTION_METHODS = [name for name in method_names() if isinstance(get_method(name), AttentionMethod)]
 GROUNDED_METHODS = [name for name in method_names() if get_method(name).needs_grounding]
 VARIANTS = [{"variant": "paper"}, {"variant": "released"}]
-CONTRACTS = [(name, options) for options in VARIANTS for name in GROUNDED_METHODS]
+ALIGNMENT = "grounding_alignment"
+CONTRACTS = [(name, options) for options in VARIANTS for name in GROUNDED_METHODS if name != ALIGNMENT]
+CONTRACTS += [(ALIGNMENT, {"bidirectional": True}), (ALIGNMENT, {"level": "token", "fusion": "concat"})]
+CONTRACTS += [(f"semi_direct+{ALIGNMENT}", {ALIGNMENT: {"pooling": "mean", "negatives": "grounded"}})]
 CONTRACTS += [(name, {**options, "box_weight": 3.0}) for options in VARIANTS for name in ATTENTION_METHODS]
 
 
 class Grounder(nn.Module):
     """transformers' BERT on text and region embeddings, with heads of ours: `model(batch, **kwargs)`."""
 
-    def __init__(self, back_end: str = "sdpa", **options):
+    def __init__(self, back_end: str = "sdpa", alignment: dict | None = None, **options):
         super().__init__()
         self.bert = bert(back_end, **options)
         torch.manual_seed(3)
         self.phrase_projection = nn.Linear(WIDTH, WIDTH)
         self.box_head = nn.Linear(WIDTH, 4)
+        widths = dict.fromkeys(("text_hidden_size", "region_hidden_size", "pooled_hidden_size"), WIDTH)
+        self.alignment_head = AlignmentHead(SimpleNamespace(**widths, **alignment)) if alignment else None
 
-    def forward(self, batch: dict, **kwargs) -> SimpleNamespace:
+    def forward(self, batch: dict, alignment_phrases=None, alignment_pairs=None, **kwargs) -> SimpleNamespace:
         masks = [batch["attention_mask"], batch["region_attention_mask"]]
         widths = [mask.shape[1] for mask in masks]
         places = torch.cat([torch.arange(widths[0]), 100 + torch.arange(widths[1])])[None]
@@ -43,11 +49,16 @@ class Grounder(nn.Module):
         phrases = self.phrase_projection(batch["phrase_mask"].float() @ text)
         logits = phrases @ regions.transpose(1, 2) / WIDTH
         boxes = self.box_head(text).sigmoid()
-        return SimpleNamespace(attentions=outputs.attentions, grounding_logits=logits, pred_boxes=boxes)
+        found = SimpleNamespace(attentions=outputs.attentions, grounding_logits=logits, pred_boxes=boxes)
+        if self.alignment_head is not None:
+            found.alignment_logits = self.alignment_head(text, regions, alignment_phrases, alignment_pairs)
+        return found
 
 
 def prepared(name: str, **options):
-    model, method = Grounder(), get_method(name, **options)
+    method = get_method(name, **options)
+    head = {key: value for key, value in method.model_config.items() if key.startswith("alignment_")}
+    model = Grounder(alignment=head if head["alignment_level"] else None)
     method.prepare(model.bert)
     return model, method
 
@@ -142,6 +153,9 @@ class TestContract:
             assert count.item() == counts[key].item() > 0
             assert count.dtype == counts[key].dtype == torch.int64
             assert total.shape == () and total.item() > 0
+        with torch.no_grad():
+            prepared_batch = {**batch, **method.prepare_batch(batch)}
+            assert losses_of(model, method, prepared_batch) == losses_of(model, method, batch)
 
     @pytest.mark.parametrize("empty", ["no_grounding", "no_phrases"])
     def test_nothing_grounded_gives_zero_with_a_graph(self, name, options, empty):

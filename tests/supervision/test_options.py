@@ -14,7 +14,10 @@ from tests.helpers.supervision_models import HEADS, LAYERS, bert
 @pytest.mark.parametrize("variant", ["paper", "released"])
 @pytest.mark.parametrize("name", method_names())
 def test_config_round_trip(name, variant):
-    options = {"variant": variant} if name != "none" else {}
+    options = {"variant": variant} if name not in ("none", "grounding_alignment") else {}
+    if name == "grounding_alignment":
+        options = {"weight": 3, "pairs": 4, "negatives": "grounded", "masked": False, "whole_image": True}
+        options |= {"confidence": False, "size": 8, "fusion": "concat", "pooling": "mean", "bidirectional": True}
     if isinstance(get_method(name), AttentionMethod):
         options |= {
             "layers": [2, 0],

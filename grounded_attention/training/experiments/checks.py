@@ -4,15 +4,22 @@
 from accelerate import PartialState
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
-from grounded_attention.supervision import AttentionMethod, get_method
+from grounded_attention.supervision import AttentionMethod, method_names
 from grounded_attention.supervision.controls import LABELS
+from grounded_attention.supervision.grounding_alignment import HEAD_FIELDS
 from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.loop.chosen_heads import check_heads, model_sizes
+from grounded_attention.training.recipes.methods import needs_grounding, recipe_method
 from grounded_attention.training.recipes.model_family import check_family_config
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, check_names, recipe_key_errors
 
 from .setup import PreparedData, check_model, check_options, check_training
 from .start_model import check_preserve
+
+# Configuration fields that a method sets -> the option that sets them.
+METHOD_FIELDS = {"box_layer": "METHOD.box_layer"} | {
+    field: f"grounding_alignment.{option}" for option, field in HEAD_FIELDS.items()
+}
 
 
 def check(recipe: Recipe, prefix: str = "") -> None:
@@ -37,16 +44,23 @@ def check(recipe: Recipe, prefix: str = "") -> None:
     if not recipe.output_dir:
         raise RecipeError("output_dir is empty: give the folder for the output of the run")
     _check_workers(recipe)
-    if "box_layer" in recipe.model.config:
-        raise RecipeError(
-            "model.config.box_layer is set from supervision.options.METHOD.box_layer: remove it from model.config"
-        )
+    for field, option in METHOD_FIELDS.items():
+        if field in recipe.model.config:
+            raise RecipeError(
+                f"model.config.{field} is set from supervision.options.{option}: remove it from model.config"
+            )
+    check_names(recipe.supervision.options, method_names(), f"{prefix}supervision.options.")
     for name in recipe.methods:
-        _check_method(name, recipe)
+        _check_method(name, recipe, prefix)
     _check_labels(recipe)
+    if prefix and recipe.supervision.heads != "all":
+        raise RecipeError(
+            f"{prefix}supervision.heads chooses heads of a trained start, which a start has not: remove it, or give "
+            f"{prefix}supervision.options.METHOD.heads"
+        )
     check_heads(recipe)
     check_preserve(recipe)
-    if recipe.pictures and not _has_phrases(recipe):
+    if recipe.pictures and not TASKS[recipe.task].always_has_phrases:
         raise RecipeError(
             f"pictures show the attention of phrases, but the task {recipe.task!r} has no phrases: give pictures=0"
         )
@@ -89,27 +103,24 @@ def _check_sources(recipe: Recipe, task: Task, prefix: str) -> None:
         )
 
 
-def _has_phrases(recipe: Recipe) -> bool:
-    return "phrase_mask" in TASKS[recipe.task].model_inputs
-
-
-def _check_method(name: str, recipe: Recipe) -> None:
-    with recipe_key_errors(f"methods, supervision.options.{name}"):
-        method = get_method(name, **recipe.supervision.options.get(name, {}))
+def _check_method(name: str, recipe: Recipe, prefix: str) -> None:
+    with recipe_key_errors(f"{prefix}methods, {prefix}supervision.options.{name}"):
+        method = recipe_method(recipe, name)
     if not method.needs_grounding:
         return
-    if not _has_phrases(recipe):
+    if not TASKS[recipe.task].can_have_phrases:
         raise RecipeError(
-            f"method {name!r} supervises the attention of phrases, but the task {recipe.task!r} has no phrases: "
+            f"method {name!r} supervises the grounding of phrases, but the task {recipe.task!r} has no phrases: "
             "use method 'none'"
         )
     if recipe.data.regions is None:
         raise RecipeError(
-            f"method {name!r} supervises attention on regions, but data.regions is null: "
+            f"method {name!r} supervises the grounding in regions, but data.regions is null: "
             "give a region table, or use method 'none'"
         )
-    if isinstance(method, AttentionMethod) and method.boxes.weight:
-        _check_boxes(method, recipe)
+    for part in method.parts:
+        if isinstance(part, AttentionMethod) and part.boxes.weight:
+            _check_boxes(part, recipe)
 
 
 def _check_boxes(method: AttentionMethod, recipe: Recipe) -> None:
@@ -130,17 +141,37 @@ def _check_boxes(method: AttentionMethod, recipe: Recipe) -> None:
 def _check_labels(recipe: Recipe) -> None:
     labels = recipe.supervision.labels
     check_names([labels], LABELS, "supervision.labels=")
-    if labels != "gold" and not any(get_method(name).needs_grounding for name in recipe.methods):
+    if labels != "gold" and TASKS[recipe.task].can_have_phrases and not TASKS[recipe.task].always_has_phrases:
+        raise RecipeError(
+            f"supervision.labels={labels} is not for the task {recipe.task!r}, which exchanges captions: give "
+            "supervision.labels=gold, or another task"
+        )
+    if labels != "gold" and not needs_grounding(recipe):
         raise RecipeError(
             f"supervision.labels={labels} has no effect: none of the methods {', '.join(recipe.methods)} uses the "
             "grounding of phrases"
         )
 
 
-def check_grounding(recipe: Recipe, data: PreparedData) -> None:
-    """Checks that a training row has grounding if a method needs it."""
-    needing = [name for name in recipe.methods if get_method(name).needs_grounding]
+def check_grounding(recipe: Recipe, data: PreparedData, prefix: str = "") -> None:
+    """Checks that a training row has grounding if a method needs it.
+
+    Args:
+        recipe (`Recipe`): the recipe.
+        data (`PreparedData`): its data.
+        prefix (`str`, *optional*, defaults to `""`): text before each key in a message, such as "start.".
+
+    Raises:
+        RecipeError: if no phrase of the rows has a box.
+    """
+    needing = [name for name in recipe.methods if recipe_method(recipe, name).needs_grounding]
     rows = data.splits["train"]
+    if needing and "phrases" not in rows.column_names:
+        raise RecipeError(
+            f"method {needing[0]!r} needs phrases with boxes, but the rows of {prefix}data.builder "
+            f"{recipe.data.builder or TASKS[recipe.task].builder} have none: give flickr30k_entities, or use method "
+            "'none'"
+        )
     if needing and not any(phrase["boxes"] for phrases in rows["phrases"] for phrase in phrases):
         raise RecipeError(
             f"method {needing[0]!r} needs grounding, but no phrase of the {len(rows)} training rows in "

@@ -11,9 +11,10 @@ from typing import Any
 from accelerate import PartialState
 from transformers import PreTrainedModel, set_seed
 
+from grounded_attention.metrics.alignment_accuracy import AlignmentAccuracy
 from grounded_attention.metrics.attention_grounding import AttentionGrounding, summarise
-from grounded_attention.supervision import get_method, supervise
-from grounded_attention.tasks import TASKS
+from grounded_attention.supervision import GroundingAlignment, SupervisionMethod, supervise
+from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete, last_complete_checkpoint, seal, step_of
 from grounded_attention.training.loop.chosen_heads import measure_heads, supervise_chosen
 from grounded_attention.training.loop.data import Collator
@@ -22,12 +23,13 @@ from grounded_attention.training.loop.side_by_side import LOG, run_side_by_side
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.publish.card import Trained, progress_card, write_card
 from grounded_attention.training.publish.hub import START, HubPush, HubRepo, prepare_repos
+from grounded_attention.training.recipes.methods import recipe_method
 from grounded_attention.training.recipes.places import check_places
 from grounded_attention.training.recipes.recipe import Model, Preserve, Recipe, is_quiet, recipe_key_errors
 from grounded_attention.utils.whole_files import write_json
 
 from .checks import check, check_grounding
-from .measuring import TEXT_ONLY, measure_all, reported
+from .measuring import TEXT_ONLY, measure_all, measured_splits, reported
 from .output import check_output, open_output, read_json
 from .setup import (
     PreparedData,
@@ -126,7 +128,9 @@ def rehearse(recipe: Recipe, data: PreparedData, processor: Any) -> None:
 
 def _rehearse(recipe: Recipe, name: str, data: PreparedData, processor: Any, folder: Path) -> None:
     blind = name == TEXT_ONLY
-    method = name if name in recipe.methods and name != START else "none"
+    if name == START:
+        check_grounding(recipe, data, "start.")
+    method = recipe.methods[0] if name == START else name if name in recipe.methods else "none"
     trainer = make_trainer(recipe, method, data.text_alone() if blind else data, processor, folder)
     with recipe_key_errors("training"):
         if not (trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled):
@@ -187,10 +191,11 @@ def _trained_start(recipe: Recipe, processor: Any, repo: HubRepo | None) -> Mode
     directory = Path(recipe.output_dir)
     hub = HubPush(repo, directory) if repo else None
     if not is_complete(directory):
-        say(f"start: {recipe.task}")
+        method = recipe.methods[0]
+        say(f"start: {recipe.task}" + ("" if method == "none" else f", method {method}"))
         data = prepare_data(recipe)
         hub = _make_push(recipe, START, data, repo, directory)
-        trainer = make_trainer(recipe, "none", data, processor, directory, hub)
+        trainer = make_trainer(recipe, method, data, processor, directory, hub)
         with named(START):
             duration = _fit(trainer, recipe.resume, directory)
         if trainer.is_world_process_zero():
@@ -289,7 +294,7 @@ def make_trainer(
         RecipeError: if the model, the method, the data or the training arguments do not fit together.
     """
     task, options = TASKS[recipe.task], data.options
-    method = get_method(method_name, **recipe.supervision.options.get(method_name, {}))
+    method = recipe_method(recipe, method_name)
     set_seed(recipe.seed)
     model = make_model(task.head, recipe.model, processor, **method.model_config, **task.model_config(options))
     with recipe_key_errors("options"):
@@ -299,7 +304,7 @@ def make_trainer(
     with recipe_key_errors(f"supervision.options.{method_name}"):
         method.prepare(model)
     _check_regions(model, processor, recipe, data)
-    grounded = data.regions is not None and "phrase_mask" in task.model_inputs
+    measures = partial(_grounding_metrics, method) if _has_annotated_phrases(task, data) else list
     train, validation = data.splits["train"], data.splits.get("validation")
     arguments = training_arguments(recipe, directory)
     preservation = make_preservation(recipe, model, processor, arguments.device)
@@ -325,11 +330,24 @@ def make_trainer(
             processing_class=processor,
             task=task,
             method=method,
-            metrics=lambda: task.metrics() + ([AttentionGrounding()] if grounded else []),
+            metrics=lambda: [*task.metrics(), *measures()],
             attention_weight=recipe.supervision.weight,
             preservation=preservation,
             hub=hub,
         )
+
+
+def _has_annotated_phrases(task: Task, data: PreparedData) -> bool:
+    """Whether the rows of every measured split have phrases, and regions that these may name."""
+    measured = [data.splits[name] for name in measured_splits(data.splits)]
+    annotated = all("phrases" in rows.column_names for rows in measured)
+    return data.regions is not None and task.can_have_phrases and annotated
+
+
+def _grounding_metrics(method: SupervisionMethod) -> list[Any]:
+    """The metrics of the grounding of phrases."""
+    heads = [part for part in method.parts if isinstance(part, GroundingAlignment)]
+    return [AttentionGrounding(), *(AlignmentAccuracy(head) for head in heads)]
 
 
 def _check_regions(model: PreTrainedModel, processor: Any, recipe: Recipe, data: PreparedData) -> None:

@@ -160,7 +160,7 @@ def score_splits(checkpoint: str, recipe: Recipe, data: PreparedData) -> Iterato
 def _score(trainer: Any, split: str, track: str, rows: Any, regions: Any) -> Scored:
     task = trainer.task
     judge = Judge(task.judge, rows, _context(trainer, rows, regions))
-    grounded = regions is not None and "phrase_mask" in task.model_inputs
+    grounded = regions is not None and task.always_has_phrases
     trainer.metrics = lambda: [*task.metrics(), *([AttentionGrounding()] if grounded else []), judge]
     title = f"evaluate {split}" + (f", {track}" if track else "")
     figures, items = trainer.measure(rows, title, items=True, regions=regions)

@@ -33,6 +33,7 @@ from grounded_attention.training.loop.joined_labels import check_label_rows
 from grounded_attention.training.loop.joined_regions import JoinedRegions
 from grounded_attention.training.loop.learning_rates import MAPPING, GroundingTrainingArguments, check_mapping
 from grounded_attention.training.loop.length_batches import LENGTH, add_lengths
+from grounded_attention.training.recipes.methods import needs_grounding
 from grounded_attention.training.recipes.model_family import family_name, head_class, processor_class
 from grounded_attention.training.recipes.recipe import (
     Data,
@@ -110,11 +111,14 @@ def prepare_data(recipe: Recipe) -> PreparedData:
             else None
         )
         labels = None if data.pseudo_labels is None else PseudoLabelTable.open(data.pseudo_labels)
+    to_rows = task.to_rows
+    if task.to_grounded_rows is not None and needs_grounding(recipe):
+        to_rows = task.to_grounded_rows
     regions = open_regions(data.regions, task.empty_images)
     tracks = {name: open_regions(places, task.empty_images) for name, places in data.tracks.items()}
     for name, rows in splits.items():
         with recipe_key_errors(f"data.builder {data.builder or task.builder}"):
-            rows = task.to_rows(rows)
+            rows = to_rows(rows)
         _check_columns(task, data, rows)
         seed = recipe.seed if data.limit_seed is None else data.limit_seed
         splits[name] = limit_rows(rows, data.limit.get(name), seed)

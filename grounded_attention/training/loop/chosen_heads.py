@@ -15,7 +15,7 @@ from grounded_attention.families import FAMILIES
 from grounded_attention.metrics.attention_grounding import AttentionGrounding
 from grounded_attention.modeling.attention_calls import layer_names
 from grounded_attention.modeling.bert_start import read_bert_config
-from grounded_attention.supervision import get_method
+from grounded_attention.supervision import get_method, split_name
 from grounded_attention.supervision.supervise import find_calls
 from grounded_attention.training.recipes.model_family import family_name
 from grounded_attention.training.recipes.recipe import Model, Recipe, RecipeError, check_names, recipe_key_errors
@@ -113,21 +113,23 @@ def check_heads(recipe: Recipe) -> None:
         return
     wanted = "layers" if choice.kind == "layers" else "heads"
     for name in recipe.methods:
-        _check_method(name, wanted, recipe.supervision.options.get(name, {}))
+        _check_method(name, wanted, {part: recipe.supervision.options.get(part, {}) for part in split_name(name)})
     _check_sizes(choice, *model_sizes(recipe.model))
 
 
-def _check_method(name: str, wanted: str, options: Mapping[str, Any]) -> None:
+def _check_method(name: str, wanted: str, options: Mapping[str, Mapping[str, Any]]) -> None:
+    """`options`: name of each part of the method -> its options."""
     choosable = get_method(name).choosable
     if wanted not in choosable:
         can = f"can only choose {', '.join(choosable)}" if choosable else "supervises no heads"
         raise RecipeError(
             f"{KEY} chooses {wanted}, but method {name!r} {can}: remove the method from methods, or give {KEY}=all"
         )
-    given = [option for option in ("layers", "heads") if options.get(option) is not None]
+    given = [(part, key) for part in options for key in ("layers", "heads") if options[part].get(key) is not None]
     if given:
         raise RecipeError(
-            f"{KEY} and supervision.options.{name}.{given[0]} both choose the supervised heads: give only one of them"
+            f"{KEY} and supervision.options.{'.'.join(given[0])} both choose the supervised heads: give only one of "
+            "them"
         )
 
 
@@ -183,7 +185,7 @@ def measure_heads(trainer: GroundingTrainer, seed: int) -> dict[str, Any]:
 
 def supervise_chosen(recipe: Recipe, measured: Mapping[str, Any]) -> tuple[Recipe, dict[str, Any]]:
     """
-    Restricts the methods of a recipe to the chosen heads.
+    Restricts the methods of a recipe, or the parts of them that choose heads, to the chosen heads.
 
     Args:
         recipe (`Recipe`): the recipe.
@@ -199,7 +201,8 @@ def supervise_chosen(recipe: Recipe, measured: Mapping[str, Any]) -> tuple[Recip
     accuracy = np.array(measured["accuracy"])
     pairs = choice.pick(accuracy)
     chosen = choice.options(pairs)
-    options = {name: {**recipe.supervision.options.get(name, {}), **chosen} for name in recipe.methods}
+    parts = [part for name in recipe.methods for part in split_name(name) if get_method(part).choosable]
+    options = {part: {**recipe.supervision.options.get(part, {}), **chosen} for part in parts}
     options = {**recipe.supervision.options, **options}
     heads = [{"layer": layer, "head": head, "accuracy": float(accuracy[layer, head])} for layer, head in pairs]
     record = {"choice": {choice.kind: choice.value}, "heads": heads, **measured}

@@ -27,6 +27,11 @@ COUNTS = "component_counts"  # the entry of a training batch
 EVALUATION = 2**31 - 1
 
 
+def row_key(row: Mapping[str, Any]) -> str:
+    """The name of a row, which decides its random draws."""
+    return row["example_id"] if "example_id" in row else row["caption_id"]
+
+
 def count_components(task: Task, method: SupervisionMethod, batch: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     """
     Loss component -> number of terms in its sum, () int64; without components that the batch does not have.
@@ -117,7 +122,7 @@ class Collator:
         if self.training and self.labels != "gold" and "phrase_regions" in batch:
             batch["phrase_regions"] = self._control(rows, batch)
         for reader in self._readers:
-            batch |= reader.prepare_batch(batch)
+            batch |= reader.prepare_batch(batch, lambda row: self.generator(f"{row_key(rows[row])} supervision"))
         if self.training and self.method is not None:
             # Plain numbers, so that reading them does not synchronise with the device.
             batch[COUNTS] = {

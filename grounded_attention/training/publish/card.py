@@ -17,12 +17,13 @@ from grounded_attention.dataset_scripts.licences import SCENES, Licence, read_sc
 from grounded_attention.families import FAMILIES
 from grounded_attention.modeling.attention_calls import layer_labels, layer_names
 from grounded_attention.reports.figures import heads_figure
-from grounded_attention.supervision import SupervisionMethod
+from grounded_attention.supervision import GroundingAlignment, SupervisionMethod, split_name
 from grounded_attention.supervision.supervise import find_calls
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments.measuring import TEXT_ONLY, reported
 from grounded_attention.training.experiments.setup import PreparedData
 from grounded_attention.training.loop.checkpoint import CARD
+from grounded_attention.training.recipes.methods import recipe_method
 from grounded_attention.training.recipes.model_family import family_name, head_class
 from grounded_attention.training.recipes.recipe import Recipe
 from grounded_attention.training.recipes.recipe_text import recipe_yaml
@@ -150,7 +151,8 @@ def card_metadata(trained: Trained, data: PreparedData) -> ModelCardData:
 
 def _metadata(recipe: Recipe, name: str, data: PreparedData) -> dict[str, Any]:
     hub, _ = _measured_on(recipe, data)
-    method = [] if _unsupervised(name) else ["attention-supervision", f"{name}-supervision"]
+    parts = _parts(recipe, name)
+    method = [] if parts == ["none"] else ["attention-supervision", *(f"{part}-supervision" for part in parts)]
     return {
         "language": "en",
         "license": recipe.card.license or ("apache-2.0" if drawn_scenes(recipe, data) else None),
@@ -161,8 +163,14 @@ def _metadata(recipe: Recipe, name: str, data: PreparedData) -> dict[str, Any]:
     }
 
 
-def _unsupervised(name: str) -> bool:
-    return name in ("none", START, TEXT_ONLY)
+def _method(recipe: Recipe, name: str) -> str:
+    """The name of the method of a run."""
+    return "none" if name == TEXT_ONLY else recipe.methods[0] if name == START else name
+
+
+def _parts(recipe: Recipe, name: str) -> list[str]:
+    """The names of the methods that the method of a run combines."""
+    return split_name(_method(recipe, name))
 
 
 def _base_model(recipe: Recipe) -> str | None:
@@ -225,7 +233,8 @@ def _as_given(recipe: Recipe) -> Recipe:
 
 
 def _title(recipe: Recipe, name: str, model_class: str) -> str:
-    supervised = "" if _unsupervised(name) else f", {name.replace('_', '-')} attention supervision"
+    parts = [part.replace("_", "-") for part in _parts(recipe, name)]
+    supervised = "" if parts == ["none"] else f", {' and '.join(parts)} attention supervision"
     blind = ", from the text alone" if name == TEXT_ONLY else ""
     return f"{model_class}: {TASKS[recipe.task].title}{supervised}{blind}"
 
@@ -235,9 +244,10 @@ def _summary(recipe: Recipe, name: str) -> str:
     summary = f"A {family} that reads words and image regions, trained on {TASKS[recipe.task].title}"
     if name == TEXT_ONLY:
         return f"A {family} that was trained on {TASKS[recipe.task].title} without regions: a baseline."
-    if _unsupervised(name):
+    method = _method(recipe, name)
+    if method == "none":
         return f"{summary}, without attention supervision."
-    return f"{summary}; its attention was supervised with phrases whose regions are known (`{name}` supervision)."
+    return f"{summary}; {recipe_method(recipe, method).effect} (`{method}` supervision)."
 
 
 def _about(trained: Trained, data: PreparedData) -> list[tuple[str, str]]:
@@ -289,8 +299,10 @@ def _which_of_several(trained: Trained) -> str:
 def _controls(trained: Trained) -> Iterator[str]:
     """Sentences about controls and comparisons for the figures."""
     recipe = trained.recipe
+    method = _method(recipe, trained.name)
     if trained.name == START:
-        yield "Other models start from this one: attention was not supervised, and nothing was measured."
+        supervised = "attention was not supervised" if method == "none" else f"supervised with `{method}`"
+        yield f"Other models start from this one: {supervised}, and nothing was measured."
     elif trained.name == TEXT_ONLY:
         yield "**A control**: the accuracy from words alone, for a comparison with models that read regions."
     elif trained.name == "none":
@@ -299,13 +311,14 @@ def _controls(trained: Trained) -> Iterator[str]:
         )
         yield f"Attention was not supervised{compared}."
     elif recipe.supervision.labels == "gold":
-        yield "Attention was supervised with the gold regions."
+        aligned = all(isinstance(part, GroundingAlignment) for part in trained.method.parts)
+        yield f"{'The head of alignment' if aligned else 'Attention'} was supervised with the gold regions."
     else:
         yield (
             f"**A control**: attention was supervised with `{recipe.supervision.labels}` regions instead of the gold "
             "ones, to measure how much of the effect of supervision comes from the grounding itself."
         )
-    if recipe.supervision.heads != "all" and not _unsupervised(trained.name):
+    if recipe.supervision.heads != "all" and method != "none":
         yield f"Supervised heads: `{recipe.supervision.heads}`."
     if trained.model.config.box_layer is not None:
         yield "In addition, words were trained to predict the boxes of their regions."

@@ -90,7 +90,7 @@ def plan_repos(recipe: Recipe) -> dict[str, HubRepo]:
         repo = _repo(recipe.training, folder, "training.")
         several = len(recipe.methods) > 1
         for name in recipe.methods:
-            planned[name] = replace(repo, id=f"{repo.id}-{name.replace('_', '-')}") if several else repo
+            planned[name] = replace(repo, id=f"{repo.id}-{re.sub('[_+]', '-', name)}") if several else repo
     places = {(repo.id, repo.revision) for repo in planned.values()}
     if len(places) < len(planned):
         raise RecipeError(

@@ -107,11 +107,13 @@ class Supervision:
     How attention is supervised.
 
     Args:
-        weight (`float`, *optional*, defaults to `1.0`): weight of the attention loss in the total; equation 9 has 1.
+        weight (`float`, *optional*, defaults to `1.0`): weight of the losses of the method in the total; equation 9
+            has 1. A method may have further weights of its own.
         labels (`str`, *optional*, defaults to `"gold"`): targets: "gold", or a control (`supervision/controls.py`).
         heads (`Any`, *optional*, defaults to `"all"`): supervised heads: `all`, `{best: k}`, `{worst: k}` (measured
             before supervision), `{layers: [..]}` or `{list: [[layer, head]]}`.
-        options (`dict[str, dict[str, Any]]`, *optional*): method -> its options.
+        options (`dict[str, dict[str, Any]]`, *optional*): method -> its options, also for a part of a name such as
+            "direct+grounding_alignment".
     """
 
     weight: float = 1.0
@@ -173,8 +175,8 @@ class Recipe:
         options (`dict[str, Any]`, *optional*): options of the task.
         output_dir (`str`): folder of all output.
         seed (`int`, *optional*, defaults to `0`): seed of everything random.
-        methods (`list[str]`, *optional*, defaults to `["none"]`): attention supervision methods to train, each from
-            the same start.
+        methods (`list[str]`, *optional*, defaults to `["none"]`): supervision methods to train, each from the same
+            start; "direct+grounding_alignment" trains one model with both.
         text_only_baseline (`bool`, *optional*, defaults to `False`): also train a model without regions.
         pictures (`int`, *optional*, defaults to `0`): number of pictures of attention to draw.
         resume (`bool`, *optional*, defaults to `False`): continue an unfinished run.
@@ -184,7 +186,7 @@ class Recipe:
         data (`Data`, *optional*): the data.
         model (`Model`, *optional*): the model.
         start (`Recipe`, *optional*): a training that runs before the methods, with the model, the seed and the data
-            folder of this recipe; see `load_recipe`.
+            folder of this recipe, and with one method of its own (`"none"` by default); see `load_recipe`.
         supervision (`Supervision`, *optional*): the supervision of attention.
         preserve (`Preserve`, *optional*): losses against forgetting.
         training (`dict[str, Any]`, *optional*): arguments of transformers' `TrainingArguments`.
@@ -227,7 +229,7 @@ def is_quiet(recipe: Recipe) -> bool:
 
 
 # Keys of a `start`; everything else is as in the outer recipe. From a recipe that it extends, a start takes no paths.
-START_KEYS = ("task", "options", "data", "training")
+START_KEYS = ("task", "options", "data", "training", "methods", "supervision")
 PLACES = ("data_dir", "regions", "images", "scenes")
 # Paths that belong to the rows of one training, so a start neither shares nor extends them.
 OWN_PLACES = ("tracks", "pseudo_labels")
@@ -248,8 +250,8 @@ def load_recipe(path: str | Path, overrides: typing.Sequence[str] = ()) -> Recip
 
     A recipe may extend another one: `extends` is a path relative to the recipe, or the name of a recipe in the
     package, and the recipe contains only the differences. A `start` may extend a recipe too; it takes `task`,
-    `options`, `training` and the `data` keys that are not paths. The paths (`data.data_dir`, `regions`, `images`,
-    `scenes`), the model and the seed are those of the outer recipe.
+    `options`, `training`, `methods`, `supervision` and the `data` keys that are not paths. The paths (`data.data_dir`,
+    `regions`, `images`, `scenes`), the model and the seed are those of the outer recipe.
 
     Args:
         path (`str | Path`): a YAML file.
@@ -278,6 +280,8 @@ def _build_start(recipe: Recipe, content: dict[str, Any], start: Any, source: st
     _check_start(start, source)
     shared = {"data": {key: value for key, value in content.get("data", {}).items() if key in PLACES}}
     built = build(Recipe, overlay({"task": "pretraining", **shared}, start), source, "start.")
+    if len(built.methods) != 1:
+        raise RecipeError(f"{source}: start.methods must contain exactly one method, found {built.methods!r}")
     directory = str(Path(recipe.output_dir) / "start") if recipe.output_dir else ""
     return dataclasses.replace(
         built, model=recipe.model, seed=recipe.seed, workers=recipe.workers, output_dir=directory, resume=recipe.resume

@@ -1,0 +1,150 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Draws balanced pairs of phrases (or words) and regions from the alignment matrix (Chou et al., 2022, section III-B).
+
+Shape letters: B batch, T text, R regions, P phrases, M rows of the matrix (phrases, or tokens), N pairs, L tokens of
+the longest phrase.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from .alignment import region_mask, token_mask
+from .draws import RowGenerators
+
+# Pairs are padded to a multiple of this, so batches have few different shapes.
+_PAIR_MULTIPLE = 8
+
+
+@dataclass(frozen=True)
+class AlignmentMatrix:
+    """The alignment matrix of each example.
+
+    Args:
+        matches (`Tensor`): (B, M, R) bool, the pairs that belong together.
+        allowed (`Tensor`): (B, M, R) bool, the pairs that may be drawn.
+        weights (`Tensor`): (B, M, R) float32, the confidence of each entry.
+        phrases (`Tensor`): (B, M, L) int64, the text columns of the tokens of each row in order, -1 for padding.
+    """
+
+    matches: Tensor
+    allowed: Tensor
+    weights: Tensor
+    phrases: Tensor
+
+
+def alignment_matrix(
+    batch: Mapping[str, Any],
+    level: str,
+    negatives: str = "all",
+    masked: bool = True,
+    whole_image: bool = False,
+    confidence: bool = True,
+) -> AlignmentMatrix:
+    """Computes the matrix of each example. Its rows are the phrases, or for the level `"token"` their tokens.
+
+    Args:
+        batch (`Mapping[str, Any]`): a batch, see [`GroundingAlignment`].
+        level, negatives, masked, whole_image, confidence: the options of [`GroundingAlignment`].
+
+    Returns:
+        `AlignmentMatrix`: the matrix.
+    """
+    tokens, matches = batch["phrase_mask"].bool(), batch["phrase_regions"].bool()
+    valid, regions = token_mask(batch), region_mask(batch)
+    tokens = tokens if valid is None else tokens & valid[:, None]
+    if not whole_image and batch.get("region_candidate_mask") is not None:
+        regions = batch["region_candidate_mask"].bool()
+    scores = batch.get("phrase_scores") if confidence else None
+    weights = torch.ones_like(matches, dtype=torch.float32) if scores is None else scores.float()
+    hidden = None if masked else _hidden_words(batch)
+    if level == "token":
+        phrases = torch.arange(tokens.shape[2], device=tokens.device).expand(len(tokens), -1)[..., None]
+        matches, weights = _token_entries(tokens, matches, weights)
+        rows = tokens.any(1) if hidden is None else tokens.any(1) & ~hidden
+    else:
+        phrases = _token_columns(tokens)
+        rows = tokens.any(2) if hidden is None else tokens.any(2) & ~(tokens & hidden[:, None]).any(2)
+    allowed = rows[..., None].expand_as(matches)
+    if regions is not None:
+        allowed = allowed & regions[:, None]
+    if not masked and batch.get("masked_regions") is not None:
+        allowed = allowed & ~batch["masked_regions"].bool()[:, None]
+    if negatives == "grounded":
+        allowed = allowed & (matches & allowed).any(-1, keepdim=True)
+    return AlignmentMatrix(matches, allowed, weights, phrases)
+
+
+def _token_entries(tokens: Tensor, matches: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Converts entries of phrases (B, P, R) to entries of their tokens (B, T, R).
+
+    A token matches a region if one of its phrases does, with the highest confidence of these phrases. Otherwise the
+    entry has the highest confidence of all its phrases.
+    """
+    matches, weights = F.pad(matches, (0, 0, 0, 1)), F.pad(weights, (0, 0, 0, 1))  # amax fails without phrases
+    tokens = F.pad(tokens, (0, 0, 0, 1))[..., None]  # (B, P + 1, T, 1)
+    both = tokens & matches[:, :, None]  # (B, P + 1, T, R)
+    shared = weights[:, :, None] * tokens
+    found = both.any(1)
+    return found, torch.where(found, (shared * both).amax(1), shared.amax(1))
+
+
+def _token_columns(tokens: Tensor) -> Tensor:
+    """The columns of the tokens of each phrase (B, P, T) in order: (B, P, L), at least one phrase and one column."""
+    longest = max(int(tokens.sum(-1).max()) if tokens.numel() else 0, 1)
+    columns = torch.arange(tokens.shape[2], device=tokens.device).expand_as(tokens)
+    ordered = torch.where(tokens, columns, tokens.shape[2]).sort(-1).values[..., :longest]
+    ordered = ordered.masked_fill(ordered == tokens.shape[2], -1)
+    return ordered if ordered.shape[1] else F.pad(ordered, (0, 0, 0, 1), value=-1)
+
+
+def _hidden_words(batch: Mapping[str, Any]) -> Tensor | None:
+    """The words that pre-training predicts, (B, T) bool; None in other tasks."""
+    labels, words = batch.get("labels"), batch.get("input_ids")
+    return None if labels is None or words is None or labels.shape != words.shape else labels >= 0
+
+
+def draw_pairs(matrix: AlignmentMatrix, most: int | None, generators: RowGenerators) -> dict[str, Tensor]:
+    """Draws as many matching pairs as other pairs of each example, without repetition.
+
+    Args:
+        matrix (`AlignmentMatrix`): the matrix.
+        most (`int`, *optional*): largest number of each of the two; by default as many as there are of the rarer one.
+        generators (`RowGenerators`): the random generator of each example.
+
+    Returns:
+        `dict[str, Tensor]`: `pairs` (B, N, 2) int64, a row of the matrix and a region, -1 for padding; `labels` (B, N)
+        float32, 1 for matching pairs; `weights` (B, N) float32, 0 for padding. N is at least 1.
+    """
+    arrays = (matrix.matches.cpu().numpy(), matrix.allowed.cpu().numpy())
+    drawn = [
+        _draw_example(matches & allowed, allowed & ~matches, most, generators, row)
+        for row, (matches, allowed) in enumerate(zip(*arrays, strict=True))
+    ]
+    width = -(-max(1, *(len(pairs) for pairs, _ in drawn)) // _PAIR_MULTIPLE) * _PAIR_MULTIPLE
+    pairs = torch.full((len(drawn), width, 2), -1)
+    labels, weights = torch.zeros(len(drawn), width), torch.zeros(len(drawn), width)
+    for row, (found, matching) in enumerate(drawn):
+        pairs[row, : len(found)] = torch.from_numpy(found)
+        labels[row, :matching] = 1.0
+        weights[row, : len(found)] = matrix.weights[row].cpu()[found[:, 0], found[:, 1]]
+    device = matrix.matches.device
+    return {"pairs": pairs.to(device), "labels": labels.to(device), "weights": weights.to(device)}
+
+
+def _draw_example(
+    matching: np.ndarray, others: np.ndarray, most: int | None, generators: RowGenerators, row: int
+) -> tuple[np.ndarray, int]:
+    """The pairs of an example (n, 2), the matching ones first, and their number."""
+    sides = [np.argwhere(matching), np.argwhere(others)]
+    count = min(len(sides[0]), len(sides[1]))
+    count = count if most is None else min(count, most)
+    if not count:
+        return np.zeros((0, 2), dtype=np.int64), 0
+    rng = generators(row)
+    return np.concatenate([side[np.sort(rng.permutation(len(side))[:count])] for side in sides]), count

@@ -1,0 +1,72 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Several supervision methods at once, such as "direct+grounding_alignment"."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from .draws import RowGenerators, fixed_generator
+from .method import AttentionMethod, Batch, SupervisionMethod
+
+SEPARATOR = "+"  # between the names of the methods
+
+
+class CombinedSupervision(SupervisionMethod):
+    """Adds the losses of several methods, each with its own weight.
+
+    Args:
+        parts (`Sequence[SupervisionMethod]`): the methods. At most one of them reads attention, because a model
+            reports the attention that one method asks for.
+
+    Raises:
+        ValueError: if there are fewer than two methods, a method occurs twice, one of them has no losses, or two of
+            them read attention.
+    """
+
+    def __init__(self, parts: Sequence[SupervisionMethod]):
+        names = [part.name for part in parts]
+        self.name = SEPARATOR.join(names)
+        if len(parts) < 2 or len(set(names)) < len(names) or "none" in names:
+            raise ValueError(f"method {self.name!r}: expected two or more different methods, without 'none'")
+        reading = [part.name for part in parts if isinstance(part, AttentionMethod)]
+        if len(reading) > 1:
+            raise ValueError(
+                f"method {self.name!r}: {' and '.join(reading)} both supervise attention: keep one of them"
+            )
+        self._parts = tuple(parts)
+        self.needs_grounding = any(part.needs_grounding for part in parts)
+        self.choosable = next((part.choosable for part in parts if part.choosable), ())
+        self.citation = "\n\n".join(dict.fromkeys(part.citation for part in parts))
+        self.effect = ", and ".join(part.effect for part in parts)
+
+    @property
+    def parts(self) -> tuple[SupervisionMethod, ...]:
+        return self._parts
+
+    @property
+    def model_config(self) -> dict[str, Any]:
+        merged: dict[str, Any] = {}
+        for fields in (part.model_config for part in self.parts):
+            merged |= {name: value for name, value in fields.items() if value is not None or name not in merged}
+        return merged
+
+    def prepare(self, model: Any) -> None:
+        for part in self.parts:
+            part.prepare(model)
+
+    def prepare_batch(self, batch: Batch, generators: RowGenerators = fixed_generator) -> dict[str, Any]:
+        return {key: value for part in self.parts for key, value in part.prepare_batch(batch, generators).items()}
+
+    def forward_kwargs(self, batch: Batch) -> dict[str, Any]:
+        return {key: value for part in self.parts for key, value in part.forward_kwargs(batch).items()}
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        return {key: value for part in self.parts for key, value in part.counts(batch).items()}
+
+    def losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+        return {key: value for part in self.parts for key, value in part.losses(outputs, batch).items()}
+
+    def get_config_dict(self) -> dict[str, Any]:
+        configs = [part.get_config_dict() for part in self.parts]
+        return {"name": self.name, **{config.pop("name"): config for config in configs}}

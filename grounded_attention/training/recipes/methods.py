@@ -1,0 +1,31 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The supervision methods of a recipe with their options."""
+
+from grounded_attention.supervision import SupervisionMethod, get_method, split_name
+
+from .recipe import Recipe
+
+
+def recipe_method(recipe: Recipe, name: str) -> SupervisionMethod:
+    """Makes a method with the options of a recipe.
+
+    Args:
+        recipe (`Recipe`): the recipe; `supervision.options` has the options of each method, also of the parts of a
+            name such as "direct+grounding_alignment".
+        name (`str`): name of the method.
+
+    Returns:
+        `SupervisionMethod`: the method.
+
+    Raises:
+        ValueError: if the method or an option is unknown.
+    """
+    options, parts = recipe.supervision.options, split_name(name)
+    if len(parts) == 1:
+        return get_method(name, **options.get(name, {}))
+    return get_method(name, **{part: options[part] for part in parts if part in options})
+
+
+def needs_grounding(recipe: Recipe) -> bool:
+    """Whether a method of the recipe needs the grounding of phrases."""
+    return any(recipe_method(recipe, name).needs_grounding for name in recipe.methods)

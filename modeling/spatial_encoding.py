@@ -1,0 +1,53 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""A fixed sine code of the place of a region (DETR, Carion et al., 2020; Chou et al., 2022, section III-C)."""
+
+import math
+
+import torch
+
+TEMPERATURE = 10000.0
+
+
+def count_coordinates(kind: str) -> int:
+    """The number of coordinates that a code has: 2 for `"sine"`, 4 for `"sine_corners"`."""
+    return 4 if kind == "sine_corners" else 2
+
+
+def sine_encoding(region_boxes: torch.Tensor, width: int, kind: str) -> torch.Tensor:
+    """
+    Encodes coordinates as sines and cosines. A coordinate in [0, 1] times 2 pi is an angle; each coordinate has
+    `width / count` channels, of which channels 2 i and 2 i + 1 are the sine and the cosine of the angle divided by
+    `10000 ** (2 i * count / width)`.
+
+    Args:
+        region_boxes (`torch.Tensor` of shape `(..., 4)`): `(x1, y1, x2, y2)` in [0, 1].
+        width (`int`): width of the code, a multiple of twice the number of coordinates.
+        kind (`str`): `"sine"`, the centre, y then x as in DETR; or `"sine_corners"`, y1, x1, y2, x2.
+
+    Returns:
+        `torch.Tensor` of shape `(..., width)`, float32.
+    """
+    boxes = region_boxes.float()
+    if kind == "sine_corners":
+        places = boxes[..., [1, 0, 3, 2]]
+    else:
+        places = ((boxes[..., :2] + boxes[..., 2:]) / 2).flip(-1)
+    channels = width // places.shape[-1]
+    steps = torch.arange(0, channels, 2, device=boxes.device, dtype=torch.float32)
+    angles = (2 * math.pi * places)[..., None] / TEMPERATURE ** (steps / channels)
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-3)
+
+
+__all__ = ["count_coordinates", "sine_encoding"]

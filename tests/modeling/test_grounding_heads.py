@@ -1,0 +1,192 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The heads of phrases in every family: parameters, saving and loading, pre-training to tasks; the sine code."""
+
+import math
+
+import pytest
+import torch
+from huggingface_hub.errors import StrictDataclassClassValidationError
+
+from grounded_attention.families import FAMILIES
+from grounded_attention.modeling.spatial_encoding import sine_encoding
+from tests.helpers.tiny_two_streams import make_lxmert, make_vilbert
+from tests.helpers.tiny_visualbert import make_model as make_visualbert
+from tests.helpers.tiny_vl_bert import make_model as make_vl_bert
+
+MAKE = {"vl_bert": make_vl_bert, "visualbert": make_visualbert, "vilbert": make_vilbert, "lxmert": make_lxmert}
+B, T, R, N = 2, 6, 4, 5
+HEADS = ("pretraining", "vgp", "phrase_grounding")
+CLASSES = [(family, head) for family in FAMILIES for head in HEADS if head in FAMILIES[family].heads]
+PHRASE = {"alignment_level": "phrase", "alignment_bidirectional": True}
+ALIGNMENTS = [PHRASE, {"alignment_level": "token", "alignment_size": 8, "alignment_fusion": "concat"}]
+
+
+def make(family, head, **fields):
+    return MAKE[family](FAMILIES[family].heads[head], **fields)
+
+
+def make_inputs(model, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    region_mask, text_mask = torch.ones(B, R, dtype=torch.long), torch.ones(B, T, dtype=torch.long)
+    region_mask[1, 3:], text_mask[1, 4:] = 0, 0
+    phrase_mask = torch.zeros(B, 2, T, dtype=torch.bool)
+    phrase_mask[:, 0, 1:3], phrase_mask[0, 1, 4] = True, True
+    return {
+        "input_ids": torch.randint(5, 30, (B, T), generator=generator),
+        "attention_mask": text_mask,
+        "region_features": torch.rand(B, R, model.config.region_feature_size, generator=generator),
+        "region_boxes": torch.rand(B, R, 2, 2, generator=generator).sort(dim=2).values.flatten(2),
+        "region_attention_mask": region_mask,
+        "phrase_mask": phrase_mask,
+    }
+
+
+PAIRS = {
+    "alignment_phrases": torch.tensor([[[1, 2], [4, -1]], [[1, 2], [-1, -1]]]),
+    "alignment_pairs": torch.tensor([[[0, 1], [0, 2], [1, 3], [1, 0], [-1, -1]], [[0, 1], [0, 2], *[[-1, -1]] * 3]]),
+}
+
+
+@pytest.mark.parametrize("fields", ALIGNMENTS, ids=str)
+@pytest.mark.parametrize(("family", "head"), CLASSES)
+def test_the_head_is_saved_loaded_and_trained(family, head, fields, tmp_path):
+    model = make(family, head, **fields)
+    inputs = make_inputs(model)
+    scores = model(**inputs, **PAIRS).alignment_logits
+    assert scores.shape == (B, N)
+    scores[PAIRS["alignment_pairs"][..., 0] >= 0].sum().backward()
+    own = {name: value for name, value in model.named_parameters() if name.startswith("alignment_head.")}
+    assert own and all(value.grad is not None and value.grad.abs().sum() > 0 for value in own.values())
+    model.save_pretrained(tmp_path)
+    loaded, info = type(model).from_pretrained(tmp_path, output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+    torch.testing.assert_close(loaded(**inputs, **PAIRS).alignment_logits, scores)
+
+
+@pytest.mark.parametrize(("family", "head"), CLASSES)
+def test_without_the_fields_models_are_as_before(family, head, tmp_path):
+    plain, with_head = make(family, head), make(family, head, **PHRASE)
+    names = {name for name, _ in with_head.named_parameters()} - {name for name, _ in plain.named_parameters()}
+    assert names and all(name.startswith("alignment_head.") for name in names)
+    inputs = make_inputs(plain)
+    with torch.no_grad():
+        first, second = plain(**inputs), plain(**inputs, region_candidate_mask=inputs["region_attention_mask"])
+    assert first.get("alignment_logits") is None
+    assert all(
+        torch.equal(a, b) for a, b in zip(first.to_tuple(), second.to_tuple(), strict=True) if torch.is_tensor(a)
+    )
+    # A checkpoint without the head is loaded with a new one, which is finite, and the other way round it is left.
+    plain.save_pretrained(tmp_path / "plain")
+    loaded, info = type(plain).from_pretrained(tmp_path / "plain", output_loading_info=True, **PHRASE)
+    assert set(info["missing_keys"]) == names
+    assert all(value.isfinite().all() and value.abs().max() < 5 for value in loaded.alignment_head.parameters())
+    with_head.save_pretrained(tmp_path / "head")
+    left = type(plain).from_pretrained(tmp_path / "head", alignment_level=None)
+    assert left.alignment_head is None
+
+
+@pytest.mark.parametrize(("family", "head"), [(family, head) for family, head in CLASSES if head != "pretraining"])
+def test_a_task_goes_on_with_the_head_of_pretraining(family, head, tmp_path):
+    source = make(family, "pretraining", grounding_head=True, **PHRASE)
+    for parameter in source.parameters():
+        torch.nn.init.normal_(parameter)
+    source.save_pretrained(tmp_path)
+    model = FAMILIES[family].heads[head].from_pretrained(tmp_path)
+    weights, taken = source.state_dict(), dict(model.named_parameters())
+    prefixes = ("alignment_head.", "grounding_head.") if head == "vgp" else ("alignment_head.",)
+    found = [name for name in taken if name.startswith(prefixes)]
+    assert len(found) > 8 and all(torch.equal(taken[name], weights[name]) for name in found)
+    without = FAMILIES[family].heads[head].from_pretrained(tmp_path, alignment_level=None)
+    assert without.alignment_head is None
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_pretraining_scores_phrases_for_indirect_supervision(family):
+    model = make(family, "pretraining", grounding_head=True)
+    inputs = make_inputs(model)
+    found = model(**inputs).grounding_logits
+    assert found.shape == (B, 2, R)
+    states = model.base_model(**{name: value for name, value in inputs.items() if name != "phrase_mask"})
+    words = states.text_hidden_state
+    pooled = torch.stack([words[:, 1:3].amax(1), torch.stack([words[0, 4], torch.zeros_like(words[1, 4])])], dim=1)
+    torch.testing.assert_close(found, model.grounding_head(pooled, states.region_hidden_state))
+
+
+# The sine code
+
+
+@pytest.mark.parametrize("kind", ["sine", "sine_corners"])
+def test_the_code_is_its_closed_form(kind):
+    generator = torch.Generator().manual_seed(0)
+    boxes = torch.rand(2, 3, 2, 2, generator=generator).sort(dim=2).values.flatten(2)
+    width = 24
+    code = sine_encoding(boxes, width, kind)
+    for image in range(2):
+        for region in range(3):
+            x1, y1, x2, y2 = boxes[image, region].tolist()
+            places = [(y1 + y2) / 2, (x1 + x2) / 2] if kind == "sine" else [y1, x1, y2, x2]
+            size = width // len(places)
+            expected = []
+            for place in places:
+                for i in range(size):
+                    angle = 2 * math.pi * place / 10000 ** (2 * (i // 2) / size)
+                    expected.append(math.sin(angle) if i % 2 == 0 else math.cos(angle))
+            assert code[image, region].tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_whole_image_has_the_code_of_the_centre():
+    whole, centre = sine_encoding(torch.tensor([[0.0, 0.0, 1.0, 1.0], [0.5, 0.5, 0.5, 0.5]]), 8, "sine")
+    torch.testing.assert_close(whole, centre)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_adds_the_code_to_its_regions(family, tmp_path):
+    sizes = {"v_hidden_size": 24} if family == "vilbert" else {}
+    model = make(family, "pretraining", spatial_encoding="sine", **sizes)
+    inputs = make_inputs(model)
+    plain = make(family, "pretraining", **sizes)
+    assert {n for n, _ in plain.named_parameters()} == {n for n, _ in model.named_parameters()}
+    plain.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        seen, unseen = (each.base_model(**inputs).text_hidden_state for each in (model, plain))
+        moved = {**inputs, "region_boxes": inputs["region_boxes"].flip(1)}
+        other = model.base_model(**moved).text_hidden_state
+        assert not torch.allclose(seen, unseen, atol=1e-4) and not torch.allclose(seen, other, atol=1e-4)
+        if family in ("vl_bert", "visualbert"):  # with two streams, text alone reads a column of zeros and its code
+            text = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+            torch.testing.assert_close(model(**text).mlm_logits, plain(**text).mlm_logits)
+    model.save_pretrained(tmp_path)
+    assert type(model).from_pretrained(tmp_path).config.spatial_encoding == "sine"
+
+
+def test_the_code_joins_the_embedding_of_a_region_before_its_norm():
+    """ViLBERT: LayerNorm(feature + location + code), by hand."""
+    model = make("vilbert", "pretraining", spatial_encoding="sine_corners", v_hidden_size=24)
+    part, inputs = model.vilbert.v_embeddings, make_inputs(model)
+    boxes = inputs["region_boxes"]
+    area = (boxes[..., 2] - boxes[..., 0]) * (boxes[..., 3] - boxes[..., 1])
+    location = torch.cat([boxes, area[..., None]], -1)
+    total = part.image_embeddings(inputs["region_features"]) + part.image_location_embeddings(location)
+    expected = part.LayerNorm(total + sine_encoding(boxes, 24, "sine_corners"))
+    torch.testing.assert_close(part(inputs["region_features"], boxes), expected)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_width_that_does_not_fit_is_named(family):
+    config = FAMILIES[family].config_class
+    width = {"v_hidden_size": 18, "v_num_attention_heads": 3} if family == "vilbert" else {}
+    width = width or {"hidden_size": 18, "num_attention_heads": 3}
+    with pytest.raises(
+        StrictDataclassClassValidationError,
+        match=r"(?s)spatial_encoding.*the width of the regions is 18.*multiple of 4",
+    ):
+        config(spatial_encoding="sine", **width)
+    with pytest.raises(StrictDataclassClassValidationError, match="alignment_size must be positive"):
+        config(alignment_size=0)
+
+
+def test_visualbert_needs_boxes_for_the_code():
+    model = make("visualbert", "pretraining", spatial_encoding="sine")
+    inputs = {name: value for name, value in make_inputs(model).items() if name != "region_boxes"}
+    with pytest.raises(ValueError, match="without region_boxes"):
+        model(**inputs)
