@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForPreTraining
 
+from grounded_attention.commands import pseudo_ground
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.recipes.recipe import RecipeError, load_recipe
 from grounded_attention.training.recipes.recipe_text import recipe_yaml
@@ -53,6 +54,34 @@ def results(run):
 
 def weights(folder):
     return load_file(folder / "model.safetensors")
+
+
+def label(scenes, output, *arguments):
+    """Pseudo-labels of all captions, by the simulated grounder."""
+    places = ["--data-dir", scenes, "--images", scenes / "flickr30k-images", "--output", output]
+    chosen = ["--captions", "flickr30k_entities", "--grounder", "scenes", "--phrases", "given", "--quiet"]
+    assert pseudo_ground.main([*map(str, [*chosen, *places, "--contact-sheet", 0, *arguments])]) == 0
+
+
+def test_pretraining_learns_from_pseudo_labels(scenes, tmp_path, monkeypatch, capsys):
+    """Wrong boxes give other losses than the annotated ones, and methods that read no phrases are refused."""
+    label(scenes, tmp_path / "right", "--boxes-per-phrase", 9)
+    label(scenes, tmp_path / "wrong", "--boxes-per-phrase", 9, "--wrong", 1.0)
+    losses = {}
+    for name in ("gold", "right", "wrong"):
+        recipe = recipe_of(scenes, tmp_path / name / "run")
+        recipe["data"]["pseudo_labels"] = None if name == "gold" else str(tmp_path / name)
+        assert run_train(monkeypatch, tmp_path, recipe) == 0
+        history = json.loads((tmp_path / name / "run" / BOTH / "history.json").read_text())
+        losses[name] = {key: history[0][f"loss_{key}"] for key in ("alignment", "text_to_region")}
+    # The confidence of a box multiplies the loss of its pairs.
+    assert losses["right"]["text_to_region"] == pytest.approx(losses["gold"]["text_to_region"])
+    assert losses["right"]["alignment"] < losses["gold"]["alignment"]
+    assert losses["wrong"]["text_to_region"] != pytest.approx(losses["gold"]["text_to_region"])
+    recipe = recipe_of(scenes, tmp_path / "none", methods=["none"])
+    recipe["data"]["pseudo_labels"] = str(tmp_path / "right")
+    assert run_train(monkeypatch, tmp_path, recipe) == 2
+    assert "no method uses phrases" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("family", SIZES)

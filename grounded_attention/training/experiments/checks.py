@@ -165,15 +165,24 @@ def check_grounding(recipe: Recipe, data: PreparedData, prefix: str = "") -> Non
         RecipeError: if no phrase of the rows has a box.
     """
     needing = [name for name in recipe.methods if recipe_method(recipe, name).needs_grounding]
-    rows = data.splits["train"]
-    if needing and "phrases" not in rows.column_names:
+    rows, labels = data.splits["train"], data.pseudo_labels
+    if labels is not None and not needing and not TASKS[recipe.task].always_has_phrases:
+        raise RecipeError(
+            f"{prefix}data.pseudo_labels is given, but no method uses phrases: remove it, or give methods such as "
+            "grounding_alignment or direct"
+        )
+    if not needing:
+        return
+    if labels is None and "phrases" not in rows.column_names:
         raise RecipeError(
             f"method {needing[0]!r} needs phrases with boxes, but the rows of {prefix}data.builder "
-            f"{recipe.data.builder or TASKS[recipe.task].builder} have none: give flickr30k_entities, or use method "
-            "'none'"
+            f"{recipe.data.builder or TASKS[recipe.task].builder} have none: give {prefix}data.pseudo_labels, or the "
+            "builder flickr30k_entities, or use method 'none'"
         )
-    if needing and not any(phrase["boxes"] for phrases in rows["phrases"] for phrase in phrases):
+    given = rows["phrases"] if labels is None else (labels[caption].phrases for caption in rows["caption_id"])
+    if not any(phrase["boxes"] for phrases in given for phrase in phrases):
+        place = recipe.data.data_dir if labels is None else labels.path
         raise RecipeError(
-            f"method {needing[0]!r} needs grounding, but no phrase of the {len(rows)} training rows in "
-            f"{recipe.data.data_dir} has a box: give data with boxes, or use method 'none'"
+            f"method {needing[0]!r} needs grounding, but no phrase of the {len(rows)} training rows in {place} has a "
+            "box: give data with boxes, or use method 'none'"
         )
