@@ -7,16 +7,18 @@ errors; careless ones make more. A question is about one object only if its phra
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from .annotators import RELATION_WORDS
+from .held_out import Content, allows, is_held_out_look
 from .language import PLURALS, fits, meaning_of, referents
 from .phrases import draw_habit, object_phrase
-from .world import COLOURS, GROUNDS, SHAPES, SIZES, TEXTURES, Scene, relation_holds
+from .world import COLOURS, GROUNDS, SHAPES, SIZES, TEXTURES, Combinations, Scene, relation_holds
 
 HUMANS = 10
 PER_SCENE = 4
 ATTEMPTS = 40
+HELD_OUT_EFFORT = 5  # times as many attempts if each question must name a combination that is held out
 ERROR_RATES = (0.02, 0.02, 0.02, 0.06, 0.2)  # of one human; each human draws one
 OTHER_WORDS_RATE = 0.1
 OTHER_WORDS = {
@@ -51,28 +53,47 @@ class Question:
 
 @dataclass(frozen=True)
 class _QuestionDraft:
-    """A question with its true answers (several names if a look has two) and the answers that a human may give."""
+    """A question with its true answers (several names if a look has two) and the answers that a human may give.
+
+    `content` is what the question says, and `asked` the words about a thing to which an answer adds.
+    """
 
     text: str
     question_type: str
     answer_type: str
     true: tuple[str, ...]
     possible: tuple[str, ...]
+    content: Content = field(default_factory=Content)
+    asked: str | None = None
+
+    def for_combinations(self, combinations: Combinations) -> "_QuestionDraft | None":
+        """Returns the question if it may be asked, without answers that must not be given."""
+        if combinations is Combinations.ALL:
+            return self
+        answered = () if self.asked is None else tuple(f"{self.asked} {answer}" for answer in self.true)
+        if not allows(combinations, replace(self.content, looks=(*self.content.looks, *answered))):
+            return None
+        if self.asked is None or combinations is Combinations.HELD_OUT:
+            return self
+        return replace(self, possible=tuple(a for a in self.possible if not is_held_out_look(f"{self.asked} {a}")))
 
 
-def ask(scene: Scene, rng: random.Random) -> list[Question]:
+def ask(scene: Scene, rng: random.Random, combinations: Combinations = Combinations.ALL) -> list[Question]:
     """Makes different questions about a scene.
 
     Args:
         scene (`Scene`): The scene.
         rng (`random.Random`): Draws questions and answers.
+        combinations (`Combinations`, *optional*, defaults to `Combinations.ALL`): Those that a question and its
+            answers may name.
 
     Returns:
         `list[Question]`: At most four questions.
     """
     found: dict[str, Question] = {}
-    for _ in range(ATTEMPTS):
+    for _ in range(ATTEMPTS * (HELD_OUT_EFFORT if combinations is Combinations.HELD_OUT else 1)):
         draft = rng.choice(KINDS)(scene, rng)
+        draft = draft and draft.for_combinations(combinations)
         if draft is not None and draft.text not in found:
             answers = tuple(_answer(draft, rng) for _ in range(HUMANS))
             found[draft.text] = Question(draft.text, draft.question_type, draft.answer_type, answers)
@@ -125,7 +146,8 @@ def _attribute(hidden_attribute: str, words: str) -> Callable[[Scene, random.Ran
             return None
         number, phrase = found
         true = getattr(scene.objects[number], hidden_attribute)
-        return _QuestionDraft(f"What {words} is {phrase}?", f"what {words}", OTHER, true, NAMES[hidden_attribute])
+        names, content = NAMES[hidden_attribute], Content((phrase,))
+        return _QuestionDraft(f"What {words} is {phrase}?", f"what {words}", OTHER, true, names, content, phrase)
 
     return draft
 
@@ -152,10 +174,12 @@ def _existence(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
     colour, shape = rng.choice(item.colours), rng.choice(item.shapes)
     if rng.random() < 0.5:
         colour, shape = (rng.choice(COLOURS), shape) if rng.random() < 0.5 else (colour, rng.choice(SHAPES))
-    meaning = meaning_of(f"{colour} {shape}")
+    look = f"{colour} {shape}"
+    meaning = meaning_of(look)
     true = "yes" if any(fits(each, meaning) for each in scene.objects) else "no"
     article = "an" if colour[0] in "aeiou" else "a"
-    return _QuestionDraft(f"Is there {article} {colour} {shape}?", "is there", YES_NO, (true,), ("yes", "no"))
+    text = f"Is there {article} {look}?"
+    return _QuestionDraft(text, "is there", YES_NO, (true,), ("yes", "no"), Content((look,)))
 
 
 def _verify_relation(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
@@ -168,8 +192,10 @@ def _verify_relation(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
     fitting = [name for name in RELATION_WORDS if relation_holds(scene, name, first, second) == (true == "yes")]
     if not fitting:
         return None
-    words = rng.choice(RELATION_WORDS[rng.choice(fitting)])
-    return _QuestionDraft(f"Is {phrase} {words} {other}?", "is the", YES_NO, (true,), ("yes", "no"))
+    relation = rng.choice(fitting)
+    text = f"Is {phrase} {rng.choice(RELATION_WORDS[relation])} {other}?"
+    content = Content((phrase, other), ((relation, other),))
+    return _QuestionDraft(text, "is the", YES_NO, (true,), ("yes", "no"), content)
 
 
 def _find_related(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
@@ -182,8 +208,8 @@ def _find_related(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
     others = [k for k in range(len(scene.objects)) if k != number and relation_holds(scene, relation, k, number)]
     if len(others) != 1:
         return None
-    words = rng.choice(RELATION_WORDS[relation])
-    return _QuestionDraft(f"What is {words} {phrase}?", "what is", OTHER, scene.objects[others[0]].shapes, SHAPES)
+    text, true = f"What is {rng.choice(RELATION_WORDS[relation])} {phrase}?", scene.objects[others[0]].shapes
+    return _QuestionDraft(text, "what is", OTHER, true, SHAPES, Content((phrase,), ((relation, phrase),)))
 
 
 def _ground(scene: Scene, rng: random.Random) -> _QuestionDraft:
