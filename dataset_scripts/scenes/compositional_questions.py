@@ -9,11 +9,13 @@ questions that do not come from others are balanced.
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from operator import attrgetter
 
 from .annotators import RELATION_WORDS
-from .held_out import Content, allows
+from .held_out import Content, draw_allowed, names_held_out
 from .language import Meaning, fits, meaning_of
-from .questions import HELD_OUT_EFFORT, NAMES, single_object, two_objects
+from .questions import NAMES, single_object, two_objects
 from .world import COLOURS, GROUNDS, SHAPES, Combinations, Scene, SceneObject, relation_holds
 
 PER_SCENE = 4
@@ -53,6 +55,11 @@ class Question:
     equivalent: tuple["Question", ...] = ()
     content: Content = field(default_factory=Content)
 
+    @property
+    def verdict(self) -> str | None:
+        """The answer to a yes/no question."""
+        return self.answer if self.answer in YES_NO else None
+
 
 def compose(
     scene: Scene, rng: random.Random, combinations: Combinations = Combinations.ALL
@@ -69,9 +76,10 @@ def compose(
         `tuple[list[Question], list[Question]]`: At most four questions, and those that they entail, each once.
     """
     found: dict[str, Question] = {}
-    for _ in range(ATTEMPTS * (HELD_OUT_EFFORT if combinations is Combinations.HELD_OUT else 1)):
-        question = rng.choice(KINDS)(scene, rng)
-        if question is not None and _is_allowed(question, combinations):
+    for _ in range(ATTEMPTS):
+        kind = rng.choice(KINDS)
+        question = draw_allowed(partial(kind, scene, rng), combinations, attrgetter("verdict"))
+        if question is not None and not _entails_too_much(question, combinations):
             found.setdefault(question.text, question)
         if len(found) == PER_SCENE:
             break
@@ -80,10 +88,9 @@ def compose(
     return drawn, list(followed.values())
 
 
-def _is_allowed(question: Question, combinations: Combinations) -> bool:
-    """Returns whether a question may be asked; what it entails may not name what `SEEN` leaves out either."""
-    asked = (question, *question.entailed) if combinations is Combinations.SEEN else (question,)
-    return all(allows(combinations, each.content) for each in asked)
+def _entails_too_much(question: Question, combinations: Combinations) -> bool:
+    """Returns whether a question entails one that names what `SEEN` leaves out."""
+    return combinations is Combinations.SEEN and any(names_held_out(each.content) for each in question.entailed)
 
 
 def is_certain(item: SceneObject, meaning: Meaning) -> bool:

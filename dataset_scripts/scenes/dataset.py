@@ -19,7 +19,8 @@
     DIR/vocab.txt                     WordPiece vocabulary of all texts
     DIR/scenes.json                   summary with the seed; written last
 
-With `held_out`, some combinations of colour and shape, and of relation and shape, occur in the test split only. The same seed, number of images and value of `held_out` give the same bytes, with any number of processes. The builders
+With `held_out`, some combinations of colour and shape, and of relation and shape, occur in the test split only. The
+same seed, number of images and value of `held_out` give the same bytes, with any number of processes. The builders
 `Flickr30kEntities`, `VGP`, `CocoCaptions`, `RefCOCO`, `VQAv2`, `GQA` and (with `image_id_format="url_stem"`) `NLVR2`
 with `data_dir=DIR`, and `TextCorpus(data_dir="DIR/corpus.txt")`, read these files like the real ones.
 """

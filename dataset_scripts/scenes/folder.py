@@ -46,7 +46,7 @@ def finished_manifest(root: Path, identity: dict[str, Any], force: bool) -> dict
         hint = "choose a new or empty folder"
         raise DataError("the output folder holds other files, which are never replaced", file=root, hint=hint)
     try:
-        content = {HELD_OUT: False, **json.loads(marker.read_text(encoding="utf-8"))}
+        content: Any = {HELD_OUT: False, **json.loads(marker.read_text(encoding="utf-8"))}
         same = {name: content.get(name) for name in identity} == identity
     except (ValueError, TypeError):
         content, same = "an unreadable " + marker.name, False

@@ -7,11 +7,16 @@ landmark of a relation ("under the plus"). Broad words ("bluish heart", "above t
 read together with its answer.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol, TypeVar
 
 from .language import meaning_of
 from .world import HELD_OUT_COLOURS, HELD_OUT_LANDMARKS, Combinations
+
+# Draws after the first one, until a text of the same kind is allowed.
+RETRIES = 100
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,14 @@ class Content:
 
     looks: tuple[str, ...] = ()
     landmarks: tuple[tuple[str, str], ...] = ()
+
+
+class _Draft(Protocol):
+    @property
+    def content(self) -> Content: ...
+
+
+Draft = TypeVar("Draft", bound=_Draft)
 
 
 def names_held_out(content: Content) -> bool:
@@ -48,6 +61,33 @@ def allows(combinations: Combinations, content: Content) -> bool:
         content (`Content`): What the text says.
     """
     return combinations is Combinations.ALL or names_held_out(content) == (combinations is Combinations.HELD_OUT)
+
+
+def draw_allowed(
+    draw: Callable[[], Draft | None], combinations: Combinations, answer: Callable[[Draft], str | None]
+) -> Draft | None:
+    """Draws a text of one kind until it is allowed and has the answer that the first draw had.
+
+    So the kinds and the shares of "yes" and "no" are about those of texts that may name any combination. Without the
+    second rule, nine tenths of the questions whether there is something with a held-out pair would have the answer
+    "yes".
+
+    Args:
+        draw (`Callable`): Draws a text, or None if it fails.
+        combinations (`Combinations`): Those that the text may name.
+        answer (`Callable`): Text -> its answer, or None if any other answer is as good.
+
+    Returns:
+        The text, or None if the first draw failed or no allowed text was found.
+    """
+    first = draw()
+    if first is None or allows(combinations, first.content):
+        return first
+    for _ in range(RETRIES):
+        other = draw()
+        if other is not None and allows(combinations, other.content) and answer(other) == answer(first):
+            return other
+    return None
 
 
 @lru_cache(maxsize=100_000)

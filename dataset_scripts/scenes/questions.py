@@ -7,10 +7,12 @@ errors; careless ones make more. A question is about one object only if its phra
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
+from operator import attrgetter
 
 from .annotators import RELATION_WORDS
-from .held_out import Content, allows, is_held_out_look
+from .held_out import Content, draw_allowed, is_held_out_look
 from .language import PLURALS, fits, meaning_of, referents
 from .phrases import draw_habit, object_phrase
 from .world import COLOURS, GROUNDS, SHAPES, SIZES, TEXTURES, Combinations, Scene, relation_holds
@@ -18,7 +20,6 @@ from .world import COLOURS, GROUNDS, SHAPES, SIZES, TEXTURES, Combinations, Scen
 HUMANS = 10
 PER_SCENE = 4
 ATTEMPTS = 40
-HELD_OUT_EFFORT = 5  # times as many attempts if each question must name a combination that is held out
 ERROR_RATES = (0.02, 0.02, 0.02, 0.06, 0.2)  # of one human; each human draws one
 OTHER_WORDS_RATE = 0.1
 OTHER_WORDS = {
@@ -55,7 +56,7 @@ class Question:
 class _QuestionDraft:
     """A question with its true answers (several names if a look has two) and the answers that a human may give.
 
-    `content` is what the question says, and `asked` the words about a thing to which an answer adds.
+    `content` is what the question says with its true answers, and `asked` the words about a thing that answers add to.
     """
 
     text: str
@@ -66,16 +67,17 @@ class _QuestionDraft:
     content: Content = field(default_factory=Content)
     asked: str | None = None
 
-    def for_combinations(self, combinations: Combinations) -> "_QuestionDraft | None":
-        """Returns the question if it may be asked, without answers that must not be given."""
-        if combinations is Combinations.ALL:
-            return self
-        answered = () if self.asked is None else tuple(f"{self.asked} {answer}" for answer in self.true)
-        if not allows(combinations, replace(self.content, looks=(*self.content.looks, *answered))):
-            return None
-        if self.asked is None or combinations is Combinations.HELD_OUT:
-            return self
-        return replace(self, possible=tuple(a for a in self.possible if not is_held_out_look(f"{self.asked} {a}")))
+    @property
+    def verdict(self) -> str | None:
+        """The answer to a yes/no question."""
+        return self.true[0] if self.answer_type == YES_NO else None
+
+    def wrong(self, combinations: Combinations) -> list[str]:
+        """Returns the wrong answers that a human may give without naming what `combinations` leaves out."""
+        wrong = [answer for answer in self.possible if answer not in self.true]
+        if combinations is not Combinations.SEEN or self.asked is None:
+            return wrong
+        return [answer for answer in wrong if not is_held_out_look(f"{self.asked} {answer}")]
 
 
 def ask(scene: Scene, rng: random.Random, combinations: Combinations = Combinations.ALL) -> list[Question]:
@@ -91,11 +93,11 @@ def ask(scene: Scene, rng: random.Random, combinations: Combinations = Combinati
         `list[Question]`: At most four questions.
     """
     found: dict[str, Question] = {}
-    for _ in range(ATTEMPTS * (HELD_OUT_EFFORT if combinations is Combinations.HELD_OUT else 1)):
-        draft = rng.choice(KINDS)(scene, rng)
-        draft = draft and draft.for_combinations(combinations)
+    for _ in range(ATTEMPTS):
+        kind = rng.choice(KINDS)
+        draft = draw_allowed(partial(kind, scene, rng), combinations, attrgetter("verdict"))
         if draft is not None and draft.text not in found:
-            answers = tuple(_answer(draft, rng) for _ in range(HUMANS))
+            answers = tuple(_answer(draft, rng, combinations) for _ in range(HUMANS))
             found[draft.text] = Question(draft.text, draft.question_type, draft.answer_type, answers)
         if len(found) == PER_SCENE:
             break
@@ -109,8 +111,8 @@ def vocabulary() -> list[str]:
     return sorted({*texts.split(), *answers})
 
 
-def _answer(draft: _QuestionDraft, rng: random.Random) -> str:
-    wrong = [answer for answer in draft.possible if answer not in draft.true]
+def _answer(draft: _QuestionDraft, rng: random.Random, combinations: Combinations) -> str:
+    wrong = draft.wrong(combinations)
     # A look between two names gets one of the two.
     answer = rng.choice(wrong) if wrong and rng.random() < rng.choice(ERROR_RATES) else rng.choice(draft.true)
     return OTHER_WORDS.get(answer, answer) if rng.random() < OTHER_WORDS_RATE else answer
@@ -146,7 +148,7 @@ def _attribute(hidden_attribute: str, words: str) -> Callable[[Scene, random.Ran
             return None
         number, phrase = found
         true = getattr(scene.objects[number], hidden_attribute)
-        names, content = NAMES[hidden_attribute], Content((phrase,))
+        names, content = NAMES[hidden_attribute], Content((phrase, *(f"{phrase} {name}" for name in true)))
         return _QuestionDraft(f"What {words} is {phrase}?", f"what {words}", OTHER, true, names, content, phrase)
 
     return draft

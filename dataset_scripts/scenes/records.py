@@ -12,7 +12,7 @@ from itertools import count
 
 from . import annotators
 from .captions import Caption, caption_holds
-from .world import Combinations, Scene, draw_scene
+from .world import Combinations, Scene, draw_scene, holds_out
 from .writers import SceneRecord
 
 SPLITS = ("train", "val", "test")
@@ -83,6 +83,8 @@ def image_id(number: int) -> str:
 def draw_described_scene(name: str, combinations: Combinations) -> tuple[Scene, tuple[Caption, ...]]:
     """Returns the first scene drawn under this name that the annotators can describe, with their captions.
 
+    With `Combinations.HELD_OUT` it also has an object with a held-out pair of colour and shape.
+
     Args:
         name (`str`): Seed of the draws.
         combinations (`Combinations`): Those that the scene and its captions may have.
@@ -90,6 +92,8 @@ def draw_described_scene(name: str, combinations: Combinations) -> tuple[Scene, 
     for attempt in count():
         rng = random.Random(f"{name}/{attempt}")
         scene = draw_scene(rng, combinations)
+        if combinations is Combinations.HELD_OUT and not any(map(holds_out, scene.objects)):
+            continue
         captions = annotators.describe(scene, rng, combinations)
         if captions is not None:
             return scene, tuple(captions)

@@ -9,10 +9,11 @@ of two and false of two, so its words alone do not reveal the answer.
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from .annotators import RELATION_WORDS
-from .held_out import Content, allows
+from .held_out import Content, draw_allowed
 from .language import PLURALS, Meaning, fits, meaning_of
 from .world import Combinations, Scene, SceneObject, relation_holds
 
@@ -22,7 +23,6 @@ FEW = 6
 # Number of pairs tried for a statement, and number of statements tried.
 CANDIDATES = 24
 ATTEMPTS = 60
-HELD_OUT_EFFORT = 5  # times as many attempts if the statement must name a combination that is held out
 SIDES = ("left", "right")
 COUNTS = ("no", "one", "two", "three")
 IMAGE_WORDS = ("image", "picture", "photo")
@@ -38,6 +38,9 @@ class _Draft(NamedTuple):
     text: str
     holds: Truth
     content: Content = Content()
+
+
+Kind = Callable[[Scene, random.Random], _Draft]
 
 
 @dataclass(frozen=True)
@@ -82,20 +85,24 @@ def state(
         `Statement`: The statement, or None if none was found.
     """
     each = PAIRS // 2 if len(scenes) >= FEW else 1
-    attempts = ATTEMPTS * (HELD_OUT_EFFORT if combinations is Combinations.HELD_OUT else 1)
-    for _ in range(attempts if len(scenes) > 1 else 0):
-        text, holds, content = rng.choice(KINDS)(rng.choice(scenes)[1], rng)
-        if not allows(combinations, content):
+    for _ in range(ATTEMPTS if len(scenes) > 1 else 0):
+        draw = partial(_draft, rng.choice(KINDS), scenes, rng)
+        draft = draw_allowed(draw, combinations, answer=lambda draft: None)
+        if draft is None:
             continue
         found: dict[bool, list[tuple[str, str]]] = {True: [], False: []}
         for _ in range(CANDIDATES):
             (left, first), (right, second) = rng.sample(scenes, 2)
-            truth = holds(first, second)
+            truth = draft.holds(first, second)
             if truth is not None and (left, right) not in found[truth]:
                 found[truth].append((left, right))
             if all(len(pairs) >= each for pairs in found.values()):
-                return _shuffle(text, {truth: pairs[:each] for truth, pairs in found.items()}, rng)
+                return _shuffle(draft.text, {truth: pairs[:each] for truth, pairs in found.items()}, rng)
     return None
+
+
+def _draft(kind: Kind, scenes: Sequence[tuple[str, Scene]], rng: random.Random) -> _Draft:
+    return kind(rng.choice(scenes)[1], rng)
 
 
 def vocabulary() -> list[str]:
@@ -250,7 +257,7 @@ def _grounds(scene: Scene, rng: random.Random) -> _Draft:
 
 
 # The kinds by weight; some fail if there are not enough true and false pairs.
-KINDS: tuple[Callable[[Scene, random.Random], _Draft], ...] = (
+KINDS: tuple[Kind, ...] = (
     *[_in_each] * 2,
     _in_none,
     *[_in_any] * 2,
