@@ -57,14 +57,12 @@ def named(text):
 
 def named_with_answer(question, answer):
     """The same for a question whose answer says more of the thing that it asks about."""
-    pieces = _pieces(question)
     asks = re.match(r"what (color|shape|size|pattern) is ", question.lower())
-    if asks and " , " not in _words(question):
-        pieces = [piece + answer.lower().split() if isinstance(piece, list) else piece for piece in pieces]
-    if asks and " , " in _words(question):  # "What color is the ball, red, blue?"
-        things = [piece for piece in pieces if isinstance(piece, list)]
-        pieces = [things[0] + option for option in things[1:]]
-    return _named(pieces)
+    if not asks:
+        return _named(_pieces(question))
+    # "What color is the ball?" or "What color is the ball, red, blue?"
+    thing, *options = (piece for piece in _pieces(question[asks.end() :]) if isinstance(piece, list))
+    return _named([[*thing, *option] for option in (*options, answer.lower().split())])
 
 
 def named_in_full_answer(text):
@@ -73,7 +71,7 @@ def named_in_full_answer(text):
     if ("is" not in pieces and "are" not in pieces) or any(isinstance(p, str) and p in RELATIONS for p in pieces):
         return _named(pieces)
     cut = next(place for place, piece in enumerate(pieces) if piece in ("is", "are"))
-    last = pieces[-1] if isinstance(pieces[-1], list) else []
+    last = pieces[-2] if isinstance(pieces[-2], list) else []  # before the period
     return _named([[*piece, *last] for piece in pieces[:cut] if isinstance(piece, list)]) | _named(pieces)
 
 
