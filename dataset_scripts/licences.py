@@ -2,7 +2,7 @@
 """Licences of the data sets, and the check that runs before anything is pushed to the Hub."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,17 +109,30 @@ def generated_scenes(data_dir: Path, sources: Iterable[Path]) -> bool:
 
 
 def read_scenes(data_dir: Path) -> dict[str, Any] | None:
-    """Reads version, seed and number of images of generated scenes.
+    """Reads from what generated scenes were drawn.
 
     Args:
         data_dir (`Path`): The folder of scenes, or a file in it.
 
     Returns:
-        `dict`: `version`, `seed` and `images`; None if the folder holds no scenes.
+        `dict`: `version`, `seed` and `images`, and `held_out` if combinations are held out; None if the folder holds
+        no scenes.
     """
     root = data_dir if data_dir.is_dir() else data_dir.parent
     try:
         manifest = json.loads((root / SCENES_MANIFEST).read_text(encoding="utf-8"))
-        return {name: manifest[name] for name in ("version", "seed", "images")}
+        drawn = {name: manifest[name] for name in ("version", "seed", "images")}
+        return drawn | ({"held_out": True} if manifest.get("held_out") else {})
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def scenes_command(scenes: Mapping[str, Any], output: str) -> str:
+    """Returns the command line that draws scenes again.
+
+    Args:
+        scenes (`Mapping`): What `read_scenes` returned.
+        output (`str`): The folder to draw them in.
+    """
+    drawn = f"--images {scenes['images']} --seed {scenes['seed']}{' --held-out' if scenes.get('held_out') else ''}"
+    return f"grounded-attention data scenes --output {output} {drawn}"

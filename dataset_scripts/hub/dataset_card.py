@@ -9,6 +9,8 @@ from datasets.info import DatasetInfosDict
 from datasets.utils.metadata import MetadataConfigs
 from huggingface_hub import DatasetCard, DatasetCardData
 
+from grounded_attention.dataset_scripts.licences import scenes_command
+
 Record = Mapping[str, Any]
 _WARNINGS = {
     "forbidden": "**These terms forbid redistribution of the data.**",
@@ -134,10 +136,9 @@ def _source_section(record: Record) -> str:
     if not record["scenes"]:
         return f"{record['homepage'] or ''}\n\n{record['citation'] or ''}"
     scenes = record["scenes"]
-    command = f"grounded-attention data scenes --output DIR --images {scenes['images']} --seed {scenes['seed']}"
     return (
         f"Drawn and described by a program, version {scenes['version']} of grounded-attention's scenes; it contains "
-        f"no photographs and no texts by people:\n\n```bash\n{command}\n```\n\n"
+        f"no photographs and no texts by people:\n\n```bash\n{scenes_command(scenes, 'DIR')}\n```\n\n"
         f"Only its format is that of the data set at {record['homepage'] or 'its builder'}."
     )
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .captions import Caption, Entity, Fact, Mention, fact_holds, needs_context, readings
+from .held_out import allows
 from .language import FUNCTION_WORDS, LEXICON, chance
 from .phrases import Habit, draw_habit, object_phrase
-from .world import COLOURS, RELATIONS, SHAPES, Scene
+from .world import COLOURS, RELATIONS, SHAPES, Combinations, Scene
 
 CAPTIONS_PER_SCENE = 5
 # A caption that is true of a larger share of random scenes (by `caption_chance`) is rejected.
@@ -63,12 +64,13 @@ BROAD_GROUND_PHRASES = ("the ground", "a surface", "the background")
 LIGHT_PHRASES = ("the light", "the sunlight", "the sunshine", "light from the {}", "sunlight from the {}")
 
 
-def describe(scene: Scene, rng: random.Random) -> list[Caption] | None:
+def describe(scene: Scene, rng: random.Random, combinations: Combinations = Combinations.ALL) -> list[Caption] | None:
     """Writes five captions of a scene, by annotators who look at the same few entities.
 
     Args:
         scene (`Scene`): The scene.
         rng (`random.Random`): Draws entities and words.
+        combinations (`Combinations`, *optional*, defaults to `Combinations.ALL`): Those that the captions may name.
 
     Returns:
         `list[Caption]`: Captions with exactly one reading each, or None if none is found for these entities.
@@ -78,7 +80,7 @@ def describe(scene: Scene, rng: random.Random) -> list[Caption] | None:
     mentions_light = rng.sample(range(CAPTIONS_PER_SCENE), rng.choice((0, 0, 0, 0, 2)))
     captions: list[Caption] = []
     for annotator in range(CAPTIONS_PER_SCENE):
-        caption = _write(scene, rng, habits, annotator in mentions_ground, annotator in mentions_light)
+        caption = _write(scene, rng, habits, annotator in mentions_ground, annotator in mentions_light, combinations)
         if caption is None:
             return None
         captions.append(caption)
@@ -129,7 +131,12 @@ def _groups(scene: Scene) -> list[Entity]:
 
 
 def _write(
-    scene: Scene, rng: random.Random, habits: Mapping[Entity, Habit], mentions_ground: bool, mentions_light: bool
+    scene: Scene,
+    rng: random.Random,
+    habits: Mapping[Entity, Habit],
+    mentions_ground: bool,
+    mentions_light: bool,
+    combinations: Combinations,
 ) -> Caption | None:
     """Returns the first acceptable draft; later drafts have more detail."""
     self_contained = rng.random() < SELF_CONTAINED_RATE
@@ -139,6 +146,8 @@ def _write(
             continue
         draft.add_scenery(mentions_ground, mentions_light)
         caption = Caption(tuple(draft.tokens), tuple(draft.mentions), tuple(draft.facts))
+        if not allows(combinations, caption.content):
+            continue
         self_contained &= attempt < ATTEMPTS // 2
         if self_contained and any(needs_context(scene, mention) for mention in caption.mentions):
             continue

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations, product
 
+from .held_out import Content
 from .language import Meaning, meaning_of, referents
 from .world import Scene, relation_holds
 
@@ -63,6 +64,12 @@ class Caption:
     def text(self) -> str:
         """The words of the caption."""
         return " ".join(token if isinstance(token, str) else self.mentions[token].text for token in self.tokens)
+
+    @property
+    def content(self) -> Content:
+        """What the caption says: its phrases about something visible, and the landmarks of its facts."""
+        looks = tuple(mention.text for mention in self.mentions if mention.entity)
+        return Content(looks, tuple((fact.relation, self.mentions[fact.target].text) for fact in self.facts))
 
 
 @lru_cache(maxsize=100_000)

@@ -8,12 +8,15 @@ questions that do not come from others are balanced.
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+from operator import attrgetter
 
 from .annotators import RELATION_WORDS
+from .held_out import Content, draw_allowed, names_held_out
 from .language import Meaning, fits, meaning_of
 from .questions import NAMES, single_object, two_objects
-from .world import COLOURS, GROUNDS, SHAPES, Scene, SceneObject, relation_holds
+from .world import COLOURS, GROUNDS, SHAPES, Combinations, Scene, SceneObject, relation_holds
 
 PER_SCENE = 4
 ATTEMPTS = 40
@@ -38,6 +41,7 @@ class Question:
         group (`str`, *optional*): Global group: what open questions are about.
         entailed (`tuple[Question, ...]`): Questions whose answers follow from this answer.
         equivalent (`tuple[Question, ...]`): Those of them from whose answers this one follows.
+        content (`Content`): What the question says together with its answers.
     """
 
     text: str
@@ -49,28 +53,44 @@ class Question:
     group: str | None = None
     entailed: tuple["Question", ...] = ()
     equivalent: tuple["Question", ...] = ()
+    content: Content = field(default_factory=Content)
+
+    @property
+    def verdict(self) -> str | None:
+        """The answer to a yes/no question."""
+        return self.answer if self.answer in YES_NO else None
 
 
-def compose(scene: Scene, rng: random.Random) -> tuple[list[Question], list[Question]]:
+def compose(
+    scene: Scene, rng: random.Random, combinations: Combinations = Combinations.ALL
+) -> tuple[list[Question], list[Question]]:
     """Makes different questions about a scene.
 
     Args:
         scene (`Scene`): The scene.
         rng (`random.Random`): Draws the questions.
+        combinations (`Combinations`, *optional*, defaults to `Combinations.ALL`): Those that the questions and answers
+            may name. With `HELD_OUT`, entailed questions need not name one.
 
     Returns:
         `tuple[list[Question], list[Question]]`: At most four questions, and those that they entail, each once.
     """
     found: dict[str, Question] = {}
     for _ in range(ATTEMPTS):
-        question = rng.choice(KINDS)(scene, rng)
-        if question is not None:
+        kind = rng.choice(KINDS)
+        question = draw_allowed(partial(kind, scene, rng), combinations, attrgetter("verdict"))
+        if question is not None and not _entails_too_much(question, combinations):
             found.setdefault(question.text, question)
         if len(found) == PER_SCENE:
             break
     drawn = list(found.values())
     followed = {each.text: each for question in drawn for each in question.entailed if each.text not in found}
     return drawn, list(followed.values())
+
+
+def _entails_too_much(question: Question, combinations: Combinations) -> bool:
+    """Returns whether a question entails one that names what `SEEN` leaves out."""
+    return combinations is Combinations.SEEN and any(names_held_out(each.content) for each in question.entailed)
 
 
 def is_certain(item: SceneObject, meaning: Meaning) -> bool:
@@ -99,7 +119,12 @@ def _existence(phrase: str, answer: bool, entailed: tuple[Question, ...] = ()) -
     thing = _article(phrase)
     full = f"Yes, there is {thing}." if answer else f"No, there is no {phrase}."
     return Question(
-        f"Is there {thing}?", _yes_no(answer), full, (VERIFY, "obj", "exist"), entailed=entailed if answer else ()
+        f"Is there {thing}?",
+        _yes_no(answer),
+        full,
+        (VERIFY, "obj", "exist"),
+        entailed=entailed if answer else (),
+        content=Content((phrase,)),
     )
 
 
@@ -109,7 +134,8 @@ def _verification(phrase: str, attribute: str, value: str, true: str) -> Questio
     full = f"Yes, {phrase} is {said}." if answer else f"No, {phrase} is {true}."
     inner = phrase.removeprefix("the ")
     entailed = (_existence(f"{value} {inner}", True),) if answer and attribute in ("colours", "sizes") else ()
-    return Question(f"Is {phrase} {said}?", _yes_no(answer), full, (VERIFY, "attr", "verifyAttr"), entailed=entailed)
+    content, types = Content((f"{phrase} {value}", f"{phrase} {true}")), (VERIFY, "attr", "verifyAttr")
+    return Question(f"Is {phrase} {said}?", _yes_no(answer), full, types, entailed=entailed, content=content)
 
 
 def _decided(scene: Scene, rng: random.Random) -> tuple[str, str, str] | None:
@@ -143,6 +169,7 @@ def _query_attribute(scene: Scene, rng: random.Random) -> Question | None:
         _names_there(scene, attribute),
         WORDS[attribute],
         (verified, *verified.entailed),
+        content=verified.content,
     )
 
 
@@ -174,6 +201,7 @@ def _choose_attribute(scene: Scene, rng: random.Random) -> Question | None:
         tuple(options),
         WORDS[attribute],
         (verified, *verified.entailed),
+        content=Content(tuple(f"{phrase} {option}" for option in options)),
     )
 
 
@@ -189,7 +217,9 @@ def _compare_colours(scene: Scene, rng: random.Random) -> Question | None:
     answer = colours[0] == colours[1]
     both = f"{phrase} and {other}"
     full = f"Yes, {both} are {colours[0][0]}." if answer else f"No, {phrase} is {colours[0][0]}."
-    return Question(f"Are {both} of one color?", _yes_no(answer), full, (COMPARE, "attr", "twoSame"))
+    looks = (f"{phrase} {colours[0][0]}", f"{other} {colours[0][0]}" if answer else other)
+    types = (COMPARE, "attr", "twoSame")
+    return Question(f"Are {both} of one color?", _yes_no(answer), full, types, content=Content(looks))
 
 
 def _look(scene: Scene, rng: random.Random) -> str:
@@ -217,7 +247,8 @@ def _both_exist(scene: Scene, rng: random.Random) -> Question | None:
     answer, both = all(answers), f"{_article(looks[0])} and {_article(looks[1])}"
     full = f"Yes, there are {both}." if answer else f"No, there is no {looks[answers.index(False)]}."
     entailed = tuple(_existence(look, True) for look in looks) if answer else ()
-    return Question(f"Are there {both}?", _yes_no(answer), full, (LOGICAL, "obj", "existAnd"), entailed=entailed)
+    content, types = Content(tuple(looks)), (LOGICAL, "obj", "existAnd")
+    return Question(f"Are there {both}?", _yes_no(answer), full, types, entailed=entailed, content=content)
 
 
 def _verify_relation(scene: Scene, rng: random.Random) -> Question | None:
@@ -231,12 +262,20 @@ def _verify_relation(scene: Scene, rng: random.Random) -> Question | None:
     if not fitting:
         return None
     relation = rng.choice(fitting)
-    inverse = _relation(other, rng.choice(RELATION_WORDS[INVERSE[relation]]), phrase, answer)
+    inverse = _relation(other, INVERSE[relation], phrase, answer, rng)
+    return _relation(phrase, relation, other, answer, rng, (inverse,))
+
+
+def _relation(
+    subject: str,
+    relation: str,
+    target: str,
+    answer: bool,
+    rng: random.Random,
+    equivalent: tuple[Question, ...] = (),
+) -> Question:
+    """Returns the question whether a relation holds between the only objects that two phrases fit."""
     words = rng.choice(RELATION_WORDS[relation])
-    return _relation(phrase, words, other, answer, (inverse,))
-
-
-def _relation(subject: str, words: str, target: str, answer: bool, equivalent: tuple[Question, ...] = ()) -> Question:
     full = f"{_yes_no(answer).capitalize()}, {subject} is {'' if answer else 'not '}{words} {target}."
     return Question(
         f"Is {subject} {words} {target}?",
@@ -245,6 +284,7 @@ def _relation(subject: str, words: str, target: str, answer: bool, equivalent: t
         (VERIFY, "rel", "relVerify"),
         entailed=equivalent,
         equivalent=equivalent,
+        content=Content((subject, target), ((relation, target),)),
     )
 
 
@@ -268,6 +308,7 @@ def _query_related(scene: Scene, rng: random.Random) -> Question | None:
         _names_there(scene, "shapes"),
         "object",
         (_existence(shape, True),),
+        content=Content((phrase,), ((relation, phrase),)),
     )
 
 

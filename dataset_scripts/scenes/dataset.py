@@ -19,7 +19,8 @@
     DIR/vocab.txt                     WordPiece vocabulary of all texts
     DIR/scenes.json                   summary with the seed; written last
 
-The same seed and number of images give the same bytes, with any number of processes. The builders
+With `held_out`, some combinations of colour and shape, and of relation and shape, occur in the test split only. The
+same seed, number of images and value of `held_out` give the same bytes, with any number of processes. The builders
 `Flickr30kEntities`, `VGP`, `CocoCaptions`, `RefCOCO`, `VQAv2`, `GQA` and (with `image_id_format="url_stem"`) `NLVR2`
 with `data_dir=DIR`, and `TextCorpus(data_dir="DIR/corpus.txt")`, read these files like the real ones.
 """
@@ -28,9 +29,8 @@ import io
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from itertools import count
+from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -59,10 +59,10 @@ from . import (
     writers_refcoco,
     writers_vqa,
 )
-from .captions import Caption, caption_holds
-from .folder import begin, finish, finished_manifest
+from .folder import HELD_OUT, begin, described, finish, finished_manifest
 from .painter import paint
-from .world import Scene, draw_scene
+from .records import draw_described_scene, image_id, scene_record, split_combinations, split_numbers
+from .world import HELD_OUT_COLOURS, HELD_OUT_LANDMARKS, Scene
 from .writers import SceneRecord
 from .writers_coco import CaptionedImage, caption_text
 from .writers_gqa import ComposedImage
@@ -71,7 +71,6 @@ from .writers_vqa import QuestionedImage
 
 # Increase it when the same seed gives other files than before.
 VERSION = 4
-SPLITS = ("train", "val", "test")
 MIN_IMAGES = 5
 JPEG_QUALITY = 90
 # The corpus describes one further scene for this many images.
@@ -111,7 +110,9 @@ class ImageTexts:
     sentences: tuple[str, ...]
 
 
-def write_scenes(output: str | Path, images: int, seed: int, num_proc: int = 1, force: bool = False) -> dict[str, Any]:
+def write_scenes(
+    output: str | Path, images: int, seed: int, num_proc: int = 1, force: bool = False, held_out: bool = False
+) -> dict[str, Any]:
     """Draws scenes and writes them to a folder, unless the folder already holds them.
 
     Args:
@@ -120,23 +121,29 @@ def write_scenes(output: str | Path, images: int, seed: int, num_proc: int = 1, 
         images (`int`): Number of images, at least 5.
         seed (`int`): The seed, 0 or more.
         num_proc (`int`, *optional*, defaults to `1`): Number of processes; the files do not depend on it.
-        force (`bool`, *optional*, defaults to `False`): Replace scenes of another seed, size or version.
+        force (`bool`, *optional*, defaults to `False`): Replace scenes of another seed, size or version, or with the
+            other value of `held_out`.
+        held_out (`bool`, *optional*, defaults to `False`): Hold combinations of colour and shape, and of relation and
+            shape, out of train, val and the corpus; the images and texts of test have them.
 
     Returns:
         `dict`: The manifest: version, seed, number of images, the images and phrase pairs of each split, and further
-        counts.
+        counts; with `held_out` also the combinations.
 
     Raises:
         DataError: An argument is out of range, or the folder holds other scenes (without `force`) or other files.
     """
     _check_arguments(images, seed, num_proc)
     root = Path(output)
-    identity = {"version": VERSION, "seed": seed, "images": images}
+    identity = {"version": VERSION, "seed": seed, "images": images, HELD_OUT: held_out}
     manifest = finished_manifest(root, identity, force)
     if manifest is not None:
         return manifest if GQA_COUNT in manifest else _add_gqa(root, manifest)
     begin(root, identity)
-    manifest = {**identity, **_write_all(root, images, seed, num_proc)}
+    manifest = {**described(identity), **_write_all(root, images, seed, num_proc, held_out)}
+    if held_out:
+        pairs = {"colours_of_shapes": HELD_OUT_COLOURS, "landmarks_of_relations": HELD_OUT_LANDMARKS}
+        manifest |= {"held_out_combinations": pairs}
     finish(root, manifest)
     return manifest
 
@@ -149,7 +156,8 @@ def composed_image(seed: int, record: SceneRecord) -> ComposedImage:
         record (`SceneRecord`): The image.
     """
     rng = random.Random(f"{seed}/gqa/{record.number}")
-    return ComposedImage(record.image_id, *map(tuple, compositional_questions.compose(record.scene, rng)))
+    composed = compositional_questions.compose(record.scene, rng, record.combinations)
+    return ComposedImage(record.image_id, *map(tuple, composed))
 
 
 def _add_gqa(root: Path, manifest: dict[str, Any]) -> dict[str, Any]:
@@ -163,51 +171,6 @@ def _add_gqa(root: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     extended = {**manifest, GQA_COUNT: _gqa_counts(composed)}
     finish(root, extended)
     return extended
-
-
-def scene_record(seed: int, number: int, images: int) -> SceneRecord:
-    """Makes the record of an image without drawing it; it depends on the arguments only.
-
-    Args:
-        seed (`int`): Seed of the data set.
-        number (`int`): Number of the image, from 0.
-        images (`int`): Number of images of the data set.
-
-    Returns:
-        `SceneRecord`: The scene and its captions.
-    """
-    record = _related_record(seed, number)
-    if number not in _unrelated_numbers(seed, images):
-        return record
-    rng = random.Random(f"{seed}/unrelated/{number}")
-    index = rng.randrange(len(record.captions))
-    for step in range(1, images):
-        foreign = rng.choice(_related_record(seed, (number + step) % images).captions)
-        if not caption_holds(record.scene, foreign):
-            captions = (*record.captions[:index], foreign, *record.captions[index + 1 :])
-            return replace(record, captions=captions, unrelated=index)
-    return record
-
-
-def split_numbers(seed: int, images: int) -> dict[str, list[int]]:
-    """Returns the image numbers of each split: about a tenth each for validation and test, the rest for training.
-
-    Args:
-        seed (`int`): Seed of the data set.
-        images (`int`): Number of images of the data set.
-
-    Returns:
-        `dict[str, list[int]]`: Split -> sorted image numbers.
-    """
-    numbers = random.Random(f"{seed}/splits").sample(range(images), images)
-    tenth = max(1, round(images / 10))
-    parts = {"val": numbers[:tenth], "test": numbers[tenth : 2 * tenth], "train": numbers[2 * tenth :]}
-    return {split: sorted(parts[split]) for split in SPLITS}
-
-
-def image_id(number: int) -> str:
-    """Returns the id of an image: like the real ones a number as text; some images have more digits than others."""
-    return str(9990 + 7 * number)
 
 
 def referred_image(seed: int, record: SceneRecord, found: detector.Detections) -> ReferredImage:
@@ -226,7 +189,9 @@ def referred_image(seed: int, record: SceneRecord, found: detector.Detections) -
         scene.height,
         boxes=writers_refcoco.object_boxes(scene),
         shapes=tuple(item.shapes[0] for item in scene.objects),
-        expressions=tuple(tuple(expressions.refer(scene, k, rng)) for k in range(len(scene.objects))),
+        expressions=tuple(
+            tuple(expressions.refer(scene, k, rng, record.combinations)) for k in range(len(scene.objects))
+        ),
         detections=tuple(
             (tuple(box), round(score, 4))
             for box, score in zip(found.boxes.tolist(), found.scores.tolist(), strict=True)
@@ -234,28 +199,7 @@ def referred_image(seed: int, record: SceneRecord, found: detector.Detections) -
     )
 
 
-@lru_cache(maxsize=64)
-def _related_record(seed: int, number: int) -> SceneRecord:
-    return SceneRecord(number, image_id(number), *_draw_described_scene(f"{seed}/scene/{number}"))
-
-
-def _draw_described_scene(name: str) -> tuple[Scene, tuple[Caption, ...]]:
-    """Returns the first scene drawn under this name that the annotators can describe, with their captions."""
-    for attempt in count():
-        rng = random.Random(f"{name}/{attempt}")
-        scene = draw_scene(rng)
-        captions = annotators.describe(scene, rng)
-        if captions is not None:
-            return scene, tuple(captions)
-    raise AssertionError("unreachable: the loop has no end")
-
-
-@lru_cache(maxsize=4)
-def _unrelated_numbers(seed: int, images: int) -> frozenset[int]:
-    return frozenset(random.Random(f"{seed}/unrelated").sample(range(images), max(1, images // 100)))
-
-
-def draw(seed: int, number: int, images: int, root: Path) -> DrawnImage:
+def draw(seed: int, number: int, images: int, root: Path, held_out: bool = False) -> DrawnImage:
     """Writes the files of one image and returns its contribution to the common files.
 
     Args:
@@ -263,11 +207,12 @@ def draw(seed: int, number: int, images: int, root: Path) -> DrawnImage:
         number (`int`): Number of the image, from 0.
         images (`int`): Number of images of the data set.
         root (`Path`): Folder of the data set.
+        held_out (`bool`, *optional*, defaults to `False`): Whether combinations are held out.
 
     Returns:
         `DrawnImage`: The contribution.
     """
-    record = scene_record(seed, number, images)
+    record = scene_record(seed, number, images, held_out)
     jpeg = io.BytesIO()
     paint(record.scene).save(jpeg, "JPEG", quality=JPEG_QUALITY)
     entities = root / "flickr30k_entities"
@@ -277,8 +222,7 @@ def draw(seed: int, number: int, images: int, root: Path) -> DrawnImage:
     # The features come from the stored JPEG, so that they can be recomputed from the file.
     image, found = Image.open(jpeg), detector.detect(record.scene, np.random.default_rng([seed, number]))
     referred = referred_image(seed, record, found)
-    corpus_captions = _draw_described_scene(f"{seed}/corpus/{number}")[1] if number % IMAGES_PER_DOCUMENT == 0 else ()
-    image_questions = questions.ask(record.scene, random.Random(f"{seed}/questions/{number}"))
+    image_questions = questions.ask(record.scene, random.Random(f"{seed}/questions/{number}"), record.combinations)
     texts = ImageTexts(
         writers.phrase_pairs(record),
         CaptionedImage.of(record),
@@ -286,9 +230,17 @@ def draw(seed: int, number: int, images: int, root: Path) -> DrawnImage:
         QuestionedImage(record.image_id, tuple(image_questions)),
         composed_image(seed, record),
         writers_conllu.conllu(record),
-        tuple(caption_text(caption) for caption in corpus_captions),
+        _corpus_sentences(seed, number, held_out),
     )
     return DrawnImage(record, _regions(record, image, found), _true_regions(record, image, referred), texts)
+
+
+def _corpus_sentences(seed: int, number: int, held_out: bool) -> tuple[str, ...]:
+    """Returns the sentences about the further scene of an image, to train on; there is one for every fourth image."""
+    if number % IMAGES_PER_DOCUMENT:
+        return ()
+    _, captions = draw_described_scene(f"{seed}/corpus/{number}", split_combinations("train", held_out))
+    return tuple(caption_text(caption) for caption in captions)
 
 
 def _regions(record: SceneRecord, image: Image.Image, found: detector.Detections) -> Regions:
@@ -318,7 +270,7 @@ def _true_regions(record: SceneRecord, image: Image.Image, referred: ReferredIma
     )
 
 
-def _write_all(root: Path, images: int, seed: int, num_proc: int) -> dict[str, Any]:
+def _write_all(root: Path, images: int, seed: int, num_proc: int, held_out: bool) -> dict[str, Any]:
     entities = root / "flickr30k_entities"
     for folder in (entities / "Sentences", entities / "Annotations", root / "flickr30k-images"):
         folder.mkdir(parents=True)
@@ -331,7 +283,7 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int) -> dict[str, A
         RegionTableWriter(root / "regions_gt", {**provenance, "boxes": "ground truth"}) as true,
         _mapper(num_proc) as mapped,
     ):
-        drawn = mapped(partial(_draw_number, seed, images, root), range(images))
+        drawn = mapped(partial(_draw_number, seed, images, root, held_out), range(images))
         for each in tqdm(drawn, total=images, desc="scenes", unit="image", disable=None):
             detected.write(each.regions)
             true.write(each.true_regions)
@@ -342,7 +294,11 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int) -> dict[str, A
     splits = {split: [texts[n] for n in numbers] for split, numbers in split_numbers(seed, images).items()}
     (entities / "UNRELATED_CAPTIONS").write_text(writers.unrelated_file(unrelated), encoding="utf-8")
     statements_of = {
-        split: statements.state_all(f"{seed}/statements/{split}", [(image_id(n), scenes[n]) for n in numbers])
+        split: statements.state_all(
+            f"{seed}/statements/{split}",
+            [(image_id(n), scenes[n]) for n in numbers],
+            split_combinations(split, held_out),
+        )
         for split, numbers in split_numbers(seed, images).items()
     }
     composed = {split: [each.composed for each in listed] for split, listed in splits.items()}
@@ -411,8 +367,8 @@ def _counts(splits: Mapping[str, list[ImageTexts]], count_of: Callable[[ImageTex
     return {split: sum(map(count_of, listed)) for split, listed in splits.items()}
 
 
-def _draw_number(seed: int, images: int, root: Path, number: int) -> DrawnImage:
-    return draw(seed, number, images, root)
+def _draw_number(seed: int, images: int, root: Path, held_out: bool, number: int) -> DrawnImage:
+    return draw(seed, number, images, root, held_out)
 
 
 def _one_thread() -> None:

@@ -9,9 +9,10 @@ import random
 
 from .annotators import RELATION_WORDS
 from .captions import Caption, Entity, Fact, Mention, readings
+from .held_out import Content, allows
 from .language import meaning_of, referents
 from .phrases import draw_habit, object_phrase
-from .world import Scene, relation_holds
+from .world import Combinations, Scene, relation_holds
 
 RELATIONS = ("next_to", "above", "below")
 PER_OBJECT = 3
@@ -22,19 +23,21 @@ DETERMINERS = ("a", "an", "the", "one")
 DROP_ARTICLE_RATE = 0.7
 
 
-def refer(scene: Scene, number: int, rng: random.Random) -> list[str]:
+def refer(scene: Scene, number: int, rng: random.Random, combinations: Combinations = Combinations.ALL) -> list[str]:
     """Writes up to three different expressions for an object; none if the object cannot be identified.
 
     Args:
         scene (`Scene`): The scene.
         number (`int`): The object's number in it.
         rng (`random.Random`): Draws the words.
+        combinations (`Combinations`, *optional*, defaults to `Combinations.ALL`): Those that expressions may name.
     """
     habit, found = draw_habit(rng), dict[str, None]()
     for attempt in range(ATTEMPTS):
         phrase = object_phrase([scene.objects[number]], habit, attempt / ATTEMPTS, rng)
-        if rng.random() < RELATION_RATE or not _is_unique(scene, number, phrase):
-            phrase = _related(scene, number, phrase, attempt / ATTEMPTS, rng) or ""
+        is_enough = _is_unique(scene, number, phrase) and allows(combinations, Content((phrase,)))
+        if rng.random() < RELATION_RATE or not is_enough:
+            phrase = _related(scene, number, phrase, attempt / ATTEMPTS, rng, combinations) or ""
         if phrase:
             found[_drop_article(phrase, rng)] = None
         if len(found) == PER_OBJECT:
@@ -47,8 +50,13 @@ def _is_unique(scene: Scene, number: int, phrase: str) -> bool:
     return referents(scene, meaning_of(phrase)) == [frozenset((number,))]
 
 
-def _related(scene: Scene, number: int, phrase: str, detail: float, rng: random.Random) -> str | None:
-    """Adds a relation to another object; returns None if the result does not identify the object in every reading."""
+def _related(
+    scene: Scene, number: int, phrase: str, detail: float, rng: random.Random, combinations: Combinations
+) -> str | None:
+    """Adds a relation to another object.
+
+    Returns None if the result does not identify the object in every reading, or `combinations` does not allow it.
+    """
     pairs = [
         (relation, other)
         for relation in RELATIONS
@@ -63,6 +71,8 @@ def _related(scene: Scene, number: int, phrase: str, detail: float, rng: random.
         Mention(text, Entity("object", frozenset((index,)))) for text, index in ((phrase, number), (target, other))
     )
     caption = Caption((0, rng.choice(RELATION_WORDS[relation]), 1), mentions, (Fact(relation, 0, 1),))
+    if not allows(combinations, caption.content):
+        return None
     ways = readings(scene, caption)
     return caption.text if ways and all(way[0] == {number} for way in ways) else None
 

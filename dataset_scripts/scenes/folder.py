@@ -10,6 +10,8 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.utils.whole_files import write_text
 
 MANIFEST, PARTIAL = "scenes.json", "scenes.partial.json"
+# Whether combinations are held out; files without it are those of scenes where none are.
+HELD_OUT = "held_out"
 FOLDERS = (
     "flickr30k_entities",
     "flickr30k-images",
@@ -26,12 +28,12 @@ FOLDERS = (
 )
 
 
-def finished_manifest(root: Path, identity: dict[str, int], force: bool) -> dict[str, Any] | None:
+def finished_manifest(root: Path, identity: dict[str, Any], force: bool) -> dict[str, Any] | None:
     """Returns the manifest of the requested scenes, or None if the folder does not hold them completely.
 
     Args:
         root (`Path`): The folder.
-        identity (`dict`): Version, seed and number of images.
+        identity (`dict`): Version, seed, number of images, and whether combinations are held out.
         force (`bool`): Accept other scenes, which are then replaced.
 
     Raises:
@@ -44,9 +46,9 @@ def finished_manifest(root: Path, identity: dict[str, int], force: bool) -> dict
         hint = "choose a new or empty folder"
         raise DataError("the output folder holds other files, which are never replaced", file=root, hint=hint)
     try:
-        content = json.loads(marker.read_text(encoding="utf-8"))
+        content: Any = {HELD_OUT: False, **json.loads(marker.read_text(encoding="utf-8"))}
         same = {name: content.get(name) for name in identity} == identity
-    except (ValueError, AttributeError):
+    except (ValueError, TypeError):
         content, same = "an unreadable " + marker.name, False
     if not same and not force:
         found = {name: content.get(name) for name in identity} if isinstance(content, dict) else content
@@ -54,18 +56,27 @@ def finished_manifest(root: Path, identity: dict[str, int], force: bool) -> dict
         raise DataError(
             "the output folder holds other scenes", file=root, found=found, expected=f"{identity}", hint=hint
         )
-    return content if same and marker.name == MANIFEST else None
+    return described(content) if same and marker.name == MANIFEST else None
 
 
-def begin(root: Path, identity: dict[str, int]) -> None:
+def described(content: dict[str, Any]) -> dict[str, Any]:
+    """Returns an identity or a manifest as it is written: without `held_out` if no combinations are.
+
+    Args:
+        content (`dict`): The identity or manifest.
+    """
+    return {name: value for name, value in content.items() if name != HELD_OUT or value}
+
+
+def begin(root: Path, identity: dict[str, Any]) -> None:
     """Marks the folder as incomplete and removes the files of an earlier run.
 
     Args:
         root (`Path`): The folder.
-        identity (`dict`): Version, seed and number of images.
+        identity (`dict`): Version, seed, number of images, and whether combinations are held out.
     """
     root.mkdir(parents=True, exist_ok=True)
-    write_text(root / PARTIAL, json.dumps(identity) + "\n")
+    write_text(root / PARTIAL, json.dumps(described(identity)) + "\n")
     (root / MANIFEST).unlink(missing_ok=True)
     for name in FOLDERS:
         if (root / name).exists():

@@ -7,12 +7,15 @@ errors; careless ones make more. A question is about one object only if its phra
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+from operator import attrgetter
 
 from .annotators import RELATION_WORDS
+from .held_out import Content, draw_allowed, is_held_out_look
 from .language import PLURALS, fits, meaning_of, referents
 from .phrases import draw_habit, object_phrase
-from .world import COLOURS, GROUNDS, SHAPES, SIZES, TEXTURES, Scene, relation_holds
+from .world import COLOURS, GROUNDS, SHAPES, SIZES, TEXTURES, Combinations, Scene, relation_holds
 
 HUMANS = 10
 PER_SCENE = 4
@@ -51,30 +54,50 @@ class Question:
 
 @dataclass(frozen=True)
 class _QuestionDraft:
-    """A question with its true answers (several names if a look has two) and the answers that a human may give."""
+    """A question with its true answers (several names if a look has two) and the answers that a human may give.
+
+    `content` is what the question says with its true answers, and `asked` the words about a thing that answers add to.
+    """
 
     text: str
     question_type: str
     answer_type: str
     true: tuple[str, ...]
     possible: tuple[str, ...]
+    content: Content = field(default_factory=Content)
+    asked: str | None = None
+
+    @property
+    def verdict(self) -> str | None:
+        """The answer to a yes/no question."""
+        return self.true[0] if self.answer_type == YES_NO else None
+
+    def wrong(self, combinations: Combinations) -> list[str]:
+        """Returns the wrong answers that a human may give without naming what `combinations` leaves out."""
+        wrong = [answer for answer in self.possible if answer not in self.true]
+        if combinations is not Combinations.SEEN or self.asked is None:
+            return wrong
+        return [answer for answer in wrong if not is_held_out_look(f"{self.asked} {answer}")]
 
 
-def ask(scene: Scene, rng: random.Random) -> list[Question]:
+def ask(scene: Scene, rng: random.Random, combinations: Combinations = Combinations.ALL) -> list[Question]:
     """Makes different questions about a scene.
 
     Args:
         scene (`Scene`): The scene.
         rng (`random.Random`): Draws questions and answers.
+        combinations (`Combinations`, *optional*, defaults to `Combinations.ALL`): Those that a question and its
+            answers may name.
 
     Returns:
         `list[Question]`: At most four questions.
     """
     found: dict[str, Question] = {}
     for _ in range(ATTEMPTS):
-        draft = rng.choice(KINDS)(scene, rng)
+        kind = rng.choice(KINDS)
+        draft = draw_allowed(partial(kind, scene, rng), combinations, attrgetter("verdict"))
         if draft is not None and draft.text not in found:
-            answers = tuple(_answer(draft, rng) for _ in range(HUMANS))
+            answers = tuple(_answer(draft, rng, combinations) for _ in range(HUMANS))
             found[draft.text] = Question(draft.text, draft.question_type, draft.answer_type, answers)
         if len(found) == PER_SCENE:
             break
@@ -88,8 +111,8 @@ def vocabulary() -> list[str]:
     return sorted({*texts.split(), *answers})
 
 
-def _answer(draft: _QuestionDraft, rng: random.Random) -> str:
-    wrong = [answer for answer in draft.possible if answer not in draft.true]
+def _answer(draft: _QuestionDraft, rng: random.Random, combinations: Combinations) -> str:
+    wrong = draft.wrong(combinations)
     # A look between two names gets one of the two.
     answer = rng.choice(wrong) if wrong and rng.random() < rng.choice(ERROR_RATES) else rng.choice(draft.true)
     return OTHER_WORDS.get(answer, answer) if rng.random() < OTHER_WORDS_RATE else answer
@@ -125,7 +148,8 @@ def _attribute(hidden_attribute: str, words: str) -> Callable[[Scene, random.Ran
             return None
         number, phrase = found
         true = getattr(scene.objects[number], hidden_attribute)
-        return _QuestionDraft(f"What {words} is {phrase}?", f"what {words}", OTHER, true, NAMES[hidden_attribute])
+        names, content = NAMES[hidden_attribute], Content((phrase, *(f"{phrase} {name}" for name in true)))
+        return _QuestionDraft(f"What {words} is {phrase}?", f"what {words}", OTHER, true, names, content, phrase)
 
     return draft
 
@@ -152,10 +176,12 @@ def _existence(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
     colour, shape = rng.choice(item.colours), rng.choice(item.shapes)
     if rng.random() < 0.5:
         colour, shape = (rng.choice(COLOURS), shape) if rng.random() < 0.5 else (colour, rng.choice(SHAPES))
-    meaning = meaning_of(f"{colour} {shape}")
+    look = f"{colour} {shape}"
+    meaning = meaning_of(look)
     true = "yes" if any(fits(each, meaning) for each in scene.objects) else "no"
     article = "an" if colour[0] in "aeiou" else "a"
-    return _QuestionDraft(f"Is there {article} {colour} {shape}?", "is there", YES_NO, (true,), ("yes", "no"))
+    text = f"Is there {article} {look}?"
+    return _QuestionDraft(text, "is there", YES_NO, (true,), ("yes", "no"), Content((look,)))
 
 
 def _verify_relation(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
@@ -168,8 +194,10 @@ def _verify_relation(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
     fitting = [name for name in RELATION_WORDS if relation_holds(scene, name, first, second) == (true == "yes")]
     if not fitting:
         return None
-    words = rng.choice(RELATION_WORDS[rng.choice(fitting)])
-    return _QuestionDraft(f"Is {phrase} {words} {other}?", "is the", YES_NO, (true,), ("yes", "no"))
+    relation = rng.choice(fitting)
+    text = f"Is {phrase} {rng.choice(RELATION_WORDS[relation])} {other}?"
+    content = Content((phrase, other), ((relation, other),))
+    return _QuestionDraft(text, "is the", YES_NO, (true,), ("yes", "no"), content)
 
 
 def _find_related(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
@@ -182,8 +210,8 @@ def _find_related(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
     others = [k for k in range(len(scene.objects)) if k != number and relation_holds(scene, relation, k, number)]
     if len(others) != 1:
         return None
-    words = rng.choice(RELATION_WORDS[relation])
-    return _QuestionDraft(f"What is {words} {phrase}?", "what is", OTHER, scene.objects[others[0]].shapes, SHAPES)
+    text, true = f"What is {rng.choice(RELATION_WORDS[relation])} {phrase}?", scene.objects[others[0]].shapes
+    return _QuestionDraft(text, "what is", OTHER, true, SHAPES, Content((phrase,), ((relation, phrase),)))
 
 
 def _ground(scene: Scene, rng: random.Random) -> _QuestionDraft:

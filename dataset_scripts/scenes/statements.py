@@ -9,10 +9,13 @@ of two and false of two, so its words alone do not reveal the answer.
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 from .annotators import RELATION_WORDS
+from .held_out import Content, draw_allowed
 from .language import PLURALS, Meaning, fits, meaning_of
-from .world import Scene, SceneObject, relation_holds
+from .world import Combinations, Scene, SceneObject, relation_holds
 
 PAIRS = 4
 # With fewer scenes four pairs are rare; one true and one false pair are enough.
@@ -29,6 +32,17 @@ GROUND_WORDS = {"wood": "a wooden floor", "stone": "a stony floor", "grass": "gr
 Truth = Callable[[Scene, Scene], bool | None]
 
 
+class _Draft(NamedTuple):
+    """A statement without pairs: its text, its truth, and what it says."""
+
+    text: str
+    holds: Truth
+    content: Content = Content()
+
+
+Kind = Callable[[Scene, random.Random], _Draft]
+
+
 @dataclass(frozen=True)
 class Statement:
     """A statement and the image ids of pairs of scenes, with its truth for each pair."""
@@ -38,21 +52,26 @@ class Statement:
     labels: tuple[bool, ...]
 
 
-def state_all(name: str, scenes: Sequence[tuple[str, Scene]]) -> list[Statement]:
+def state_all(
+    name: str, scenes: Sequence[tuple[str, Scene]], combinations: Combinations = Combinations.ALL
+) -> list[Statement]:
     """Makes statements about pairs of scenes, one for each scene if possible.
 
     Args:
         name (`str`): Seed of the draws.
         scenes (sequence): Image ids and scenes.
+        combinations (`Combinations`, *optional*, defaults to `Combinations.ALL`): Those that statements may name.
 
     Returns:
         `list[Statement]`: The statements.
     """
-    drawn = (state(scenes, random.Random(f"{name}/{number}")) for number in range(len(scenes)))
+    drawn = (state(scenes, random.Random(f"{name}/{number}"), combinations) for number in range(len(scenes)))
     return [statement for statement in drawn if statement is not None]
 
 
-def state(scenes: Sequence[tuple[str, Scene]], rng: random.Random) -> Statement | None:
+def state(
+    scenes: Sequence[tuple[str, Scene]], rng: random.Random, combinations: Combinations = Combinations.ALL
+) -> Statement | None:
     """Makes a statement that is true of two pairs of scenes and false of two others.
 
     For fewer than six scenes, it is one pair each.
@@ -60,22 +79,30 @@ def state(scenes: Sequence[tuple[str, Scene]], rng: random.Random) -> Statement 
     Args:
         scenes (sequence): Image ids and scenes to choose from.
         rng (`random.Random`): Draws words and pairs.
+        combinations (`Combinations`, *optional*, defaults to `Combinations.ALL`): Those that the statement may name.
 
     Returns:
         `Statement`: The statement, or None if none was found.
     """
     each = PAIRS // 2 if len(scenes) >= FEW else 1
     for _ in range(ATTEMPTS if len(scenes) > 1 else 0):
-        text, holds = rng.choice(KINDS)(rng.choice(scenes)[1], rng)
+        draw = partial(_draft, rng.choice(KINDS), scenes, rng)
+        draft = draw_allowed(draw, combinations, answer=lambda draft: None)
+        if draft is None:
+            continue
         found: dict[bool, list[tuple[str, str]]] = {True: [], False: []}
         for _ in range(CANDIDATES):
             (left, first), (right, second) = rng.sample(scenes, 2)
-            truth = holds(first, second)
+            truth = draft.holds(first, second)
             if truth is not None and (left, right) not in found[truth]:
                 found[truth].append((left, right))
             if all(len(pairs) >= each for pairs in found.values()):
-                return _shuffle(text, {truth: pairs[:each] for truth, pairs in found.items()}, rng)
+                return _shuffle(draft.text, {truth: pairs[:each] for truth, pairs in found.items()}, rng)
     return None
+
+
+def _draft(kind: Kind, scenes: Sequence[tuple[str, Scene]], rng: random.Random) -> _Draft:
+    return kind(rng.choice(scenes)[1], rng)
 
 
 def vocabulary() -> list[str]:
@@ -148,27 +175,28 @@ def _not(value: bool | None) -> bool | None:
     return None if value is None else not value
 
 
-def _in_each(scene: Scene, rng: random.Random) -> tuple[str, Truth]:
+def _in_each(scene: Scene, rng: random.Random) -> _Draft:
     noun, _, meaning = _noun(scene, rng)
     shows = _shows(meaning)
-    return f"There is {_with_article(noun)} in each {rng.choice(IMAGE_WORDS)}.", lambda a, b: _and(shows(a), shows(b))
+    text = f"There is {_with_article(noun)} in each {rng.choice(IMAGE_WORDS)}."
+    return _Draft(text, lambda a, b: _and(shows(a), shows(b)), Content((noun,)))
 
 
-def _in_none(scene: Scene, rng: random.Random) -> tuple[str, Truth]:
+def _in_none(scene: Scene, rng: random.Random) -> _Draft:
     noun, _, meaning = _noun(scene, rng)
     shows = _shows(meaning)
     text = f"No {rng.choice(IMAGE_WORDS)} shows {_with_article(noun)}."
-    return text, lambda a, b: _and(_not(shows(a)), _not(shows(b)))
+    return _Draft(text, lambda a, b: _and(_not(shows(a)), _not(shows(b))), Content((noun,)))
 
 
-def _in_any(scene: Scene, rng: random.Random) -> tuple[str, Truth]:
+def _in_any(scene: Scene, rng: random.Random) -> _Draft:
     noun, _, meaning = _noun(scene, rng)
     shows = _shows(meaning)
     text = f"There is {_with_article(rng.choice(IMAGE_WORDS))} that shows {_with_article(noun)}."
-    return text, lambda a, b: _not(_and(_not(shows(a)), _not(shows(b))))
+    return _Draft(text, lambda a, b: _not(_and(_not(shows(a)), _not(shows(b)))), Content((noun,)))
 
 
-def _in_one_alone(scene: Scene, rng: random.Random) -> tuple[str, Truth]:
+def _in_one_alone(scene: Scene, rng: random.Random) -> _Draft:
     noun, _, meaning = _noun(scene, rng)
     shows = _shows(meaning)
 
@@ -176,17 +204,18 @@ def _in_one_alone(scene: Scene, rng: random.Random) -> tuple[str, Truth]:
         first, second = shows(left), shows(right)
         return None if first is None or second is None else first != second
 
-    return f"There is {_with_article(noun)} in one {rng.choice(IMAGE_WORDS)} and no {noun} in the other.", holds
+    text = f"There is {_with_article(noun)} in one {rng.choice(IMAGE_WORDS)} and no {noun} in the other."
+    return _Draft(text, holds, Content((noun,)))
 
 
-def _in_side(scene: Scene, rng: random.Random) -> tuple[str, Truth]:
+def _in_side(scene: Scene, rng: random.Random) -> _Draft:
     noun, _, meaning = _noun(scene, rng)
     side, shows = rng.choice(SIDES), _shows(meaning)
     text = f"There is {_with_article(noun)} in the {side} {rng.choice(IMAGE_WORDS)}."
-    return text, lambda a, b: shows(a if side == "left" else b)
+    return _Draft(text, lambda a, b: shows(a if side == "left" else b), Content((noun,)))
 
 
-def _count_in_side(scene: Scene, rng: random.Random) -> tuple[str, Truth]:
+def _count_in_side(scene: Scene, rng: random.Random) -> _Draft:
     noun, plural, meaning = _noun(scene, rng)
     side, number = rng.choice(SIDES), rng.choice((1, 2, 2, 3))
     what = f"is one {noun}" if number == 1 else f"are {COUNTS[number]} {plural}"
@@ -195,10 +224,10 @@ def _count_in_side(scene: Scene, rng: random.Random) -> tuple[str, Truth]:
         counted = count_of(left if side == "left" else right, meaning)
         return None if counted is None else counted == number
 
-    return f"There {what} in the {side} {rng.choice(IMAGE_WORDS)}.", holds
+    return _Draft(f"There {what} in the {side} {rng.choice(IMAGE_WORDS)}.", holds, Content((noun,)))
 
 
-def _related_in_any(scene: Scene, rng: random.Random) -> tuple[str, Truth]:
+def _related_in_any(scene: Scene, rng: random.Random) -> _Draft:
     """States a relation between two shapes; undecided if a look is borderline."""
     first, second = (_noun(scene, rng) for _ in range(2))
     relation = rng.choice(tuple(RELATION_WORDS))
@@ -213,21 +242,22 @@ def _related_in_any(scene: Scene, rng: random.Random) -> tuple[str, Truth]:
 
     picture, nouns = _with_article(rng.choice(IMAGE_WORDS)), (_with_article(first[0]), _with_article(second[0]))
     text = f"There is {picture} that shows {nouns[0]} {words} {nouns[1]}."
-    return text, lambda a, b: _not(_and(_not(within(a)), _not(within(b))))
+    content = Content((first[0], second[0]), ((relation, second[0]),))
+    return _Draft(text, lambda a, b: _not(_and(_not(within(a)), _not(within(b)))), content)
 
 
-def _grounds(scene: Scene, rng: random.Random) -> tuple[str, Truth]:
+def _grounds(scene: Scene, rng: random.Random) -> _Draft:
     ground = scene.ground
     if rng.random() < 0.5:
         text = f"There is {GROUND_WORDS[ground]} in each {rng.choice(IMAGE_WORDS)}."
-        return text, lambda a, b: a.ground == ground == b.ground
+        return _Draft(text, lambda a, b: a.ground == ground == b.ground)
     side = rng.choice(SIDES)
     text = f"The {side} {rng.choice(IMAGE_WORDS)} shows {GROUND_WORDS[ground]}."
-    return text, lambda a, b: (a if side == "left" else b).ground == ground
+    return _Draft(text, lambda a, b: (a if side == "left" else b).ground == ground)
 
 
 # The kinds by weight; some fail if there are not enough true and false pairs.
-KINDS: tuple[Callable[[Scene, random.Random], tuple[str, Truth]], ...] = (
+KINDS: tuple[Kind, ...] = (
     *[_in_each] * 2,
     _in_none,
     *[_in_any] * 2,

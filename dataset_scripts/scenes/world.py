@@ -9,6 +9,7 @@ or two for a borderline look, for example `("red", "orange")` for a colour betwe
 
 import random
 from dataclasses import dataclass
+from enum import Enum
 
 SHAPES = ("ball", "cube", "cone", "cylinder", "star", "cross", "ring", "heart")
 COLOURS = ("red", "orange", "yellow", "green", "blue", "purple", "pink", "gray")
@@ -31,11 +32,41 @@ BETWEEN_COLOURS = (
 )
 BETWEEN_SIZES = (("small", "medium"), ("medium", "large"))
 
+# The combinations that can be held out: a colour for each shape, and for each relation a shape of its landmark, the
+# second thing ("star" in "above the star"). Each name remains in seven others.
+HELD_OUT_COLOURS = {
+    "ball": "red",
+    "cube": "orange",
+    "cone": "yellow",
+    "cylinder": "green",
+    "star": "blue",
+    "cross": "purple",
+    "ring": "pink",
+    "heart": "gray",
+}
+HELD_OUT_LANDMARKS = {"left_of": "ring", "right_of": "cube", "above": "star", "below": "cylinder", "next_to": "heart"}
+
 # Half of the extent in pixels; a borderline size is the mean of its two names.
 RADII = {"small": 10.5, "medium": 16.5, "large": 24.5}
 
 BORDERLINE_RATE = 0.6
 LOOKALIKE_RATE = 0.65
+# Of the pairs of colour and shape in a scene with `Combinations.HELD_OUT`; about as many remain ordinary.
+HELD_OUT_RATE = 0.5
+
+Look = dict[str, tuple[str, ...]]
+
+
+class Combinations(Enum):
+    """The combinations that an image and its texts may have.
+
+    `ALL`: any. `SEEN`: no object has, and no text names, a combination that is held out. `HELD_OUT`: about half of the
+    pairs of colour and shape are held out, and each text names a combination that is.
+    """
+
+    ALL = "all"
+    SEEN = "seen"
+    HELD_OUT = "held out"
 
 
 @dataclass(frozen=True)
@@ -84,23 +115,62 @@ def relation_holds(scene: Scene, relation: str, first: int, second: int) -> bool
     return along > 0.05 * scene.height and along >= abs(across)
 
 
-def draw_scene(rng: random.Random) -> Scene:
-    """Draws a random scene of three to six objects, several of them similar; an object without space is omitted."""
+def draw_scene(rng: random.Random, combinations: Combinations = Combinations.ALL) -> Scene:
+    """Draws a random scene of three to six objects, several of them similar; an object without space is omitted.
+
+    Args:
+        rng (`random.Random`): Draws everything.
+        combinations (`Combinations`, *optional*, defaults to `Combinations.ALL`): The colours and shapes that occur
+            together. Where they must change, objects with equal colour and shape remain equal.
+    """
     width, height = rng.randint(184, 216), rng.randint(138, 162)
-    looks: list[dict[str, tuple[str, ...]]] = []
+    looks: list[Look] = []
     for _ in range(rng.choices((3, 4, 5, 6), (1, 3, 4, 3))[0]):
         looks.append(_alike(rng, rng.choice(looks)) if looks and rng.random() < LOOKALIKE_RATE else _look(rng))
+    looks = _recombined(rng, looks, combinations)
     return Scene(
         width=width,
         height=height,
         ground=rng.choice(GROUNDS),
         light=rng.choice(LIGHTS),
-        objects=_place(rng, [_borderline(rng, look) for look in looks], width, height),
+        objects=_place(rng, [_borderline(rng, look, combinations) for look in looks], width, height),
         noise_seed=rng.getrandbits(32),
     )
 
 
-def _look(rng: random.Random) -> dict[str, tuple[str, ...]]:
+def holds_out(item: SceneObject) -> bool:
+    """Returns whether a colour and a shape of an object, under any of their names, are a pair that can be held out.
+
+    Args:
+        item (`SceneObject`): The object.
+    """
+    return _has_held_out({"shapes": item.shapes, "colours": item.colours})
+
+
+def _recombined(rng: random.Random, looks: list[Look], combinations: Combinations) -> list[Look]:
+    """Returns looks with other colours or shapes where `combinations` requires it; equal pairs remain equal."""
+    if combinations is Combinations.ALL:
+        return looks
+    pairs = dict.fromkeys((look["colours"][0], look["shapes"][0]) for look in looks)
+    new = {pair: _other_pair(rng, *pair, combinations) for pair in pairs}
+    found = ((look, new[look["colours"][0], look["shapes"][0]]) for look in looks)
+    return [{**look, "colours": (colour,), "shapes": (shape,)} for look, (colour, shape) in found]
+
+
+def _other_pair(rng: random.Random, colour: str, shape: str, combinations: Combinations) -> tuple[str, str]:
+    """Returns a pair that suits `combinations`: the same one, or one with another colour or, as often, shape."""
+    is_held_out, changes_colour = HELD_OUT_COLOURS[shape] == colour, rng.random() < 0.5
+    if combinations is Combinations.SEEN and is_held_out:
+        if changes_colour:
+            return rng.choice([other for other in COLOURS if other != colour]), shape
+        return colour, rng.choice([other for other in SHAPES if other != shape])
+    if combinations is Combinations.HELD_OUT and not is_held_out and rng.random() < HELD_OUT_RATE:
+        [suitable] = (other for other in SHAPES if HELD_OUT_COLOURS[other] == colour)
+        return (HELD_OUT_COLOURS[shape], shape) if changes_colour else (colour, suitable)
+    return colour, shape
+
+
+def _look(rng: random.Random) -> Look:
     return {
         "shapes": (rng.choice(SHAPES),),
         "colours": (rng.choice(COLOURS),),
@@ -109,14 +179,14 @@ def _look(rng: random.Random) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _alike(rng: random.Random, look: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+def _alike(rng: random.Random, look: Look) -> Look:
     """Returns the same look with none, one or two attributes drawn again."""
     fresh = _look(rng)
     changed = rng.sample(("colours", "sizes", "textures", "shapes"), rng.choices((0, 1, 2), (2, 4, 3))[0])
     return {name: fresh[name] if name in changed else value for name, value in look.items()}
 
 
-def _borderline(rng: random.Random, look: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+def _borderline(rng: random.Random, look: Look, combinations: Combinations) -> Look:
     """Returns the same look, or one whose colour, size or shape is between its name and a neighbouring one."""
     if rng.random() >= BORDERLINE_RATE:
         return look
@@ -129,12 +199,16 @@ def _borderline(rng: random.Random, look: dict[str, tuple[str, ...]]) -> dict[st
         )
     )
     fitting = [pair for pair in pairs if look[name][0] in pair]
+    if combinations is Combinations.SEEN:
+        fitting = [pair for pair in fitting if not _has_held_out({**look, name: pair})]
     return {**look, name: rng.choice(fitting)} if fitting else look
 
 
-def _place(
-    rng: random.Random, looks: list[dict[str, tuple[str, ...]]], width: int, height: int
-) -> tuple[SceneObject, ...]:
+def _has_held_out(look: Look) -> bool:
+    return any(HELD_OUT_COLOURS[shape] in look["colours"] for shape in look["shapes"])
+
+
+def _place(rng: random.Random, looks: list[Look], width: int, height: int) -> tuple[SceneObject, ...]:
     """Places objects at random with little overlap; an object without space is omitted."""
     placed: list[SceneObject] = []
     for look in looks:

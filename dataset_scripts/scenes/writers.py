@@ -21,7 +21,7 @@ from .language import (
     REVERSE_ENTAILMENT,
     relation_between,
 )
-from .world import Scene
+from .world import Combinations, Scene
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 UNRELATED_HEADER = "# format: <imageID> <sentence number>"
@@ -43,7 +43,8 @@ TYPES = {"object": "other", "ground": "scene", "light": "other/scene"}
 class SceneRecord:
     """One image of the data set: its number and id, its scene, its captions.
 
-    `unrelated` is the index of a caption that was written for another image, if there is one.
+    `unrelated` is the index of a caption that was written for another image, if there is one. `combinations` are those
+    that the scene and all texts about it may have.
     """
 
     number: int
@@ -51,6 +52,7 @@ class SceneRecord:
     scene: Scene
     captions: tuple[Caption, ...]
     unrelated: int | None = None
+    combinations: Combinations = Combinations.ALL
 
     @property
     def related_captions(self) -> list[Caption]:

@@ -40,7 +40,7 @@ from grounded_attention.analysis.example_attention import words_across_layers_fi
 from grounded_attention.analysis.observers import get_observer, reads_pixels
 from grounded_attention.analysis.perturbation_curves import PerturbationCurves, area_text
 from grounded_attention.dataset_scripts.builders import BUILDERS
-from grounded_attention.dataset_scripts.licences import read_scenes
+from grounded_attention.dataset_scripts.licences import read_scenes, scenes_command
 from grounded_attention.metrics.intervals import interval_text, to_json
 from grounded_attention.processing.open_images import open_image
 from grounded_attention.reports.perturbation_figure import NAMES, perturbation_figure
@@ -137,9 +137,8 @@ def relations_of(rows: Mapping[str, Any], data: Data) -> tuple[dict[str, list], 
     folder = Path(data.data_dir, PARSES)
     if not folder.is_dir():
         scenes = read_scenes(Path(data.data_dir))
-        drawn = "--images {images} --seed {seed}".format(**scenes) if scenes else ""
-        remedy = f"; grounded-attention data scenes --output {data.data_dir} {drawn} --force writes them with parses"
-        return {name: [] for name in rows}, f"left out: no parses in {folder}{remedy if scenes else ''}"
+        remedy = f"; {scenes_command(scenes, data.data_dir)} --force writes them with parses" if scenes else ""
+        return {name: [] for name in rows}, f"left out: no parses in {folder}{remedy}"
     words = {}
     for name, found in rows.items():
         file = folder / f"{SPLITS[name]}.conllu"

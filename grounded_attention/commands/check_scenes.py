@@ -1,7 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Measures how hard the drawn scenes are, and prints a table.
 
-The command reads the regions from the folder, and generates the scenes again from the seed in its scenes.json.
+The command reads the regions from the folder, and generates the scenes again from the seed in its scenes.json. For
+scenes with combinations held out it also prints how many objects and captions have one, in train and val and in test.
 
 examples:
   grounded-attention data check-scenes data/scenes
@@ -23,8 +24,18 @@ from grounded_attention.dataset_scripts.regions.table import Regions, RegionTabl
 from grounded_attention.dataset_scripts.scenes import shapes
 from grounded_attention.dataset_scripts.scenes.captions import Mention, caption_holds, needs_context
 from grounded_attention.dataset_scripts.scenes.dataset import VERSION, scene_record, split_numbers
-from grounded_attention.dataset_scripts.scenes.folder import MANIFEST
-from grounded_attention.dataset_scripts.scenes.world import COLOURS, SHAPES, SIZES, TEXTURES, Scene, SceneObject
+from grounded_attention.dataset_scripts.scenes.folder import HELD_OUT, MANIFEST
+from grounded_attention.dataset_scripts.scenes.held_out import names_held_out
+from grounded_attention.dataset_scripts.scenes.world import (
+    COLOURS,
+    SHAPES,
+    SIZES,
+    TEXTURES,
+    Combinations,
+    Scene,
+    SceneObject,
+    holds_out,
+)
 from grounded_attention.dataset_scripts.scenes.writers import SceneRecord, phrase_pairs
 from grounded_attention.utils.boxes import box_iou
 
@@ -57,7 +68,8 @@ def report(folder: str | Path) -> Figures:
     if manifest.get("version") != VERSION:
         raise DataError("scenes of another version", file=root, found=manifest.get("version"), expected=str(VERSION))
     seed, images = manifest["seed"], manifest["images"]
-    records = [scene_record(seed, number, images) for number in range(images)]
+    held_out = manifest.get(HELD_OUT, False)
+    records = [scene_record(seed, number, images, held_out) for number in range(images)]
     table = RegionTable.open(root / "regions")
     return {
         **language_figures(records),
@@ -65,6 +77,7 @@ def report(folder: str | Path) -> Figures:
         **grounding_figures(records, table),
         **negative_figures(records, table, split_numbers(seed, images)),
         **feature_figures(records, table),
+        **(held_out_figures(records) if held_out else {}),
     }
 
 
@@ -116,6 +129,22 @@ def grounding_figures(records: Sequence[SceneRecord], table: RegionTable) -> Fig
         "chance of a grounded phrase": _mean(chances),
         "chance of a grounded phrase that has a right region": _mean(c for c in chances if c),
         "grounded phrases with a right region": _mean(found),
+    }
+
+
+def held_out_figures(records: Sequence[SceneRecord]) -> Figures:
+    """Shares of objects and captions with a combination that is held out."""
+    parts: dict[str, list[SceneRecord]] = {"train and val": [], "test": []}
+    for record in records:
+        parts["test" if record.combinations is Combinations.HELD_OUT else "train and val"].append(record)
+    objects = {name: [item for record in part for item in record.scene.objects] for name, part in parts.items()}
+    captions = {name: [caption for record in part for caption in record.captions] for name, part in parts.items()}
+    return {
+        **{f"held-out pairs: objects of {name}": _mean(map(holds_out, found)) for name, found in objects.items()},
+        **{
+            f"held-out combinations: captions of {name}": _mean(names_held_out(each.content) for each in found)
+            for name, found in captions.items()
+        },
     }
 
 

@@ -7,6 +7,7 @@ docs/data.md lists the files. The Python function is `write_scenes` of
 examples:
   grounded-attention data scenes --output data/scenes --images 1000 --seed 0
   grounded-attention data scenes --output data/scenes --images 5000 --seed 0 --num-proc 4 --force --json
+  grounded-attention data scenes --output data/scenes_held_out --images 8000 --seed 0 --held-out
 """
 
 import argparse
@@ -33,13 +34,23 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--num-proc", type=int, default=1, help="number of processes; the files are the same for any number"
     )
-    parser.add_argument("--force", action="store_true", help="replace scenes of another seed, size or version")
+    parser.add_argument(
+        "--held-out",
+        action="store_true",
+        help="hold combinations of colour and shape, and of relation and shape, out of train and val: only the images "
+        "and texts of test have them",
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="replace scenes of another seed, size, version or value of --held-out"
+    )
     parser.add_argument("--json", action="store_true", help="print what was written as JSON and nothing else")
     return parser
 
 
 def _work(options: argparse.Namespace) -> str:
-    manifest = write_scenes(options.output, options.images, options.seed, options.num_proc, options.force)
+    manifest = write_scenes(
+        options.output, options.images, options.seed, options.num_proc, options.force, options.held_out
+    )
     return json.dumps(manifest) if options.json else f"{options.output}: {json.dumps(manifest)}"
 
 

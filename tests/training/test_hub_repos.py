@@ -65,6 +65,17 @@ def test_hub_keys_do_not_change_the_identity_of_a_recipe():
     assert "hf_secret" not in json.dumps(identity(pushed))
 
 
+def test_scenes_without_held_out_combinations_have_the_identity_of_older_runs():
+    plain, held_out = (
+        load_recipe(find_recipe("scenes_vgp"), overrides) for overrides in ([], ["data.scenes.held_out=true"])
+    )
+    for found in (identity(plain), identity(plain)["start"]):
+        assert found["data"]["scenes"] == {"images": 8000, "seed": 0}
+    for found in (identity(held_out), identity(held_out)["start"]):
+        assert found["data"]["scenes"] == {"images": 8000, "seed": 0, "held_out": True}
+    assert plain.data.scenes.held_out is False
+
+
 def test_models_of_a_study_are_not_pushed():
     with pytest.raises(RecipeError, match=r"original\.training\.push_to_hub.*not pushed"):
         load_study(find_recipe("table1_quick"), ["original.training.push_to_hub=true"])

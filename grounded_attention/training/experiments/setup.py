@@ -100,9 +100,7 @@ def prepare_data(recipe: Recipe) -> PreparedData:
                 raise RecipeError(
                     f"data.scenes needs a folder, but data.data_dir is {data.data_dir}: remove one of them"
                 )
-            write_scenes(
-                Path(data.data_dir), images=data.scenes.images, seed=data.scenes.seed, num_proc=recipe.workers
-            )
+            write_scenes(Path(data.data_dir), num_proc=recipe.workers, **dataclasses.asdict(data.scenes))
         pulled = _find(task, data)
         splits = _build(task, data, recipe.workers) if pulled is None else pull_rows(pulled)
         texts = (

@@ -270,7 +270,8 @@ def _data_text(recipe: Recipe, data: PreparedData) -> str:
     hub, commit = _measured_on(recipe, data)
     place = "" if commit is None else f", pulled from `{hub}` at `{commit[:8]}`"
     if scenes is not None:
-        drawn = f"{scenes['images']:,} generated scenes (seed {scenes['seed']}, version {scenes['version']})"
+        held_out = ", combinations held out" if scenes.get("held_out") else ""
+        drawn = f"{scenes['images']:,} generated scenes (seed {scenes['seed']}, version {scenes['version']}{held_out})"
         return f"{drawn}, read by the builder `{name}`{place}"
     return f"`{name}`{place}" if place else f"`{hub or name}`"
 

@@ -24,10 +24,19 @@ class RecipeError(ValueError):
 
 @dataclass
 class ScenesData:
-    """Scenes to generate if `data_dir` contains none: the number of images and the seed."""
+    """
+    Scenes to generate if `data_dir` contains none.
+
+    Args:
+        images (`int`, *optional*, defaults to `1000`): number of images.
+        seed (`int`, *optional*, defaults to `0`): the same seed gives the same files.
+        held_out (`bool`, *optional*, defaults to `False`): hold combinations of colour and shape, and of relation and
+            shape, out of train and val; the images and texts of test have them.
+    """
 
     images: int = 1000
     seed: int = 0
+    held_out: bool = False
 
 
 @dataclass

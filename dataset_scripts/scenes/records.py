@@ -1,0 +1,121 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Which image has which scene and captions: everything follows from the seed and the number of the image.
+
+With combinations held out, the images of train and val and the sentences without an image have none of them, and the
+images of test have many (`Combinations`).
+"""
+
+import random
+from dataclasses import replace
+from functools import lru_cache
+from itertools import count
+
+from . import annotators
+from .captions import Caption, caption_holds
+from .world import Combinations, Scene, draw_scene, holds_out
+from .writers import SceneRecord
+
+SPLITS = ("train", "val", "test")
+
+
+def split_combinations(split: str, held_out: bool) -> Combinations:
+    """Returns the combinations that the images and texts of a split may have.
+
+    Args:
+        split (`str`): train, val or test.
+        held_out (`bool`): Whether combinations are held out.
+    """
+    if not held_out:
+        return Combinations.ALL
+    return Combinations.HELD_OUT if split == "test" else Combinations.SEEN
+
+
+def scene_record(seed: int, number: int, images: int, held_out: bool = False) -> SceneRecord:
+    """Makes the record of an image without drawing it; it depends on the arguments only.
+
+    Args:
+        seed (`int`): Seed of the data set.
+        number (`int`): Number of the image, from 0.
+        images (`int`): Number of images of the data set.
+        held_out (`bool`, *optional*, defaults to `False`): Whether combinations are held out.
+
+    Returns:
+        `SceneRecord`: The scene and its captions.
+    """
+    combinations = _combinations(seed, number, images, held_out)
+    record = _related_record(seed, number, combinations)
+    if number not in _unrelated_numbers(seed, images):
+        return record
+    rng = random.Random(f"{seed}/unrelated/{number}")
+    index = rng.randrange(len(record.captions))
+    for step in range(1, images):
+        other = (number + step) % images
+        if _combinations(seed, other, images, held_out) is not combinations:
+            continue
+        foreign = rng.choice(_related_record(seed, other, combinations).captions)
+        if not caption_holds(record.scene, foreign):
+            captions = (*record.captions[:index], foreign, *record.captions[index + 1 :])
+            return replace(record, captions=captions, unrelated=index)
+    return record
+
+
+def split_numbers(seed: int, images: int) -> dict[str, list[int]]:
+    """Returns the image numbers of each split: about a tenth each for validation and test, the rest for training.
+
+    Args:
+        seed (`int`): Seed of the data set.
+        images (`int`): Number of images of the data set.
+
+    Returns:
+        `dict[str, list[int]]`: Split -> sorted image numbers.
+    """
+    numbers = random.Random(f"{seed}/splits").sample(range(images), images)
+    tenth = max(1, round(images / 10))
+    parts = {"val": numbers[:tenth], "test": numbers[tenth : 2 * tenth], "train": numbers[2 * tenth :]}
+    return {split: sorted(parts[split]) for split in SPLITS}
+
+
+def image_id(number: int) -> str:
+    """Returns the id of an image: like the real ones a number as text; some images have more digits than others."""
+    return str(9990 + 7 * number)
+
+
+def draw_described_scene(name: str, combinations: Combinations) -> tuple[Scene, tuple[Caption, ...]]:
+    """Returns the first scene drawn under this name that the annotators can describe, with their captions.
+
+    With `Combinations.HELD_OUT` it also has an object with a held-out pair of colour and shape.
+
+    Args:
+        name (`str`): Seed of the draws.
+        combinations (`Combinations`): Those that the scene and its captions may have.
+    """
+    for attempt in count():
+        rng = random.Random(f"{name}/{attempt}")
+        scene = draw_scene(rng, combinations)
+        if combinations is Combinations.HELD_OUT and not any(map(holds_out, scene.objects)):
+            continue
+        captions = annotators.describe(scene, rng, combinations)
+        if captions is not None:
+            return scene, tuple(captions)
+    raise AssertionError("unreachable: the loop has no end")
+
+
+@lru_cache(maxsize=64)
+def _related_record(seed: int, number: int, combinations: Combinations) -> SceneRecord:
+    drawn = draw_described_scene(f"{seed}/scene/{number}", combinations)
+    return SceneRecord(number, image_id(number), *drawn, combinations=combinations)
+
+
+def _combinations(seed: int, number: int, images: int, held_out: bool) -> Combinations:
+    is_test = held_out and number in _test_numbers(seed, images)
+    return split_combinations("test" if is_test else "train", held_out)
+
+
+@lru_cache(maxsize=4)
+def _test_numbers(seed: int, images: int) -> frozenset[int]:
+    return frozenset(split_numbers(seed, images)["test"])
+
+
+@lru_cache(maxsize=4)
+def _unrelated_numbers(seed: int, images: int) -> frozenset[int]:
+    return frozenset(random.Random(f"{seed}/unrelated").sample(range(images), max(1, images // 100)))
