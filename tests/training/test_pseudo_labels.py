@@ -222,7 +222,7 @@ def test_rows_that_do_not_fit_their_labels(scenes, labels, tmp_path):
 
 
 def recipe_of(scenes, tmp_path, labels, *overrides):
-    content = tiny_recipe(scenes, tmp_path / "run", methods=["none"], task="pretraining")
+    content = tiny_recipe(scenes, tmp_path / "run", methods=["direct"], task="pretraining")
     content["data"] |= {"builder": "flickr30k_entities", "pseudo_labels": str(labels)}
     content["options"] = {"background": False}
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content))
@@ -260,7 +260,7 @@ def test_a_recipe_trains_with_labels_and_its_model_labels_again(scenes, labels, 
     # Self-training: the trained model labels the captions again.
     capsys.readouterr()
     regions = ["--regions", scenes / "regions", "--boxes-per-phrase", 3, "--limit", 10]
-    assert label(scenes, tmp_path / "own", *regions, grounder=tmp_path / "run" / "none") == 0
+    assert label(scenes, tmp_path / "own", *regions, grounder=tmp_path / "run" / "direct") == 0
     assert "100.0%) at IoU >= 0.5" in capsys.readouterr().out  # its boxes are regions
     table, boxes = PseudoLabelTable(tmp_path / "own"), RegionTable.open(scenes / "regions")
     assert table.provenance["grounder"]["kind"] == "attention"
@@ -269,7 +269,7 @@ def test_a_recipe_trains_with_labels_and_its_model_labels_again(scenes, labels, 
             assert 1 <= len(phrase["boxes"]) <= 3 and phrase["scores"] == sorted(phrase["scores"], reverse=True)
             for box in phrase["boxes"]:
                 assert np.abs(boxes[row.image_id].boxes - box).max(axis=1).min() < 2e-3
-    assert label(scenes, tmp_path / "none", grounder=tmp_path / "run" / "none") == 2
+    assert label(scenes, tmp_path / "none", grounder=tmp_path / "run" / "direct") == 2
     assert "a checkpoint of this project needs --regions or --detector" in capsys.readouterr().err
 
 
