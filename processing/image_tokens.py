@@ -223,16 +223,24 @@ def locate_image_tokens(
 
     ```python
     >>> import numpy as np
+    >>> from tokenizers import Tokenizer, models, pre_tokenizers
+    >>> from transformers import LlavaProcessor, PreTrainedTokenizerFast
+    >>> from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
     >>> from grounded_attention.processing.image_tokens import locate_image_tokens
-    >>> from tests.helpers.tiny_vlm_processors import make_processor
 
-    >>> processor = make_processor("qwen2_vl")
-    >>> inputs = processor(text=["<image> a dog"], images=[[np.zeros((16, 24, 3), np.uint8)]], return_tensors="pt")
-    >>> (tokens,) = locate_image_tokens(processor, inputs["input_ids"], [[(24, 16)]])
+    >>> words = Tokenizer(models.WordLevel({"<unk>": 0, "<image>": 1, "a": 2, "dog": 3}, unk_token="<unk>"))
+    >>> words.pre_tokenizer = pre_tokenizers.Whitespace()
+    >>> special = {"image_token": "<image>"}
+    >>> tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>", extra_special_tokens=special)
+    >>> images = CLIPImageProcessorPil(size={"shortest_edge": 8}, crop_size={"height": 8, "width": 8})
+    >>> processor = LlavaProcessor(images, tokenizer, patch_size=4, vision_feature_select_strategy="full")
+    >>> picture = np.zeros((20, 40, 3), dtype=np.uint8)  # the model sees the square in its middle
+    >>> inputs = processor(text=["a <image> dog"], images=[[picture]], return_tensors="pt")
+    >>> (tokens,) = locate_image_tokens(processor, inputs["input_ids"], [[(40, 20)]])
     >>> tokens.positions.tolist()
-    [1, 2, 3, 4, 5, 6]
-    >>> tokens.boxes[1].round(2).tolist()
-    [0.33, 0.0, 0.67, 0.5]
+    [1, 2, 3, 4]
+    >>> tokens.boxes.tolist()
+    [[0.25, 0.0, 0.5, 0.5], [0.5, 0.0, 0.75, 0.5], [0.25, 0.5, 0.5, 1.0], [0.5, 0.5, 0.75, 1.0]]
 
     ```
     """

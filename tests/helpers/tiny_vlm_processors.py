@@ -39,11 +39,16 @@ CHAT_TEMPLATE = (
     "{{ '\n' }}{% endfor %}{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
 )
 
-# Model type -> folder and class of the image processor, its settings, and what the processor itself is given.
+# Model type (of LLaVA a second one, which pads images to squares) -> folder and class of the image processor, its settings, and what the processor itself is given.
 PROCESSORS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "llava": (
         "clip.CLIP",
         {"size": {"shortest_edge": 24}, "crop_size": {"height": 24, "width": 24}},
+        {"patch_size": PATCH, "num_additional_image_tokens": 1, "vision_feature_select_strategy": "default"},
+    ),
+    "llava_padded": (
+        "llava.Llava",
+        {"do_pad": True, "size": {"shortest_edge": 24}, "crop_size": {"height": 24, "width": 24}},
         {"patch_size": PATCH, "num_additional_image_tokens": 1, "vision_feature_select_strategy": "default"},
     ),
     "llava_next": (
@@ -107,8 +112,9 @@ def make_tokenizer(padding_side: str = "right") -> PreTrainedTokenizerFast:
 
 
 def make_processor(model_type: str, padding_side: str = "right", **image_settings: Any) -> Any:
-    """Makes the processor of a family; `image_settings` replace those of its image processor."""
+    """Makes the processor of a key of `PROCESSORS`; `image_settings` replace those of its image processor."""
     image_class, settings, own = PROCESSORS[model_type]
+    model_type = model_type.removesuffix("_padded")
     folder, prefix = image_class.split(".")
     images = import_module(f"transformers.models.{folder}.image_processing_pil_{folder}")
     image_processor = getattr(images, f"{prefix}ImageProcessorPil")(**{**settings, **image_settings})
