@@ -225,12 +225,6 @@ def layout_paligemma(settings: ImageSettings) -> ImageLayout:
     return [settings.frame.grid(side, side)]
 
 
-def extend_paligemma_prompt(processor: Any, prompt: str) -> str:
-    """The prompt as the processor extends it: a start token after the last image, a newline at the end."""
-    end = prompt.rfind(processor.image_token) + len(processor.image_token)
-    return f"{prompt[:end]}{processor.tokenizer.bos_token}{prompt[end:]}\n"
-
-
 def _pan_and_scan(settings: ImageSettings) -> list[ImageFrame]:
     """The crops of a long image (Gemma 3)."""
     frame, smallest = settings.frame, settings.get("pan_and_scan_min_crop_size")

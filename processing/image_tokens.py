@@ -25,7 +25,6 @@ import numpy as np
 from .image_layouts import (
     ImageLayout,
     ImageSettings,
-    extend_paligemma_prompt,
     layout_gemma3,
     layout_idefics3,
     layout_internvl,
@@ -68,7 +67,8 @@ class ImageTokenFamily:
         layout (`Callable`): Makes the layout of one image from its [`ImageSettings`].
         settings (`dict`, *optional*): Settings of the image processor that the processor replaces by default.
         image_token (`Callable`, *optional*): Returns the token that stands for a patch, from the processor.
-        extend_prompt (`Callable`, *optional*): What the processor does to the prompt before it inserts image tokens.
+        after_images (`Callable`, *optional*): Returns what the processor inserts after the last image of a prompt.
+        prompt_end (`str`, *optional*, defaults to `""`): What the processor adds to the end of a prompt.
         adds_special_tokens (`bool`, *optional*, defaults to `True`): Whether the tokenizer adds its special tokens.
     """
 
@@ -76,7 +76,8 @@ class ImageTokenFamily:
     layout: Callable[[ImageSettings], ImageLayout]
     settings: Mapping[str, Any] = field(default_factory=dict)
     image_token: Callable[[Any], str] = lambda processor: processor.image_token
-    extend_prompt: Callable[[Any, str], str] = lambda processor, prompt: prompt
+    after_images: Callable[[Any], str] = lambda processor: ""
+    prompt_end: str = ""
     adds_special_tokens: bool = True
 
 
@@ -97,7 +98,11 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
     "idefics3": ImageTokenFamily("Idefics3Processor", layout_idefics3),
     "smolvlm": ImageTokenFamily("SmolVLMProcessor", layout_idefics3),
     "paligemma": ImageTokenFamily(
-        "PaliGemmaProcessor", layout_paligemma, extend_prompt=extend_paligemma_prompt, adds_special_tokens=False
+        "PaliGemmaProcessor",
+        layout_paligemma,
+        after_images=lambda processor: processor.tokenizer.bos_token,
+        prompt_end="\n",
+        adds_special_tokens=False,
     ),
     "gemma3": ImageTokenFamily(
         "Gemma3Processor",

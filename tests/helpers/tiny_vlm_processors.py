@@ -39,7 +39,8 @@ CHAT_TEMPLATE = (
     "{{ '\n' }}{% endfor %}{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
 )
 
-# Model type (of LLaVA a second one, which pads images to squares) -> folder and class of the image processor, its settings, and what the processor itself is given.
+# Model type (of LLaVA a second one, which pads images to squares) -> folder and class of the image processor, its
+# settings, and what the processor itself is given.
 PROCESSORS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "llava": (
         "clip.CLIP",

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Image tokens against the models: the tokens whose embeddings change are those whose boxes the changed pixels touch."""
+"""Image tokens against models: changed pixels change the embeddings of the tokens whose boxes have these pixels."""
 
 import doctest
 import sys
@@ -147,9 +147,11 @@ def test_positions_are_those_of_a_padded_batch():
 
 
 def test_a_model_that_is_not_known_is_refused():
-    with pytest.raises(ValueError, match="model_type 'bert': its image tokens are not known; known: llava, llava_next"):
+    with pytest.raises(
+        ValueError, match="model_type 'bert': its image tokens are not known; known: llava, llava_next"
+    ):
         locate_image_tokens(make_processor("llava"), [[1]], [[]], model_type="bert")
-    with pytest.raises(ValueError, match="str: the image tokens of this processor are not known; .*internvl"):
+    with pytest.raises(ValueError, match=r"str: the image tokens of this processor are not known; .*internvl"):
         locate_image_tokens("processor", [[1]], [[]])
 
 
