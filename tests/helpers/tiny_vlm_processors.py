@@ -130,7 +130,10 @@ def make_processor(model_type: str, padding_side: str = "right", **image_setting
     tokenizer = make_tokenizer(padding_side)
     parts = {"video_processor": None} if model_type == "smolvlm" else {}
     processor = processor_class(image_processor, tokenizer, **parts, **own)
-    processor.chat_template = CHAT_TEMPLATE.replace("IMAGE", processor.image_token)
+    image = processor.image_token
+    if model_type.startswith("qwen"):
+        image = f"<|vision_start|>{image}<|vision_end|>"
+    processor.chat_template = None if model_type == "paligemma" else CHAT_TEMPLATE.replace("IMAGE", image)
     return processor
 
 
