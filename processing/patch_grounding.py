@@ -63,6 +63,8 @@ GROUNDING_KEYS = (
 )
 # A gold box is widened to this part of the image, so that one without area is in a patch too.
 SMALLEST_BOX = 1e-6
+# Boxes are float32, so that a share may be this much too small.
+ROUNDING = 1e-5
 
 
 class PatchGroundingProcessor:
@@ -333,7 +335,7 @@ def match_coverage(gold: np.ndarray, patches: np.ndarray, threshold: float) -> n
     area = (patches[..., 2:].astype(np.float64) - patches[..., :2]).prod(axis=-1)
     shared = sides.clip(min=0.0).prod(axis=-1)
     share = np.divide(shared, area, out=np.zeros_like(area), where=area > 0)
-    marks = share >= threshold
+    marks = share >= threshold - ROUNDING
     small = np.flatnonzero(~marks.any(axis=1) & (share.max(axis=1, initial=0.0) > 0))
     marks[small, share[small].argmax(axis=1)] = True
     return marks
