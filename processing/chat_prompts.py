@@ -43,7 +43,7 @@ class Prompt:
     """A prompt before the processor inserts image tokens.
 
     Args:
-        text (`str`): The prompt; the processor's `image_token` stands for an image.
+        text (`str`): The prompt; one token stands for an image.
         parts (`list[PromptText]`): The texts in it, in order.
     """
 

@@ -67,6 +67,7 @@ class ImageTokenFamily:
         layout (`Callable`): Makes the layout of one image from its [`ImageSettings`].
         settings (`dict`, *optional*): Settings of the image processor that the processor replaces by default.
         image_token (`Callable`, *optional*): Returns the token that stands for a patch, from the processor.
+        placeholder (`Callable`, *optional*): Returns the token of a whole image in a prompt, from the processor.
         after_images (`Callable`, *optional*): Returns what the processor inserts after the last image of a prompt.
         prompt_end (`str`, *optional*, defaults to `""`): What the processor adds to the end of a prompt.
         adds_special_tokens (`bool`, *optional*, defaults to `True`): Whether the tokenizer adds its special tokens.
@@ -76,6 +77,7 @@ class ImageTokenFamily:
     layout: Callable[[ImageSettings], ImageLayout]
     settings: Mapping[str, Any] = field(default_factory=dict)
     image_token: Callable[[Any], str] = lambda processor: processor.image_token
+    placeholder: Callable[[Any], str] = lambda processor: processor.image_token
     after_images: Callable[[Any], str] = lambda processor: ""
     prompt_end: str = ""
     adds_special_tokens: bool = True
@@ -109,6 +111,7 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
         layout_gemma3,
         settings=_PAN_AND_SCAN,
         image_token=lambda processor: processor.tokenizer.image_token,
+        placeholder=lambda processor: processor.tokenizer.boi_token,
     ),
     "internvl": ImageTokenFamily("InternVLProcessor", layout_internvl, settings={"crop_to_patches": True}),
 }

@@ -105,6 +105,11 @@ class PatchGroundingProcessor:
         self.image_settings = dict(image_settings or {})
 
     @property
+    def placeholder(self) -> str:
+        """The token that stands for an image in a prompt."""
+        return self.family.placeholder(self.processor)
+
+    @property
     def tokenizer(self) -> Any:
         """The tokenizer of the model's processor."""
         return self.processor.tokenizer
@@ -202,7 +207,7 @@ class PatchGroundingProcessor:
         return GroundedBatch({**inputs, **tensors}, dropped_phrases=dropped)
 
     def _prompt(self, name: str, text: Any, answer: str | None, pictures: list[Image.Image]) -> Prompt:
-        token = self.processor.image_token
+        token = self.placeholder
         has_template = getattr(self.processor, "chat_template", None) or self.tokenizer.chat_template
         if is_conversation(text) or (has_template and token not in text):
             if is_conversation(text) and answer is not None:
@@ -229,15 +234,15 @@ class PatchGroundingProcessor:
         start = self.tokenizer.bos_token
         # As apply_chat_template of the processor: a template may write the start token itself.
         specials = self.family.adds_special_tokens and not (start and prompts[0].text.startswith(start))
-        words: dict[str, Any] = {"padding": padding, "add_special_tokens": specials}
+        # Arguments that are not in one of the groups are ignored beside them in transformers 5.4.
+        words: dict[str, Any] = {"padding": padding, "add_special_tokens": specials, "return_tensors": "pt"}
         if max_length is not None:
             words["max_length"] = max_length
         inputs = self.processor(
             text=[prompt.text for prompt in prompts],
             images=pictures if any(pictures) else None,
             text_kwargs=words,
-            images_kwargs={**self.family.settings, **self.image_settings},
-            return_tensors="pt",
+            images_kwargs={**self.family.settings, **self.image_settings, "return_tensors": "pt"},
         )
         return {name: value for name, value in inputs.items() if name != "labels"}, specials
 
@@ -271,12 +276,10 @@ class PatchGroundingProcessor:
         if inserted:
             inserted[-1] += self.family.after_images(self.processor)
         expanded, segments, place = "", [], 0
-        for part, after in zip(
-            prompt.text.split(self.processor.image_token), [*inserted, self.family.prompt_end], strict=True
-        ):
+        for part, after in zip(prompt.text.split(self.placeholder), [*inserted, self.family.prompt_end], strict=True):
             segments.append((len(expanded), len(expanded) + len(part), place))
             expanded += part + after
-            place += len(part) + len(self.processor.image_token)
+            place += len(part) + len(self.placeholder)
         return expanded, np.array(segments, dtype=np.int64)
 
     def _phrase_arrays(

@@ -130,11 +130,16 @@ def make_processor(model_type: str, padding_side: str = "right", **image_setting
     tokenizer = make_tokenizer(padding_side)
     parts = {"video_processor": None} if model_type == "smolvlm" else {}
     processor = processor_class(image_processor, tokenizer, **parts, **own)
-    image = processor.image_token
+    image = placeholder(processor)
     if model_type.startswith("qwen"):
         image = f"<|vision_start|>{image}<|vision_end|>"
     processor.chat_template = None if model_type == "paligemma" else CHAT_TEMPLATE.replace("IMAGE", image)
     return processor
+
+
+def placeholder(processor: Any) -> str:
+    """The token that stands for an image in a prompt."""
+    return getattr(processor, "boi_token", processor.image_token)
 
 
 def _attributes(cls: type) -> list[str]:

@@ -9,7 +9,7 @@ from PIL import Image
 from grounded_attention.processing.grounded_batch import DroppedPhrase
 from grounded_attention.processing.image_tokens import locate_image_tokens
 from grounded_attention.processing.patch_grounding import GROUNDING_KEYS, PatchGroundingProcessor, match_coverage
-from tests.helpers.tiny_vlm_processors import PROCESSORS, make_processor
+from tests.helpers.tiny_vlm_processors import PROCESSORS, make_processor, placeholder
 
 FIRST, SECOND = "a dog runs after the small cat .", "two red balls"
 SIZES = [[(53, 37)], [(31, 64), (90, 20)]]
@@ -94,7 +94,7 @@ def test_words_and_image_tokens_of_phrases(model_type, padding_side):
 def test_the_model_reads_what_its_own_processor_makes(model_type):
     processor = make_processor(model_type, "left")
     batch = PatchGroundingProcessor(processor)([FIRST, SECOND], images=IMAGES)
-    image = processor.image_token
+    image = placeholder(processor)
     if processor.chat_template is None:
         prompts = [image + FIRST, image * 2 + SECOND]
     else:
@@ -139,7 +139,7 @@ def test_conversations_and_answers(model_type):
 @pytest.mark.parametrize("model_type", PROCESSORS)
 def test_a_prompt_with_image_tokens_is_used_as_it_is(model_type):
     processor = make_processor(model_type)
-    image = processor.image_token
+    image = placeholder(processor)
     text = f"two {image} balls near a dog {image} runs"
     phrases = [phrase(text, "balls near"), phrase(text, "runs"), phrase(text, "two")]
     batch = PatchGroundingProcessor(processor)([text], images=[IMAGES[1]], phrases=[phrases])
