@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Processors of vision-language models with tiny pictures, made from transformers' classes without downloads.
 
-A word is one token. The image processors are those on PIL, and the processors have no part for videos, which needs
+The image processors are those on PIL, and the processors have no part for videos, which needs
 torchvision.
 """
 
@@ -9,7 +9,7 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
-from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 PATCH = 4  # pixels
@@ -93,12 +93,26 @@ PROCESSORS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     ),
 }
 
+try:
+    import_module("transformers.models.llava_onevision.image_processing_pil_llava_onevision")
+except ImportError:  # transformers 5.4 needs torchvision for this file
+    del PROCESSORS["llava_onevision"]
 
-def make_tokenizer(padding_side: str = "right") -> PreTrainedTokenizerFast:
-    """Makes a tokenizer with one token for each word, newline and special token."""
-    words = ["[PAD]", "[UNK]", "<s>", "</s>", *dict.fromkeys([*SPECIAL.values(), *ROWS, *WORDS])]
-    tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\w+|\n|[^\w\s]"), "removed", invert=True)
+
+def make_tokenizer(padding_side: str = "right", byte_pairs: bool = False) -> PreTrainedTokenizerFast:
+    """Makes a tokenizer: one token for each word and newline, or pairs of bytes with few merges."""
+    special = ["[PAD]", "[UNK]", "<s>", "</s>", *dict.fromkeys([*SPECIAL.values(), *ROWS])]
+    if byte_pairs:
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        trainer = trainers.BpeTrainer(vocab_size=420, special_tokens=special, initial_alphabet=alphabet)
+        tokenizer.train_from_iterator([" ".join(WORDS)] * 2, trainer)
+    else:
+        words = [*special, *WORDS]
+        tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="[UNK]"))
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\w+|\n|[^\w\s]"), "removed", invert=True)
     made = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token="[PAD]",
@@ -112,7 +126,9 @@ def make_tokenizer(padding_side: str = "right") -> PreTrainedTokenizerFast:
     return made
 
 
-def make_processor(model_type: str, padding_side: str = "right", **image_settings: Any) -> Any:
+def make_processor(
+    model_type: str, padding_side: str = "right", byte_pairs: bool = False, **image_settings: Any
+) -> Any:
     """Makes the processor of a key of `PROCESSORS`; `image_settings` replace those of its image processor."""
     image_class, settings, own = PROCESSORS[model_type]
     model_type = model_type.removesuffix("_padded")
@@ -127,7 +143,7 @@ def make_processor(model_type: str, padding_side: str = "right", **image_setting
     base = next(cls for name, cls in vars(module).items() if name.endswith("Processor") and name in module.__all__)
     processor_class = type(f"{base.__name__}OfImages", (base,), {"get_attributes": classmethod(_attributes)})
     processor_class.video_processor = SimpleNamespace(num_frames=1, fps=1)
-    tokenizer = make_tokenizer(padding_side)
+    tokenizer = make_tokenizer(padding_side, byte_pairs)
     parts = {"video_processor": None} if model_type == "smolvlm" else {}
     processor = processor_class(image_processor, tokenizer, **parts, **own)
     image = placeholder(processor)

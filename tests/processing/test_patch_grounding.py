@@ -1,6 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """`PatchGroundingProcessor`: words and image tokens of phrases, found by decoding tokens and by loops over boxes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -247,17 +249,28 @@ def test_a_template_that_changes_a_text_is_refused():
 
 
 def test_another_layout_of_image_tokens_is_refused():
-    """As if a new version of transformers put a token around images."""
-    processor = make_processor("internvl")
-    processor.end_image_token = "<end_of_utterance>"
-    grounding = PatchGroundingProcessor(processor)
-    processor.end_image_token = "</img>"
-    change = processor.replace_image_token
-    processor.replace_image_token = lambda *args, **kwargs: change(*args, **kwargs) + "<end_of_utterance>"
+    """As if another version of transformers left a word out."""
+    grounding = PatchGroundingProcessor(make_processor("internvl"))
+    grounding.family = replace(grounding.family, prompt_end=" cat")
     with pytest.raises(
         ValueError, match=r"Example 0: InternVLProcessorOfImages makes \d+ tokens that are not the \d+"
     ):
         grounding(FIRST, images=IMAGES[0])
+
+
+@pytest.mark.parametrize("model_type", ["llava", "gemma3", "smolvlm"])
+def test_words_of_several_pieces(model_type):
+    """Byte pairs: pieces begin with a blank, and some cross the ends of a text."""
+    processor = make_processor(model_type, "left", byte_pairs=True)
+    text = "a doghouse runs; the catty"
+    phrases = [[phrase(text, "doghouse"), phrase(text, "the catty")], []]
+    batch = PatchGroundingProcessor(processor)([text, SECOND * 3], images=IMAGES, phrases=phrases)
+    for row, expected in enumerate(["doghouse", "the catty"]):
+        positions = batch["text_positions"][0][batch["phrase_mask"][0, row]]
+        assert len(positions) >= 2
+        assert processor.tokenizer.decode(batch["input_ids"][0][positions]).strip() == expected
+    positions = batch["text_positions"][0]
+    assert processor.tokenizer.decode(batch["input_ids"][0][positions[positions >= 0]]).strip() == text
 
 
 def test_a_model_that_is_not_known_is_refused():
