@@ -57,10 +57,13 @@ from .modeling import (
 from .processing import (
     FastRCNNImageProcessor,
     GroundedProcessor,
+    ImageTokens,
     LXMERTProcessor,
+    PatchGroundingProcessor,
     ViLBertProcessor,
     VisualBERTProcessor,
     VLBertProcessor,
+    locate_image_tokens,
 )
 from .supervision import attention_rollout, get_method, method_names, supervise
 from .tasks import TASKS, Task
@@ -84,6 +87,7 @@ __all__ = [
     "FastRCNNImageProcessor",
     "GroundedProcessor",
     "GroundingTrainer",
+    "ImageTokens",
     "LXMERTConfig",
     "LXMERTForMultipleChoice",
     "LXMERTForPhraseGrounding",
@@ -95,6 +99,7 @@ __all__ = [
     "LXMERTModel",
     "LXMERTPreTrainedModel",
     "LXMERTProcessor",
+    "PatchGroundingProcessor",
     "RegionTable",
     "RegionTableWriter",
     "Task",
@@ -136,6 +141,7 @@ __all__ = [
     "get_method",
     "load_recipe",
     "load_region_features",
+    "locate_image_tokens",
     "method_names",
     "supervise",
 ]

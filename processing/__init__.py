@@ -13,7 +13,9 @@ from transformers.models.auto.image_processing_auto import (
 from .grounded_batch import DroppedPhrase, GroundedBatch
 from .horizontal_flip import flip_boxes, flip_image, flip_phrases, swap_left_right, swap_left_right_spans
 from .image_processing_fast_rcnn import FastRCNNImageProcessor
+from .image_tokens import ImageTokens, locate_image_tokens
 from .open_images import open_image, open_images
+from .patch_grounding import PatchGroundingProcessor
 from .processing_grounded import GroundedProcessor
 from .processing_two_streams import LXMERTProcessor, ViLBertProcessor
 from .processing_visualbert import VisualBERTProcessor
@@ -33,7 +35,9 @@ __all__ = [
     "FastRCNNImageProcessor",
     "GroundedBatch",
     "GroundedProcessor",
+    "ImageTokens",
     "LXMERTProcessor",
+    "PatchGroundingProcessor",
     "SequenceLayout",
     "VLBertProcessor",
     "ViLBertProcessor",
@@ -41,6 +45,7 @@ __all__ = [
     "flip_boxes",
     "flip_image",
     "flip_phrases",
+    "locate_image_tokens",
     "open_image",
     "open_images",
     "swap_left_right",

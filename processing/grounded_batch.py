@@ -23,8 +23,8 @@ class DroppedPhrase(NamedTuple):
 
     `reason` is `"truncated"` (at least one of its tokens was cut) or `"no token"` (its span covers no token): the
     phrase is dropped, its rows of `phrase_mask` and `phrase_regions` are all False, its pairs are -1. Or it is
-    `"regions cut"`: all of its regions are beyond `max_regions`; the phrase keeps its tokens and pairs and counts as
-    ungrounded.
+    `"regions cut"`: all of its regions are beyond `max_regions`, or in parts of the image that a vision-language model
+    does not see; the phrase keeps its tokens and pairs and counts as ungrounded.
     """
 
     phrase: int

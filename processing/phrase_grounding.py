@@ -17,18 +17,25 @@ Shapes: B batch, P phrases, T text columns, G regions given, R region columns, K
 batch in one row, so that all of them are computed at once.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
+from transformers.utils import logging
 
 from .grounded_batch import DroppedPhrase
 from .number_arrays import to_array
 from .region_boxes import box_iou, find_bad_box
 from .region_columns import RegionColumns
 from .sequence_layouts import EncodedTexts, TextColumns
+
+logger = logging.get_logger(__name__)
+
+# Compares n gold boxes (n, 4) float32 of phrases (n,) int64 with the G regions (n, G, 4) float32 of their examples:
+# (n, G) bool.
+BoxMatch = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 TRUNCATED = "truncated"
 NO_TOKEN = "no token"
@@ -173,8 +180,14 @@ def phrase_tokens(
     return mask, truncated, empty
 
 
+def match_iou(phrases: np.ndarray, gold: np.ndarray, candidates: np.ndarray, iou_threshold: float) -> np.ndarray:
+    """Marks the regions whose IoU with a gold box reaches the threshold, as [`BoxMatch`] requires, (n, G) bool."""
+    overlap = box_iou(torch.from_numpy(gold)[:, None], torch.from_numpy(candidates))[:, 0].numpy()
+    return overlap >= iou_threshold
+
+
 def ground_phrases(
-    flat: FlatPhrases, regions: RegionColumns, iou_threshold: float
+    flat: FlatPhrases, regions: RegionColumns, match: BoxMatch
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Computes the region columns of each phrase, and how sure they are.
 
@@ -183,7 +196,7 @@ def ground_phrases(
     Args:
         flat (`FlatPhrases`): The phrases.
         regions (`RegionColumns`): The regions.
-        iou_threshold (`float`): Smallest IoU of a region with a gold box.
+        match (`BoxMatch`): Finds the regions of gold boxes.
 
     Returns:
         `tuple`: (F, R) bool; (F,) bool for phrases that lost all regions; and (F, R) float32, or None if no phrase
@@ -205,7 +218,7 @@ def ground_phrases(
             boxes += [(index, box) for box in found]
             box_scores[index] = _box_scores(flat, index, len(found))
     if boxes:
-        _match_boxes(flat, boxes, given, regions.given_boxes, iou_threshold, np.concatenate(box_scores), scores)
+        _match_boxes(flat, boxes, given, regions.given_boxes, match, np.concatenate(box_scores), scores)
     target = np.zeros((len(given), regions.arrays["region_boxes"].shape[1]), dtype=bool)
     phrase, region = np.nonzero(given)
     column = regions.columns[flat.example[phrase], region]
@@ -266,22 +279,20 @@ def _match_boxes(
     boxes: list[tuple[int, np.ndarray]],
     given: np.ndarray,
     region_boxes: np.ndarray,
-    threshold: float,
+    match: BoxMatch,
     box_scores: np.ndarray,
     scores: np.ndarray,
 ) -> None:
     """
-    Marks in `given` (F, G) the regions whose IoU with a gold box of the phrase reaches the threshold, and writes the
-    highest of the `box_scores` (one per box) of these boxes to `scores` (F, G).
+    Marks in `given` (F, G) the regions that match a gold box of the phrase, and writes the highest of the `box_scores`
+    (one per box) of these boxes to `scores` (F, G).
     """
     phrase = np.array([index for index, _ in boxes], dtype=np.int64)
     gold = np.array([box for _, box in boxes], dtype=np.float32)
     problem = find_bad_box(gold, pixels_hint=False)
     if problem is not None:
         raise ValueError(f"{flat.name(phrase[problem[0]])}: gold {problem[1]} (gold boxes are always normalised).")
-    candidates = torch.from_numpy(region_boxes[flat.example[phrase]])
-    overlap = box_iou(torch.from_numpy(gold)[:, None], candidates)[:, 0].numpy()  # (boxes, G)
-    box, region = np.nonzero(overlap >= threshold)
+    box, region = np.nonzero(match(phrase, gold, region_boxes[flat.example[phrase]]))
     given[phrase[box], region] = True
     np.maximum.at(scores, (phrase[box], region), box_scores[box])
 
@@ -347,3 +358,22 @@ def list_dropped(
             words = texts[flat.text[index]][example][flat.start[index] : flat.end[index]]
             dropped[example].append(DroppedPhrase(int(flat.row[index]), words, reason))
     return [sorted(found) for found in dropped]
+
+
+def warn_about_dropped(dropped: list[list[DroppedPhrase]], phrase_count: int) -> None:
+    """Logs a warning about the phrases that lost their label.
+
+    Args:
+        dropped (`list[list[DroppedPhrase]]`): The phrases of each example.
+        phrase_count (`int`): Number of all phrases.
+    """
+    records = [(example, record) for example, found in enumerate(dropped) for record in found]
+    if records:
+        shown = "; ".join(
+            f"example {example}, phrase {record.phrase} ({record.words!r}): {record.reason}"
+            for example, record in records[:3]
+        )
+        more = f"; and {len(records) - 3} more" if len(records) > 3 else ""
+        logger.warning(
+            f"{len(records)} of {phrase_count} phrases lost their label: {shown}{more} (`dropped_phrases`)."
+        )

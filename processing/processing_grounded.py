@@ -16,6 +16,7 @@
 from .check_processor_transformers import OLDEST_TRANSFORMERS as OLDEST_TRANSFORMERS  # isort: skip
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,7 +24,7 @@ import numpy as np
 from PIL import Image
 from transformers.dynamic_module_utils import custom_object_save
 from transformers.processing_utils import ProcessorMixin
-from transformers.utils import auto_docstring, logging
+from transformers.utils import auto_docstring
 
 from .batch_arguments import as_batch
 from .feature_sources import feature_mismatch, feature_source
@@ -39,8 +40,10 @@ from .phrase_grounding import (
     flatten_phrases,
     ground_phrases,
     list_dropped,
+    match_iou,
     pair_phrases,
     phrase_tokens,
+    warn_about_dropped,
 )
 from .region_columns import (
     GivenRegions,
@@ -54,8 +57,6 @@ from .region_columns import (
 from .region_images import limit_each_image, stack_image_indices
 from .sequence_layouts import EncodedTexts, TextColumns, arrange_columns, encode_texts, end_texts, get_layouts
 from .sequence_lengths import NO_LIMIT, fit_lengths, min_width
-
-logger = logging.get_logger(__name__)
 
 
 @auto_docstring(
@@ -424,7 +425,8 @@ class GroundedProcessor(ProcessorMixin):
         absent = truncated | empty
         data, flags = {"phrase_mask": mask}, {TRUNCATED: truncated, NO_TOKEN: empty}
         if regions is not None:
-            gold, without_regions, scores = ground_phrases(flat, regions, self.iou_threshold)
+            match = partial(match_iou, iou_threshold=self.iou_threshold)
+            gold, without_regions, scores = ground_phrases(flat, regions, match)
             data["phrase_regions"] = np.zeros((*shape[:2], gold.shape[1]), dtype=bool)
             data["phrase_regions"][flat.example, flat.row] = gold & ~absent[:, None]
             if scores is not None:
@@ -434,7 +436,7 @@ class GroundedProcessor(ProcessorMixin):
         if given["phrase_pairs"] is not None:
             data["phrase_pairs"] = pair_phrases(given["phrase_pairs"], flat, absent, counts)
         dropped = list_dropped(flat, texts, flags)
-        _warn_about(dropped, len(flat.records))
+        warn_about_dropped(dropped, len(flat.records))
         return data, dropped
 
 
@@ -447,16 +449,3 @@ def _as_image_processor(value: Any) -> FastRCNNImageProcessor | None:
     if not isinstance(settings, Mapping) or settings.get("image_processor_type", name) != name:
         raise ValueError(f"image_processor: {type(value).__name__}, expected a {name} or its settings.")
     return FastRCNNImageProcessor.from_dict(dict(settings))
-
-
-def _warn_about(dropped: list[list[DroppedPhrase]], phrase_count: int) -> None:
-    records = [(example, record) for example, found in enumerate(dropped) for record in found]
-    if records:
-        shown = "; ".join(
-            f"example {example}, phrase {record.phrase} ({record.words!r}): {record.reason}"
-            for example, record in records[:3]
-        )
-        more = f"; and {len(records) - 3} more" if len(records) > 3 else ""
-        logger.warning(
-            f"{len(records)} of {phrase_count} phrases lost their label: {shown}{more} (`dropped_phrases`)."
-        )

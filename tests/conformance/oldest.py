@@ -34,11 +34,13 @@ TESTS = (
     "tests/modeling/test_visualbert_saving.py",
     "tests/modeling/test_vl_bert_parity.py",
     "tests/modeling/test_vl_bert_saving.py",
+    "tests/processing/test_patch_grounding.py",
     "tests/processing/test_save.py",
     "tests/processing/test_visualbert.py",
     "tests/supervision/test_boxes.py",
     "tests/supervision/test_modules.py",
     "tests/supervision/test_parity.py",
+    "tests/supervision/test_vlm_families.py",
 )
 
 

@@ -165,7 +165,7 @@ def test_input_names_are_the_keys_of_a_full_batch():
     processor = make_processor()
     inputs = processor(
         [TEXT],
-        phrases=[[span(TEXT, "man")]],
+        phrases=[[span(TEXT, "man", boxes=[BOXES[1]], scores=[0.5])]],
         phrase_pairs=[[[0, 0]]],
         tags=[[span(TEXT, "man", region=0)]],
         region_image_indices=[[0]],

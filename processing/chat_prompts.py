@@ -1,0 +1,147 @@
+# Copyright 2026 The grounded-attention authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Prompts of vision-language models: a text or a conversation in the chat template, and where its texts stand."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+# A character for private use, which no template and no text should contain.
+MARK = "\ue0ff"
+
+
+@dataclass(frozen=True)
+class PromptText:
+    """A text that a user wrote, in a prompt.
+
+    Args:
+        text (`str`): The text.
+        first (`int`): The first character that is in the prompt; templates remove blanks at both ends.
+        start (`int`): The position of this character in the prompt.
+        end (`int`): The position in the prompt after the last character.
+    """
+
+    text: str
+    first: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt before the processor inserts image tokens.
+
+    Args:
+        text (`str`): The prompt; one token stands for an image.
+        parts (`list[PromptText]`): The texts in it, in order.
+    """
+
+    text: str
+    parts: list[PromptText]
+
+
+def is_conversation(value: Any) -> bool:
+    """Returns whether a value is a list of messages (`bool`)."""
+    return isinstance(value, Sequence) and bool(value) and isinstance(value[0], Mapping)
+
+
+def make_conversation(text: str, answer: str | None, image_count: int) -> list[dict[str, Any]]:
+    """Makes the conversation of one example: the user gives images and a text, the assistant answers.
+
+    Args:
+        text (`str`): The words of the user.
+        answer (`str`, *optional*): The words of the assistant.
+        image_count (`int`): Number of images.
+
+    Returns:
+        `list[dict[str, Any]]`: The messages.
+    """
+    content = [*({"type": "image"} for _ in range(image_count)), {"type": "text", "text": text}]
+    answers = [] if answer is None else [{"role": "assistant", "content": [{"type": "text", "text": answer}]}]
+    return [{"role": "user", "content": content}, *answers]
+
+
+def plain_prompt(text: str, image_token: str, image_count: int) -> Prompt:
+    """Makes a prompt without a template: images first, unless the text says where they stand.
+
+    Args:
+        text (`str`): The text, perhaps with image tokens.
+        image_token (`str`): The token that stands for an image.
+        image_count (`int`): Number of images.
+
+    Returns:
+        `Prompt`: The prompt.
+    """
+    before = "" if image_token in text else image_token * image_count
+    return Prompt(before + text, [PromptText(text, 0, len(before), len(before + text))])
+
+
+def render_prompt(processor: Any, conversation: Sequence[Mapping[str, Any]], name: str) -> Prompt:
+    """Renders a conversation with the chat template of the processor, and finds its texts in the result.
+
+    It renders twice, the second time with a mark at both ends of each text. Without the marks both results must be
+    the same.
+
+    Args:
+        processor (`ProcessorMixin`): A processor with a chat template.
+        conversation (sequence): The messages.
+        name (`str`): Name of the example in errors.
+
+    Returns:
+        `Prompt`: The prompt.
+
+    Raises:
+        ValueError: The template changes, moves or leaves out a text, or a text contains the mark.
+    """
+    texts: list[str] = []
+    marked_conversation = [_mark_message(message, texts) for message in conversation]
+    if any(MARK in text for text in texts):
+        raise ValueError(f"{name}: a text contains the character {MARK!r}; remove it.")
+    owner = processor if getattr(processor, "chat_template", None) else processor.tokenizer
+    generate = conversation[-1].get("role") != "assistant"
+    plain, marked = (
+        owner.apply_chat_template(messages, tokenize=False, add_generation_prompt=generate)
+        for messages in ([dict(message) for message in conversation], marked_conversation)
+    )
+    pieces = marked.split(MARK)
+    if "".join(pieces) != plain or pieces[1::2] != [text.strip() for text in texts]:
+        raise ValueError(
+            f"{name}: the chat template of {type(processor).__name__} changes or leaves out a text, so that phrases "
+            "cannot be found in it; give the prompt as one text with image tokens."
+        )
+    parts, end = [], 0
+    for text, before, core in zip(texts, pieces[::2], pieces[1::2], strict=False):
+        start = end + len(before)
+        end = start + len(core)
+        parts.append(PromptText(text, text.find(core), start, end))
+    return Prompt(plain, parts)
+
+
+def _mark_message(message: Mapping[str, Any], texts: list[str]) -> dict[str, Any]:
+    """Copies a message with a mark at both ends of each text, and appends its texts to `texts`."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return {**message, "content": _mark_text(content, texts)}
+    parts = [
+        {**part, "text": _mark_text(part["text"], texts)} if part.get("type") == "text" else part
+        for part in content or ()
+    ]
+    return {**message, "content": parts}
+
+
+def _mark_text(text: str, texts: list[str]) -> str:
+    texts.append(text)
+    core = text.strip()  # templates remove blanks at the ends, so the marks stand inside of them
+    start = text.find(core)
+    return f"{text[:start]}{MARK}{core}{MARK}{text[start + len(core) :]}"

@@ -1,0 +1,117 @@
+# Copyright 2026 The grounded-attention authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Geometry of what an image processor does to a picture: resizing, cropping, padding and grids of patches.
+
+A frame remembers which area of the original image it shows, so that every patch has a box in the original image.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+# A patch that shares less than this part of the image's width or height with the image shows padding only.
+SMALLEST_OVERLAP = 1e-9
+
+
+@dataclass(frozen=True)
+class ImageFrame:
+    """A picture made from an image, and the area of the image that it shows.
+
+    Args:
+        width (`int`): Width of the picture in pixels.
+        height (`int`): Height of the picture in pixels.
+        box (`tuple`, *optional*, defaults to `(0, 0, 1, 1)`): The area x1, y1, x2, y2 of the original image, divided
+            by its width and height. What lies outside [0, 1] is padding.
+    """
+
+    width: int
+    height: int
+    box: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
+
+    def resize(self, width: int, height: int) -> "ImageFrame":
+        """Returns the picture in another size (`ImageFrame`); it shows the same area."""
+        return replace(self, width=width, height=height)
+
+    def crop(self, left: int, top: int, width: int, height: int) -> "ImageFrame":
+        """Cuts a rectangle out of the picture; outside of the picture is padding.
+
+        Args:
+            left (`int`): First column, negative for padding on the left.
+            top (`int`): First row, negative for padding above.
+            width (`int`): Columns of the result.
+            height (`int`): Rows of the result.
+
+        Returns:
+            `ImageFrame`: The rectangle.
+        """
+        x1, y1, x2, y2 = self.box
+        step_x, step_y = (x2 - x1) / self.width, (y2 - y1) / self.height
+        x1, y1 = x1 + left * step_x, y1 + top * step_y
+        return ImageFrame(width, height, (x1, y1, x1 + width * step_x, y1 + height * step_y))
+
+    def center_crop(self, width: int, height: int) -> "ImageFrame":
+        """Cuts (or pads) to a size around the centre; of an odd number of pixels the first side loses one less.
+
+        Returns:
+            `ImageFrame`: The rectangle.
+        """
+        return self.crop((self.width - width) // 2, (self.height - height) // 2, width, height)
+
+    def tiles(self, rows: int, columns: int) -> list["ImageFrame"]:
+        """Divides the picture into equal parts, row by row (`list[ImageFrame]`)."""
+        width, height = self.width // columns, self.height // rows
+        return [self.crop(j * width, i * height, width, height) for i in range(rows) for j in range(columns)]
+
+    def grid(self, rows: int, columns: int) -> np.ndarray:
+        """Computes the boxes of equal patches, row by row, (rows * columns, 4) float64, see [`cells`]."""
+        return self.cells(even_intervals(rows), even_intervals(columns))
+
+    def cells(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Computes the boxes of patches in the original image.
+
+        Args:
+            rows (`np.ndarray`): (n, 2), first and last y of each row of patches, in parts of the picture's height.
+            columns (`np.ndarray`): (m, 2), first and last x of each column, in parts of the picture's width.
+
+        Returns:
+            `np.ndarray`: (n * m, 4) float64 in [0, 1], row by row. A patch that shows padding only has NaN.
+        """
+        x1, y1, x2, y2 = self.box
+        xs, ys = x1 + columns * (x2 - x1), y1 + rows * (y2 - y1)
+        boxes = np.empty((len(rows), len(columns), 4))
+        boxes[..., 0::2], boxes[..., 1::2] = xs[None], ys[:, None]
+        boxes = boxes.reshape(-1, 4).clip(0.0, 1.0)
+        boxes[((boxes[:, 2:] - boxes[:, :2]) < SMALLEST_OVERLAP).any(axis=1)] = np.nan
+        return boxes
+
+
+def even_intervals(count: int) -> np.ndarray:
+    """Divides [0, 1] into equal intervals, (count, 2) float64."""
+    edges = np.arange(count + 1) / count
+    return np.stack([edges[:-1], edges[1:]], axis=1)
+
+
+def pooled_intervals(count: int, pooled: int) -> np.ndarray:
+    """Finds the patches that each value of a bilinear interpolation reads.
+
+    Args:
+        count (`int`): Number of patches.
+        pooled (`int`): Number of values after the interpolation, at most `count`; without corner alignment.
+
+    Returns:
+        `np.ndarray`: (pooled, 2) int64, the first patch of each value, and the one after its last.
+    """
+    centre = np.maximum((np.arange(pooled) + 0.5) * (count / pooled) - 0.5, 0.0)
+    first = np.floor(centre).astype(np.int64)
+    return np.stack([first, np.minimum(first + 1 + (centre > first), count)], axis=1)

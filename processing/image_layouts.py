@@ -1,0 +1,270 @@
+# Copyright 2026 The grounded-attention authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""How each family of vision-language models lays out one image: its pictures, and the grid of tokens of each one.
+
+Every function `layout_<family>` makes the text that stands for an image in the prompt, as the processor of
+transformers makes it, with the boxes of its tokens.
+"""
+
+import math
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from transformers.image_processing_utils import select_best_resolution
+
+from .image_frames import ImageFrame, even_intervals, pooled_intervals
+
+# The text of a prompt that stands for one image: strings, and for each picture the boxes (n, 4) of its n tokens.
+ImageLayout = list[str | np.ndarray]
+
+# A token without a place in the image: a newline, a class token.
+NO_BOX = np.full((1, 4), np.nan)
+
+
+@dataclass(frozen=True)
+class ImageSettings:
+    """What the layout of one image depends on.
+
+    Args:
+        processor (`ProcessorMixin`): The processor of the model.
+        given (`Mapping[str, Any]`): Settings of this call, which replace those of the image processor.
+        width (`int`): Width of the image in pixels.
+        height (`int`): Height of the image in pixels.
+        alone (`bool`): Whether the example has no other image.
+    """
+
+    processor: Any
+    given: Mapping[str, Any]
+    width: int
+    height: int
+    alone: bool
+
+    @property
+    def frame(self) -> ImageFrame:
+        """The original image."""
+        return ImageFrame(self.width, self.height)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Returns a setting of the image processor (None counts as missing)."""
+        value = self.given.get(name)
+        value = getattr(self.processor.image_processor, name, None) if value is None else value
+        return default if value is None else value
+
+    def edges(self, name: str) -> dict[str, int]:
+        """Returns a size setting as a plain dictionary of its edges (`dict[str, int]`)."""
+        size = self.get(name, {})
+        names = ("height", "width", "shortest_edge", "longest_edge")
+        return {edge: int(size[edge]) for edge in names if edge in size and size[edge] is not None}
+
+    def upstream(self, name: str) -> Callable:
+        """Finds a function of the file that defines the image processor."""
+        for cls in type(self.processor.image_processor).__mro__:
+            function = getattr(sys.modules.get(cls.__module__), name, None)
+            if function is not None:
+                return function
+        raise ValueError(f"{type(self.processor.image_processor).__name__}: its file has no function {name}.")
+
+    def square(self, tokens: int) -> int:
+        """Returns the side of a square grid of tokens (`int`)."""
+        side = math.isqrt(tokens)
+        if side * side != tokens:
+            raise ValueError(f"{type(self.processor).__name__}: {tokens} image tokens do not form a square grid.")
+        return side
+
+
+def _pad_to_square(frame: ImageFrame) -> ImageFrame:
+    side = max(frame.width, frame.height)
+    # The first side gets the smaller part of an odd padding.
+    return frame.crop(-((side - frame.width) // 2), -((side - frame.height) // 2), side, side)
+
+
+def _resize(frame: ImageFrame, size: Mapping[str, int]) -> ImageFrame:
+    if set(size) == {"shortest_edge"}:
+        short = min(frame.width, frame.height)
+        long = int(size["shortest_edge"] * max(frame.width, frame.height) / short)
+        landscape = frame.width > frame.height
+        return frame.resize(*(long, size["shortest_edge"]) if landscape else (size["shortest_edge"], long))
+    if set(size) == {"height", "width"}:
+        return frame.resize(size["width"], size["height"])
+    raise ValueError(f"Images are resized to {dict(size)}; expected a shortest_edge, or a height and a width.")
+
+
+def _class_tokens(settings: ImageSettings) -> np.ndarray:
+    """Tokens of the vision tower before the patches, (n, 4) NaN; the strategy "default" removes the first."""
+    processor = settings.processor
+    count = int(getattr(processor, "num_additional_image_tokens", 0) or 0)
+    return NO_BOX.repeat(max(0, count - (processor.vision_feature_select_strategy == "default")), axis=0)
+
+
+def layout_llava(settings: ImageSettings) -> ImageLayout:
+    frame, patch = settings.frame, settings.processor.patch_size
+    if settings.get("do_pad") and hasattr(settings.processor.image_processor, "pad_to_square"):
+        frame = _pad_to_square(frame)
+    if settings.get("do_resize"):
+        frame = _resize(frame, settings.edges("size"))
+    if settings.get("do_center_crop"):
+        crop = settings.edges("crop_size")
+        frame = frame.center_crop(crop["width"], crop["height"])
+    rows, columns = frame.height // patch, frame.width // patch
+    grid = frame.crop(0, 0, columns * patch, rows * patch).grid(rows, columns)
+    return [np.concatenate([_class_tokens(settings), grid])]
+
+
+def _unpadded(settings: ImageSettings, rows: int, columns: int) -> tuple[slice, slice]:
+    """The rows and columns of patches that stay when the model removes the padding of a canvas."""
+    width, height = settings.width, settings.height
+    if width / height > columns / rows:
+        cut = (rows - int(round(height * (columns / width), 7))) // 2
+        return slice(cut, rows - cut), slice(0, columns)
+    cut = (columns - int(round(width * (rows / height), 7))) // 2
+    return slice(0, rows), slice(cut, columns - cut)
+
+
+def _any_resolution(settings: ImageSettings, tile: int, side: int, most_tiles: int | None = None) -> np.ndarray:
+    """Tokens of an image on a canvas of tiles, each of side x side patches; a newline ends each row of patches."""
+    size = (settings.height, settings.width)
+    height, width = select_best_resolution(size, settings.get("image_grid_pinpoints"))
+    scale = (width / settings.width, height / settings.height)
+    resized = (width, min(math.ceil(settings.height * scale[0]), height))
+    if scale[0] >= scale[1]:
+        resized = (min(math.ceil(settings.width * scale[1]), width), height)
+    canvas = settings.frame.resize(*resized)
+    canvas = canvas.crop(-((width - resized[0]) // 2), -((height - resized[1]) // 2), width, height)
+    counts = (height // tile * side, width // tile * side)
+    kept = [even_intervals(count)[part] for count, part in zip(counts, _unpadded(settings, *counts), strict=True)]
+    ratio = 0.0 if most_tiles is None else math.sqrt(len(kept[0]) * len(kept[1]) / (most_tiles * side**2))
+    if ratio > 1.1:  # as LLaVA-OneVision, which then interpolates the patches
+        pooled = [pooled_intervals(len(each), int(len(each) // ratio)) for each in kept]
+        kept = [
+            np.stack([each[first[:, 0], 0], each[first[:, 1] - 1, 1]], axis=1)
+            for each, first in zip(kept, pooled, strict=True)
+        ]
+    grid = canvas.cells(*kept).reshape(len(kept[0]), len(kept[1]), 4)
+    newlines = NO_BOX[None].repeat(len(grid), axis=0)
+    return np.concatenate([grid, newlines], axis=1).reshape(-1, 4)
+
+
+def layout_llava_next(settings: ImageSettings) -> ImageLayout:
+    tile = {**settings.edges("size"), **settings.edges("crop_size")}
+    tile_size = tile.get("height") or tile["shortest_edge"]
+    side = tile_size // settings.processor.patch_size
+    base = np.concatenate([_class_tokens(settings), settings.frame.grid(side, side)])
+    return [base, _any_resolution(settings, tile_size, side)]
+
+
+def layout_llava_onevision(settings: ImageSettings) -> ImageLayout:
+    side = settings.square(settings.processor.num_image_tokens)
+    if not settings.alone:
+        return [np.concatenate([_pad_to_square(settings.frame).grid(side, side), NO_BOX])]
+    most_tiles = int(settings.processor.vision_aspect_ratio.removeprefix("anyres_max_"))
+    canvas = _any_resolution(settings, settings.edges("size")["height"], side, most_tiles)
+    return [settings.frame.grid(side, side), canvas]
+
+
+def layout_qwen_vl(settings: ImageSettings) -> ImageLayout:
+    factor = settings.get("patch_size") * settings.get("merge_size")
+    height, width, size = settings.height, settings.width, settings.edges("size")
+    if settings.get("do_resize"):
+        limits = {"min_pixels": size["shortest_edge"], "max_pixels": size["longest_edge"]}
+        height, width = settings.upstream("smart_resize")(height, width, factor=factor, **limits)
+    return [settings.frame.grid(height // factor, width // factor)]
+
+
+def _idefics3_tiles(settings: ImageSettings) -> tuple[int, int]:
+    """Rows and columns of tiles, (0, 0) for an image that is not split."""
+    if not settings.get("do_image_splitting"):
+        return 0, 0
+    height, width, tile = settings.height, settings.width, settings.edges("max_image_size")["longest_edge"]
+    if settings.get("do_resize"):
+        shape = np.broadcast_to(np.uint8(0), (3, height, width))  # the function reads the shape alone
+        longest = settings.edges("size")["longest_edge"]
+        height, width = settings.upstream("get_resize_output_image_size")(shape, resolution_max_side=longest)
+    aspect = width / height
+    if width >= height:
+        columns = math.ceil(width / tile)
+        rows = math.ceil(int(columns * tile / aspect) / tile)
+    else:
+        rows = math.ceil(height / tile)
+        columns = math.ceil(int(rows * tile * aspect) / tile)
+    return (rows, columns) if max(rows, columns) > 1 else (0, 0)
+
+
+def layout_idefics3(settings: ImageSettings) -> ImageLayout:
+    processor = settings.processor
+    side = settings.square(processor.image_seq_len)
+    around = processor.fake_image_token
+    whole = getattr(processor, "global_image_tag", None) or processor.global_image_token
+    rows, columns = _idefics3_tiles(settings)
+    # Tiles have equal sizes, and the picture was resized to fill them.
+    frame = settings.frame.resize(max(columns, 1), max(rows, 1))
+    layout: ImageLayout = []
+    for index, tile in enumerate(frame.tiles(rows, columns) if rows else []):
+        row, column = divmod(index, columns)
+        layout += [f"{around}<row_{row + 1}_col_{column + 1}>", tile.grid(side, side)]
+        layout += ["\n"] if column + 1 == columns else []
+    layout += ["\n"] if rows else []
+    return [*layout, f"{around}{whole}", frame.grid(side, side), around]
+
+
+def layout_paligemma(settings: ImageSettings) -> ImageLayout:
+    side = settings.square(settings.processor.image_seq_length)
+    return [settings.frame.grid(side, side)]
+
+
+def _pan_and_scan(settings: ImageSettings) -> list[ImageFrame]:
+    """The crops of a long image (Gemma 3)."""
+    frame, smallest = settings.frame, settings.get("pan_and_scan_min_crop_size")
+    long, short = max(frame.width, frame.height), min(frame.width, frame.height)
+    if not settings.get("do_pan_and_scan") or long / short < settings.get("pan_and_scan_min_ratio_to_activate"):
+        return []
+    count = min(math.floor(long / smallest), math.floor(long / short + 0.5))
+    count = min(settings.get("pan_and_scan_max_num_crops"), max(2, count))
+    step = math.ceil(long / count)
+    if min(step, short) < smallest:
+        return []
+    if frame.width >= frame.height:
+        return [frame.crop(x, 0, min(step, long - x), short) for x in range(0, step * count, step)]
+    return [frame.crop(0, y, short, min(step, long - y)) for y in range(0, step * count, step)]
+
+
+def layout_gemma3(settings: ImageSettings) -> ImageLayout:
+    tokenizer = settings.processor.tokenizer
+    side = settings.square(settings.processor.image_seq_length)
+
+    def picture(frame: ImageFrame) -> ImageLayout:
+        return [f"\n\n{tokenizer.boi_token}", frame.grid(side, side), f"{tokenizer.eoi_token}\n\n"]
+
+    crops = _pan_and_scan(settings)
+    if not crops:
+        return picture(settings.frame)
+    layout = ["Here is the original image ", *picture(settings.frame)]
+    layout += [" and here are some crops to help you see better ", *picture(crops[0])]
+    return [*layout, *(piece for crop in crops[1:] for piece in [" ", *picture(crop)])]
+
+
+def layout_internvl(settings: ImageSettings) -> ImageLayout:
+    processor = settings.processor
+    side = settings.square(processor.image_seq_length)
+    pictures = [settings.frame]
+    if settings.get("crop_to_patches") and settings.get("max_patches") > 1:
+        size, limits = settings.edges("size"), (settings.get("min_patches"), settings.get("max_patches"))
+        shapes = ((settings.height, settings.width), (size["height"], size["width"]))
+        columns, rows = settings.upstream("get_optimal_tiled_canvas")(*shapes, *limits)
+        if rows * columns > 1:  # the thumbnail comes last
+            pictures = [*settings.frame.resize(columns, rows).tiles(rows, columns), settings.frame]
+    boxes = np.concatenate([picture.grid(side, side) for picture in pictures])
+    return [processor.start_image_token, *np.split(boxes, len(pictures)), processor.end_image_token]

@@ -1,0 +1,375 @@
+# Copyright 2026 The grounded-attention authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Prepares grounded examples for vision-language models, whose regions are image tokens.
+
+Shapes: B batch, N sequence, S texts of an example, T text tokens, P phrases, R image tokens.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from .batch_arguments import as_batch
+from .chat_prompts import Prompt, is_conversation, make_conversation, plain_prompt, render_prompt
+from .grounded_batch import DroppedPhrase, GroundedBatch
+from .image_layouts import ImageLayout
+from .image_tokens import (
+    ImageTokenFamily,
+    get_image_token_family,
+    image_layouts,
+    place_image_tokens,
+)
+from .open_images import open_image
+from .patch_sequences import TokenSequence, region_arrays, text_arrays, text_spans
+from .phrase_grounding import (
+    NO_TOKEN,
+    REGIONS_CUT,
+    FlatPhrases,
+    flatten_phrases,
+    ground_phrases,
+    list_dropped,
+    pair_phrases,
+    phrase_tokens,
+    warn_about_dropped,
+)
+from .region_columns import RegionColumns
+from .sequence_layouts import EncodedTexts, TextColumns
+
+# The keys of a batch that are for supervision and not for the model.
+GROUNDING_KEYS = (
+    "text_positions",
+    "region_positions",
+    "region_boxes",
+    "region_attention_mask",
+    "region_candidate_mask",
+    "region_token_type_ids",
+    "phrase_mask",
+    "phrase_regions",
+    "phrase_scores",
+    "phrase_pairs",
+)
+# A gold box is widened to this part of the image, so that one without area is in a patch too.
+SMALLEST_BOX = 1e-6
+# Boxes are float32, so that a share may be this much too small.
+ROUNDING = 1e-5
+
+
+class PatchGroundingProcessor:
+    """Makes batches for attention supervision of a vision-language model: its image tokens are the regions.
+
+    It has the call and the keys of [`GroundedProcessor`], so supervision methods and grounding metrics read both. The
+    sequence is made by the processor of the model. This class finds the image tokens and the words of each phrase in
+    it.
+
+    Args:
+        processor (`ProcessorMixin`): The processor of the model, with a fast tokenizer.
+        model_type (`str`, *optional*): `config.model_type` of the model; by default found by the processor's class.
+        coverage_threshold (`float`, *optional*, defaults to 0.5): An image token belongs to a phrase if a gold box
+            covers at least this share of the token's box; above 0, at most 1. A gold box that covers so much of no
+            token gets the one of which it covers most.
+        image_settings (`Mapping[str, Any]`, *optional*): Settings of the image processor for every call, for example
+            `{"do_pan_and_scan": True}`.
+
+    Raises:
+        ValueError: The image tokens of the model are not known, the tokenizer is not fast, or the threshold is not in
+            its range.
+    """
+
+    def __init__(
+        self,
+        processor: Any,
+        model_type: str | None = None,
+        coverage_threshold: float = 0.5,
+        image_settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.family: ImageTokenFamily = get_image_token_family(processor, model_type)
+        if not getattr(processor.tokenizer, "is_fast", False):
+            raise ValueError(f"{type(processor).__name__} needs a fast tokenizer for character spans.")
+        if not 0 < coverage_threshold <= 1:
+            raise ValueError(f"coverage_threshold={coverage_threshold}, expected a number above 0 and at most 1.")
+        self.processor = processor
+        self.coverage_threshold = coverage_threshold
+        self.image_settings = dict(image_settings or {})
+
+    @property
+    def placeholder(self) -> str:
+        """The token that stands for an image in a prompt."""
+        return self.family.placeholder(self.processor)
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer of the model's processor."""
+        return self.processor.tokenizer
+
+    def save_pretrained(self, save_directory: Any, **kwargs: Any) -> Any:
+        """Saves the processor of the model; the settings of this class are not stored."""
+        return self.processor.save_pretrained(save_directory, **kwargs)
+
+    @staticmethod
+    def model_inputs(batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the entries of a batch that the model reads (`dict[str, Any]`)."""
+        return {key: value for key, value in batch.items() if key not in GROUNDING_KEYS}
+
+    def __call__(
+        self,
+        text: Any,
+        text_pair: str | Sequence[str | None] | None = None,
+        *,
+        images: Any = None,
+        phrases: Any = None,
+        phrase_pairs: Any = None,
+        padding: bool | str = True,
+        max_length: int | None = None,
+    ) -> GroundedBatch:
+        r"""Makes a batch.
+
+        A sequence is never cut, because a model needs all of its image tokens.
+
+        Args:
+            text (`str`, conversation, or a list of them): A text, or a conversation in transformers' form (a list of
+                messages, whose images are `{"type": "image"}`). With a chat template, a text becomes the words of the
+                user after the images. Without one, or with image tokens in the text, it is the prompt itself; images
+                without tokens come first. With a single text or conversation every other argument is that of one
+                example; the outputs have the batch dimension, with B = 1.
+            text_pair (`str` or `list[str]`, *optional*): The answers of the assistant to texts, with a chat template.
+            images (list of B images, or of B lists of images, *optional*): As for [`open_image`]; `None` is an example
+                without an image.
+            phrases (list of B lists of dictionaries, *optional*): `{"text": int, "start": int, "end": int}`, a
+                character span in one of the texts (the text 0 and its answer 1; or the texts of a conversation in
+                order), and at most one of `"boxes"` (normalised gold boxes in the original image) and `"regions"`
+                (indices into the image tokens). `"image"`, the index of the image of the boxes, is required if the
+                example has several images. Without boxes or regions a phrase is ungrounded.
+            phrase_pairs (list of B arrays `(k, 2)`, *optional*): Pairs of indices into the example's phrases.
+            padding (`bool` or `str`, *optional*, defaults to `True`): As for the tokenizer; the side is the
+                tokenizer's `padding_side`.
+            max_length (`int`, *optional*): Length for `padding="max_length"`.
+
+        Returns:
+            [`GroundedBatch`]: The inputs of the model ([`model_inputs`]) as its processor makes them, without labels,
+            and for supervision:
+
+            - `text_positions` (B, T) and `region_positions` (B, R) int64: positions in the sequence of the tokens of
+              the texts and of the image tokens, in order; -1 is padding.
+            - `region_boxes` (B, R, 4) float32: the part of the original image that each image token shows; 0 for
+              tokens without a place (newlines, padding of the image) and for padding.
+            - `region_attention_mask` (B, R) int64: 1 for image tokens. `region_candidate_mask` (B, R) bool: image
+              tokens with a place in the image. `region_token_type_ids` (B, R) int64: the image of each token.
+            - `phrase_mask` (B, P, T) and `phrase_regions` (B, P, R) bool: the tokens and the image tokens of each
+              phrase. Only with `phrases`.
+            - `phrase_scores` (B, P, R) float32 in (0, 1], only if a phrase has `"scores"`: how sure a region is.
+            - `phrase_pairs` (B, K, 2) int64, -1 for padding. Only with `phrase_pairs`.
+
+            `dropped_phrases` of the result lists phrases whose span has no token, and phrases whose boxes no image
+            token shows (reason `"regions cut"`; a centre crop removes parts of the image).
+
+        Raises:
+            ValueError: An image cannot be read; prompt and images do not fit; the chat template changes a text; the
+                processor makes other tokens than its family is known for; a span, an index or a box is not valid. The
+                message names the example.
+        """
+        single = isinstance(text, str) or is_conversation(text)
+        texts = [text] if single else text
+        given = {"images": images, "phrases": phrases, "phrase_pairs": phrase_pairs}
+        if single:
+            given = {name: None if value is None else [value] for name, value in given.items()}
+            text_pair = None if text_pair is None else [text_pair]  # type: ignore[list-item]
+        # Conversations are checked where they are rendered.
+        stand_ins = ["" if is_conversation(each) else each for each in texts] if hasattr(texts, "__len__") else texts
+        _, _, given = as_batch(stand_ins, text_pair, given)
+        pictures = _open_images(given["images"], len(texts))
+        answers = [None] * len(texts) if text_pair is None else list(text_pair)
+        prompts = [
+            self._prompt(f"Example {i}", *each) for i, each in enumerate(zip(texts, answers, pictures, strict=True))
+        ]
+        inputs, specials = self._run(prompts, pictures, padding, max_length)
+        sequences = [self._read(i, prompts[i], pictures[i], inputs, specials) for i in range(len(prompts))]
+        data = region_arrays([each.image_tokens for each in sequences])
+        encoded, columns, data["text_positions"] = text_arrays(sequences, inputs["input_ids"].shape[1])
+        dropped: list[list[DroppedPhrase]] = [[] for _ in sequences]
+        if given["phrases"] is not None:
+            found, dropped = self._phrase_arrays(sequences, encoded, columns, data, given, [*map(len, pictures)])
+            data.update(found)
+        elif given["phrase_pairs"] is not None:
+            raise ValueError("phrase_pairs are given without phrases; they are indices into them.")
+        tensors = {name: torch.from_numpy(data[name]) for name in GROUNDING_KEYS if name in data}
+        return GroundedBatch({**inputs, **tensors}, dropped_phrases=dropped)
+
+    def _prompt(self, name: str, text: Any, answer: str | None, pictures: list[Image.Image]) -> Prompt:
+        token = self.placeholder
+        has_template = getattr(self.processor, "chat_template", None) or self.tokenizer.chat_template
+        if is_conversation(text) or (has_template and token not in text):
+            if is_conversation(text) and answer is not None:
+                raise ValueError(
+                    f"{name}: text_pair is given with a conversation; add the answer to the conversation."
+                )
+            conversation = text if is_conversation(text) else make_conversation(text, answer, len(pictures))
+            prompt = render_prompt(self.processor, conversation, name)
+        elif answer is not None:
+            raise ValueError(f"{name}: text_pair needs a chat template; write one text instead.")
+        else:
+            prompt = plain_prompt(text, token, len(pictures))
+        if prompt.text.count(token) != len(pictures):
+            raise ValueError(
+                f"{name}: {len(pictures)} images, but the prompt has {prompt.text.count(token)} image tokens "
+                f"({token}); give one image for each."
+            )
+        return prompt
+
+    def _run(
+        self, prompts: list[Prompt], pictures: list[list[Image.Image]], padding: bool | str, max_length: int | None
+    ) -> tuple[dict[str, Any], bool]:
+        """Runs the model's processor; the second value says whether the tokenizer adds special tokens."""
+        start = self.tokenizer.bos_token
+        # As apply_chat_template of the processor: a template may write the start token itself.
+        specials = self.family.adds_special_tokens and not (start and prompts[0].text.startswith(start))
+        # Arguments that are not in one of the groups are ignored beside them in transformers 5.4.
+        words: dict[str, Any] = {"padding": padding, "add_special_tokens": specials, "return_tensors": "pt"}
+        if max_length is not None:
+            words["max_length"] = max_length
+        inputs = self.processor(
+            text=[prompt.text for prompt in prompts],
+            images=pictures if any(pictures) else None,
+            text_kwargs=words,
+            images_kwargs={**self.family.settings, **self.image_settings, "return_tensors": "pt"},
+        )
+        return {name: value for name, value in inputs.items() if name != "labels"}, specials
+
+    def _read(
+        self, example: int, prompt: Prompt, pictures: list[Image.Image], inputs: Mapping[str, Any], specials: bool
+    ) -> TokenSequence:
+        """Finds the texts and the image tokens of an example in its sequence."""
+        name = f"Example {example}"
+        layouts = image_layouts(
+            self.family, self.processor, [picture.size for picture in pictures], self.image_settings
+        )
+        expanded, segments = self._expand(prompt, layouts)
+        encoding = self.tokenizer(expanded, add_special_tokens=specials, return_offsets_mapping=True, verbose=False)
+        positions = np.flatnonzero(inputs["attention_mask"][example].numpy())
+        ids = inputs["input_ids"][example].numpy()[positions]
+        if ids.tolist() != list(encoding["input_ids"]):
+            raise ValueError(
+                f"{name}: {type(self.processor).__name__} makes {len(ids)} tokens that are not the "
+                f"{len(encoding['input_ids'])} expected ones; the settings of images that this class does not know "
+                "were changed, or this version of transformers lays out image tokens in another way."
+            )
+        token_id = self.tokenizer.convert_tokens_to_ids(self.family.image_token(self.processor))
+        image_tokens = place_image_tokens(positions[ids == token_id], layouts, name)
+        offsets = np.array(encoding["offset_mapping"], dtype=np.int64).reshape(-1, 2)
+        return TokenSequence(prompt, image_tokens, positions, text_spans(prompt, offsets, segments))
+
+    def _expand(self, prompt: Prompt, layouts: list[ImageLayout]) -> tuple[str, np.ndarray]:
+        """Inserts image tokens as the processor does: the text, and (start, end, start in the prompt) of each part."""
+        token = self.family.image_token(self.processor)
+        inserted = ["".join(each if isinstance(each, str) else token * len(each) for each in one) for one in layouts]
+        if inserted:
+            inserted[-1] += self.family.after_images(self.processor)
+        expanded, segments, place = "", [], 0
+        for part, after in zip(prompt.text.split(self.placeholder), [*inserted, self.family.prompt_end], strict=True):
+            segments.append((len(expanded), len(expanded) + len(part), place))
+            expanded += part + after
+            place += len(part) + len(self.placeholder)
+        return expanded, np.array(segments, dtype=np.int64)
+
+    def _phrase_arrays(
+        self,
+        sequences: list[TokenSequence],
+        encoded: EncodedTexts,
+        columns: TextColumns,
+        data: Mapping[str, np.ndarray],
+        given: Mapping[str, Any],
+        image_counts: list[int],
+    ) -> tuple[dict[str, np.ndarray], list[list[DroppedPhrase]]]:
+        texts = [
+            [each.prompt.parts[index].text if index < len(each.prompt.parts) else "" for each in sequences]
+            for index in range(len(encoded.ids))
+        ]
+        flat = flatten_phrases(given["phrases"], texts)
+        counts = [len(example or ()) for example in given["phrases"]]
+        shape = (len(sequences), max(counts, default=0), data["text_positions"].shape[1])
+        mask, _, empty = phrase_tokens(flat, shape, encoded, columns)
+        image_of = np.array([_image_of(flat, index, image_counts) for index in range(len(flat.records))], dtype=int)
+
+        def match(phrases: np.ndarray, gold: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+            others = data["region_token_type_ids"][flat.example[phrases]] != image_of[phrases][:, None]
+            return match_coverage(gold, np.where(others[..., None], 0.0, candidates), self.coverage_threshold)
+
+        tokens = data["region_attention_mask"].sum(axis=1)
+        every = np.tile(np.arange(data["region_positions"].shape[1]), (len(sequences), 1))
+        regions = RegionColumns(dict(data), data["region_boxes"], tokens, every)
+        gold, _, scores = ground_phrases(flat, regions, match)
+        has_boxes = np.array([bool(np.size(record.get("boxes", ()))) for record in flat.records], dtype=bool)
+        phrase_regions = np.zeros((*shape[:2], gold.shape[1]), dtype=bool)
+        phrase_regions[flat.example, flat.row] = gold & ~empty[:, None]
+        found = {"phrase_mask": mask, "phrase_regions": phrase_regions}
+        if scores is not None:
+            found["phrase_scores"] = np.ones(phrase_regions.shape, dtype=np.float32)
+            found["phrase_scores"][flat.example, flat.row] = scores
+        if given["phrase_pairs"] is not None:
+            found["phrase_pairs"] = pair_phrases(given["phrase_pairs"], flat, empty, counts)
+        flags = {NO_TOKEN: empty, REGIONS_CUT: has_boxes & ~gold.any(axis=1) & ~empty}
+        dropped = list_dropped(flat, texts, flags)
+        warn_about_dropped(dropped, len(flat.records))
+        return found, dropped
+
+
+def match_coverage(gold: np.ndarray, patches: np.ndarray, threshold: float) -> np.ndarray:
+    """Marks the patches that gold boxes cover; a box that covers no patch enough gets the patch it covers most.
+
+    Args:
+        gold (`np.ndarray`): (n, 4), x1, y1, x2, y2.
+        patches (`np.ndarray`): (n, G, 4), the patches for each gold box; one without area is never marked.
+        threshold (`float`): Smallest share of a patch that must be covered.
+
+    Returns:
+        `np.ndarray`: (n, G) bool. All False for a box that shares no area with a patch.
+    """
+    low = np.minimum(gold[:, None, :2].astype(np.float64), 1.0 - SMALLEST_BOX)
+    high = np.maximum(gold[:, None, 2:].astype(np.float64), low + SMALLEST_BOX)
+    sides = np.minimum(high, patches[..., 2:]) - np.maximum(low, patches[..., :2])
+    area = (patches[..., 2:].astype(np.float64) - patches[..., :2]).prod(axis=-1)
+    shared = sides.clip(min=0.0).prod(axis=-1)
+    share = np.divide(shared, area, out=np.zeros_like(area), where=area > 0)
+    marks = share >= threshold - ROUNDING
+    small = np.flatnonzero(~marks.any(axis=1) & (share.max(axis=1, initial=0.0) > 0))
+    marks[small, share[small].argmax(axis=1)] = True
+    return marks
+
+
+def _open_images(images: Sequence[Any] | None, batch_size: int) -> list[list[Image.Image]]:
+    """Opens the images of each example."""
+    listed = [
+        [] if each is None else list(each) if isinstance(each, (list, tuple)) else [each]
+        for each in (images if images is not None else [None] * batch_size)
+    ]
+    return [
+        [open_image(image, f"Example {example}, image {index}") for index, image in enumerate(each)]
+        for example, each in enumerate(listed)
+    ]
+
+
+def _image_of(flat: FlatPhrases, index: int, image_counts: list[int]) -> int:
+    """Returns the image of a phrase's boxes."""
+    record, count = flat.records[index], image_counts[flat.example[index]]
+    image = record.get("image")
+    if image is None and (count < 2 or record.get("boxes") is None):
+        return 0
+    if isinstance(image, bool) or not isinstance(image, (int, np.integer)) or not 0 <= image < count:
+        raise ValueError(
+            f"{flat.name(index)}: image is {image!r}, but the example has {count} images; expected the index of the "
+            "image of the boxes, from 0."
+        )
+    return int(image)

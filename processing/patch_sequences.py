@@ -1,0 +1,124 @@
+# Copyright 2026 The grounded-attention authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Arrays from the sequences of a vision-language model: the tokens of texts and the image tokens, padded.
+
+Shapes: B batch, N sequence, S texts of an example, T text tokens, R image tokens.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .chat_prompts import Prompt
+from .image_tokens import ImageTokens
+from .sequence_layouts import EncodedTexts, TextColumns
+
+
+@dataclass(frozen=True)
+class TokenSequence:
+    """One example after the processor: its prompt, its image tokens, and the tokens of its texts.
+
+    Args:
+        prompt (`Prompt`): The prompt, with S texts.
+        image_tokens (`ImageTokens`): The image tokens.
+        positions (`np.ndarray`): (tokens,) int64, the position of each token in the padded sequence.
+        spans (`np.ndarray`): (S, tokens, 2) int64, the characters [start, end) of each text that a token covers;
+            (-1, -1) if it covers none.
+    """
+
+    prompt: Prompt
+    image_tokens: ImageTokens
+    positions: np.ndarray
+    spans: np.ndarray
+
+
+def text_spans(prompt: Prompt, offsets: np.ndarray, segments: np.ndarray) -> np.ndarray:
+    """Finds the characters of each text that each token covers.
+
+    Args:
+        prompt (`Prompt`): The prompt, with S texts.
+        offsets (`np.ndarray`): (tokens, 2) int64, characters [start, end) of each token in the prompt with its image
+            tokens.
+        segments (`np.ndarray`): (n, 3) int64, the parts of it that stand in the prompt too: start, end, and start in
+            the prompt.
+
+    Returns:
+        `np.ndarray`: (S, tokens, 2) int64, as in [`TokenSequence`].
+    """
+    in_prompt = np.full_like(offsets, -1)
+    for start, end, place in segments:
+        covered = (offsets[:, 0] < end) & (offsets[:, 1] > start)
+        in_prompt[covered] = offsets[covered].clip(start, end) - start + place
+    spans = np.full((len(prompt.parts), *offsets.shape), -1, dtype=np.int64)
+    for span, part in zip(spans, prompt.parts, strict=True):
+        covered = (in_prompt[:, 0] < part.end) & (in_prompt[:, 1] > part.start)
+        span[covered] = in_prompt[covered].clip(part.start, part.end) - part.start + part.first
+    return spans
+
+
+def text_arrays(sequences: list[TokenSequence], length: int) -> tuple[EncodedTexts, TextColumns, np.ndarray]:
+    """Collects the tokens of all texts of a batch.
+
+    Args:
+        sequences (`list[TokenSequence]`): The examples.
+        length (`int`): N, length of the padded sequences.
+
+    Returns:
+        `tuple`: The tokens of the texts (without their ids), their columns, and their positions in the sequence,
+        (B, T) int64, -1 for padding.
+    """
+    most = max((len(each.spans) for each in sequences), default=0)
+    lengths = np.zeros((most, len(sequences)), dtype=np.int64)
+    for example, each in enumerate(sequences):
+        lengths[: len(each.spans), example] = (each.spans[..., 0] >= 0).sum(axis=1)
+    first = np.cumsum(lengths, axis=0) - lengths
+    width = max(1, int(lengths.sum(axis=0).max(initial=0)))
+    # A mask of the whole sequence is recognised by its length, which must not be T.
+    positions = np.full((len(sequences), width + (width == length)), -1, dtype=np.int64)
+    spans = np.zeros((*lengths.shape, int(lengths.max(initial=0)), 2), dtype=np.int64)
+    for example, each in enumerate(sequences):
+        for index, span in enumerate(each.spans):
+            tokens = np.flatnonzero(span[:, 0] >= 0)
+            spans[index, example, : len(tokens)] = span[tokens]
+            start = first[index, example]
+            positions[example, start : start + len(tokens)] = each.positions[tokens]
+    encoded = EncodedTexts(np.zeros(spans.shape[:3], dtype=np.int64), spans, lengths)
+    return encoded, TextColumns({}, lengths, first), positions
+
+
+def region_arrays(image_tokens: list[ImageTokens]) -> dict[str, np.ndarray]:
+    """Pads the image tokens of each example to R columns, at least one.
+
+    Args:
+        image_tokens (`list[ImageTokens]`): The image tokens of B examples.
+
+    Returns:
+        `dict[str, np.ndarray]`: The keys `region_...` of a batch, see [`PatchGroundingProcessor`].
+    """
+    shape = (len(image_tokens), max(1, *(len(each.positions) for each in image_tokens)))
+    arrays: dict[str, np.ndarray] = {
+        "region_positions": np.full(shape, -1, dtype=np.int64),
+        "region_boxes": np.zeros((*shape, 4), dtype=np.float32),
+        "region_attention_mask": np.zeros(shape, dtype=np.int64),
+        "region_candidate_mask": np.zeros(shape, dtype=bool),
+        "region_token_type_ids": np.zeros(shape, dtype=np.int64),
+    }
+    for example, each in enumerate(image_tokens):
+        count = len(each.positions)
+        arrays["region_positions"][example, :count] = each.positions
+        arrays["region_boxes"][example, :count] = np.nan_to_num(each.boxes)
+        arrays["region_attention_mask"][example, :count] = 1
+        arrays["region_candidate_mask"][example, :count] = each.has_box
+        arrays["region_token_type_ids"][example, :count] = each.images
+    return arrays

@@ -1,0 +1,162 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Processors of vision-language models with tiny pictures, made from transformers' classes without downloads.
+
+The image processors are those on PIL, and the processors have no part for videos, which needs
+torchvision.
+"""
+
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+PATCH = 4  # pixels
+TILE = 16  # pixels of a picture that the vision tower sees, where its size is fixed
+PINPOINTS = [[16, 16], [16, 32], [32, 16], [32, 32], [16, 48], [48, 16]]
+MANY_PINPOINTS = [[height * TILE, width * TILE] for height in range(1, 5) for width in range(1, 5)]
+WORDS = ("a dog runs after the small cat near two red balls user assistant what is this here original image and are "
+         "some crops to help you see better . , : ? \n").split(" ")  # fmt: skip
+ROWS = [f"<row_{row}_col_{column}>" for row in range(1, 7) for column in range(1, 7)]
+SPECIAL = {
+    "image_token": "<image>",
+    "video_token": "<video>",
+    "vision_start_token": "<|vision_start|>",
+    "vision_end_token": "<|vision_end|>",
+    "boi_token": "<boi>",
+    "eoi_token": "<eoi>",
+    "start_image_token": "<img>",
+    "end_image_token": "</img>",
+    "context_image_token": "<image>",
+    "fake_image_token": "<fake_token_around_image>",
+    "global_image_token": "<global-img>",
+    "end_of_utterance_token": "<end_of_utterance>",
+}
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ message['role'] + ': ' }}{% for part in message['content'] %}"
+    "{% if part['type'] == 'image' %}{{ 'IMAGE' }}{% else %}{{ part['text'] | trim + ' ' }}{% endif %}{% endfor %}"
+    "{{ '\n' }}{% endfor %}{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
+)
+
+# Model type (of LLaVA a second one, which pads images to squares) -> folder and class of the image processor, its
+# settings, and what the processor itself is given.
+PROCESSORS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "llava": (
+        "clip.CLIP",
+        {"size": {"shortest_edge": 24}, "crop_size": {"height": 24, "width": 24}},
+        {"patch_size": PATCH, "num_additional_image_tokens": 1, "vision_feature_select_strategy": "default"},
+    ),
+    "llava_padded": (
+        "llava.Llava",
+        {"do_pad": True, "size": {"shortest_edge": 24}, "crop_size": {"height": 24, "width": 24}},
+        {"patch_size": PATCH, "num_additional_image_tokens": 1, "vision_feature_select_strategy": "default"},
+    ),
+    "llava_next": (
+        "llava_next.LlavaNext",
+        {
+            "size": {"shortest_edge": TILE},
+            "crop_size": {"height": TILE, "width": TILE},
+            "image_grid_pinpoints": PINPOINTS,
+        },
+        {"patch_size": PATCH, "num_additional_image_tokens": 1, "vision_feature_select_strategy": "default"},
+    ),
+    "llava_onevision": (
+        "llava_onevision.LlavaOnevision",
+        {"size": {"height": TILE, "width": TILE}, "image_grid_pinpoints": MANY_PINPOINTS},
+        {"num_image_tokens": 16, "vision_feature_select_strategy": "full", "vision_aspect_ratio": "anyres_max_4"},
+    ),
+    **dict.fromkeys(
+        ("qwen2_vl", "qwen2_5_vl", "qwen3_vl"),
+        (
+            "qwen2_vl.Qwen2VL",
+            {"patch_size": PATCH, "merge_size": 2, "size": {"shortest_edge": 4 * 64, "longest_edge": 30 * 64}},
+            {},
+        ),
+    ),
+    "idefics3": (
+        "idefics3.Idefics3",
+        {"size": {"longest_edge": 60}, "max_image_size": {"longest_edge": TILE}},
+        {"image_seq_len": 4},
+    ),
+    "smolvlm": (
+        "smolvlm.SmolVLM",
+        {"size": {"longest_edge": 48}, "max_image_size": {"longest_edge": TILE}},
+        {"image_seq_len": 4},
+    ),
+    "paligemma": ("siglip.Siglip", {"size": {"height": TILE, "width": TILE}, "image_seq_length": 16}, {}),
+    "gemma3": ("gemma3.Gemma3", {"size": {"height": TILE, "width": TILE}}, {"image_seq_length": 4}),
+    "internvl": (
+        "got_ocr2.GotOcr2",
+        {"size": {"height": TILE, "width": TILE}, "max_patches": 6},
+        {"image_seq_length": 4},
+    ),
+}
+
+try:
+    import_module("transformers.models.llava_onevision.image_processing_pil_llava_onevision")
+except ImportError:  # transformers 5.4 needs torchvision for this file
+    del PROCESSORS["llava_onevision"]
+
+
+def make_tokenizer(padding_side: str = "right", byte_pairs: bool = False) -> PreTrainedTokenizerFast:
+    """Makes a tokenizer: one token for each word and newline, or pairs of bytes with few merges."""
+    special = ["[PAD]", "[UNK]", "<s>", "</s>", *dict.fromkeys([*SPECIAL.values(), *ROWS])]
+    if byte_pairs:
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        trainer = trainers.BpeTrainer(vocab_size=420, special_tokens=special, initial_alphabet=alphabet)
+        tokenizer.train_from_iterator([" ".join(WORDS)] * 2, trainer)
+    else:
+        words = [*special, *WORDS]
+        tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="[UNK]"))
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\w+|\n|[^\w\s]"), "removed", invert=True)
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        bos_token="<s>",
+        eos_token="</s>",
+        padding_side=padding_side,
+        extra_special_tokens=dict(SPECIAL),
+    )
+    made.add_tokens(ROWS, special_tokens=True)
+    return made
+
+
+def make_processor(
+    model_type: str, padding_side: str = "right", byte_pairs: bool = False, **image_settings: Any
+) -> Any:
+    """Makes the processor of a key of `PROCESSORS`; `image_settings` replace those of its image processor."""
+    image_class, settings, own = PROCESSORS[model_type]
+    model_type = model_type.removesuffix("_padded")
+    folder, prefix = image_class.split(".")
+    images = import_module(f"transformers.models.{folder}.image_processing_pil_{folder}")
+    image_processor = getattr(images, f"{prefix}ImageProcessorPil")(**{**settings, **image_settings})
+    if "image_seq_length" in settings:
+        image_processor.image_seq_length = settings["image_seq_length"]
+    module = import_module(f"transformers.models.{model_type}.processing_{model_type}")
+    if model_type == "smolvlm" and module.num2words is None:
+        module.num2words = str  # a package that only videos need
+    base = next(cls for name, cls in vars(module).items() if name.endswith("Processor") and name in module.__all__)
+    processor_class = type(f"{base.__name__}OfImages", (base,), {"get_attributes": classmethod(_attributes)})
+    processor_class.video_processor = SimpleNamespace(num_frames=1, fps=1)
+    tokenizer = make_tokenizer(padding_side, byte_pairs)
+    parts = {"video_processor": None} if model_type == "smolvlm" else {}
+    processor = processor_class(image_processor, tokenizer, **parts, **own)
+    image = placeholder(processor)
+    if model_type.startswith("qwen"):
+        image = f"<|vision_start|>{image}<|vision_end|>"
+    processor.chat_template = None if model_type == "paligemma" else CHAT_TEMPLATE.replace("IMAGE", image)
+    return processor
+
+
+def placeholder(processor: Any) -> str:
+    """The token that stands for an image in a prompt."""
+    return getattr(processor, "boi_token", processor.image_token)
+
+
+def _attributes(cls: type) -> list[str]:
+    return ["image_processor", "tokenizer"]

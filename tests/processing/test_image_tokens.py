@@ -1,0 +1,174 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Image tokens against models: changed pixels change the embeddings of the tokens whose boxes have these pixels."""
+
+import doctest
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from grounded_attention.processing import image_tokens
+from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES, ImageTokens, locate_image_tokens
+from grounded_attention.supervision.supervise import find_language_model
+from tests.helpers.tiny_vlm_models import make_model, unmix_patches
+from tests.helpers.tiny_vlm_processors import PATCH, PROCESSORS, make_processor, placeholder
+
+NEAREST = 0  # every pixel of a resized picture is one pixel of the image
+PAN_AND_SCAN = {
+    "do_pan_and_scan": True,
+    "pan_and_scan_min_crop_size": 10,
+    "pan_and_scan_max_num_crops": 3,
+    "pan_and_scan_min_ratio_to_activate": 1.2,
+}
+# Sizes (width, height) of the images of one example.
+ODD = [[(53, 37)], [(31, 64), (121, 33)], [(17, 90)], [(40, 40), (7, 9), (29, 30)]]
+CASES = [
+    *((model_type, sizes, {}) for model_type in PROCESSORS for sizes in ODD),
+    *(("gemma3", sizes, PAN_AND_SCAN) for sizes in ODD),
+    ("smolvlm", [(48, 32)], {}),  # not resized
+    ("idefics3", [(53, 37), (30, 60)], {"do_image_splitting": False}),
+    ("idefics3", [(53, 37)], {"size": {"longest_edge": 16}}),
+    ("internvl", [(53, 37), (30, 60)], {"crop_to_patches": False}),
+    ("llava_onevision", [(64, 64)], {}),
+    ("llava", [(24, 26)], {"do_resize": False}),
+    ("llava", [(50, 21)], {"do_center_crop": False, "size": {"height": 24, "width": 24}}),
+]
+
+
+def make_pictures(sizes: list, generator: np.random.Generator) -> list[np.ndarray]:
+    return [generator.integers(0, 120, (height, width, 3), dtype=np.uint8) for width, height in sizes]
+
+
+def embeddings(model, processor, examples: list, settings: dict) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the language model reads at every position, (B, N, D), and the input ids."""
+    image = placeholder(processor)
+    prompt = f"a {image} dog " + f"{image} the" * (len(examples[0]) - 1)
+    seen: list[torch.Tensor] = []
+    hook = find_language_model(model).register_forward_pre_hook(
+        lambda module, args, kwargs: seen.append(kwargs["inputs_embeds"]), with_kwargs=True
+    )
+    words = {"padding": True, "return_tensors": "pt"}
+    with torch.no_grad(), hook:
+        # Qwen2.5-VL of transformers 5.4 cannot read more images than a sequence has tokens.
+        for start in range(0, len(examples), 8):
+            images = [[Image.fromarray(picture) for picture in one] for one in examples[start : start + 8]]
+            call = {"text_kwargs": words, "images_kwargs": {**settings, "return_tensors": "pt"}}
+            inputs = processor(text=[prompt] * len(images), images=images, **call)
+            model(**inputs)
+    return torch.cat(seen), inputs["input_ids"]
+
+
+def choose_areas(tokens: ImageTokens, sizes: list, generator: np.random.Generator) -> list[tuple[int, np.ndarray]]:
+    """(image, (x1, y1, x2, y2) in pixels): the whole pixels inside boxes of tokens, whole images, others."""
+    scales = np.array([[*size, *size] for size in sizes])
+    placed = np.flatnonzero(tokens.has_box)
+    some = {placed[0], placed[-1], *generator.choice(placed, min(20, len(placed)), replace=False)}
+    areas = []
+    for token in some:
+        box = tokens.boxes[token].astype(np.float64) * scales[tokens.images[token]]
+        inside = np.concatenate([np.ceil(box[:2] - 1e-4), np.floor(box[2:] + 1e-4)]).astype(int)
+        areas.append((int(tokens.images[token]), inside))
+    for image, (width, height) in enumerate(sizes):
+        areas.append((image, np.array([0, 0, width, height])))
+        for _ in range(4):
+            x, y = np.sort(generator.integers(0, width + 1, 2)), np.sort(generator.integers(0, height + 1, 2))
+            areas.append((image, np.array([x[0], y[0], x[1], y[1]])))
+    return [(image, area) for image, area in areas if (area[:2] < area[2:]).all()]
+
+
+def overlap_of(tokens: ImageTokens, image: int, area: np.ndarray, size: tuple) -> tuple[np.ndarray, np.ndarray]:
+    """Pixels that the area shares with each token's box, the smaller of both axes (N,), and the pixels of a sample."""
+    scale = np.array([*size, *size])
+    boxes = np.where((tokens.images == image)[:, None] & tokens.has_box[:, None], tokens.boxes * scale, -9.0)
+    shared = np.minimum(boxes[:, 2:], area[2:]) - np.maximum(boxes[:, :2], area[:2])
+    step = np.zeros_like(shared)
+    for view in np.unique(tokens.views[tokens.images == image]):
+        chosen = (tokens.images == image) & (tokens.views == view) & tokens.has_box
+        # A patch has at least PATCH pixels on each side; boxes at the border may be cut.
+        step[chosen] = (boxes[chosen, 2:] - boxes[chosen, :2]).max(axis=0, initial=0) / PATCH
+    return shared, step
+
+
+@pytest.mark.parametrize(("model_type", "sizes", "settings"), CASES, ids=lambda value: str(value)[:40])
+def test_pixels_inside_a_box_change_the_tokens_of_that_place(model_type, sizes, settings):
+    generator = np.random.default_rng(1)
+    processor = make_processor(model_type, resample=NEAREST)
+    model = make_model(model_type, processor.tokenizer)
+    unmix_patches(model)
+    pictures = make_pictures(sizes, generator)
+    _, ids = embeddings(model, processor, [pictures], settings)
+    (tokens,) = locate_image_tokens(processor, ids, [sizes], image_settings=settings)
+    areas = choose_areas(tokens, sizes, generator)
+    examples = [pictures]
+    for image, (x1, y1, x2, y2) in areas:
+        changed = [picture.copy() for picture in pictures]
+        changed[image][y1:y2, x1:x2] += 120
+        examples.append(changed)
+    embedded, _ = embeddings(model, processor, examples, settings)
+    # The rows of a batch differ by rounding.
+    differs = ((embedded[1:] - embedded[:1]).abs().amax(-1) > 1e-5).numpy()
+    assert not np.delete(differs, tokens.positions, axis=1).any()
+    required_count = 0
+    for (image, area), row in zip(areas, differs[:, tokens.positions], strict=True):
+        shared, step = overlap_of(tokens, image, area, sizes[image])
+        # Idefics3 resizes several times: a pixel of the picture may then be one of a neighbour.
+        blur = max(sizes[image]) / 48 if "longest_edge" in processor.image_processor.size else 0.0
+        blur = 0.0 if sizes == [(48, 32)] or model_type.startswith("qwen") else blur
+        required, allowed = (shared > step + 2 * blur + 1e-3).all(axis=1), (shared > -blur + 1e-3).all(axis=1)
+        assert not (required & ~row).any(), (image, area, np.flatnonzero(required & ~row))
+        assert not (row & ~allowed).any(), (image, area, np.flatnonzero(row & ~allowed))
+        required_count += required.sum()
+    assert required_count >= tokens.has_box.sum()
+
+
+def test_every_family_is_tested():
+    assert {name.removesuffix("_padded") for name in PROCESSORS} == set(IMAGE_TOKEN_FAMILIES)
+
+
+def test_tokens_of_padding_have_no_box():
+    """A wide image in a square: above and below it there is nothing."""
+    processor = make_processor("llava_padded")
+    ids = torch.full((1, 36), processor.image_token_id)
+    (tokens,) = locate_image_tokens(processor, ids, [[(60, 20)]])
+    assert tokens.has_box.reshape(6, 6).tolist() == [[row in (2, 3)] * 6 for row in range(6)]
+    assert np.isnan(tokens.boxes[~tokens.has_box]).all()
+    np.testing.assert_allclose(tokens.boxes[13], [1 / 6, 0, 2 / 6, 0.5], atol=1e-6)
+
+
+def test_positions_are_those_of_a_padded_batch():
+    processor = make_processor("gemma3", padding_side="left")
+    pictures = [[Image.new("RGB", (20, 30))], [Image.new("RGB", (20, 30))] * 2]
+    image = placeholder(processor)
+    prompts = [f"a {image}", f"{image} a dog {image} runs"]
+    ids = processor(text=prompts, images=pictures, padding=True, return_tensors="pt")["input_ids"]
+    found = locate_image_tokens(processor, ids, [[(20, 30)], [(20, 30)] * 2])
+    for tokens, row in zip(found, ids.tolist(), strict=True):
+        token_id = processor.tokenizer.image_token_id
+        assert tokens.positions.tolist() == [index for index, each in enumerate(row) if each == token_id]
+    assert found[1].images.tolist() == [0] * 4 + [1] * 4
+
+
+def test_a_model_that_is_not_known_is_refused():
+    with pytest.raises(
+        ValueError, match="model_type 'bert': its image tokens are not known; known: llava, llava_next"
+    ):
+        locate_image_tokens(make_processor("llava"), [[1]], [[]], model_type="bert")
+    with pytest.raises(ValueError, match=r"str: the image tokens of this processor are not known; .*internvl"):
+        locate_image_tokens("processor", [[1]], [[]])
+
+
+def test_another_number_of_tokens_is_refused():
+    processor = make_processor("qwen2_vl")
+    with pytest.raises(ValueError, match="Example 0: 3 image tokens in the sequence, but its images make 4; give"):
+        locate_image_tokens(processor, [[processor.image_token_id] * 3], [[(16, 16)]])
+    with pytest.raises(ValueError, match=r"image 0: size \(0, 16\), expected \(width, height\)"):
+        locate_image_tokens(processor, [[processor.image_token_id] * 3], [[(0, 16)]])
+    with pytest.raises(ValueError, match="image_sizes has 2 entries, but input_ids has 1 rows"):
+        locate_image_tokens(processor, [[processor.image_token_id] * 3], [[], []])
+
+
+def test_the_docstring_example_runs():
+    result = doctest.testmod(sys.modules[image_tokens.__name__], optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert result.attempted >= 5 and result.failed == 0

@@ -1,0 +1,109 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The contract of every family of vision-language models: reported rows equal eager maps, and a training step trains.
+
+It fails when transformers changes how keyword arguments reach the attention of a family.
+"""
+
+import numpy as np
+import pytest
+import torch
+
+from grounded_attention.metrics.attention_grounding import AttentionGrounding
+from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.supervision import get_method, supervise
+from tests.helpers.tiny_vlm_models import make_model
+from tests.helpers.tiny_vlm_processors import PROCESSORS, make_processor
+
+
+def make_batch(model_type: str, padding_side: str) -> tuple[torch.nn.Module, dict, dict]:
+    """A model, its inputs, and the whole batch: two examples of different length, the second with two images."""
+    processor = make_processor(model_type, padding_side)
+    generator = np.random.default_rng(3)
+    sizes = [[(53, 37)], [(31, 64), (40, 20)]]
+    images = [
+        [generator.integers(0, 255, (height, width, 3), dtype=np.uint8) for width, height in one] for one in sizes
+    ]
+    phrases = [
+        [
+            {"text": 0, "start": 0, "end": 5, "boxes": [[0.3, 0.0, 0.8, 0.6]]},
+            {"text": 0, "start": 21, "end": 30, "boxes": [[0.41, 0.4, 0.42, 0.45], [0.0, 0.5, 0.5, 1.0]]},
+        ],
+        [{"text": 0, "start": 4, "end": 13, "boxes": [[0.0, 0.0, 0.6, 1.0]], "image": 1}],
+    ]
+    grounding = PatchGroundingProcessor(processor)
+    batch = grounding(["a dog runs after the small cat .", "two red balls"], images=images, phrases=phrases)
+    return make_model(model_type, processor.tokenizer), grounding.model_inputs(batch), dict(batch)
+
+
+def eager_maps(model, inputs: dict) -> tuple[torch.Tensor, ...]:
+    model.set_attn_implementation("eager")
+    maps = model(**inputs, output_attentions=True).attentions
+    model.set_attn_implementation("sdpa")
+    return maps
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("padding_side", ["right", "left"])
+@pytest.mark.parametrize("model_type", PROCESSORS)
+def test_rows_equal_eager_maps(model_type, padding_side):
+    model, inputs, batch = make_batch(model_type, padding_side)
+    maps = eager_maps(model, inputs)
+    words, patches = batch["text_positions"], batch["region_positions"]
+    with supervise(model):
+        reports = model(**inputs, attention_queries=((words, patches),), output_attentions=True).attentions
+    assert len(reports) == len(maps) == 2
+    for each, report in zip(maps, reports, strict=True):
+        log_alpha, log_share = report.pairs[0]
+        found = (log_alpha + log_share[..., None]).exp()
+        for example in range(2):
+            for place, row in enumerate(words[example].tolist()):
+                columns = patches[example][patches[example] >= 0]
+                if row >= 0:
+                    expected = each[example, :, row, columns]
+                    torch.testing.assert_close(
+                        found[example, :, place, : len(columns)], expected, atol=1e-5, rtol=1e-4
+                    )
+
+
+@pytest.mark.parametrize("model_type", PROCESSORS)
+def test_a_training_step_with_direct(model_type):
+    """The loss is that of eager maps, and a step on it lowers it."""
+    model, inputs, batch = make_batch(model_type, "right")
+    method = get_method("direct", directions=["text_to_region"])
+    expected = method.maps_losses(eager_maps(model, inputs), batch)["text_to_region"]
+    method.prepare(model)
+    model.train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    totals = []
+    for _ in range(2):
+        outputs = model(**inputs, **method.forward_kwargs(batch))
+        total, count = method.losses(outputs, batch)["text_to_region"]
+        assert count == 2 + 2 + 2  # "a dog", "small cat", "red balls"
+        totals.append(total)
+        total.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    torch.testing.assert_close(totals[0], expected[0], atol=1e-4, rtol=1e-4)
+    assert totals[1] < totals[0]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("model_type", ["llava_next", "smolvlm"])
+def test_grounding_is_measured_on_tokens_with_a_place(model_type):
+    """`AttentionGrounding` chooses among the candidates; newlines are none."""
+    model, inputs, batch = make_batch(model_type, "left")
+    maps, metric = eager_maps(model, inputs), AttentionGrounding(rollout=False)
+    supervise(model)
+    metric.update(model(**inputs, **metric.forward_kwargs(batch)), batch)
+    figures = metric.compute(metric.state())
+    for layer, each in enumerate(maps):
+        for head in range(each.shape[1]):
+            right = []
+            for example in range(2):
+                candidates = batch["region_candidate_mask"][example]
+                columns = batch["region_positions"][example][candidates]
+                for mask, gold in zip(batch["phrase_mask"][example], batch["phrase_regions"][example], strict=True):
+                    rows = batch["text_positions"][example][mask]
+                    best = [int(each[example, head, row, columns].argmax()) for row in rows]
+                    right += [bool(gold[candidates][index]) for index in best]
+            assert figures["text_to_region_by_head"][layer][head] == pytest.approx(sum(right) / len(right))
