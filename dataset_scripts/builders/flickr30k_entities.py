@@ -19,6 +19,7 @@ from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
+from grounded_attention.utils.safe_paths import path_below
 
 from .flickr30k_parsing import (
     HOMEPAGE,
@@ -197,11 +198,12 @@ class EntitiesFiles:
             split (`str`): The split of the image.
             image_id (`str`): The image.
         """
-        return self.root / (f"{split}_captions" if self.split_folders else "Sentences") / f"{image_id}.txt"
+        folder = self.root / (f"{split}_captions" if self.split_folders else "Sentences")
+        return path_below(folder, f"{image_id}.txt")
 
     def annotation(self, image_id: str) -> Path:
         """Returns the annotation file of an image."""
-        return self.root / "Annotations" / f"{image_id}.xml"
+        return path_below(self.root / "Annotations", f"{image_id}.xml")
 
     def image_ids(self, split: str) -> list[str]:
         """Returns the image ids of a split, in the order of its list (sorted as text if there is only a folder).

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.utils.safe_paths import refuse_links
 from grounded_attention.utils.whole_files import write_text
 
 MANIFEST, PARTIAL = "scenes.json", "scenes.partial.json"
@@ -65,6 +66,7 @@ def begin(root: Path, identity: dict[str, int]) -> None:
         identity (`dict`): Version, seed and number of images.
     """
     root.mkdir(parents=True, exist_ok=True)
+    refuse_links(root)
     write_text(root / PARTIAL, json.dumps(identity) + "\n")
     (root / MANIFEST).unlink(missing_ok=True)
     for name in FOLDERS:

@@ -58,6 +58,7 @@ from grounded_attention.processing.open_images import open_image
 from grounded_attention.reports.attention_explorer import explorer_page
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.loop.data import check_regions
+from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import write_text
 
 from .command_line import make_parser, run
@@ -206,7 +207,7 @@ def picture_opener(options: argparse.Namespace) -> Callable[[str], Any]:
     """Returns a function from an image id to its picture in --images."""
 
     def open_picture(image_id: str) -> Any:
-        paths = [Path(options.images, f"{image_id}{suffix}") for suffix in (".jpg", ".png")]
+        paths = [path_below(options.images, f"{image_id}{suffix}") for suffix in (".jpg", ".png")]
         return open_image(next((path for path in paths if path.is_file()), paths[0]))
 
     return open_picture

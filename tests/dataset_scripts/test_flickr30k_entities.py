@@ -244,3 +244,16 @@ def test_real_excerpts(shared):
     assert (width, height) == (333, 500) and boxes["6"] == boxes["1"][1:] and len(boxes["4"]) == 2
     np.testing.assert_allclose(np.multiply(boxes["6"][0], [333, 500, 333, 500]), [196, 109, 260, 372])
     assert boxes["10"] == []
+
+
+@pytest.mark.parametrize("image_id", ["../secret", "/etc/7", "a/../../7"])
+def test_an_id_with_a_path_reads_nothing_outside_the_folder(entities, tmp_path, image_id):
+    (entities / "secret.txt").write_text("\n".join(CAPTIONS))
+    write_annotation(entities / "secret.xml", [])
+    for folder in ("Sentences", "Annotations"):  # a file of the same name inside does not help
+        (entities / folder / f"{image_id.split('/')[-1]}.txt").write_text("\n".join(CAPTIONS))
+        write_annotation(entities / folder / f"{image_id.split('/')[-1]}.xml", [])
+    (entities / "train.txt").write_text(f"7\n{image_id}\n")
+    with pytest.raises(ValueError, match="expected a path inside this folder") as caught:
+        build(entities.parent, tmp_path / "cache", splits="train")
+    assert image_id in str(caught.value)
