@@ -64,7 +64,7 @@ def test_overwrite_refuses_a_folder_that_no_run_wrote(tmp_path, recipe, content)
         (folder / "recipe.json").write_text(content)
     before = files_below(folder)
     for overwrite in (True, False):
-        with pytest.raises(RecipeError, match="none|recipe"):
+        with pytest.raises(RecipeError, match=r"none|recipe"):
             check_output(replace(recipe, overwrite=overwrite))
     assert files_below(folder) == before
 
