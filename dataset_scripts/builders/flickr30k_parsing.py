@@ -8,6 +8,7 @@ exclusive end: up to one pixel outside the image is clipped to [0, 1], more is a
 
 import math
 import os
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element, ParseError
@@ -19,6 +20,8 @@ from grounded_attention.dataset_scripts.files.errors import DataError, MissingFi
 
 HOMEPAGE = "https://github.com/BryanPlummer/flickr30k_entities"
 WHERE_TO_GET = f"get Flickr30K Entities from {HOMEPAGE} and unpack its annotations.zip beside the split lists"
+# A chain that differs from the number in the other file, if only by a zero in front, would lose its boxes.
+CHAIN = re.compile(r"0|[1-9][0-9]{0,17}")
 NOT_GROUNDED = "0"  # the chain of phrases that describe nothing visible
 
 
@@ -88,7 +91,7 @@ def parse_sentence(
         entity_id, types}` with character offsets into the text.
 
     Raises:
-        DataError: A bracket is not closed, closes nothing, is nested, has no chain, or contains no words.
+        DataError: A bracket is not closed, closes nothing, is nested, has no number of a chain, or contains no words.
     """
 
     def malformed(problem: str, found: str) -> DataError:
@@ -122,7 +125,7 @@ def parse_sentence(
 def _parse_tag(token: str, malformed: Any) -> tuple[str, list[str]]:
     head, *rest = token[1:].split("/")
     chain = rest[0].removeprefix("EN#") if rest else ""
-    if head or not rest or not rest[0].startswith("EN#") or not chain or "]" in token:
+    if head or not rest or not rest[0].startswith("EN#") or not CHAIN.fullmatch(chain) or "]" in token:
         raise malformed("not a phrase tag", token)
     return chain, [kind for kind in rest[1:] if kind]
 
@@ -162,6 +165,9 @@ def parse_annotation(path: str | os.PathLike[str]) -> tuple[int, int, list[dict[
         where = f"object {index} (name {', '.join(names)})"
         if not names or "" in names:
             raise DataError("an object has no name", file=path, where=where)
+        if unknown := [name for name in names if not CHAIN.fullmatch(name)]:
+            expected = "the number of a chain, as in the captions"
+            raise DataError("an object has another name", file=path, where=where, found=unknown[0], expected=expected)
         boxes = [_parse_box(box, width, height, path, where) for box in item.iterfind("bndbox")]
         for name in names:
             entity = entities.setdefault(name, {"entity_id": name, "boxes": [], "scene": False, "nobox": False})

@@ -58,6 +58,7 @@ from grounded_attention.processing.open_images import open_image
 from grounded_attention.reports.attention_explorer import explorer_page
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.loop.data import check_regions
+from grounded_attention.utils.finite_weights import check_finite
 from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import write_text
 
@@ -121,6 +122,7 @@ def load(path: str, tokenizer: str | None, regions: RegionTable) -> Loaded:
         raise ValueError(
             f"--model {path}: {len(missing)} weights are missing, such as {missing[0]}; copy or train it again"
         )
+    check_finite(loaded, f"--model {path}")
     return Loaded(_short(path), loaded.eval().to(PartialState().device), processor)
 
 

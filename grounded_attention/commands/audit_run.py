@@ -56,6 +56,7 @@ from grounded_attention.training.experiments.setup import (
     prepare_data,
 )
 from grounded_attention.training.recipes.recipe import Data, Model, Recipe
+from grounded_attention.utils.finite_weights import check_finite
 from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import write_json, write_text
 
@@ -156,6 +157,7 @@ def audit_method(run: Run, name: str, rows: Any, words: Any, regions: Any, explo
     source = str(run.folder / name)
     processor = make_processor(Model(source=source))
     model: Any = AutoModel.from_pretrained(source).eval().to(PartialState().device)
+    check_finite(model, source)
     pixels = reads_pixels(model)
     if not pixels:
         check_width(model, processor, str(run.data.regions), regions.feature_size)

@@ -17,6 +17,7 @@ from grounded_attention.modeling.pipeline_visual_grounding import VisualGroundin
 from grounded_attention.processing.open_images import open_image
 from grounded_attention.processing.region_detection import first_line
 from grounded_attention.processing.region_extraction import DetectedRegions
+from grounded_attention.utils.finite_weights import check_finite
 
 
 def add_region_options(parser: argparse.ArgumentParser) -> None:
@@ -60,6 +61,7 @@ def load_pipeline(options: argparse.Namespace) -> VisualGroundingPipeline:
             known = " or ".join(FAMILIES)
             raise ValueError(f"model type {config.model_type} is not supported, expected {known}")
         model, processor = (part.from_pretrained(options.model) for part in (AutoModel, AutoProcessor))
+        check_finite(model, "its weights")
     except (OSError, ValueError) as error:
         raise ValueError(f"--model {options.model}: {first_line(error)}") from error
     given = {

@@ -42,6 +42,7 @@ from grounded_attention.training.recipes.recipe import (
     recipe_key_errors,
     without_hub,
 )
+from grounded_attention.utils.finite_weights import check_finite
 
 # Processor arguments that a recipe sets with another key: `model.tokenizer`.
 PARTS = ("tokenizer",)
@@ -263,6 +264,7 @@ def _load(
             model.source, **fields, ignore_mismatched_sizes=True, output_loading_info=True
         )
         check_shapes(model.source, loaded[1]["mismatched_keys"])
+        check_finite(loaded[0], str(model.source))
     return loaded
 
 
