@@ -17,6 +17,7 @@ from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import parse as parse_xml
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.utils import bounded_files
 
 HOMEPAGE = "https://github.com/BryanPlummer/flickr30k_entities"
 WHERE_TO_GET = f"get Flickr30K Entities from {HOMEPAGE} and unpack its annotations.zip beside the split lists"
@@ -33,17 +34,11 @@ def read_text(path: Path) -> str:
         DataError: The file is not UTF-8.
     """
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return bounded_files.read_text(path)
     except FileNotFoundError:
         raise MissingFileError("the file is missing", file=path, hint=WHERE_TO_GET) from None
-    except UnicodeDecodeError as error:
-        raise DataError(
-            "not valid UTF-8 (a truncated or damaged file)",
-            file=path,
-            where=f"byte {error.start}",
-            found=error.object[error.start : error.end],
-            hint="get the file again",
-        ) from None
+    except bounded_files.FileError as error:
+        raise DataError(str(error), hint="get the file again") from None
 
 
 def parse_unrelated(path: Path) -> set[tuple[str, int]]:
@@ -180,7 +175,8 @@ def parse_annotation(path: str | os.PathLike[str]) -> tuple[int, int, list[dict[
 
 def _parse_xml(path: Path) -> Element:
     try:
-        return parse_xml(path, forbid_dtd=True).getroot()
+        with bounded_files.open_data(path) as file:
+            return parse_xml(file, forbid_dtd=True).getroot()
     except FileNotFoundError:
         raise MissingFileError("the file is missing", file=path, hint=WHERE_TO_GET) from None
     except DefusedXmlException as error:

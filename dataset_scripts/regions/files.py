@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.utils import bounded_files
 from grounded_attention.utils.whole_files import write_text
 
 from .arrow_layout import RECORD_BATCH, Columns, LayoutError, messages
@@ -60,9 +61,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def read_json(path: Path) -> dict[str, Any]:
     """Reads a manifest, finished or partial, and checks format and version."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = bounded_files.read_json(path)
         found = (content["format"], content["version"])
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise DataError("not the manifest of a region table", file=path, found=str(error), hint=_BUILD_HINT) from error
     if found != (FORMAT, VERSION):
         raise DataError("unknown format", file=path, found=found, expected=repr((FORMAT, VERSION)), hint=_BUILD_HINT)

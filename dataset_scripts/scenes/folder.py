@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.safe_paths import refuse_links
 from grounded_attention.utils.whole_files import write_text
 
@@ -45,7 +46,7 @@ def finished_manifest(root: Path, identity: dict[str, int], force: bool) -> dict
         hint = "choose a new or empty folder"
         raise DataError("the output folder holds other files, which are never replaced", file=root, hint=hint)
     try:
-        content = json.loads(marker.read_text(encoding="utf-8"))
+        content = read_json(marker)
         same = {name: content.get(name) for name in identity} == identity
     except (ValueError, AttributeError):
         content, same = "an unreadable " + marker.name, False

@@ -25,12 +25,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.hub.push_rows import RowsPush, plan_push
+from grounded_attention.utils.bounded_files import FileError, parse_yaml, read_json
 
 from .command_line import make_parser, run
 
@@ -115,8 +114,8 @@ def _value(key: str, text: str, kind: Any) -> Any:
     if "str" in str(kind):
         return text
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
+        value = parse_yaml(text, key)
+    except FileError:
         value = None
     # Not isinstance: in Python a bool is an int.
     if type(value) is not kind:
@@ -185,7 +184,7 @@ def _check_replaceable(output: Path, name: str) -> None:
         return
     try:
         # `datasets` writes this file for every data set.
-        built = json.loads((output / "dataset_info.json").read_text(encoding="utf-8")).get("builder_name")
+        built = read_json(output / "dataset_info.json").get("builder_name")
     except (OSError, ValueError, AttributeError):
         built = None
     if built != name:

@@ -12,6 +12,7 @@ from accelerate import PartialState
 from grounded_attention.training.loop.checkpoint import MANIFEST
 from grounded_attention.training.publish.hub import START
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, without_hub
+from grounded_attention.utils import bounded_files
 from grounded_attention.utils.safe_paths import refuse_links
 from grounded_attention.utils.whole_files import DRAFT, write_json
 
@@ -150,4 +151,4 @@ def _without_aside(content: dict[str, Any]) -> dict[str, Any]:
 
 def read_json(path: Path) -> Any:
     """The content of a JSON file; `None` if the file does not exist."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    return bounded_files.read_json(path) if path.is_file() else None

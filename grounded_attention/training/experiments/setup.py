@@ -42,6 +42,7 @@ from grounded_attention.training.recipes.recipe import (
     recipe_key_errors,
     without_hub,
 )
+from grounded_attention.utils.bounded_files import read_text
 from grounded_attention.utils.finite_weights import check_finite
 
 # Processor arguments that a recipe sets with another key: `model.tokenizer`.
@@ -214,7 +215,7 @@ def make_processor(model: Model) -> Any:
 
 def _tokenizer(name: str) -> Any:
     if Path(name).is_file():
-        words = Path(name).read_text(encoding="utf-8").splitlines()
+        words = read_text(name).splitlines()
         return BertTokenizer(vocab={word: index for index, word in enumerate(words)})
     return AutoTokenizer.from_pretrained(name)
 
