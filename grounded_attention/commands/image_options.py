@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModel, AutoProcessor
 
 from grounded_attention.dataset_scripts.regions.boxes import read_boxes
@@ -17,6 +18,7 @@ from grounded_attention.modeling.pipeline_visual_grounding import VisualGroundin
 from grounded_attention.processing.open_images import open_image
 from grounded_attention.processing.region_detection import first_line
 from grounded_attention.processing.region_extraction import DetectedRegions
+from grounded_attention.training.recipes.number_checks import check_sizes
 from grounded_attention.utils.finite_weights import check_finite
 
 
@@ -57,12 +59,13 @@ def load_pipeline(options: argparse.Namespace) -> VisualGroundingPipeline:
     """
     try:
         config = AutoConfig.from_pretrained(options.model)
+        check_sizes(config.to_dict(), "config.json: ")
         if find_family(config.model_type) is None:
             known = " or ".join(FAMILIES)
             raise ValueError(f"model type {config.model_type} is not supported, expected {known}")
         model, processor = (part.from_pretrained(options.model) for part in (AutoModel, AutoProcessor))
         check_finite(model, "its weights")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise ValueError(f"--model {options.model}: {first_line(error)}") from error
     given = {
         "detector": ShapeDetector() if options.detector == SOURCE else options.detector,

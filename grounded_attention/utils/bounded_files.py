@@ -41,21 +41,20 @@ def open_data(path: _Path) -> IO[bytes]:
         FileNotFoundError: if it does not exist.
         FileError: if it is a folder, a pipe or a device, or is compressed with gzip.
     """
-    # A pipe without a writer would block here for ever.
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise FileError(f"{path}: not a regular file, expected a file with data")
-        file = os.fdopen(descriptor, "rb")
-    except BaseException:
-        os.close(descriptor)
-        raise
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise FileError(f"{path}: not a regular file, expected a file with data")
+    file = open(path, "rb", opener=_open_at_once)
     start = file.peek(2)[:2]
     if start == GZIP or start in OTHER_BOMS:
         file.close()
         problem = "compressed with gzip: unpack it" if start == GZIP else "UTF-16 text: save it as UTF-8"
         raise FileError(f"{path}: the file is {problem} first")
     return file
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Opens without waiting: a pipe without a writer would block for ever."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def read_data(path: _Path, limit: int = MAX_DATA_BYTES) -> bytes:

@@ -32,6 +32,7 @@ from grounded_attention.training.loop.joined_regions import JoinedRegions
 from grounded_attention.training.loop.learning_rates import MAPPING, GroundingTrainingArguments, check_mapping
 from grounded_attention.training.loop.length_batches import LENGTH, add_lengths
 from grounded_attention.training.recipes.model_family import family_name, head_class, processor_class
+from grounded_attention.training.recipes.number_checks import check_numbers, check_sizes
 from grounded_attention.training.recipes.recipe import (
     Data,
     Model,
@@ -391,6 +392,7 @@ def check_model(model: Model, head: str) -> None:
     config_class: Any = FAMILIES[family_name(model)].config_class
     fields = [*_fields(config_class), *config_class.attribute_map, "attn_implementation"]
     check_names(model.config, fields, "model.config.")
+    check_sizes(model.config, "model.config.")
     known = list(inspect.signature(processor_class(model)).parameters)
     check_names(model.processor, [name for name in known if name not in PARTS], "model.processor.")
 
@@ -403,6 +405,7 @@ def check_training(training: Mapping[str, Any], prefix: str) -> None:
         kinds = {hints[name]} if not isinstance(hints[name], types.UnionType) else {*typing.get_args(hints[name])}
         if kinds - {type(None)} in ({int}, {float}, {bool}):
             convert(hints[name], value, "", prefix + name)
+    check_numbers(training, prefix)
     check_device(training, prefix)
     check_mapping(training.get(MAPPING), prefix + MAPPING)
     if training.get(MAPPING) and training.get("deepspeed"):

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
 
 from grounded_attention.families import DEFAULT_FAMILY
 from grounded_attention.utils.bounded_files import MAX_CONFIG_BYTES, FileError, parse_yaml, read_text
@@ -408,7 +409,7 @@ def recipe_key_errors(key: str) -> typing.Iterator[None]:
         yield
     except RecipeError:
         raise
-    except (ValueError, TypeError, OSError, StrictDataclassError) as error:
+    except (ValueError, TypeError, OSError, ImportError, SafetensorError, StrictDataclassError) as error:
         raise RecipeError(f"{key}: {error}") from error
 
 
