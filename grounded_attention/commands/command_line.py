@@ -70,7 +70,8 @@ def explain_storage(error: BaseException) -> str | None:
         number = getattr(cause, "errno", None) if isinstance(cause, OSError) else None
         text = " ".join(str(cause).split())
         if number in DISK_ERRORS or any(mark in text for mark in DISK_TEXTS):
-            place = f"{cause.filename}: " if getattr(cause, "filename", None) else ""
+            name = getattr(cause, "filename", None)
+            place = f"{name}: " if name else ""
             what = os.strerror(number) if number in DISK_ERRORS else text[:200]
             return f"{place}the disk cannot be written or read ({what}); free space or check it, then run again"
         if isinstance(cause, pickle.UnpicklingError):
