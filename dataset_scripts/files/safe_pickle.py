@@ -389,7 +389,8 @@ def _container_maker(kind: Callable[[Any], Any], *accepted: type) -> Callable[..
                 f"the pickle makes a {kind.__name__} from a value that is not a container",
                 found=type(content).__name__,
             )
-        _count_copy(len(content) if isinstance(content, (bytes, bytearray)) else 64 * len(content))
+        given: Any = content
+        _count_copy(len(given) * (1 if isinstance(given, (bytes, bytearray)) else 64))
         return kind(content)
 
     return make

@@ -5,11 +5,12 @@ Bounds are checked before work is done: the kind of file, its bytes, depth, numb
 Every error is a `FileError` that names the file and, where it is known, the line.
 """
 
+import io
 import json
 import os
 import stat
 from collections.abc import Callable
-from typing import IO, Any
+from typing import Any
 
 import yaml
 
@@ -30,7 +31,7 @@ class FileError(ValueError):
     """A file cannot be read; the message names it, the place and the problem."""
 
 
-def open_data(path: _Path) -> IO[bytes]:
+def open_data(path: _Path) -> io.BufferedReader:
     """
     Opens a data file for reading, as bytes.
 
