@@ -1,13 +1,13 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Licences of the data sets, and the check that runs before anything is pushed to the Hub."""
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.utils.bounded_files import read_json
 
 ALLOWED, FORBIDDEN, UNCLEAR = "allowed", "forbidden", "unclear"
 SCENES_MANIFEST = "scenes.json"
@@ -120,7 +120,7 @@ def read_scenes(data_dir: Path) -> dict[str, Any] | None:
     """
     root = data_dir if data_dir.is_dir() else data_dir.parent
     try:
-        manifest = json.loads((root / SCENES_MANIFEST).read_text(encoding="utf-8"))
+        manifest = read_json(root / SCENES_MANIFEST)
         drawn = {name: manifest[name] for name in ("version", "seed", "images")}
         return drawn | ({"held_out": True} if manifest.get("held_out") else {})
     except (OSError, ValueError, KeyError, TypeError):

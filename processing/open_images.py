@@ -31,6 +31,9 @@ SIXTEEN_BIT_MODES = ("I;16", "I;16L", "I;16B", "I;16N")
 # The range of these pixels is not defined, so they cannot be converted to grey levels.
 RANGELESS_MODES = ("I", "F")
 CHANNELS = (1, 3, 4)
+# A compressed file of a few kilobytes may claim as many pixels as PIL allows, which need a gigabyte here.
+MAX_PIXELS = 2**25
+PIL_LIMIT = Image.MAX_IMAGE_PIXELS
 
 
 def open_images(images: Any, upright: bool = False) -> list[Image.Image]:
@@ -76,8 +79,9 @@ def open_image(image: Any, name: str = "image", upright: bool = False) -> Image.
         `Image.Image`: The RGB picture.
 
     Raises:
-        ValueError: A file is missing, truncated, not an image or larger than `PIL.Image.MAX_IMAGE_PIXELS`; pixels have
-            32 bits, whose range is unknown; an array has another shape, type or range.
+        ValueError: A file is missing, truncated, not an image or larger than `MAX_PIXELS` (or than
+            `PIL.Image.MAX_IMAGE_PIXELS`, if that was changed); pixels have 32 bits, whose range is unknown; an array
+            has another shape, type or range.
     """
     if isinstance(image, (str, os.PathLike)):
         return _open_file(os.fspath(image), name, upright)
@@ -116,9 +120,14 @@ def _explain(name: str, error: Exception) -> str:
 
 def _too_large(name: str, size: str) -> str:
     return (
-        f"{name}: {size}more than {Image.MAX_IMAGE_PIXELS} pixels, which may be a decompression bomb; shrink it, or "
+        f"{name}: {size}more than {_limit()} pixels, which may be a decompression bomb; shrink it, or "
         "raise PIL.Image.MAX_IMAGE_PIXELS if you trust it."
     )
+
+
+def _limit() -> int | None:
+    """The largest number of pixels; PIL's, if the user has changed it."""
+    return MAX_PIXELS if Image.MAX_IMAGE_PIXELS == PIL_LIMIT else Image.MAX_IMAGE_PIXELS
 
 
 def _to_rgb(picture: Image.Image, name: str, upright: bool) -> Image.Image:
@@ -126,7 +135,8 @@ def _to_rgb(picture: Image.Image, name: str, upright: bool) -> Image.Image:
     width, height = picture.size
     if not width or not height:
         raise ValueError(f"{name}: {width} x {height} pixels; an image needs at least one.")
-    if Image.MAX_IMAGE_PIXELS is not None and width * height > Image.MAX_IMAGE_PIXELS:
+    limit = _limit()
+    if limit is not None and width * height > limit:
         raise ValueError(_too_large(name, f"{width} x {height} are "))
     if picture.mode in RANGELESS_MODES:
         raise ValueError(

@@ -9,7 +9,6 @@ ViLBERT and VOLTA use the CRC-32 of the address, as a decimal number; with it, s
 images have the same id. Such rows are counted and kept, because the files do not show which of the two images exists.
 """
 
-import json
 import logging
 import zlib
 from array import array
@@ -29,6 +28,7 @@ from grounded_attention.dataset_scripts.files.streaming import text_lines
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
 from grounded_attention.dataset_scripts.regions.hub import local_folder
 from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.utils.bounded_files import FileError, parse_json
 
 from .local_builder import SPLITS, LocalBuilder, LocalConfig, Report, logger
 
@@ -280,9 +280,9 @@ def _columns(line: str, path: Path, where: str, kind: str) -> list[str]:
 
 def _parse_json(line: str, path: Path, where: str) -> Row:
     try:
-        values = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"not JSON ({error})", file=path, where=where, found=line, hint="one record a line") from None
+        values = parse_json(line, f"{path}, {where}")
+    except FileError as error:
+        raise DataError(str(error), hint="one record a line") from None
     record = Record(values, path, where)
     tokens = record.items("caption")
     if not all(isinstance(token, str) for token in tokens):

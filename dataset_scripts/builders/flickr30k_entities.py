@@ -19,6 +19,7 @@ from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
+from grounded_attention.utils.safe_paths import path_below
 
 from .flickr30k_parsing import (
     HOMEPAGE,
@@ -127,7 +128,7 @@ class Flickr30kEntities(LocalBuilder):
         files.unrelated()
         splits = {name: files.image_ids(name) for name in self.config.requested_splits()}
         for name, image_ids in splits.items():
-            files.check(name, image_ids)
+            files.check(name, image_ids, self.config.splits is not None)
         return [
             datasets.SplitGenerator(name=SPLITS[name], gen_kwargs={"image_ids": image_ids, "split": name})
             for name, image_ids in splits.items()
@@ -197,11 +198,12 @@ class EntitiesFiles:
             split (`str`): The split of the image.
             image_id (`str`): The image.
         """
-        return self.root / (f"{split}_captions" if self.split_folders else "Sentences") / f"{image_id}.txt"
+        folder = self.root / (f"{split}_captions" if self.split_folders else "Sentences")
+        return path_below(folder, f"{image_id}.txt")
 
     def annotation(self, image_id: str) -> Path:
         """Returns the annotation file of an image."""
-        return self.root / "Annotations" / f"{image_id}.xml"
+        return path_below(self.root / "Annotations", f"{image_id}.xml")
 
     def image_ids(self, split: str) -> list[str]:
         """Returns the image ids of a split, in the order of its list (sorted as text if there is only a folder).
@@ -214,29 +216,48 @@ class EntitiesFiles:
             if not folder.is_dir():
                 raise MissingFileError("the folder is missing", file=folder, hint=WHERE_TO_GET)
             return sorted(path.stem for path in folder.glob("*.txt"))
-        lines = read_text(self.root / f"{split}.txt").split("\n")
+        lines = read_text(self._list(split)).split("\n")
         return list(dict.fromkeys(line.strip() for line in lines if line.strip()))
 
-    def check(self, split: str, image_ids: Sequence[str]) -> None:
+    def _list(self, split: str) -> Path:
+        """The list of a split, or its folder."""
+        return self.sentences(split, "").parent if self.split_folders else self.root / f"{split}.txt"
+
+    def check(self, split: str, image_ids: Sequence[str], wanted: bool = False) -> None:
         """Checks that the files of all images exist, before any work is done.
 
         Args:
             split (`str`): The split.
             image_ids (sequence of `str`): Its images.
+            wanted (`bool`, *optional*, defaults to `False`): Whether the user asked for this split by name. Only such
+                a split, and `train`, must have images: a sample of the data may lack the others.
 
         Raises:
             MissingFileError: A file is missing; the message names the first one.
+            DataError: The split has no image, or its list seems cut.
         """
+        if not image_ids and (wanted or split == "train"):
+            expected = "image ids, one a line, or in a folder a file for each image"
+            raise DataError("the split has no image", file=self._list(split), expected=expected, hint=WHERE_TO_GET)
         for path_of in (lambda image_id: self.sentences(split, image_id), self.annotation):
             folder = path_of("").parent
             present = set(os.listdir(folder)) if folder.is_dir() else set()
             missing = [path for path in map(path_of, image_ids) if path.name not in present]
             if missing:
+                self._check_whole(split, missing[-1].stem)
                 raise MissingFileError(
                     f"the file is missing ({len(missing)} of the {len(image_ids)} like it for {split})",
                     file=missing[0],
                     hint=WHERE_TO_GET,
                 )
+
+    def _check_whole(self, split: str, last_missing: str) -> None:
+        """Raises an error if the list of a split seems cut: its last line has no end, and its image has no files."""
+        path = self.root / f"{split}.txt"
+        lines = [] if self.split_folders else read_text(path).split("\n")
+        if lines and lines[-1].strip() == last_missing:
+            where, hint = f"line {len(lines)}", f"the list may be cut; {WHERE_TO_GET}"
+            raise DataError("the last image has no files", file=path, where=where, found=last_missing, hint=hint)
 
     def unrelated(self) -> set[tuple[str, int]]:
         """Returns the captions that do not belong to their image, as (image id, caption index counted from 0)."""

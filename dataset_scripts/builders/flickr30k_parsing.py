@@ -8,6 +8,7 @@ exclusive end: up to one pixel outside the image is clipped to [0, 1], more is a
 
 import math
 import os
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element, ParseError
@@ -16,9 +17,12 @@ from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import parse as parse_xml
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.utils import bounded_files
 
 HOMEPAGE = "https://github.com/BryanPlummer/flickr30k_entities"
 WHERE_TO_GET = f"get Flickr30K Entities from {HOMEPAGE} and unpack its annotations.zip beside the split lists"
+# A chain that differs from the number in the other file, if only by a zero in front, would lose its boxes.
+CHAIN = re.compile(r"0|[1-9][0-9]{0,17}")
 NOT_GROUNDED = "0"  # the chain of phrases that describe nothing visible
 
 
@@ -30,17 +34,11 @@ def read_text(path: Path) -> str:
         DataError: The file is not UTF-8.
     """
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return bounded_files.read_text(path)
     except FileNotFoundError:
         raise MissingFileError("the file is missing", file=path, hint=WHERE_TO_GET) from None
-    except UnicodeDecodeError as error:
-        raise DataError(
-            "not valid UTF-8 (a truncated or damaged file)",
-            file=path,
-            where=f"byte {error.start}",
-            found=error.object[error.start : error.end],
-            hint="get the file again",
-        ) from None
+    except bounded_files.FileError as error:
+        raise DataError(str(error), hint="get the file again") from None
 
 
 def parse_unrelated(path: Path) -> set[tuple[str, int]]:
@@ -88,7 +86,7 @@ def parse_sentence(
         entity_id, types}` with character offsets into the text.
 
     Raises:
-        DataError: A bracket is not closed, closes nothing, is nested, has no chain, or contains no words.
+        DataError: A bracket is not closed, closes nothing, is nested, has no number of a chain, or contains no words.
     """
 
     def malformed(problem: str, found: str) -> DataError:
@@ -122,7 +120,7 @@ def parse_sentence(
 def _parse_tag(token: str, malformed: Any) -> tuple[str, list[str]]:
     head, *rest = token[1:].split("/")
     chain = rest[0].removeprefix("EN#") if rest else ""
-    if head or not rest or not rest[0].startswith("EN#") or not chain or "]" in token:
+    if head or not rest or not rest[0].startswith("EN#") or not CHAIN.fullmatch(chain) or "]" in token:
         raise malformed("not a phrase tag", token)
     return chain, [kind for kind in rest[1:] if kind]
 
@@ -162,6 +160,9 @@ def parse_annotation(path: str | os.PathLike[str]) -> tuple[int, int, list[dict[
         where = f"object {index} (name {', '.join(names)})"
         if not names or "" in names:
             raise DataError("an object has no name", file=path, where=where)
+        if unknown := [name for name in names if not CHAIN.fullmatch(name)]:
+            expected = "the number of a chain, as in the captions"
+            raise DataError("an object has another name", file=path, where=where, found=unknown[0], expected=expected)
         boxes = [_parse_box(box, width, height, path, where) for box in item.iterfind("bndbox")]
         for name in names:
             entity = entities.setdefault(name, {"entity_id": name, "boxes": [], "scene": False, "nobox": False})
@@ -174,7 +175,8 @@ def parse_annotation(path: str | os.PathLike[str]) -> tuple[int, int, list[dict[
 
 def _parse_xml(path: Path) -> Element:
     try:
-        return parse_xml(path, forbid_dtd=True).getroot()
+        with bounded_files.open_data(path) as file:
+            return parse_xml(file, forbid_dtd=True).getroot()
     except FileNotFoundError:
         raise MissingFileError("the file is missing", file=path, hint=WHERE_TO_GET) from None
     except DefusedXmlException as error:

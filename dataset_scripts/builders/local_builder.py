@@ -169,10 +169,10 @@ class Report:
     """Counts by name, with the first few examples of each problem.
 
     Args:
-        examples (`int`, *optional*, defaults to `5`): Largest number of examples of each problem.
+        examples (`int`, *optional*, defaults to `100`): Largest number of examples of each problem.
     """
 
-    def __init__(self, examples: int = 5) -> None:
+    def __init__(self, examples: int = 100) -> None:
         self.counts: Counter[str] = Counter()
         self.examples: dict[str, list[str]] = defaultdict(list)
         self._limit = examples

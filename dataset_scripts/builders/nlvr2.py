@@ -2,7 +2,6 @@
 """NLVR2: statements about two images that are true or false, and the official file format of predictions."""
 
 import csv
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -15,6 +14,7 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import json_elements, text_lines
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
+from grounded_attention.utils.bounded_files import FileError, open_data, parse_json
 from grounded_attention.utils.whole_files import write_text
 
 from .local_builder import LocalBuilder, LocalConfig, Report
@@ -162,7 +162,7 @@ def read_statements(path: Path, image_id_format: str = "identifier") -> Iterator
 
 def _records(path: Path) -> Iterator[tuple[Record, bool]]:
     """Yields each record, and whether it is part of a list, as LXMERT's are."""
-    with path.open("rb") as file:
+    with open_data(path) as file:
         is_list = file.read(64).decode("utf-8-sig", "replace").lstrip().startswith("[")
     if is_list:
         for _, index, element in json_elements(path, HINT):
@@ -172,10 +172,9 @@ def _records(path: Path) -> Iterator[tuple[Record, bool]]:
         if not line.strip():
             continue
         try:
-            values = json.loads(line)
-        except ValueError as error:
-            where = f"line {number}"
-            raise DataError("not JSON", file=path, where=where, found=line, expected=str(error), hint=HINT) from None
+            values = parse_json(line, f"{path}, line {number}")
+        except FileError as error:
+            raise DataError(str(error), hint=HINT) from None
         yield Record(values, path, f"line {number}", HINT), False
 
 
@@ -243,10 +242,14 @@ def read_predictions(path: Path) -> dict[str, bool]:
     answers: dict[str, bool] = {}
     expected = "<identifier>,True or <identifier>,False"
     for number, line in text_lines(path, f"predictions are lines {expected}"):
-        values = next(csv.reader([line]), [])
+        where = f"line {number}"
+        try:
+            values = next(csv.reader([line]), [])
+        except csv.Error as error:
+            problem = f"not readable as CSV: {error}"
+            raise DataError(problem, file=path, where=where, found=line, expected=expected) from None
         if not values:
             continue
-        where = f"line {number}"
         if len(values) != 2 or values[1].strip().lower() not in LABELS:
             raise DataError("the line is not a prediction", file=path, where=where, found=line, expected=expected)
         if values[0] in answers:

@@ -5,7 +5,6 @@ A data set is a folder with `instances.json` (COCO's instances of its images) an
 Python 2. The reader uses an allow-list and never executes the pickle; it also reads `refs(<split_by>).json`.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +19,7 @@ from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.safe_pickle import load_pickle
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
+from grounded_attention.utils.bounded_files import FileError, read_json
 
 from .coco_captions import IMAGE_ID_FORMATS
 from .local_builder import LocalBuilder, LocalConfig, Report
@@ -202,6 +202,8 @@ def read_refs(path: Path) -> Iterator[Record]:
     refs = _read_json(path) if path.suffix == ".json" else load_pickle(path)
     if not isinstance(refs, list):
         raise DataError("not a list of references", file=path, found=type(refs).__name__, expected="list", hint=HINT)
+    if not refs:
+        raise DataError("no references", file=path, expected="a list with one object a reference", hint=HINT)
     for number, ref in enumerate(refs):
         yield Record(ref, path, f"reference {number + 1}", HINT)
 
@@ -295,6 +297,6 @@ def _is_in_split(ref: Record, split: str) -> bool:
 
 def _read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise DataError("not JSON", file=path, found=str(error), hint=HINT) from error
+        return read_json(path)
+    except FileError as error:
+        raise DataError(str(error), hint=HINT) from error

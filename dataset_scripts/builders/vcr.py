@@ -13,6 +13,7 @@ from datasets import List, Value
 from grounded_attention.dataset_scripts.files.errors import MissingFileError
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.licences import FORBIDDEN, Licence
+from grounded_attention.utils.safe_paths import path_below
 
 from .local_builder import SPLITS, LocalBuilder, LocalConfig, Report
 from .vcr_files import HINT, HOMEPAGE, ImageObjects, read_objects, read_questions
@@ -202,7 +203,7 @@ def read_image_objects(record: Record, config: VCRConfig, read: Callable[[Path],
     Raises:
         DataError: The file of boxes is missing or damaged, or lists other objects.
     """
-    path = config.images / record.non_empty_text("metadata_fn")
+    path = path_below(config.images, record.non_empty_text("metadata_fn"))
     try:
         image = read(path)
     except MissingFileError:

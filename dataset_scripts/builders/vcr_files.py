@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Files of VCR: lines of questions, and for each image a file with the boxes of its objects."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import text_lines
+from grounded_attention.utils.bounded_files import FileError, parse_json, read_text
 
 HOMEPAGE = "https://visualcommonsense.com"
 HINT = (
@@ -85,12 +85,12 @@ def read_objects(path: Path) -> ImageObjects:
         MissingFileError: The file does not exist.
         DataError: The file is not JSON, or a box is invalid.
     """
-    if not path.is_file():
+    if not path.exists():
         raise MissingFileError("the file with the boxes of an image is missing", file=path, hint=HINT)
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError("not valid UTF-8", file=path, found=str(error), hint=HINT) from None
+        text = read_text(path)
+    except FileError as error:
+        raise DataError(str(error), hint=HINT) from None
     record = Record(_decode(text, path, None), path, "image", HINT)
     width, height, names = (
         record.integer("width", minimum=1),
@@ -128,9 +128,10 @@ def _corners(record: Record, place: int, box: Any) -> list[float] | None:
 
 def _decode(text: str, file: Path, where: str | None) -> Any:
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise DataError("not JSON", file=file, where=where, found=str(error), hint=HINT) from None
+        place = ", ".join(str(part) for part in (file, where) if part)
+        return parse_json(text, place, parse_constant=_refuse_constant)
+    except FileError as error:
+        raise DataError(str(error), hint=HINT) from None
 
 
 def _refuse_constant(name: str) -> None:

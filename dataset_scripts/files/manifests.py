@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.whole_files import write_text
 
 from .errors import DataError
@@ -34,7 +35,7 @@ class ManifestKind:
     def read(self, path: Path) -> dict[str, Any]:
         """Reads a manifest, finished or partial, and checks format and version."""
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = read_json(path)
             found = (content["format"], content["version"])
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(f"not the manifest of {self.what}", file=path, found=str(error), hint=self.hint) from error

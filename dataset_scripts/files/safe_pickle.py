@@ -2,14 +2,16 @@
 """Reads pickles and NumPy object arrays from data files without running any code that they contain.
 
 All legacy pickles (`refs(unc).p`, LMDB values, `*_imgid2idx.pkl`, object arrays in .npy) are read here. The result
-consists of None, booleans, numbers, texts, bytes, lists, tuples, dicts, sets, NumPy scalars and arrays. Three checks
+consists of None, booleans, numbers, texts, bytes, lists, tuples, dicts, sets, NumPy scalars and arrays. Four checks
 protect the reader:
 
 1. Before the first instruction runs, all instructions are checked. Every length has to fit into the data, so that a
    few bytes cannot claim gigabytes. Instructions that plain data never needs (classes, persistent ids, extensions)
    are refused.
 2. A name is looked up in a short table of this file and never imported. Any other name is refused.
-3. The table holds constructors of this file, not NumPy's. They compare dtype, shape and bytes before they make an
+3. The memory that the instructions need is bounded before they run, and what constructors copy is counted, since a
+   few bytes can repeat a value that came before.
+4. The table holds constructors of this file, not NumPy's. They compare dtype, shape and bytes before they make an
    array, so that a forged dtype never reaches NumPy.
 """
 
@@ -20,15 +22,20 @@ import pickle
 import pickletools
 import re
 from collections.abc import Callable
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
 
+from grounded_attention.utils.bounded_files import open_data, read_data
+
 from .errors import DataError, MissingFileError
 
 # A pickle is read into memory at once; the largest known files (captions of all images) are far smaller.
-MAX_BYTES = 2 << 30
+MAX_BYTES = 512 << 20
+# Limit for the objects of a pickle, by the estimate of `_COSTS`, and for what its constructors copy.
+MAX_MEMORY = 1 << 30
 # The pickled form of `numpy.dtype`: booleans, numbers, fixed-length texts, objects. No records, no dates.
 DTYPE = re.compile(r"b1|[iu][1248]|f[248]|c8|c16|[SU]\d{1,9}|O[48]?")
 MAX_DIMENSIONS = 32
@@ -52,7 +59,7 @@ def load_pickle(path: str | os.PathLike[str]) -> Any:
     """Loads the data of a pickle file, also of one that Python 2 wrote (its `str` becomes text, by Latin-1).
 
     Args:
-        path (`str` or `os.PathLike`): The file, at most 2 GiB.
+        path (`str` or `os.PathLike`): The file, at most 512 MiB.
 
     Returns:
         Containers, numbers, texts and arrays.
@@ -68,7 +75,7 @@ def load_pickle(path: str | os.PathLike[str]) -> Any:
         raise DataError(
             "the pickle is too large", file=path, found=path.stat().st_size, expected=f"at most {MAX_BYTES}"
         )
-    return loads(path.read_bytes(), file=path)
+    return loads(read_data(path, MAX_BYTES), file=path)
 
 
 def load_npy(path: str | os.PathLike[str]) -> Any:
@@ -89,7 +96,7 @@ def load_npy(path: str | os.PathLike[str]) -> Any:
     path = Path(path)
     if not path.is_file():
         raise MissingFileError("no such file", file=path, expected="a NumPy array")
-    with open(path, "rb") as file:
+    with open_data(path) as file:
         return read_npy(file, path)
 
 
@@ -104,6 +111,7 @@ def loads(data: bytes, *, file: str | os.PathLike[str] | None = None, where: str
     Raises:
         DataError: As for `load_pickle`.
     """
+    copied = _COPIED.set([0])
     try:
         _check_instructions(data)
         unpickler = _Unpickler(data)
@@ -114,6 +122,16 @@ def loads(data: bytes, *, file: str | os.PathLike[str] | None = None, where: str
     except Exception as error:  # damaged instructions can raise any error
         problem = f"damaged pickle ({type(error).__name__})"
         raise DataError(problem, file=file, where=where, found=str(error)[:200]) from error
+    finally:
+        _COPIED.reset(copied)
+
+
+def _count_copy(size: int) -> None:
+    """Adds to the bytes that constructors copy; raises `DataError` above the limit."""
+    total = _COPIED.get()
+    total[0] += size
+    if total[0] > MAX_MEMORY:
+        raise DataError("the pickle repeats values to fill the memory", expected=f"at most {MAX_MEMORY:,} bytes")
 
 
 def read_npy(file: BinaryIO, name: str | os.PathLike[str]) -> Any:
@@ -157,9 +175,12 @@ def _npy_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
 
 def _check_instructions(data: bytes) -> None:
     """Raises `DataError` at an instruction that is refused, is unknown, or claims to be longer than the data."""
-    position, end = 0, len(data)
+    position, end, memory = 0, len(data), 0
     while position < end:
         code = data[position]
+        memory += _MEMORY[code]
+        if memory > MAX_MEMORY:
+            raise DataError("the pickle makes too many objects", expected=f"objects of {MAX_MEMORY:,} bytes")
         size, index = _SIZES[code], None
         if size is None:
             _refuse_instruction(code)
@@ -202,6 +223,18 @@ def _size(code: int) -> int | None:
 
 _SIZES: list[Any] = [_size(code) for code in range(256)]
 _NAMES = {code: instruction.name for code, instruction in INSTRUCTIONS.items()}
+# Bytes of an object beside its content, in CPython, for the instructions with small arguments that make one.
+_COSTS = {
+    **dict.fromkeys(("EMPTY_SET", "FROZENSET"), 216),
+    **dict.fromkeys(("EMPTY_DICT", "DICT"), 64),
+    **dict.fromkeys(("EMPTY_LIST", "LIST", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "BYTEARRAY8"), 64),
+    **dict.fromkeys(("REDUCE", "BUILD", "GLOBAL", "STACK_GLOBAL"), 128),
+    **dict.fromkeys(("INT", "LONG", "BININT", "BININT2", "LONG1", "LONG4", "FLOAT", "BINFLOAT"), 32),
+    **dict.fromkeys(("STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE"), 56),
+    **dict.fromkeys(("BINBYTES", "SHORT_BINBYTES"), 40),
+}
+_MEMORY = [_COSTS.get(_NAMES.get(code, ""), 8) for code in range(256)]
+_COPIED: ContextVar[list[int]] = ContextVar("copied")
 _STOP, _LONG_BINPUT = ord("."), ord("r")
 
 
@@ -280,8 +313,10 @@ class _Array:
         if dtype.dtype.kind == "O":
             if not isinstance(content, list) or len(content) != count:
                 raise DataError("the objects of an array do not fit its shape", expected=f"{count} for {shape}")
+            _count_copy(8 * count)
             self.array, self.objects = np.empty(shape, object), content
             return
+        _count_copy(count * dtype.dtype.itemsize)
         data = content.encode("latin1") if isinstance(content, str) else content
         if not isinstance(data, (bytes, bytearray)) or len(data) != count * dtype.dtype.itemsize:
             expected = f"{count * dtype.dtype.itemsize} bytes for {shape} of {dtype.dtype}"
@@ -342,6 +377,7 @@ def _encode(text: Any, encoding: Any) -> bytes:
         raise DataError(
             "the pickle contains an encoding other than that of bytes", found=str(encoding)[:40], expected="latin1"
         )
+    _count_copy(len(text))
     return text.encode("latin1")
 
 
@@ -353,6 +389,8 @@ def _container_maker(kind: Callable[[Any], Any], *accepted: type) -> Callable[..
                 f"the pickle makes a {kind.__name__} from a value that is not a container",
                 found=type(content).__name__,
             )
+        given: Any = content
+        _count_copy(len(given) * (1 if isinstance(given, (bytes, bytearray)) else 64))
         return kind(content)
 
     return make

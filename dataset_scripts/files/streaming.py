@@ -1,11 +1,13 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Readers for files larger than memory: lines of text, and elements of arrays in a JSON file, one at a time."""
 
-import io
+import codecs
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
+
+from grounded_attention.utils.bounded_files import open_data
 
 from .errors import DataError, MissingFileError
 
@@ -48,6 +50,9 @@ def text_lines(path: Path, hint: str) -> Iterator[tuple[int, str]]:
                 found = line[error.start : error.end]
                 where = f"line {number}"
                 raise DataError("not valid UTF-8", file=path, where=where, found=found, hint=hint) from None
+            if "\0" in text:
+                problem = "a NUL byte, so the file is damaged or no text"
+                raise DataError(problem, file=path, where=f"line {number}", hint=hint)
             yield number, text.removesuffix("\n").removesuffix("\r")
 
 
@@ -69,7 +74,7 @@ def json_elements(path: Path, hint: str) -> Iterator[tuple[str | None, int, Any]
         MissingFileError: The file does not exist.
         DataError: The file is cut, is not JSON, or holds neither an array nor an object.
     """
-    with _open(path, hint) as binary, io.TextIOWrapper(binary, encoding="utf-8-sig") as file:
+    with _open(path, hint) as file:
         stream = _JsonStream(file, path, hint)
         start = stream.peek()
         if start == "[":
@@ -97,7 +102,7 @@ def json_members(path: Path, hint: str) -> Iterator[tuple[str, Any]]:
         MissingFileError: The file does not exist.
         DataError: The file is cut, is not JSON, holds no object, or a name occurs twice.
     """
-    with _open(path, hint) as binary, io.TextIOWrapper(binary, encoding="utf-8-sig") as file:
+    with _open(path, hint) as file:
         stream = _JsonStream(file, path, hint)
         if stream.peek() != "{":
             stream.fail("not an object", expected="a JSON object")
@@ -112,9 +117,12 @@ def json_members(path: Path, hint: str) -> Iterator[tuple[str, Any]]:
 class _JsonStream:
     """A JSON text of which one piece is in memory."""
 
-    def __init__(self, file: IO[str], path: Path, hint: str) -> None:
+    def __init__(self, file: IO[bytes], path: Path, hint: str) -> None:
         self.file, self.path, self.hint = file, path, hint
         self.buffer, self.position, self.ended = "", 0, False
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
+        self._begun = False
+        self._bad: DataError | None = None  # a byte that is not UTF-8, behind the text in the buffer
         self.place = ""
         self._decode = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
 
@@ -182,11 +190,13 @@ class _JsonStream:
                 if self.ended or not (in_string or len(self.buffer) - error.pos < _SHORT):
                     self.position = len(self.buffer) if in_string else error.pos
                     self.fail(error.msg)
-            except (RecursionError, _ConstantError) as error:
-                self.fail(str(error))
+            except RecursionError:
+                self.fail("nested too deeply")
+            except ValueError as error:  # NaN, or a number with too many digits
+                self.fail(str(error).split(";")[0])
             else:
                 # A number near the end of the buffer may go on.
-                if len(self.buffer) - end >= _SHORT or self.ended:
+                if len(self.buffer) - end >= _SHORT or self.ended or not isinstance(value, int | float):
                     self.position = end
                     return value
             self._read()
@@ -214,25 +224,27 @@ class _JsonStream:
         A long value takes larger and larger pieces, so its cost stays linear.
         """
         rest = self.buffer[self.position :]
+        if self._bad is not None:
+            where = ", ".join(filter(None, (self.place, str(self._bad))))
+            raise DataError("not valid UTF-8", file=self.path, where=where, hint=self.hint)
+        content = self.file.read(max(_CHUNK, len(rest)))
         try:
-            piece = self.file.read(max(_CHUNK, len(rest)))
+            piece = self._decoder.decode(content, final=not content)
         except UnicodeDecodeError as error:
-            found = error.object[error.start : error.end]
-            where = self.place or None
-            raise DataError("not valid UTF-8", file=self.path, where=where, found=found, hint=self.hint) from None
-        self.buffer, self.position, self.ended = rest + piece, 0, not piece
-        return bool(piece)
-
-
-class _ConstantError(ValueError):
-    """NaN or infinity, which JSON does not have."""
+            # The text before the bad byte is still parsed, so that the error names the element of the byte.
+            piece = error.object[: error.start].decode("utf-8-sig" if not self._begun else "utf-8")
+            place = self.file.tell() - len(error.object) + error.start
+            self._bad = DataError(f"byte {place}", found=error.object[error.start : error.end])
+        self._begun = True
+        self.buffer, self.position, self.ended = rest + piece, 0, not content and self._bad is None
+        return not self.ended
 
 
 def _refuse_constant(name: str) -> None:
-    raise _ConstantError(f"{name} is not JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _open(path: Path, hint: str) -> IO[bytes]:
-    if not path.is_file():
+    if not path.exists():
         raise MissingFileError("the file is missing", file=path, hint=hint)
-    return open(path, "rb")
+    return open_data(path)

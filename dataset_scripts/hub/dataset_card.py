@@ -10,6 +10,7 @@ from datasets.utils.metadata import MetadataConfigs
 from huggingface_hub import DatasetCard, DatasetCardData
 
 from grounded_attention.dataset_scripts.licences import scenes_command
+from grounded_attention.utils.plain_text import printable
 
 Record = Mapping[str, Any]
 _WARNINGS = {
@@ -149,7 +150,7 @@ def _format_type(feature: Any) -> str:
     if kind == "Value":
         return str(feature["dtype"])
     if kind == "ClassLabel":
-        return f"class of {', '.join(feature['names'])}"
+        return f"class of {', '.join(printable(str(name), 100) for name in feature['names'])}"
     if isinstance(kind, str) and "feature" in feature:
         length = feature.get("length", -1)
         return f"list{'' if length == -1 else f' of {length}'} of {_format_type(feature['feature'])}"

@@ -2,7 +2,6 @@
 """Loads rows that `grounded-attention data build ... --push` pushed to the Hub, instead of building them here."""
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.hub import parse_place
+from grounded_attention.utils.bounded_files import read_json
 
 from .hub_errors import hub_errors
 from .push_record import RECORD, check_record, without_folders
@@ -97,7 +97,7 @@ def _read_record(name: str, config: str, revision: str | None) -> tuple[dict[str
             known = [file.split("/")[0] for file in files if file.endswith(f"/{RECORD}") and file.count("/") == 1]
             expected = " or ".join(known) or f"rows pushed by `grounded-attention data build --push`, with {RECORD}"
             raise DataError("no such configuration", where=name, found=config, expected=expected) from error
-    record = json.loads(path.read_text(encoding="utf-8"))
+    record = read_json(path)
     check_record(record, f"{name}/{config}/{RECORD}")
     return record, path.parents[1].name  # the cache has one folder for each commit
 

@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Data set repositories on the Hub: their current state, and atomic commits that change them."""
 
-import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundErro
 from huggingface_hub.utils import are_progress_bars_disabled
 
 from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.utils.bounded_files import read_json
 
 from .hub_errors import hub_errors
 
@@ -59,7 +59,7 @@ class Repository:
         with hub_errors(f"reading {path}", self.name):
             local = HfApi().hf_hub_download(self.name, path, repo_type=KIND, revision=self.commit)
         try:
-            content = json.loads(Path(local).read_text(encoding="utf-8"))
+            content = read_json(local)
         except ValueError as error:
             raise DataError("not JSON", file=f"{self.name}/{path}", found=str(error)) from error
         if not isinstance(content, dict):

@@ -4,7 +4,6 @@
 import dataclasses
 import hashlib
 import inspect
-import json
 import os
 import platform
 import shlex
@@ -21,6 +20,7 @@ from grounded_attention.dataset_scripts.builders.local_builder import LocalBuild
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.licences import SCENES, Licence, read_scenes
 from grounded_attention.dataset_scripts.regions.files import MANIFEST, read_json
+from grounded_attention.utils import bounded_files
 
 RECORD = "build.json"
 FORMAT, VERSION = "grounded-attention rows", 1
@@ -69,7 +69,7 @@ def make_record(
         `dict`: The record.
     """
     root = Path(builder.config.data_dir or ".")
-    info = json.loads((folder / "dataset_info.json").read_text(encoding="utf-8"))
+    info = bounded_files.read_json(folder / "dataset_info.json")
     counts = info["splits"]
     # `datasets` cannot load a split without rows.
     info["splits"] = {split: facts for split, facts in counts.items() if facts["num_examples"]}

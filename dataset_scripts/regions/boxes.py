@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Boxes of images that are known before a detector runs, from a JSON file."""
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy as np
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.files.streaming import text_lines
+from grounded_attention.utils.bounded_files import FileError, parse_json, read_json
 
 _EXPECTED = (
     'an object {"image id": boxes, ...}, or a line {"image_id": ..., "boxes": boxes} for each image; boxes are lists '
@@ -51,9 +51,9 @@ def read_boxes(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
 
 def _json_object(path: Path) -> Iterator[tuple[str, str, Any]]:
     try:
-        pairs = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=tuple)
-    except (ValueError, RecursionError) as error:
-        raise DataError("not JSON", file=path, found=str(error), expected=_EXPECTED) from error
+        pairs = read_json(path, object_pairs_hook=tuple)
+    except FileError as error:
+        raise DataError(str(error), expected=_EXPECTED) from error
     if not isinstance(pairs, tuple):
         raise DataError("not an object", file=path, expected=_EXPECTED)
     for image_id, record in pairs:
@@ -66,9 +66,9 @@ def _json_lines(path: Path) -> Iterator[tuple[str, str, Any]]:
             continue
         where = f"line {number}"
         try:
-            pairs = json.loads(line, object_pairs_hook=tuple)
+            pairs = parse_json(line, path, object_pairs_hook=tuple)
             image_id = dict(pairs)["image_id"]
-        except (ValueError, RecursionError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise DataError("not a record", file=path, where=where, found=line, expected=_EXPECTED) from error
         yield where, str(image_id), tuple(pair for pair in pairs if pair[0] != "image_id")
 

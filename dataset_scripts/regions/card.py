@@ -11,6 +11,7 @@ from huggingface_hub import DatasetCard, DatasetCardData
 
 from grounded_attention.dataset_scripts.hub.dataset_card import licence_metadata, licence_text, size_category, table
 from grounded_attention.dataset_scripts.licences import Licence
+from grounded_attention.utils.plain_text import markdown_text
 
 from .files import SHARDS
 
@@ -55,7 +56,7 @@ def write_region_card(
     """
     provenance = info["provenance"]
     detector = provenance.get("detector")
-    named = detector if isinstance(detector, str) else json.dumps(detector, ensure_ascii=False)
+    named = markdown_text(detector if isinstance(detector, str) else json.dumps(detector, ensure_ascii=False))
     widths = {name: f", {width} wide" if width else "" for name, width in info["arrays"].items()}
     parts = [
         f"# {repository.split('/')[-1]}",
@@ -104,16 +105,17 @@ def _shorten_lists(value: Any) -> Any:
 
 
 def _snippet(repository: str, example: str) -> str:
+    key = json.dumps(example)  # the id of an image may contain quotes and line ends
     return f"""From a clone of grounded-attention:
 
 ```python
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 
 regions = RegionTable.open("hub://{repository}")  # downloads, checks and maps it
-print(regions["{example}"].features.shape)
+print(regions[{key}].features.shape)
 
 few = RegionTable.open("hub://{repository}", download=False)  # requests single rows
-print(few["{example}"].boxes)
+print(few[{key}].boxes)
 ```
 
 Without it:

@@ -11,9 +11,11 @@ import pyarrow as pa
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 
+from .arrow_layout import RECORD_BATCH, LayoutError, messages
 from .reader_records import FEATURE_SIZE, SourceRecord, whole_number
 from .rows import EDGE_TOLERANCE, Regions, normalise_boxes
 
+MAGIC = b"ARROW1"
 REQUIRED_COLUMNS = ("img_id", "boxes", "roi_features", "sizes")
 
 
@@ -50,17 +52,26 @@ def read_frcnn_vg(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[Sour
                         image_id = str(values.column("img_id")[0].as_py())
                         size = batch.nbytes // len(batch)
                         yield SourceRecord(file, row, image_id, size, partial(_read, values, image_id, feature_size))
-        except (pa.ArrowException, EOFError, OSError) as error:
+        except (pa.ArrowException, EOFError, OSError, LayoutError, SystemError, UnicodeDecodeError) as error:
             raise DataError("damaged Arrow file", file=file, found=str(error)[:200], hint="copy it again") from error
 
 
 def _batches(source: Any) -> Iterator[pa.RecordBatch]:
-    if source.read(6) == b"ARROW1":
-        file = pa.ipc.open_file(source)
-        yield from (file.get_batch(number) for number in range(file.num_record_batches))
-    else:
-        source.seek(0)
-        yield from pa.ipc.open_stream(source)
+    """Yields the record batches of an Arrow file or stream; offsets and sizes are checked before Arrow reads them."""
+    size = source.size()
+    data = memoryview(source.read_buffer(size))
+    start = 0
+    if bytes(data[:6]) == MAGIC:  # a file is a stream between two marks
+        start = 8
+        if bytes(data[-6:]) != MAGIC:
+            raise LayoutError("the end of the file is missing")
+    for message in messages(data, start):
+        if message.kind == RECORD_BATCH and not message.compressed:
+            message.buffers()
+    source.seek(start)
+    for batch in pa.ipc.open_stream(source):
+        batch.validate(full=True)
+        yield batch
 
 
 def _check_columns(batch: pa.RecordBatch, file: Path) -> None:

@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Reader of HDF5 files of region features: bottom-up attention in PyTorch (hengyuan-hu), BAN, GQA and VOLTA."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -12,6 +11,7 @@ import numpy as np
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.files.safe_pickle import load_pickle
+from grounded_attention.utils.bounded_files import read_json
 
 from .reader_records import FEATURE_SIZE, SourceRecord, import_library, regions_from_fields, whole_number
 from .rows import Regions, normalise_boxes
@@ -140,7 +140,7 @@ def _gqa_info(path: Path) -> list[tuple[str, dict[str, Any]]]:
     if number is None:
         raise DataError("the file name contains no number", file=path, expected="gqa_objects_<number>.h5")
     try:
-        content = json.loads(index.read_bytes())
+        content = read_json(index)
         entries = [(str(key), entry) for key, entry in content.items() if int(entry["file"]) == int(number[1])]
         return sorted(entries, key=lambda pair: int(pair[1]["idx"]))
     except (ValueError, KeyError, TypeError, AttributeError) as error:

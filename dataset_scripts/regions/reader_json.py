@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Reader of VL-BERT's region features: one JSON file an image, in a zip or a folder."""
 
-import json
 import os
 import zipfile
 import zlib
@@ -10,6 +9,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.utils.bounded_files import FileError, open_data, parse_json
 
 from .reader_records import FEATURE_SIZE, MAX_RECORD_BYTES, SourceRecord, regions_from_fields
 from .rows import Regions
@@ -76,7 +76,7 @@ def _is_chosen(name: str, place: str) -> bool:
 
 
 def _read_file(path: Path, feature_size: int) -> Regions:
-    with open(path, "rb") as file:
+    with open_data(path) as file:
         return _regions(file.read(MAX_RECORD_BYTES + 1), path.stem, feature_size)
 
 
@@ -93,7 +93,7 @@ def _regions(content: bytes, image_id: str, feature_size: int) -> Regions:
     if len(content) > MAX_RECORD_BYTES:
         raise DataError("the record is too long for one image", expected=f"at most {MAX_RECORD_BYTES} bytes")
     try:
-        values = json.loads(content)
-    except (ValueError, RecursionError) as error:
+        values = parse_json(content, "record")
+    except FileError as error:
         raise DataError("not JSON", found=str(error)[:200], hint="the file is cut or damaged") from error
     return regions_from_fields(values, image_id, feature_size)

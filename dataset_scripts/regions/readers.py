@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.utils.bounded_files import open_data
 
 from .reader_arrow import read_frcnn_vg
 from .reader_h5 import read_h5
@@ -113,6 +114,8 @@ def existing_source(path: str | os.PathLike[str], format: str) -> Path:
     source, _ = split_zip_path(path)
     if not source.exists():
         raise MissingFileError("no such file", file=source, expected=f"region features in the format {format}")
+    if not source.is_dir():
+        open_data(source).close()  # refuses a pipe, which would be waited for
     return source
 
 
@@ -151,7 +154,7 @@ def _recognise_folder(folder: Path) -> tuple[str, str] | None:
 
 
 def _recognise_file(file: Path) -> tuple[str, str]:
-    with open(file, "rb") as content:
+    with open_data(file) as content:
         line = content.readline(HEAD_BYTES)
         content.seek(0)
         head = content.read(64)

@@ -23,8 +23,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.utils.safe_paths import path_below
 
-from .files import INDEX, MANIFEST, add_digest, digest_text, map_file, read_manifest
+from .files import INDEX, MANIFEST, add_digest, digest_text, map_file, read_index, read_manifest
 from .rows import Regions, RowDecoder, normalise_boxes, read_schema, row_schema
 from .writer import RegionTableWriter
 
@@ -66,9 +67,8 @@ class RegionTable:
         self.path = Path(path).absolute()
         self.info: dict[str, Any] = read_manifest(self.path)
         self._shards = self._open_shards()
-        index = pa.ipc.open_file(map_file(self.path / INDEX, self.info["index_bytes"])).read_all()
-        self._rows = {image_id: row for row, image_id in enumerate(index["image_id"].to_pylist())}
-        self._places = np.stack([index[name].to_numpy() for name in ("shard", "offset", "length")], axis=1)
+        ids, self._places = read_index(self.path / INDEX, self.info)
+        self._rows = {image_id: row for row, image_id in enumerate(ids)}
         self._decoder = RowDecoder(row_schema(self.info["arrays"]))
 
     @classmethod
@@ -92,7 +92,7 @@ class RegionTable:
         return cls(path) if opener is None else opener(str(path), download)
 
     def _open_shards(self) -> list[pa.Buffer]:
-        return [map_file(self.path / shard["file"], shard["bytes"]) for shard in self.info["shards"]]
+        return [map_file(path_below(self.path, shard["file"]), shard["bytes"]) for shard in self.info["shards"]]
 
     @property
     def ids(self) -> list[str]:
@@ -126,7 +126,13 @@ class RegionTable:
         return image_id in self._rows
 
     def __getitem__(self, image_id: str) -> Regions:
-        regions = self._decoder.decode(self._message(image_id))
+        try:
+            regions = self._decoder.decode(self._message(image_id))
+        except DataError as error:
+            if isinstance(error, MissingRegionsError):
+                raise
+            hint = "copy the table again, or import the features again"
+            raise DataError(str(error), file=self.path, where=f"image {image_id}", hint=hint) from error
         regions.provenance = self.provenance
         return regions
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 
+from .arrow_layout import LayoutError, messages
 from .files import (
     INDEX,
     MANIFEST,
@@ -277,11 +278,9 @@ def intact_rows(shard: Path) -> Iterator[tuple[int, int, RowDecoder, pa.Buffer]]
     stream = pa.BufferReader(buffer)
     try:
         decoder = RowDecoder(read_schema(stream))
-        while True:
-            offset = stream.tell()
-            pa.ipc.read_message(stream)
-            message = buffer.slice(offset, stream.tell() - offset)
+        for found in messages(memoryview(buffer), stream.tell()):
+            message = buffer.slice(found.start, found.end - found.start)
             decoder.verified(message)
-            yield offset, message.size, decoder, message
-    except (pa.ArrowException, EOFError, OSError, DataError):
+            yield found.start, message.size, decoder, message
+    except (LayoutError, DataError):
         return

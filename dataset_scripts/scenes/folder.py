@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.utils.bounded_files import read_json
+from grounded_attention.utils.safe_paths import refuse_links
 from grounded_attention.utils.whole_files import write_text
 
 MANIFEST, PARTIAL = "scenes.json", "scenes.partial.json"
@@ -46,7 +48,7 @@ def finished_manifest(root: Path, identity: dict[str, Any], force: bool) -> dict
         hint = "choose a new or empty folder"
         raise DataError("the output folder holds other files, which are never replaced", file=root, hint=hint)
     try:
-        content: Any = {HELD_OUT: False, **json.loads(marker.read_text(encoding="utf-8"))}
+        content: Any = {HELD_OUT: False, **read_json(marker)}
         same = {name: content.get(name) for name in identity} == identity
     except (ValueError, TypeError):
         content, same = "an unreadable " + marker.name, False
@@ -76,6 +78,7 @@ def begin(root: Path, identity: dict[str, Any]) -> None:
         identity (`dict`): Version, seed, number of images, and whether combinations are held out.
     """
     root.mkdir(parents=True, exist_ok=True)
+    refuse_links(root)
     write_text(root / PARTIAL, json.dumps(described(identity)) + "\n")
     (root / MANIFEST).unlink(missing_ok=True)
     for name in FOLDERS:

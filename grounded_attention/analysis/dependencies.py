@@ -20,6 +20,7 @@ import numpy as np
 from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase
 from grounded_attention.analysis.audit.statistics import DRAWS, LEVEL, ratio_intervals
 from grounded_attention.metrics.intervals import interval_text
+from grounded_attention.utils.plain_text import markdown_text
 
 from .dependency_parses import ESCAPES, ROOT, Parse, align_words
 from .head_counts import ACTIVE_SHARE, HeadCounts
@@ -238,9 +239,10 @@ def relation_markdown(rows: Sequence[RelationRow]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for row in rows:
+        relation = markdown_text(row.relation)
         best = ("no active head", "", "")
         if row.layer is not None:
             interval = interval_text((100 * row.low, 100 * row.high), ".1f")
             best = (f"{100 * row.accuracy:.1f}", interval, f"{row.layer}-{row.head}")
-        lines.append(f"| {row.relation} | {row.items} | {100 * row.baseline:.1f} | {' | '.join(best)} |")
+        lines.append(f"| {relation} | {row.items} | {100 * row.baseline:.1f} | {' | '.join(best)} |")
     return "\n".join(lines)

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grounded_attention.utils.bounded_files import read_text
+
 SPACY_MODEL = "en_core_web_sm"
 COLUMNS = 10
 ROOT = -1
@@ -118,7 +120,7 @@ def _append(first: Parse, second: Parse) -> Parse:
 def _read_sentences(path: Path) -> Iterator[Parse]:
     lines: list[tuple[int, str]] = []
     try:
-        for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1):
+        for number, line in enumerate(read_text(path).split("\n"), 1):
             if line.strip():
                 lines.append((number, line.rstrip("\r")))
             elif lines:

@@ -33,6 +33,7 @@ from typing import Any
 
 import torch
 from accelerate import PartialState
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 from transformers.utils import logging
 
@@ -58,6 +59,9 @@ from grounded_attention.processing.open_images import open_image
 from grounded_attention.reports.attention_explorer import explorer_page
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.loop.data import check_regions
+from grounded_attention.training.recipes.number_checks import check_sizes
+from grounded_attention.utils.finite_weights import check_finite
+from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import write_text
 
 from .command_line import make_parser, run
@@ -105,6 +109,7 @@ def load(path: str, tokenizer: str | None, regions: RegionTable) -> Loaded:
         )
     try:
         config = AutoConfig.from_pretrained(path)
+        check_sizes(config.to_dict(), "config.json: ")
         if config.model_type not in (*FAMILIES, *FEATURE_SIZE):
             known = ", ".join([*FAMILIES, *FEATURE_SIZE])
             raise ValueError(
@@ -113,13 +118,14 @@ def load(path: str, tokenizer: str | None, regions: RegionTable) -> Loaded:
             )
         processor = _processor(path, config, tokenizer, regions)
         loaded, found = AutoModel.from_pretrained(path, config=config, output_loading_info=True)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise ValueError(f"--model {path}: {str(error).strip().splitlines()[0]}") from error
     missing = sorted(name for name in found["missing_keys"] if "pooler" not in name)
     if missing:
         raise ValueError(
             f"--model {path}: {len(missing)} weights are missing, such as {missing[0]}; copy or train it again"
         )
+    check_finite(loaded, f"--model {path}")
     return Loaded(_short(path), loaded.eval().to(PartialState().device), processor)
 
 
@@ -206,7 +212,7 @@ def picture_opener(options: argparse.Namespace) -> Callable[[str], Any]:
     """Returns a function from an image id to its picture in --images."""
 
     def open_picture(image_id: str) -> Any:
-        paths = [Path(options.images, f"{image_id}{suffix}") for suffix in (".jpg", ".png")]
+        paths = [path_below(options.images, f"{image_id}{suffix}") for suffix in (".jpg", ".png")]
         return open_image(next((path for path in paths if path.is_file()), paths[0]))
 
     return open_picture

@@ -56,6 +56,8 @@ from grounded_attention.training.experiments.setup import (
     prepare_data,
 )
 from grounded_attention.training.recipes.recipe import Data, Model, Recipe
+from grounded_attention.utils.finite_weights import check_finite
+from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import write_json, write_text
 
 from .command_line import make_parser, run
@@ -154,6 +156,7 @@ def audit_method(run: Run, name: str, rows: Any, words: Any, regions: Any, explo
     source = str(run.folder / name)
     processor = make_processor(Model(source=source))
     model: Any = AutoModel.from_pretrained(source).eval().to(PartialState().device)
+    check_finite(model, source)
     pixels = reads_pixels(model)
     if not pixels:
         check_width(model, processor, str(run.data.regions), regions.feature_size)
@@ -175,7 +178,11 @@ def audit_method(run: Run, name: str, rows: Any, words: Any, regions: Any, explo
 
 
 def _pictures(data: Data) -> Any:
-    return lambda image_id: open_image(Path(data.images or Path(data.data_dir, IMAGES), f"{image_id}.jpg"))
+    return lambda image_id: open_image(_picture(data, image_id))
+
+
+def _picture(data: Data, image_id: str) -> Path:
+    return path_below(data.images or Path(str(data.data_dir), IMAGES), f"{image_id}.jpg")
 
 
 def to_explore(rows: Any, data: Data, count: int) -> list[Any]:
@@ -185,7 +192,7 @@ def to_explore(rows: Any, data: Data, count: int) -> list[Any]:
         if len(found) == count:
             break
         grounded = sum(len(phrase.boxes) > 0 for phrase in example.phrases)
-        path = Path(data.images or Path(data.data_dir, IMAGES), f"{example.image_id}.jpg")
+        path = _picture(data, example.image_id)
         if grounded > 1 and example.image_id not in found and path.is_file():
             found[example.image_id] = example
     return list(found.values())

@@ -27,6 +27,7 @@ from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.hub.push_rows import RowsPush, plan_push
+from grounded_attention.utils.bounded_files import read_json
 
 from .builder_options import options_of, parse_options
 from .command_line import make_parser, run
@@ -137,7 +138,7 @@ def _check_replaceable(output: Path, name: str) -> None:
         return
     try:
         # `datasets` writes this file for every data set.
-        built = json.loads((output / "dataset_info.json").read_text(encoding="utf-8")).get("builder_name")
+        built = read_json(output / "dataset_info.json").get("builder_name")
     except (OSError, ValueError, AttributeError):
         built = None
     if built != name:

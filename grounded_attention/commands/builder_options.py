@@ -5,10 +5,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import yaml
-
 from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
 from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.utils.bounded_files import FileError, parse_yaml
 
 
 def options_of(builder: type[LocalBuilder]) -> dict[str, dataclasses.Field]:
@@ -46,8 +45,8 @@ def _value(key: str, text: str, kind: Any) -> Any:
     if "str" in str(kind):
         return text
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
+        value = parse_yaml(text, key)
+    except FileError:
         value = None
     # Not isinstance: in Python a bool is an int.
     if type(value) is not kind:

@@ -37,6 +37,7 @@ from grounded_attention.dataset_scripts.scenes.world import (
     holds_out,
 )
 from grounded_attention.dataset_scripts.scenes.writers import SceneRecord, phrase_pairs
+from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.boxes import box_iou
 
 from .command_line import make_parser, run
@@ -64,7 +65,7 @@ def report(folder: str | Path) -> Figures:
     if not (root / MANIFEST).is_file():
         hint = "write them with grounded-attention data scenes"
         raise MissingFileError("the folder has no finished scenes", file=root / MANIFEST, hint=hint)
-    manifest = json.loads((root / MANIFEST).read_text(encoding="utf-8"))
+    manifest = read_json(root / MANIFEST)
     if manifest.get("version") != VERSION:
         raise DataError("scenes of another version", file=root, found=manifest.get("version"), expected=str(VERSION))
     seed, images = manifest["seed"], manifest["images"]

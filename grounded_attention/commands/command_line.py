@@ -10,10 +10,17 @@ where `_work(options)` does the work and returns the text to print. Only command
 """
 
 import argparse
+import errno
 import os
+import pickle
 import sys
 from collections.abc import Callable, Sequence
 
+from grounded_attention.utils.plain_text import printable
+
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
+# What libraries that are not written in Python say; the last is PyTorch's when it cannot write an archive.
+DISK_TEXTS = ("No space left on device", "Input/output error", "Disk quota exceeded", "inline_container.cc")
 INTERRUPTED = 130  # exit status of an interrupted program in a shell
 
 
@@ -44,6 +51,35 @@ def one_line(error: BaseException) -> str:
         return f"{error.filename}: {error.strerror}"
     text = error.args[0] if isinstance(error, KeyError) and error.args else error  # a KeyError shows quotes
     return " ".join(str(text).split()) or type(error).__name__
+
+
+def explain_storage(error: BaseException) -> str | None:
+    """
+    Formats an error of the disk, or of a file of weights, as one line, however a library has wrapped it.
+
+    Args:
+        error (`BaseException`): any error.
+
+    Returns:
+        `str | None`: the message; `None` for another error.
+    """
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        number = getattr(cause, "errno", None) if isinstance(cause, OSError) else None
+        text = " ".join(str(cause).split())
+        if number in DISK_ERRORS or any(mark in text for mark in DISK_TEXTS):
+            name = getattr(cause, "filename", None)
+            place = f"{name}: " if name else ""
+            what = os.strerror(number) if number in DISK_ERRORS else text[:200]
+            return f"{place}the disk cannot be written or read ({what}); free space or check it, then run again"
+        if isinstance(cause, pickle.UnpicklingError):
+            return f"a file of saved state is damaged, or would run code and is refused ({text[:200]})"
+        if type(cause).__name__ == "SafetensorError":
+            return f"a .safetensors file is damaged or cannot be written ({text[:200]}); copy or make it again"
+        cause = cause.__cause__ or cause.__context__
+    return None
 
 
 def run(
@@ -79,8 +115,9 @@ def run(
     except KeyboardInterrupt:
         _print_error("; ".join(filter(None, ("interrupted", resumable))))
         return INTERRUPTED
-    except (ValueError, OSError) as error:
-        line = explain_error(error)
+    except Exception as error:
+        line = explain_error(error) if isinstance(error, ValueError | OSError) else None
+        line = line or explain_storage(error)
         if line is None:
             raise
         _print_error(line)
@@ -101,4 +138,4 @@ def _leave_group() -> None:
 
 def _print_error(line: str) -> None:
     if os.environ.get("RANK", "0") == "0":
-        print(f"error: {line}", file=sys.stderr)
+        print(f"error: {printable(line)}", file=sys.stderr)

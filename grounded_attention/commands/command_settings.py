@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-import yaml
+from grounded_attention.utils.bounded_files import parse_yaml
 
 SECTIONS = ("data.builder", "data.options.", "options.")
 
@@ -29,7 +29,7 @@ def settings(texts: Sequence[str]) -> dict[str, Any]:
             raise ValueError(
                 f"--set {text}: expected data.builder=NAME, data.options.NAME=VALUE or options.NAME=VALUE"
             )
-        found[key] = yaml.safe_load(value)
+        found[key] = parse_yaml(value, f"--set {key}")
     return found
 
 

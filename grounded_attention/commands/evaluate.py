@@ -39,6 +39,7 @@ from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.experiments.scoring import Scored, read_config, score_file, score_splits, tables
 from grounded_attention.training.experiments.setup import PreparedData, prepare_data
 from grounded_attention.training.recipes.recipe import Data, Recipe
+from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import write_json, write_text
 
 from .command_line import make_parser, run
@@ -147,7 +148,7 @@ def find_picture(folder: str | None, image_id: str, file_name: str | None) -> Pi
     if folder is None:
         return None
     names = [name for name in (file_name, f"{image_id}.jpg", f"{image_id}.png") if name]
-    paths = [Path(folder, name) for name in names if Path(folder, name).is_file()]
+    paths = [path for path in (path_below(folder, name) for name in names) if path.is_file()]
     if not paths and image_id.isascii() and image_id.isdigit():
         paths = sorted(Path(folder).glob(f"*_{int(image_id):012}.jpg"))
     return embed(open_image(paths[0])) if paths else None

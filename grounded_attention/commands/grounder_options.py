@@ -5,7 +5,6 @@ import argparse
 from typing import Any
 
 import torch
-import yaml
 from transformers import AutoConfig
 
 from grounded_attention.dataset_scripts.regions.table import RegionTable
@@ -17,6 +16,7 @@ from grounded_attention.labelling.grounder import Grounder
 from grounded_attention.labelling.simulated import SimulatedGrounder
 from grounded_attention.labelling.zero_shot import PROMPTS, load_zero_shot
 from grounded_attention.processing.region_detection import first_line
+from grounded_attention.utils.bounded_files import FileError, parse_yaml
 
 from .device_options import DTYPES
 from .image_options import load_pipeline
@@ -126,9 +126,9 @@ def _processor_options(texts: list[str] | tuple[str, ...]) -> dict[str, Any]:
     for text in texts:
         key, equals, value = text.partition("=")
         try:
-            found[key] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ValueError(f"--processor {text}: not YAML: {first_line(error)}") from error
+            found[key] = parse_yaml(value, f"--processor {key}")
+        except FileError as error:
+            raise ValueError(str(error)) from error
         if not equals or not key:
             raise ValueError(f"--processor {text}: expected KEY=VALUE")
     return found

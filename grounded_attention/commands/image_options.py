@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModel, AutoProcessor
 
 from grounded_attention.dataset_scripts.regions.boxes import read_boxes
@@ -18,6 +19,8 @@ from grounded_attention.modeling.pipeline_visual_grounding import VisualGroundin
 from grounded_attention.processing.open_images import open_image
 from grounded_attention.processing.region_detection import first_line
 from grounded_attention.processing.region_extraction import DetectedRegions
+from grounded_attention.training.recipes.number_checks import check_sizes
+from grounded_attention.utils.finite_weights import check_finite
 
 
 def add_region_options(parser: argparse.ArgumentParser) -> None:
@@ -61,11 +64,13 @@ def load_pipeline(options: argparse.Namespace, device: str | torch.device = "cpu
     """
     try:
         config = AutoConfig.from_pretrained(options.model)
+        check_sizes(config.to_dict(), "config.json: ")
         if find_family(config.model_type) is None:
             known = " or ".join(FAMILIES)
             raise ValueError(f"model type {config.model_type} is not supported, expected {known}")
         model, processor = (part.from_pretrained(options.model) for part in (AutoModel, AutoProcessor))
-    except (OSError, ValueError) as error:
+        check_finite(model, "its weights")
+    except (OSError, ValueError, SafetensorError) as error:
         raise ValueError(f"--model {options.model}: {first_line(error)}") from error
     given = {
         "detector": ShapeDetector() if options.detector == SOURCE else options.detector,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from grounded_attention.tasks.vcr import join_runs
+from grounded_attention.utils.bounded_files import read_json
 
 from .command_line import make_parser, one_line, run
 
@@ -44,7 +45,7 @@ def _work(options: argparse.Namespace) -> str:
 
 def _items(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return read_json(path)
     except ValueError as error:
         raise ValueError(f"{path} is not valid JSON ({error}); expected the items_SPLIT.json of a run") from error
 

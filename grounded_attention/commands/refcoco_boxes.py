@@ -31,6 +31,7 @@ from grounded_attention.dataset_scripts.builders.refcoco_regions import (
 )
 from grounded_attention.dataset_scripts.files.box_files import write_boxes, write_image_list
 from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.utils.safe_paths import path_below
 
 from .command_line import make_parser, run
 
@@ -62,7 +63,7 @@ def _write(options: argparse.Namespace) -> dict[str, Any]:
         raise DataError("no image has a box", file=source, expected=expected)
     write_boxes(options.output, found.records)
     if options.image_list is not None:
-        files = {image.image_id: options.images / image.file_name for image in images.values()}
+        files = {image.image_id: path_below(options.images, image.file_name) for image in images.values()}
         write_image_list(options.image_list, {image_id: files[image_id] for image_id in found.records})
     return {
         "output": str(options.output),

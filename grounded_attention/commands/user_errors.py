@@ -5,6 +5,8 @@ import re
 import traceback
 from pathlib import Path
 
+from grounded_attention.commands.command_line import one_line
+
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.training.recipes.recipe import RecipeError
 from grounded_attention.utils.project import PACKAGE
@@ -17,7 +19,8 @@ FROM_WORKER = re.compile(r"Caught \w+ in DataLoader worker process \d+\.\n")
 
 def explain_error(error: BaseException) -> str | None:
     """
-    Formats a user error as one line. A user error is a missing file, or a ValueError raised in this package.
+    Formats a user error as one line. A user error is an error of the file system, or a ValueError raised in this
+    package.
 
     Args:
         error (`BaseException`): any error.
@@ -26,6 +29,8 @@ def explain_error(error: BaseException) -> str | None:
         `str | None`: the message in one line; `None` for a program error, which needs its traceback.
     """
     known = isinstance(error, DataError | RecipeError | FileNotFoundError)
+    if isinstance(error, OSError) and error.errno is not None and not isinstance(error, FileNotFoundError):
+        return one_line(error)
     if known or (isinstance(error, ValueError) and _is_ours(error)):
         text = str(error.args[0] if isinstance(error, KeyError) else error)
         if FROM_WORKER.match(text):

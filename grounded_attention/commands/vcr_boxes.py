@@ -23,6 +23,7 @@ from tqdm import tqdm
 from grounded_attention.dataset_scripts.builders.vcr import OPTIONS, VCRConfig, image_id_of, read_image_objects
 from grounded_attention.dataset_scripts.builders.vcr_files import read_objects, read_questions
 from grounded_attention.dataset_scripts.files.box_files import write_boxes, write_image_list
+from grounded_attention.utils.safe_paths import path_below
 
 from .command_line import make_parser, run
 
@@ -43,8 +44,9 @@ def _work(options: argparse.Namespace) -> str:
             image_id, file = image_id_of(question, split, config.image_id_format), question.non_empty_text("img_fn")
             if image_id not in records:
                 image = read_image_objects(question, config, read)
+                files[image_id] = path_below(config.images, file)
                 missing += sum(box is None for box in image.boxes)
-                records[image_id], files[image_id] = {"boxes": image.filled_boxes}, config.images / file
+                records[image_id] = {"boxes": image.filled_boxes}
             elif files[image_id] != config.images / file:
                 raise question.error("two images have one id", found=file, expected=str(files[image_id]))
     write_boxes(options.output, records)

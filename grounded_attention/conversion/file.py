@@ -14,7 +14,6 @@
 """Reads original files and the file of --config, without executing code in them."""
 
 import io
-import json
 import pickletools
 import re
 import warnings
@@ -26,6 +25,8 @@ from typing import Any, BinaryIO
 
 import torch
 from safetensors import SafetensorError, safe_open
+
+from grounded_attention.utils.bounded_files import MAX_CONFIG_BYTES, read_json
 
 from .errors import CheckpointError, OverrideError, name_some
 from .signatures import recognise
@@ -72,6 +73,8 @@ def read_checkpoint(path: Path) -> OriginalFile:
     if path.is_dir():
         raise CheckpointError(f"{path}: {_describe_directory(path)}")
     if not path.is_file():
+        if path.exists():
+            raise CheckpointError(f"{path}: not a regular file, expected the file of the original code (.model, .th).")
         raise FileNotFoundError(f"{path}: no such file. Give the file of the original code (.model, .th).")
     if path.suffix == _WEIGHTS_SUFFIX:
         raise CheckpointError(f"{path}: {_describe_safetensors(path)}")
@@ -126,7 +129,7 @@ def count_parameters(state_dict: Mapping[str, torch.Tensor]) -> int:
 def _describe_directory(path: Path) -> str:
     """The reason why a directory cannot be converted."""
     try:
-        model_type = json.loads((path / "config.json").read_text(encoding="utf-8")).get("model_type")
+        model_type = read_json(path / "config.json", MAX_CONFIG_BYTES).get("model_type")
     except (OSError, ValueError, AttributeError):
         return "a directory, expected one file of the original code (.model, .th)."
     return (
@@ -200,7 +203,7 @@ def read_overrides(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        fields = read_json(path, MAX_CONFIG_BYTES)
     except OSError as error:
         raise OverrideError(f"{path}: cannot be read ({error.strerror}).") from error
     except ValueError as error:

@@ -42,9 +42,10 @@ def check_output(output: Path, force: bool, inputs: tuple[Path, ...] = ()) -> No
     """
     if not output.exists() or (output.is_dir() and not any(output.iterdir())):
         return
-    if not (output / "config.json").is_file():
+    if not all((output / name).is_file() for name in ("config.json", "conversion.json")):
         raise CheckpointError(
-            f"{output}: exists and is not a model directory, so it is not replaced. Give another --output."
+            f"{output}: exists and is not a model directory of this command, so it is not replaced. "
+            "Give another --output."
         )
     if not force:
         raise CheckpointError(f"{output}: exists. Give another --output, or replace it with --force.")

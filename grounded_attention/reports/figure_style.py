@@ -10,13 +10,16 @@ from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
+from grounded_attention.utils.plain_text import printable
 from grounded_attention.utils.whole_files import whole_file
 
 ORANGE, SKY, GREEN, YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"
 BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#666666"
 
 DPI = 100
+TICK = "$\\mathdefault{"  # how matplotlib begins the numbers of a logarithmic axis
 WIDTH = 840  # pixels; the width of a README without scaling
 
 # Without dates and versions, which would change the bytes.
@@ -38,6 +41,18 @@ def save(figure: Figure, path: str | Path) -> Figure:
     if kind not in _METADATA:
         raise ValueError(f"{path}: unknown file type {kind!r}; expected one of {', '.join(sorted(_METADATA))}")
     path.parent.mkdir(parents=True, exist_ok=True)
+    _show_as_it_is(figure)
     with matplotlib.rc_context({"svg.hashsalt": "grounded-attention"}), whole_file(path) as draft:
         figure.savefig(draft, format=kind[1:], dpi=DPI, facecolor="white", metadata=_METADATA[kind])
     return figure
+
+
+def _show_as_it_is(figure: Figure) -> None:
+    """Names from data are no formulas, and have no control characters, which an SVG file must not contain."""
+    for text in figure.findobj(Text):
+        content = text.get_text()
+        if "$" in content and not content.startswith(TICK):
+            text.set_parse_math(False)
+        shown = "\n".join(printable(line) for line in content.split("\n"))
+        if shown != content:
+            text.set_text(shown)

@@ -21,6 +21,9 @@ h3 {{ font-size: 17px; margin: 26px 0 6px; }}
 h4 {{ font-size: 15px; margin: 18px 0 2px; }}
 dl.about {{ display: grid; grid-template-columns: max-content 1fr; gap: 2px 16px; margin: 0; }}
 dt {{ color: var(--soft); }}
+/* Texts from data: direction marks turn no text beside them, and a word without end does not widen the page. */
+h1, h2, h3, h4, p, dt, dd, th, td, li, a, summary, figcaption, option, button {{
+  unicode-bidi: isolate; overflow-wrap: anywhere; }}
 dd {{ margin: 0; overflow-wrap: anywhere; }}
 .wide {{ overflow-x: auto; }}
 table {{ border-collapse: collapse; margin: 8px 0; }}

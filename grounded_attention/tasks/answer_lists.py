@@ -1,13 +1,12 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Lists of answers from which a model for visual question answering chooses."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from grounded_attention.metrics.vqa_accuracy import normalise_answer
+from grounded_attention.utils.bounded_files import FileError, read_json
 
 FEWEST = "fewest"
 EXPECTED = 'a JSON file with a list of answers, a list of answers, or {"fewest": n}'
@@ -84,8 +83,8 @@ def read_answers(
     if not isinstance(answers, str):
         return check_list(answers, "answers")
     try:
-        content = json.loads(Path(answers).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        content = read_json(answers)
+    except (OSError, FileError) as error:
         raise ValueError(f"{answers}: cannot read a list of answers ({error}); expected {EXPECTED}") from error
     if not isinstance(content, list):
         raise ValueError(f"{answers}: found {type(content).__name__}, expected {EXPECTED}")

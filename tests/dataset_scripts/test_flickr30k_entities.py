@@ -57,6 +57,9 @@ def test_sentence_variants(line, expected):
         ("[/EN#1/people A [/EN#2/people man]] .", "opens inside"),
         ("[ A man] walks", "not a phrase tag"),
         ("[/EN#/people A man] walks", "not a phrase tag"),
+        ("[/EN#man/people A man] walks", "not a phrase tag"),
+        ("[/EN#1x/people A man] walks", "not a phrase tag"),
+        ("[/EN#01/people A man] walks", "not a phrase tag"),
         ("[/1/people A man] walks", "not a phrase tag"),
         ("[/EN#1/people ] walks", "has no words"),
     ],
@@ -181,6 +184,7 @@ def test_missing_files_are_named_first_of_all(entities, tmp_path):
     (entities / "test.txt").unlink()
     with pytest.raises(MissingFileError, match=r"test\.txt"):
         build(entities, tmp_path / "cache")
+    (entities / "val.txt").write_text("7\n")
     assert list(build(entities, tmp_path / "cache", splits="validation").info.splits) == ["validation"]
     (entities / "UNRELATED_CAPTIONS").unlink()
     with pytest.raises(MissingFileError, match="UNRELATED_CAPTIONS"):
@@ -244,3 +248,37 @@ def test_real_excerpts(shared):
     assert (width, height) == (333, 500) and boxes["6"] == boxes["1"][1:] and len(boxes["4"]) == 2
     np.testing.assert_allclose(np.multiply(boxes["6"][0], [333, 500, 333, 500]), [196, 109, 260, 372])
     assert boxes["10"] == []
+
+
+@pytest.mark.parametrize("image_id", ["../secret", "/etc/7", "a/../../7"])
+def test_an_id_with_a_path_reads_nothing_outside_the_folder(entities, tmp_path, image_id):
+    (entities / "secret.txt").write_text("\n".join(CAPTIONS))
+    write_annotation(entities / "secret.xml", [])
+    for folder in ("Sentences", "Annotations"):  # a file of the same name inside does not help
+        (entities / folder / f"{image_id.split('/')[-1]}.txt").write_text("\n".join(CAPTIONS))
+        write_annotation(entities / folder / f"{image_id.split('/')[-1]}.xml", [])
+    (entities / "train.txt").write_text(f"7\n{image_id}\n")
+    with pytest.raises(ValueError, match="expected a path inside this folder") as caught:
+        build(entities.parent, tmp_path / "cache", splits="train")
+    assert image_id in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["man", "1x", "01", "\u0661"])
+def test_a_chain_that_no_caption_can_name_is_refused(tmp_path, name):
+    path = write_annotation(tmp_path / "1.xml", [f"<name>{name}</name>" + box(1, 1, 10, 10)])
+    with pytest.raises(DataError, match="the number of a chain") as caught:
+        parse_annotation(path)
+    assert "1.xml, object 1" in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["", "\n \n", "\ufeff"])
+def test_an_empty_list_of_images_is_refused(entities, tmp_path, content):
+    (entities / "train.txt").write_text(content, encoding="utf-8")
+    with pytest.raises(DataError, match=r"train\.txt: the split has no image"):
+        build(entities.parent, tmp_path / "cache", splits="train")
+
+
+def test_a_cut_list_of_images_is_named(entities, tmp_path):
+    (entities / "train.txt").write_text("7\n90")
+    with pytest.raises(DataError, match=r"train\.txt, line 2: the last image has no files: found '90'.*may be cut"):
+        build(entities.parent, tmp_path / "cache", splits="train")

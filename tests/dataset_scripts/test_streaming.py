@@ -58,7 +58,7 @@ def test_elements_are_those_of_the_whole_file(tmp_path, monkeypatch, seed, chunk
         ("[1, NaN]", "element 2: NaN is not JSON"),
         ('{"a": [1], "a": [2]}', "repeated name"),
         ("17", "not a list or an object"),
-        ("[" * 100_000, "recursion"),
+        ("[" * 100_000, "nested too deeply"),
     ],
 )
 def test_damaged_json_is_an_error(tmp_path, text, message):

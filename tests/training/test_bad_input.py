@@ -237,11 +237,82 @@ def test_a_missing_tokenizer(refused, scenes, tmp_path):
 
 
 def test_another_recipe_in_the_same_folder_and_the_same_without_resume(tmp_path, monkeypatch, capsys, scenes):
-    recipe = tiny_recipe(scenes, tmp_path / "run")
+    recipe, earlier = tiny_recipe(scenes, tmp_path / "run"), {"task": "vgp", "methods": ["none"], "seed": 5}
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "recipe.json").write_text(json.dumps({"seed": 5}))
+    (tmp_path / "run" / "recipe.json").write_text(json.dumps(earlier))
     assert run_train(monkeypatch, tmp_path, recipe, "resume=true") == 2
     line = capsys.readouterr().err
     assert "seed" in line and "overwrite=true" in line and str(tmp_path / "run") in line
-    assert json.loads((tmp_path / "run" / "recipe.json").read_text()) == {"seed": 5}
+    assert json.loads((tmp_path / "run" / "recipe.json").read_text()) == earlier
     assert yaml.safe_load((tmp_path / "recipe.yaml").read_text()) == recipe
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("training.per_device_train_batch_size=0", ["training.per_device_train_batch_size", "above 0"]),
+        ("training.gradient_accumulation_steps=0", ["training.gradient_accumulation_steps", "above 0"]),
+        ("training.max_steps=0", ["training.max_steps", "above 0", "num_train_epochs"]),
+        ("training.max_steps=-3", ["training.max_steps", "found -3"]),
+        ("training.save_steps=0", ["training.save_steps", "above 0"]),
+        ("training.learning_rate=.nan", ["training.learning_rate", "finite"]),
+        ("start.training.max_steps=0", ["start.training.max_steps", "above 0"]),
+        ("seed=-1", ["seed", "4294967295", "-1"]),
+        ("seed=99999999999999999999", ["seed", "4294967295"]),
+        ("training.data_seed=4294967296", ["training.data_seed", "4294967295"]),
+        ("model.config.hidden_dropout_prob=.nan", ["model.config.hidden_dropout_prob", "finite"]),
+        ("model.config.hidden_dropout_prob=1.5", ["model.config.hidden_dropout_prob", "probability"]),
+        ("model.config.num_hidden_layers=1000000000", ["model.config.num_hidden_layers", "1000"]),
+        ("model.config.hidden_size=8000000", ["model.config.hidden_size", "weights"]),
+        ("model.config.vocab_size=1000000000000", ["model.config.vocab_size", "16777216"]),
+        ("model.config.attn_implementation=flash_attention_2", ["model", "FlashAttention2"]),
+        ("seed=!!python/name:os.system", ["override seed", "invalid YAML"]),
+        ("seed=!!int soon", ["override seed", "invalid YAML"]),
+    ],
+)
+def test_values_out_of_range(refused, override, words):
+    line = refused(override)
+    for word in words:
+        assert word in line
+
+
+def test_a_checkpoint_with_a_broken_header_or_an_absurd_size(refused, scenes, tmp_path):
+    from tests.helpers.tiny_vl_bert import make_model
+
+    source = tmp_path / "source"
+    make_model().save_pretrained(source)
+    (source / "model.safetensors").write_bytes(b"\xff" * 64)
+    model = {"source": str(source), "tokenizer": str(scenes / "vocab.txt")}
+    assert str(source) in refused(model=model)
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 10**9}))
+    assert "num_hidden_layers must be at most" in refused(model=model)
+
+
+@pytest.mark.parametrize("state", ["optimizer.pt", "rng_state.pth"])
+def test_a_saved_state_with_code_is_refused(scenes, tmp_path, monkeypatch, capsys, state):
+    """A run that was killed is continued from its checkpoint, whose state somebody has replaced."""
+    import pickle
+
+    from grounded_attention.training.loop.checkpoint import seal
+
+    recipe = tiny_recipe(scenes, tmp_path / "run", methods=["none"], resume=True)
+    recipe["training"] |= {"save_strategy": "steps", "save_steps": 2}
+    assert run_train(monkeypatch, tmp_path, recipe) == 0
+    directory = tmp_path / "run" / "none"
+    for path in [path for path in directory.iterdir() if path.is_file()]:
+        path.unlink()
+    checkpoint = max(directory.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+
+    class Code:
+        def __reduce__(self):
+            return os.system, (f"touch {tmp_path / 'executed'}",)
+
+    (checkpoint / state).write_bytes(pickle.dumps(Code()))
+    seal(checkpoint)
+    capsys.readouterr()
+    assert run_train(monkeypatch, tmp_path, recipe) == 2
+    printed = capsys.readouterr().err
+    [line] = [line for line in printed.splitlines() if line.startswith("error: ")]
+    assert str(checkpoint) in line and "would run code" in line and "Traceback" not in printed
+    assert not (tmp_path / "executed").exists()

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from grounded_attention.analysis.head_counts import HeadCounts
+from grounded_attention.utils.bounded_files import read_data, read_json
+from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import write_bytes
 
 from .card import card_section
@@ -113,11 +115,11 @@ class AuditResult(AuditCounts):
         """
         path = Path(folder, MANIFEST)
         try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
+            manifest = read_json(path)
             if manifest["format"] != FORMAT:
                 raise ValueError(f"format {manifest['format']}, expected {FORMAT}")
             stored = manifest["counts"]
-            content = Path(folder, stored["file"]).read_bytes()
+            content = read_data(path_below(folder, stored["file"]))
             if hashlib.sha256(content).hexdigest() != stored["sha256"]:
                 raise ValueError(f"{stored['file']} is damaged")
             counted = _unpack(np.load(io.BytesIO(content), allow_pickle=False), stored["index"])

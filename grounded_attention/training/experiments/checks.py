@@ -11,6 +11,7 @@ from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.loop.chosen_heads import check_heads, model_sizes
 from grounded_attention.training.recipes.methods import needs_grounding, recipe_method
 from grounded_attention.training.recipes.model_family import check_family_config
+from grounded_attention.training.recipes.number_checks import check_seed
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, check_names, recipe_key_errors
 
 from .setup import PreparedData, check_model, check_options, check_training
@@ -37,6 +38,7 @@ def check(recipe: Recipe, prefix: str = "") -> None:
     _check_known(f"{prefix}data.builder", recipe.data.builder, BUILDERS)
     _check_sources(recipe, TASKS[recipe.task], prefix)
     check_training(recipe.training, f"{prefix}training.")
+    check_seed(recipe.seed, f"{prefix}seed")
     if recipe.start is not None:
         check(recipe.start, "start.")
     check_family_config(recipe.model)

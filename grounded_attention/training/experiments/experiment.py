@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Runs a recipe: prepares the data, trains a shared start and every supervision method, and measures them."""
 
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,7 +26,14 @@ from grounded_attention.training.publish.card import Trained, progress_card, wri
 from grounded_attention.training.publish.hub import START, HubPush, HubRepo, prepare_repos
 from grounded_attention.training.recipes.methods import recipe_method
 from grounded_attention.training.recipes.places import check_places
-from grounded_attention.training.recipes.recipe import Model, Preserve, Recipe, is_quiet, recipe_key_errors
+from grounded_attention.training.recipes.recipe import (
+    Model,
+    Preserve,
+    Recipe,
+    RecipeError,
+    is_quiet,
+    recipe_key_errors,
+)
 from grounded_attention.utils.whole_files import write_json
 
 from .checks import check, check_grounding
@@ -377,7 +385,13 @@ class TrainingTime:
 def _fit(trainer: GroundingTrainer, resume: bool, directory: Path) -> TrainingTime:
     """Trains and saves the model; with `resume` it continues from the last complete checkpoint."""
     checkpoint = last_complete_checkpoint(directory) if resume else None
-    outcome = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    try:
+        outcome = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    except pickle.UnpicklingError as error:
+        raise RecipeError(
+            f"{checkpoint}: a saved state (optimizer.pt, scheduler.pt or rng_state.pth) is damaged or would run code, "
+            "so it is not read; delete this folder to continue from the checkpoint before it"
+        ) from error
     if trainer.hub is not None:
         trainer.hub.wait()  # it reads from the directory that is sealed next
     trainer.save_model(str(directory))

@@ -9,11 +9,30 @@ from typing import Any
 
 from accelerate import PartialState
 
+from grounded_attention.training.loop.checkpoint import MANIFEST
+from grounded_attention.training.publish.hub import START
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, without_hub
-from grounded_attention.utils.whole_files import write_json
+from grounded_attention.utils import bounded_files
+from grounded_attention.utils.safe_paths import refuse_links
+from grounded_attention.utils.whole_files import DRAFT, write_json
+
+from .measuring import TEXT_ONLY
 
 # Keys that may differ when a run is resumed; the Hub keys may differ too.
 ASIDE = ("resume", "overwrite", "output_dir", "pictures", "card", "workers")
+RECIPE = "recipe.json"
+# What a run writes to its folder beside `RECIPE` and one folder for each method.
+WRITTEN = (
+    "cell.json",
+    "heads.png",
+    "layers.png",
+    "log.txt",
+    "loss_curves.png",
+    "pictures",
+    "results.json",
+    "start_heads.json",
+    "table.md",
+)
 
 
 def check_output(recipe: Recipe) -> None:
@@ -21,12 +40,19 @@ def check_output(recipe: Recipe) -> None:
     Checks that the output directory is free for the recipe; writes nothing.
 
     Raises:
-        RecipeError: if it contains a run of another recipe, or a run of this recipe and `resume` is not set.
+        RecipeError: if it contains a run of another recipe, or a run of this recipe and `resume` is not set; if it
+            contains files that no run has written, where this run would write or delete.
+        ValueError: if it contains a symbolic link.
     """
     output = Path(recipe.output_dir)
-    found = read_json(output / "recipe.json")
-    if found is not None and not recipe.overwrite:
+    refuse_links(output)
+    found = read_json(output / RECIPE)
+    if recipe.overwrite:
+        run_entries(output)
+    elif _is_recipe(found):
         _check_same(output, found, _wanted(recipe), recipe.resume)
+    else:
+        _check_free(output, recipe)
 
 
 def _wanted(recipe: Recipe) -> dict[str, Any]:
@@ -47,11 +73,56 @@ def open_output(recipe: Recipe) -> Path:
     state.wait_for_everyone()
     if state.is_main_process:
         if recipe.overwrite:
-            shutil.rmtree(output, ignore_errors=True)
+            delete_run(output)
         output.mkdir(parents=True, exist_ok=True)
-        write_json(output / "recipe.json", _wanted(recipe))
+        write_json(output / RECIPE, _wanted(recipe))
     state.wait_for_everyone()
     return output
+
+
+def run_entries(output: Path) -> list[Path]:
+    """
+    The files and folders of an earlier run in its output directory; `recipe.json`, which names them, is the last.
+
+    Raises:
+        RecipeError: if the directory contains anything else, which is never deleted.
+    """
+    there = sorted(output.iterdir()) if output.is_dir() else []
+    found = read_json(output / RECIPE)
+    known: set[str] = set()
+    if _is_recipe(found):
+        known = {str(name) for name in found["methods"]} | {RECIPE, START, TEXT_ONLY, *WRITTEN}
+    elif found is None:
+        known = {"cell.json", "log.txt"}  # a cell of a study that stopped before its run
+    others = [path for path in there if path.name not in known and path.suffix != DRAFT]
+    if others:
+        raise RecipeError(
+            f"{output} contains {others[0].name!r} ({len(others)} of {len(there)} entries), which no run of this "
+            "package wrote: overwrite=true deletes only an earlier run; move these files, or give another output_dir"
+        )
+    return sorted(there, key=lambda path: path.name == RECIPE)
+
+
+def delete_run(output: Path) -> None:
+    """Deletes an earlier run, see `run_entries`; a process killed here leaves a folder that can be deleted again."""
+    for path in run_entries(output):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _is_recipe(content: Any) -> bool:
+    """Whether a `recipe.json` was written by a run of this package."""
+    return isinstance(content, dict) and isinstance(content.get("methods"), list) and "task" in content
+
+
+def _check_free(output: Path, recipe: Recipe) -> None:
+    """Refuses to train into files that belong to something else; a folder with a complete checkpoint is a run's."""
+    names = {*recipe.methods, RECIPE, TEXT_ONLY, START, *WRITTEN} - {"cell.json", "log.txt"}
+    there = [path.name for path in sorted(output.glob("*")) if path.name in names and not (path / MANIFEST).is_file()]
+    if there:
+        raise RecipeError(
+            f"{output} contains {there[0]!r} but no {RECIPE} of this package, so no run wrote it: "
+            "move it, or give another output_dir"
+        )
 
 
 def _check_same(output: Path, found: dict[str, Any], wanted: dict[str, Any], resume: bool) -> None:
@@ -83,4 +154,4 @@ def _without_aside(content: dict[str, Any]) -> dict[str, Any]:
 
 def read_json(path: Path) -> Any:
     """The content of a JSON file; `None` if the file does not exist."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    return bounded_files.read_json(path) if path.is_file() else None

@@ -15,6 +15,7 @@ from grounded_attention.reports.figures import WordAttention, method_comparison_
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.recipes.model_family import head_class, processor_class
 from grounded_attention.training.recipes.recipe import Model, Recipe
+from grounded_attention.utils.safe_paths import path_below
 
 from .setup import PreparedData
 
@@ -55,7 +56,7 @@ def draw_pictures(results: Mapping[str, Any], recipe: Recipe, data: PreparedData
 def _rows_to_show(data: PreparedData, images: Path, wanted: int) -> list[tuple[dict[str, Any], Path]]:
     shown: dict[str, tuple[dict[str, Any], Path]] = {}
     for row in data.splits["test"]:
-        path = images / f"{row['image_id']}.jpg"
+        path = path_below(images, f"{row['image_id']}.jpg")
         grounded = [phrase for phrase in row["phrases"] if phrase["caption"] == 0 and phrase["boxes"]]
         if len(grounded) >= 2 and row["image_id"] not in shown and path.is_file():
             shown[row["image_id"]] = ({**row, "phrases": grounded[:WORDS_SHOWN]}, path)
@@ -99,6 +100,7 @@ def _word(phrase: Mapping[str, Any], boxes: np.ndarray, weights: np.ndarray, gol
 
 
 def _draw(row: Mapping[str, Any], image: Path, words: dict[str, list[WordAttention]], directory: Path) -> Path:
-    path = directory / f"{row['image_id']}.png"
+    path = path_below(directory, f"{row['image_id']}.png")
+    path.parent.mkdir(parents=True, exist_ok=True)  # an id may have a folder
     method_comparison_figure(Image.open(image).convert("RGB"), row["caption1"], words, path)
     return path

@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The report of a finished run: comparison table, loss curves, heads, pictures."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from grounded_attention.reports.figures import heads_figure, layer_curve_figure,
 from grounded_attention.reports.tables import comparison_table, print_table
 from grounded_attention.supervision.supervise import find_calls
 from grounded_attention.training.recipes.recipe import Recipe
+from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.whole_files import write_text
 
 from .experiment import Outcome
@@ -59,7 +59,7 @@ def _curves(results: dict[str, Any], output: Path) -> None:
 
 
 def _history(directory: Path) -> list[dict[str, Any]]:
-    return json.loads((directory / "history.json").read_text(encoding="utf-8"))
+    return read_json(directory / "history.json")
 
 
 def _heads(results: dict[str, Any], output: Path) -> None:

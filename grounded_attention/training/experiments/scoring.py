@@ -20,6 +20,7 @@ from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.loop.data import Collator
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.recipes.model_family import head_class, wanted_families
+from grounded_attention.training.recipes.number_checks import check_sizes
 from grounded_attention.training.recipes.recipe import Model, Recipe
 
 from .setup import (
@@ -72,6 +73,7 @@ def read_config(checkpoint: str, task: Task) -> Any:
         raise ValueError(f"{checkpoint}: the checkpoint is incomplete or was changed; copy or train it again")
     try:
         config = AutoConfig.from_pretrained(checkpoint)
+        check_sizes(config.to_dict(), "config.json: ")
     except (OSError, ValueError) as error:
         raise ValueError(f"{checkpoint}: not a checkpoint: {str(error).splitlines()[0]}") from error
     name = find_family(config.model_type)

@@ -35,6 +35,7 @@ from grounded_attention.training.loop.learning_rates import MAPPING, GroundingTr
 from grounded_attention.training.loop.length_batches import LENGTH, add_lengths
 from grounded_attention.training.recipes.methods import needs_grounding
 from grounded_attention.training.recipes.model_family import family_name, head_class, processor_class
+from grounded_attention.training.recipes.number_checks import check_numbers, check_sizes
 from grounded_attention.training.recipes.recipe import (
     Data,
     Model,
@@ -45,6 +46,8 @@ from grounded_attention.training.recipes.recipe import (
     recipe_key_errors,
     without_hub,
 )
+from grounded_attention.utils.bounded_files import read_text
+from grounded_attention.utils.finite_weights import check_finite
 
 # Processor arguments that a recipe sets with another key: `model.tokenizer`.
 PARTS = ("tokenizer",)
@@ -223,7 +226,7 @@ def make_processor(model: Model) -> Any:
 
 def _tokenizer(name: str) -> Any:
     if Path(name).is_file():
-        words = Path(name).read_text(encoding="utf-8").splitlines()
+        words = read_text(name).splitlines()
         return BertTokenizer(vocab={word: index for index, word in enumerate(words)})
     return AutoTokenizer.from_pretrained(name)
 
@@ -273,6 +276,7 @@ def _load(
             model.source, **fields, ignore_mismatched_sizes=True, output_loading_info=True
         )
         check_shapes(model.source, loaded[1]["mismatched_keys"])
+        check_finite(loaded[0], str(model.source))
     return loaded
 
 
@@ -398,6 +402,7 @@ def check_model(model: Model, head: str) -> None:
     config_class: Any = FAMILIES[family_name(model)].config_class
     fields = [*_fields(config_class), *config_class.attribute_map, "attn_implementation"]
     check_names(model.config, fields, "model.config.")
+    check_sizes(model.config, "model.config.")
     known = list(inspect.signature(processor_class(model)).parameters)
     check_names(model.processor, [name for name in known if name not in PARTS], "model.processor.")
 
@@ -410,6 +415,7 @@ def check_training(training: Mapping[str, Any], prefix: str) -> None:
         kinds = {hints[name]} if not isinstance(hints[name], types.UnionType) else {*typing.get_args(hints[name])}
         if kinds - {type(None)} in ({int}, {float}, {bool}):
             convert(hints[name], value, "", prefix + name)
+    check_numbers(training, prefix)
     check_device(training, prefix)
     check_mapping(training.get(MAPPING), prefix + MAPPING)
     if training.get(MAPPING) and training.get("deepspeed"):

@@ -8,6 +8,7 @@ import re
 import shutil
 from pathlib import Path
 
+from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.whole_files import DRAFT, write_text
 
 MANIFEST = "checkpoint_manifest.json"
@@ -26,8 +27,10 @@ def is_complete(directory: str | Path) -> bool:
     """Whether every file of the manifest exists and is unchanged; the card may change."""
     directory = Path(directory)
     try:
-        files = json.loads((directory / MANIFEST).read_text())
+        files = read_json(directory / MANIFEST)
     except (OSError, ValueError):
+        return False
+    if not isinstance(files, dict):
         return False
     files.pop(CARD, None)  # earlier manifests contain it
     return all((directory / name).is_file() and _describe(directory / name) == d for name, d in files.items())

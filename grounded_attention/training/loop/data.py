@@ -17,6 +17,7 @@ from grounded_attention.supervision import SupervisionMethod
 from grounded_attention.supervision.controls import control_labels
 from grounded_attention.tasks import Task
 from grounded_attention.tasks.task import Examples
+from grounded_attention.utils.safe_paths import path_below
 
 from .joined_labels import join_labels
 from .shuffled_targets import ShuffledTargets
@@ -172,7 +173,7 @@ class Collator:
     def _pictures(self, rows: Sequence[Mapping[str, Any]]) -> list[Any] | None:
         if self.images is None:
             return None
-        return [open_image(self.images / (row.get("file_name") or f"{row['image_id']}.jpg")) for row in rows]
+        return [open_image(path_below(self.images, row.get("file_name") or f"{row['image_id']}.jpg")) for row in rows]
 
     def generator(self, key: str) -> np.random.Generator:
         """The random generator for the row with this key, in this epoch."""

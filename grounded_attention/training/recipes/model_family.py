@@ -8,6 +8,7 @@ from transformers import AutoConfig, PreTrainedModel
 
 from grounded_attention.families import DEFAULT_FAMILY, FAMILIES, find_family
 
+from .number_checks import check_sizes
 from .recipe import Model, RecipeError, check_names, recipe_key_errors
 
 
@@ -35,7 +36,9 @@ def family_name(model: Model) -> str:
             "model (see the first lines of this recipe), run that first"
         )
     with recipe_key_errors(f"model.source {model.source}"):
-        found = AutoConfig.from_pretrained(model.source).model_type
+        config = AutoConfig.from_pretrained(model.source)
+        check_sizes(config.to_dict(), "config.json: ")
+        found = config.model_type
     name = find_family(found)
     if name is None or model.family not in (None, name):
         raise RecipeError(

@@ -13,8 +13,10 @@ from typing import Any
 
 import yaml
 from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
 
 from grounded_attention.families import DEFAULT_FAMILY
+from grounded_attention.utils.bounded_files import MAX_CONFIG_BYTES, FileError, parse_yaml, read_text
 from grounded_attention.utils.project import find_recipe
 
 
@@ -312,13 +314,13 @@ def _check_start(start: Any, source: str) -> None:
 def read_yaml(path: Path) -> dict[str, Any]:
     """The content of a YAML file, unchanged."""
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _Loader) or {}
+        content = parse_yaml(read_text(path, MAX_CONFIG_BYTES), path, _Loader) or {}
     except OSError as error:
         raise RecipeError(f"{path}: cannot be read ({error.strerror}); recipes are in recipes/") from error
-    except yaml.YAMLError as error:
-        raise RecipeError(f"{path}: invalid YAML: {' '.join(str(error).split())}") from error
+    except FileError as error:
+        raise RecipeError(str(error)) from error
     if not isinstance(content, dict):
-        raise RecipeError(f"{path}: the recipe must be a section of keys, found {content!r}")
+        raise RecipeError(f"{path}: the recipe must be a section of keys, found {content!r:.200}")
     return content
 
 
@@ -371,7 +373,10 @@ def apply_override(content: dict[str, Any], override: str) -> None:
         content = content.setdefault(parent, {})
         if not isinstance(content, dict):
             raise RecipeError(f"override {override!r}: {parent!r} is a value, not a section")
-    content[last] = yaml.load(value, _Loader)
+    try:
+        content[last] = parse_yaml(value, f"override {key}", _Loader)
+    except FileError as error:
+        raise RecipeError(str(error)) from error
 
 
 def build(kind: type, content: Any, source: str, prefix: str) -> Any:
@@ -423,7 +428,7 @@ def recipe_key_errors(key: str) -> typing.Iterator[None]:
         yield
     except RecipeError:
         raise
-    except (ValueError, TypeError, OSError, StrictDataclassError) as error:
+    except (ValueError, TypeError, OSError, ImportError, SafetensorError, StrictDataclassError) as error:
         raise RecipeError(f"{key}: {error}") from error
 
 
@@ -453,5 +458,5 @@ def convert(hint: Any, value: Any, source: str, key: str) -> Any:
     if plain is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if not isinstance(value, plain) or (plain is int and isinstance(value, bool)):
-        raise RecipeError(f"{source}{key} must be of type {plain.__name__}, found {value!r}")
+        raise RecipeError(f"{source}{key} must be of type {plain.__name__}, found {value!r:.200}")
     return value

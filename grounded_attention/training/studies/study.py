@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Runs a study: trains its unfinished cells, each with its own recipe, and writes the table of the finished cells."""
 
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,11 +17,13 @@ from grounded_attention.reports.study_curves import learning_curves_figure
 from grounded_attention.reports.study_figures import differences_figure, study_table
 from grounded_attention.training.experiments.checks import check
 from grounded_attention.training.experiments.experiment import Outcome, run, say
+from grounded_attention.training.experiments.output import delete_run, run_entries
 from grounded_attention.training.loop.checkpoint import seal
 from grounded_attention.training.loop.progress import named
 from grounded_attention.training.loop.side_by_side import run_side_by_side
 from grounded_attention.training.recipes.places import check_checkpoints, check_data
 from grounded_attention.training.recipes.recipe import Data, Model, Preserve, Recipe, RecipeError, is_quiet
+from grounded_attention.utils.safe_paths import refuse_links
 from grounded_attention.utils.whole_files import whole_file, write_json, write_text
 
 from .study_cells import FINISHED, MISSING, OTHER, RECORD, START, Cell, plan_cells
@@ -202,11 +203,14 @@ def _clear(study: Study, cells: Sequence[Cell], states: dict[str, str]) -> None:
             f"{others[0].directory} contains a cell of another recipe (and {len(others) - 1} more of {len(cells)} "
             "cells): give another output_dir, or overwrite=true to train these cells again"
         )
+    refuse_links(Path(study.output_dir))
+    for cell in others:
+        run_entries(cell.directory)
     state = PartialState()
     state.wait_for_everyone()
     for cell in others:
         if state.is_main_process:
-            shutil.rmtree(cell.directory)
+            delete_run(cell.directory)
         states[cell.name] = MISSING
     state.wait_for_everyone()
 

@@ -1,0 +1,214 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Reading of files that may be damaged or hostile: every reader of JSON, YAML or text uses this module.
+
+Bounds are checked before work is done: the kind of file, its bytes, depth, number of values, digits of a number.
+Every error is a `FileError` that names the file and, where it is known, the line.
+"""
+
+import io
+import json
+import os
+import stat
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+
+MEGABYTE = 2**20
+MAX_CONFIG_BYTES = MEGABYTE // 4  # of a recipe or another file that people write
+MAX_DATA_BYTES = 2048 * MEGABYTE  # of a file that is read as a whole
+MAX_VALUES = 100_000  # of a YAML text, with every alias written out
+MAX_DEPTH = 100  # of nested sections and lists in YAML
+GZIP = b"\x1f\x8b"
+NEWLINE = b"\n"
+BOM = b"\xef\xbb\xbf"
+OTHER_BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+
+_Path = str | os.PathLike[str]
+
+
+class FileError(ValueError):
+    """A file cannot be read; the message names it, the place and the problem."""
+
+
+def open_data(path: _Path) -> io.BufferedReader:
+    """
+    Opens a data file for reading, as bytes.
+
+    Args:
+        path (`str | os.PathLike[str]`): the file.
+
+    Raises:
+        FileNotFoundError: if it does not exist.
+        FileError: if it is a folder, a pipe or a device, or is compressed with gzip.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise FileError(f"{path}: not a regular file, expected a file with data")
+    file = open(path, "rb", opener=_open_at_once)
+    start = file.peek(2)[:2]
+    if start == GZIP or start in OTHER_BOMS:
+        file.close()
+        problem = "compressed with gzip: unpack it" if start == GZIP else "UTF-16 text: save it as UTF-8"
+        raise FileError(f"{path}: the file is {problem} first")
+    return file
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Opens without waiting: a pipe without a writer would block for ever."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def read_data(path: _Path, limit: int = MAX_DATA_BYTES) -> bytes:
+    """
+    Reads a file of at most `limit` bytes.
+
+    Raises:
+        FileNotFoundError: if it does not exist.
+        FileError: as for `open_data`, or if it is larger.
+    """
+    with open_data(path) as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise FileError(f"{path}: the file is too large, found more than {limit:,} bytes")
+    return content
+
+
+def read_text(path: _Path, limit: int = MAX_DATA_BYTES) -> str:
+    """
+    Reads a UTF-8 text; a byte order mark at its start is skipped.
+
+    Raises:
+        FileNotFoundError: if it does not exist.
+        FileError: as for `read_data`, or if it is not UTF-8 or contains a NUL; the message names the line.
+    """
+    return decode_text(read_data(path, limit), path)
+
+
+def decode_text(content: bytes, source: object, first_line: int = 1) -> str:
+    """
+    Decodes UTF-8.
+
+    Args:
+        content (`bytes`): the text; a byte order mark at its start is skipped.
+        source (`object`): its file, for errors.
+        first_line (`int`, *optional*, defaults to 1): number of its first line in the file.
+
+    Raises:
+        FileError: if it is not UTF-8 or contains a NUL; the message names the line.
+    """
+    content = content.removeprefix(BOM)
+    try:
+        text = content.decode("utf-8")
+        place = content.find(b"\0")
+        problem = "a NUL byte, so the file is damaged or no text"
+    except UnicodeDecodeError as error:
+        text, place = "", error.start
+        problem = f"not valid UTF-8, found {content[place : place + 4]!r} (a damaged file, or another encoding)"
+    if place >= 0:
+        raise FileError(f"{source}, line {first_line + content.count(NEWLINE, 0, place)}: {problem}")
+    return text
+
+
+def parse_json(text: str | bytes, source: object, **options: Any) -> Any:
+    """
+    Parses JSON.
+
+    Args:
+        text (`str | bytes`): the text.
+        source (`object`): its file and, if it is a part of the file, its place; for errors.
+        options: arguments of `json.loads`.
+
+    Raises:
+        FileError: if it is not JSON, is nested too deeply, or has a number with too many digits.
+    """
+    try:
+        return json.loads(decode_text(text, source) if isinstance(text, bytes) else text, **options)
+    except FileError:
+        raise
+    except json.JSONDecodeError as error:
+        found = " ".join(text[error.pos : error.pos + 40].split()) if isinstance(text, str) else ""
+        where = f"line {error.lineno}, column {error.colno}" if "\n" in error.doc else f"column {error.colno}"
+        raise FileError(f"{source}: not JSON: {error.msg} at {where}, found {found!r}") from error
+    except RecursionError as error:
+        raise FileError(f"{source}: not JSON: nested too deeply") from error
+    except ValueError as error:  # too many digits, or a constant that `options` refuse
+        raise FileError(f"{source}: not JSON: {str(error).split(';')[0]}") from error
+
+
+def read_json(path: _Path, limit: int = MAX_DATA_BYTES, **options: Any) -> Any:
+    """
+    Reads a JSON file.
+
+    Raises:
+        FileNotFoundError: if it does not exist.
+        FileError: as for `read_text` and `parse_json`.
+    """
+    return parse_json(read_text(path, limit), path, **options)
+
+
+def parse_yaml(text: str, source: object, loader: Callable[[str], Any] = yaml.SafeLoader) -> Any:
+    """
+    Parses YAML.
+
+    Args:
+        text (`str`): the text.
+        source (`object`): its file or option, for errors.
+        loader (`Callable`, *optional*, defaults to `yaml.SafeLoader`): a safe loader.
+
+    Raises:
+        FileError: if it is not YAML, uses a tag of a language, is nested too deeply, has too many values with its
+            aliases written out, or has a value that cannot be read.
+    """
+    if len(text) > MAX_CONFIG_BYTES:
+        raise FileError(f"{source}: too long, found {len(text):,} characters, expected at most {MAX_CONFIG_BYTES:,}")
+    if sum(text.count(mark) for mark in ",[{\n") > MAX_VALUES // 2:  # PyYAML needs 0.1 ms for each
+        raise FileError(f"{source}: invalid YAML: more than {MAX_VALUES // 2:,} values")
+    try:
+        reader = loader(text)
+        try:
+            root = reader.get_single_node()
+            if root is None:
+                return None
+            _check_size(root, source)
+            return reader.construct_document(root)
+        finally:
+            reader.dispose()
+    except FileError:
+        raise
+    except yaml.YAMLError as error:
+        raise FileError(f"{source}: invalid YAML: {' '.join(str(error).split())[:400]}") from error
+    except RecursionError as error:
+        raise FileError(f"{source}: invalid YAML: nested too deeply") from error
+    # Constructors of PyYAML raise any of these for a tag with a wrong value, such as `!!timestamp soon`.
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
+        raise FileError(f"{source}: invalid YAML: a value cannot be read ({str(error).split(';')[0]:.200})") from error
+
+
+def _check_size(root: yaml.Node, source: object) -> None:
+    """Bounds depth and number of values with every alias written out; each node is visited once."""
+    known: dict[int, tuple[int, int]] = {}
+    above: set[int] = set()
+
+    def measure(node: yaml.Node) -> tuple[int, int]:
+        """The number of values and of levels."""
+        if id(node) in above:
+            raise FileError(f"{source}: invalid YAML: an alias contains itself")
+        if id(node) not in known:
+            above.add(id(node))
+            inside = [measure(child) for child in _children(node)]
+            values, levels = 1 + sum(count for count, _ in inside), 1 + max((depth for _, depth in inside), default=0)
+            if levels > MAX_DEPTH:
+                raise FileError(f"{source}: invalid YAML: nested too deeply, expected at most {MAX_DEPTH} levels")
+            if values > MAX_VALUES:
+                raise FileError(f"{source}: invalid YAML: more than {MAX_VALUES:,} values, with aliases written out")
+            above.discard(id(node))
+            known[id(node)] = values, levels
+        return known[id(node)]
+
+    measure(root)
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    return node.value if isinstance(node, yaml.SequenceNode) else []

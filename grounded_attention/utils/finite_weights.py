@@ -1,0 +1,31 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""A check of loaded weights: NaN and infinity would pass through a model without an error."""
+
+import torch
+
+
+def check_finite(model: torch.nn.Module, source: str) -> None:
+    """
+    Checks that every weight of a model is a number.
+
+    Args:
+        model (`torch.nn.Module`): the loaded model.
+        source (`str`): its checkpoint, for the error.
+
+    Raises:
+        ValueError: if a weight contains NaN or infinity; the message names the first one.
+    """
+    with torch.no_grad():
+        bad = [name for name, weight in model.state_dict().items() if not _is_finite(weight)]
+    if bad:
+        raise ValueError(
+            f"{source}: the weight {bad[0]} contains NaN or infinity ({len(bad)} weights in all), expected numbers; "
+            "the training diverged or the file is damaged: take another checkpoint"
+        )
+
+
+def _is_finite(weight: object) -> bool:
+    if not isinstance(weight, torch.Tensor) or not weight.is_floating_point() or weight.is_meta or not weight.numel():
+        return True
+    low, high = torch.aminmax(weight)  # both are NaN if one value is; no copy of the weight is made
+    return bool(torch.isfinite(low) and torch.isfinite(high))

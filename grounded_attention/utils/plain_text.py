@@ -1,0 +1,34 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Texts from data in a terminal and in Markdown: no control characters, no markup, not endless."""
+
+import re
+import unicodedata
+
+# Categories of characters that a terminal obeys or that change the direction of the text around them.
+HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
+REPLACEMENT = "\ufffd"
+_MARKUP = re.compile(r"([\\`*_\[\]<>|#$&])")
+
+
+def printable(text: str, length: int = 4000) -> str:
+    """
+    Replaces control and direction characters, and shortens the text in its middle.
+
+    Args:
+        text (`str`): any text.
+        length (`int`, *optional*, defaults to 4000): largest number of characters.
+    """
+    if len(text) > length:
+        text = f"{text[: length // 2 - 3]} ... {text[-(length // 2 - 3) :]}"
+    return "".join(REPLACEMENT if unicodedata.category(character) in HIDDEN else character for character in text)
+
+
+def markdown_text(text: str, length: int = 200) -> str:
+    """
+    Makes a text that Markdown shows as it is, in one line; also inside a table.
+
+    Args:
+        text (`str`): any text.
+        length (`int`, *optional*, defaults to 200): largest number of characters before markup is escaped.
+    """
+    return _MARKUP.sub(r"\\\1", printable(" ".join(text.split()), length))

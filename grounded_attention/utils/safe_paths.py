@@ -1,0 +1,45 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Paths that data name: they stay inside their folder, and output is never written through a symbolic link."""
+
+import os
+from pathlib import Path
+
+
+def path_below(folder: str | os.PathLike[str], name: str) -> Path:
+    """
+    Joins a folder and a name from a data file.
+
+    Args:
+        folder (`str | os.PathLike[str]`): the folder.
+        name (`str`): a file name, or a relative path with `/`, such as the id of an image with a suffix.
+
+    Returns:
+        `Path`: the path.
+
+    Raises:
+        ValueError: if the path would be outside the folder: an absolute path, a part `..`, a drive or a NUL.
+    """
+    parts = name.replace("\\", "/").split("/")
+    if not name or "\0" in name or ".." in parts or not parts[0] or ":" in parts[0][1:2]:
+        raise ValueError(
+            f"{folder}: found the name {name[:120]!r} in the data, expected a path inside this folder: "
+            "no '..', not absolute; correct the id or the file name"
+        )
+    return Path(folder, name)
+
+
+def refuse_links(folder: Path) -> None:
+    """
+    Checks that a folder of output contains no symbolic link; the folder itself may be one.
+
+    Raises:
+        ValueError: if there is one, at any depth. Writing would overwrite or delete the file it points to.
+    """
+    for parent, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = Path(parent, name)
+            if path.is_symlink():
+                raise ValueError(
+                    f"{path}: a symbolic link to {os.readlink(path)}; output is not written through links: "
+                    "remove it, or give another output folder"
+                )

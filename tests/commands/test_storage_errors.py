@@ -1,0 +1,103 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""A full or broken disk ends any command with one line and exit 2, and text from data cannot steer a terminal."""
+
+import argparse
+import errno
+import os
+import pickle
+
+from grounded_attention.commands.command_line import run
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from grounded_attention.commands.user_errors import explain_error
+
+FULL = "/dev/full"
+
+
+def finish(work, capsys):
+    """Exit status and error text of a command that does `work`."""
+    parser = argparse.ArgumentParser()
+    status = run(parser, lambda options: work(), [], explain_error=explain_error)
+    return status, capsys.readouterr().err
+
+
+def write_file():
+    with open(FULL, "w") as file:
+        file.write("x" * 100_000)
+
+
+def wrapped(error):
+    def work():
+        try:
+            raise error
+        except Exception as cause:
+            raise RuntimeError("a library's own error") from cause
+
+    return work
+
+
+def raised(error):
+    def work():
+        raise error
+
+    return work
+
+
+WORK = {
+    "a plain file": write_file,
+    "torch": lambda: torch.save(torch.ones(100_000), FULL),
+    "safetensors": lambda: save_file({"a": torch.ones(100_000)}, "/proc/no_such_file"),
+    "an I/O error": raised(OSError(errno.EIO, os.strerror(errno.EIO), "runs/a.json")),
+    "wrapped": wrapped(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "runs/a.json")),
+    "text of a library": raised(RuntimeError("I/O error: No space left on device (os error 28)")),
+    "no permission": raised(PermissionError(errno.EACCES, os.strerror(errno.EACCES), "runs")),
+}
+
+
+@pytest.mark.skipif(not os.path.exists(FULL), reason="needs /dev/full")
+@pytest.mark.parametrize("name", WORK)
+def test_errors_of_the_disk_are_one_line(capsys, name):
+    status, printed = finish(WORK[name], capsys)
+    assert status == 2 and printed.startswith("error: ") and printed.count("\n") == 1
+
+
+def test_a_broken_header_of_weights_is_one_line(tmp_path, capsys):
+    path = tmp_path / "model.safetensors"
+    for content in (b"", b"\xff" * 64, b'\x08\0\0\0\0\0\0\0{"a": 1}'):
+        path.write_bytes(content)
+        status, printed = finish(lambda: load_file(path), capsys)
+        assert status == 2 and ".safetensors file is damaged" in printed and printed.count("\n") == 1
+
+
+def test_a_refused_pickle_is_one_line(capsys):
+    status, printed = finish(raised(pickle.UnpicklingError("Weights only load failed")), capsys)
+    assert status == 2 and "refused" in printed and printed.count("\n") == 1
+
+
+def test_program_errors_keep_their_traceback(capsys):
+    for error in (RuntimeError("a shape"), TypeError("a type"), KeyError("a key")):
+        with pytest.raises(type(error)):
+            finish(raised(error), capsys)
+
+
+@pytest.mark.parametrize(
+    "hostile", ["\x1b[2J\x1b]0;gone\x07", "\u202egnp.exe", "\u2066a\u2069", "a\0b", "a\x9bb", "\u2028x"]
+)
+def test_text_from_data_cannot_steer_a_terminal(capsys, hostile):
+    status, printed = _fail(capsys, hostile)
+    assert status == 2
+    assert not set(printed.rstrip("\n")) & set("\x1b\x07\0\x9b\u202e\u2066\u2069\u2028\r\n")
+
+
+def test_a_message_has_an_end(capsys):
+    status, printed = _fail(capsys, "x" * 100_000)
+    assert status == 2 and len(printed) < 5000
+
+
+def _fail(capsys, text):
+    parser = argparse.ArgumentParser()
+    status = run(parser, lambda options: raised(ValueError(text))(), [])
+    return status, capsys.readouterr().err

@@ -1,0 +1,285 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Files made to hang a reader, to fill the memory or to end it with a traceback: each is one error, at once."""
+
+import gzip
+import json
+import os
+import pickle
+import signal
+import struct
+import tracemalloc
+import zlib
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import yaml
+
+from grounded_attention.commands.command_settings import settings
+from grounded_attention.conversion.file import read_checkpoint, read_overrides
+from grounded_attention.dataset_scripts.builders.conceptual_captions import _parse_json
+from grounded_attention.dataset_scripts.builders.flickr30k_parsing import parse_annotation, parse_unrelated
+from grounded_attention.dataset_scripts.builders.nlvr2 import _records, read_predictions
+from grounded_attention.dataset_scripts.builders.refcoco import read_refs
+from grounded_attention.dataset_scripts.builders.vcr_files import read_objects
+from grounded_attention.dataset_scripts.builders.vgp_pairs import read_pairs
+from grounded_attention.dataset_scripts.files import safe_pickle
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.safe_pickle import load_npy, load_pickle, loads
+from grounded_attention.dataset_scripts.files.streaming import json_elements, json_members, text_lines
+from grounded_attention.dataset_scripts.regions.boxes import read_boxes
+from grounded_attention.dataset_scripts.regions.files import read_json as read_region_manifest
+from grounded_attention.dataset_scripts.regions.readers import READERS, read_regions
+from grounded_attention.processing.open_images import MAX_PIXELS, open_image
+from grounded_attention.tasks.answer_lists import read_answers
+from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
+from grounded_attention.training.recipes.recipe import RecipeError, apply_override, read_yaml
+from grounded_attention.utils.bounded_files import MAX_CONFIG_BYTES, FileError, parse_json, parse_yaml, read_text
+
+SECONDS = 60
+HINT = "get it again"
+JSON_READERS = {
+    "answers": lambda path: read_answers(str(path), []),
+    "boxes": read_boxes,
+    "config fields": read_overrides,
+    "elements": lambda path: list(json_elements(path, HINT)),
+    "members": lambda path: list(json_members(path, HINT)),
+    "nlvr2": lambda path: list(_records(path)),
+    "objects": read_objects,
+    "refs": lambda path: list(read_refs(path)),
+    "region manifest": read_region_manifest,
+}
+READERS_OF_FILES = {
+    **JSON_READERS,
+    "annotation": parse_annotation,
+    "checkpoint": read_checkpoint,
+    "lines": lambda path: list(text_lines(path, HINT)),
+    "npy": load_npy,
+    "pairs": lambda path: read_pairs(path, "binary"),
+    "pickle": load_pickle,
+    "predictions": read_predictions,
+    "recipe": read_yaml,
+    "unrelated": parse_unrelated,
+    **{f"regions, {name}": lambda path, name=name: list(read_regions(path, name, 8)) for name in (*READERS, "auto")},
+}
+
+
+@contextmanager
+def at_once():
+    """Fails after some seconds, also if a system call waits."""
+
+    def stop(*_):
+        raise AssertionError("the reader hangs")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("name", READERS_OF_FILES)
+def test_a_pipe_in_the_place_of_a_file(tmp_path, name):
+    path = tmp_path / "refs.json"
+    os.mkfifo(path)
+    with at_once(), pytest.raises((ValueError, FileNotFoundError)) as caught:
+        READERS_OF_FILES[name](path)
+    assert "refs.json" in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, '{"a":' * 100_000, '[{"a": ' * 50_000])
+@pytest.mark.parametrize("name", JSON_READERS)
+def test_nested_json(tmp_path, name, content):
+    path = tmp_path / "refs.json"
+    path.write_text(content)
+    with at_once(), pytest.raises(ValueError, match=r"refs\.json") as caught:
+        JSON_READERS[name](path)
+    assert not isinstance(caught.value, json.JSONDecodeError) and len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("name", JSON_READERS)
+def test_numbers_with_too_many_digits(tmp_path, name):
+    path = tmp_path / "refs.json"
+    path.write_text(f'[{{"a": {"9" * 5000}}}]' if name not in ("members", "objects") else f'{{"a": {"9" * 5000}}}')
+    with pytest.raises(ValueError, match=r"refs\.json.*digits") as caught:
+        JSON_READERS[name](path)
+    assert len(str(caught.value)) < 1000
+
+
+TEXTS = {
+    "gzip": (gzip.compress(b'{"a": 1}'), "compressed with gzip"),
+    "utf-16": ('{"a": 1}'.encode("utf-16"), "UTF-16"),
+    "nul": (b'{"a":\n "b\0c"}', "line 2: a NUL byte"),
+    "latin1": (b'{"a":\n\n "\xe9"}', "line 3: not valid UTF-8"),
+}
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_files_that_are_no_utf8_text(tmp_path, kind):
+    content, message = TEXTS[kind]
+    path = tmp_path / "data.json"
+    path.write_bytes(content)
+    with pytest.raises(FileError, match=message):
+        read_text(path)
+    for name, read in READERS_OF_FILES.items():
+        if (kind != "gzip" and name in ("npy", "pickle", "checkpoint", "annotation")) or name.startswith("regions"):
+            continue
+        with pytest.raises(ValueError, match=r"data\.json") as caught:
+            read(path)
+        assert "\0" not in str(caught.value), name
+        if kind == "gzip" and name != "checkpoint":
+            assert "gzip" in str(caught.value), name
+
+
+def test_a_byte_order_mark_is_skipped_everywhere(tmp_path):
+    path, mark = tmp_path / "data.json", b"\xef\xbb\xbf"
+    path.write_bytes(mark + b'["yes", "no"]')
+    assert read_answers(str(path), []) == ["yes", "no"]
+    assert [element for *_, element in json_elements(path, HINT)] == ["yes", "no"]
+    path.write_bytes(mark + b'{"hidden_size": 8}')
+    assert read_overrides(path) == {"hidden_size": 8} == dict(json_members(path, HINT)) == read_yaml(path)
+    path.write_bytes(mark + b"a")
+    assert list(text_lines(path, HINT)) == [(1, "a")]
+
+
+@pytest.mark.parametrize("before", [0, 1, 3000, 70_000])
+def test_a_bad_byte_names_its_element(tmp_path, before):
+    """Also far behind the start, and where the reader is pieces ahead."""
+    path = tmp_path / "large.json"
+    elements = [json.dumps({"id": number, "text": "größe" * 5}, ensure_ascii=False) for number in range(before)]
+    content = ("[" + "".join(f"{element}, " for element in elements) + '{"id": "').encode()
+    path.write_bytes(content + b'\xff"}, {"id": 7}]')
+    with pytest.raises(DataError, match=rf"element {before + 1}, byte {len(content)}.*not valid UTF-8"):
+        list(json_elements(path, HINT))
+
+
+def alias_bomb(levels: int, times: int) -> str:
+    lines = ["a0: &a0 [x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * times)}]" for n in range(1, levels)]
+    return "\n".join(lines)
+
+
+YAML = {
+    "aliases": alias_bomb(30, 9),
+    "merged": "a0: &a0 {x: 1}\n" + "\n".join(f"a{n}: &a{n} [{{<<: *a{n - 1}}}, *a{n - 1}]" for n in range(1, 40)),
+    "loop": "a: &a [*a]",
+    "nested lists": "a: " + "[" * 5000,
+    "nested sections": "a: " + "{a: " * 5000,
+    "deep aliases": "a0: &a0 [x]\n" + "\n".join(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 300)),
+    "digits": "seed: " + "9" * 5000,
+    "code": "seed: !!python/object/apply:os.system [echo]",
+    "unknown tag": "seed: !mine 3",
+    "no date": "seed: !!timestamp soon",
+    "no number": "seed: !!int soon",
+    "no truth": "seed: !!bool soon",
+    "impossible date": "seed: 2020-99-99",
+    "long": "seed: " + "x" * (MAX_CONFIG_BYTES + 1),
+    "many": "seed: [" + "1," * 100_000 + "1]",
+}
+
+
+@pytest.mark.parametrize("name", YAML)
+def test_hostile_yaml(tmp_path, name):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(YAML[name])
+    with at_once(), pytest.raises(RecipeError, match=r"recipe\.yaml") as caught:
+        read_yaml(path)
+    assert len(str(caught.value)) < 1000
+    value = YAML[name].partition(": ")[2]
+    if "\n" not in YAML[name]:
+        with at_once(), pytest.raises(RecipeError, match="override seed"):
+            apply_override({}, f"seed={value}")
+        with at_once(), pytest.raises(FileError, match=r"--set options\.seed"):
+            settings([f"options.seed={value}"])
+
+
+def test_plain_yaml_is_read_as_before():
+    text = "a: &a {x: 1, y: [1, 2.5, null, yes]}\nb: {<<: *a, x: 2}\nc: *a\nd: 2020-01-02\n"
+    assert parse_yaml(text, "text") == yaml.safe_load(text)
+    assert parse_yaml("", "text") is None
+
+
+def test_a_damaged_record_of_conceptual_captions(tmp_path):
+    for line in ("[" * 100_000, "9" * 5000):
+        with pytest.raises(DataError, match=r"x\.jsonl, line 3"):
+            _parse_json(line, tmp_path / "x.jsonl", "line 3")
+
+
+def test_csv_errors_name_the_line(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("a,True\n" + '"' + "x" * 200_000 + ",True\n")
+    with pytest.raises(DataError, match=r"x\.csv, line 2: not readable as CSV"):
+        read_predictions(path)
+    path.write_text('image,original_phrase1,original_phrase2,ytrue\n1.jpg,a,b,True\n1.jpg,"a"b,c,True\n')
+    with pytest.raises(DataError, match=r"x\.csv, line 3: not readable as CSV"):
+        read_pairs(path, "binary")
+
+
+# Larger ones of each kind would need gigabytes; the bound is lowered for them.
+LARGE = b"(" + b"N" * 50_000 + b"t\x94"  # a tuple of many values, kept as number 0
+PICKLES = {
+    "empty sets": b"\x80\x04(" + b"\x8f" * 200_000 + b"l.",
+    "empty lists": b"\x80\x04(" + b"]" * 400_000 + b"l.",
+    "copies of a list": b"\x80\x04" + LARGE + b"cbuiltins\nlist\n\x94(" + b"h\x01h\x00\x85R" * 3000 + b"l.",
+    "copies of bytes": b"\x80\x04B" + struct.pack("<I", 2**20) + bytes(2**20) + b"\x94cbuiltins\nbytearray\n\x94("
+    b"" + b"h\x01h\x00\x85R" * 5000 + b"l.",
+}
+
+
+@pytest.mark.parametrize("name", PICKLES)
+def test_a_pickle_that_would_fill_the_memory(name, monkeypatch):
+    monkeypatch.setattr(safe_pickle, "MAX_MEMORY", 8 << 20)
+    content = PICKLES[name]
+    tracemalloc.start()
+    try:
+        with at_once(), pytest.raises(DataError, match=r"too many objects|to fill the memory"):
+            loads(content)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 64 << 20
+
+
+def test_usual_pickles_are_far_below_the_bounds():
+    row = {"ref_id": 1, "sentences": [{"tokens": ["two", "dogs"], "sent": "two dogs", "sent_id": n} for n in range(3)]}
+    rows = [{**row, "ref_id": n, "file": f"COCO_{n}.jpg"} for n in range(20_000)]
+    assert loads(pickle.dumps(rows)) == rows
+    arrays = [np.full((36, 64), n, np.float32) for n in range(50)]
+    assert all((found == array).all() for found, array in zip(loads(pickle.dumps(arrays)), arrays, strict=True))
+
+
+def png(width: int, height: int) -> bytes:
+    """A picture whose header claims a size."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        body = kind + content
+        return struct.pack(">I", len(content)) + body + struct.pack(">I", zlib.crc32(body))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 6, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+
+
+def test_a_picture_that_claims_many_pixels(tmp_path):
+    path = tmp_path / "large.png"
+    path.write_bytes(png(9000, 9000))  # below PIL's limit
+    assert 9000 * 9000 > MAX_PIXELS
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=r"large\.png.*9000 x 9000 are more than"):
+            open_image(path)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_damaged_manifest_of_a_checkpoint_is_incomplete(tmp_path):
+    for content in ("[" * 100_000, "[]", "3", "\0"):
+        (tmp_path / MANIFEST).write_text(content)
+        assert not is_complete(tmp_path)
+
+
+def test_json_errors_are_short_and_name_the_place():
+    with pytest.raises(FileError, match=r"a\.json: not JSON: Expecting value at line 2, column 3, found 'oops'"):
+        parse_json('{"a":\n  oops}'.replace("oops}", "oops"), "a.json")

@@ -1,0 +1,163 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Damaged Arrow files of region features: always one error, never the end of the interpreter, never other values."""
+
+import os
+import random
+import struct
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.regions.arrow_layout import RECORD_BATCH, Columns, messages
+from grounded_attention.dataset_scripts.regions.reader_arrow import read_frcnn_vg
+from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
+from grounded_attention.dataset_scripts.regions.writer import intact_rows
+
+BAD = (-1, -(2**31), 2**31 - 1, 0, 1, 255, 65536, -8, 2**28)
+BAD_LONG = (-1, -(2**63), 2**63 - 1, 0, 1, 2**40, -8, 2**62)
+
+
+def write_table(folder: Path) -> Path:
+    rng = np.random.default_rng(0)
+    with RegionTableWriter(folder, provenance={"source": "a test"}) as writer:
+        for number in range(3):
+            count = number + 2
+            boxes = np.sort(rng.random((count, 2, 2)), axis=1).reshape(count, 4)
+            features = rng.random((count, 8)).astype(np.float16)
+            writer.write(Regions(f"image{number}", 10, 10, boxes, features, np.arange(count), rng.random(count)))
+    return folder
+
+
+def damaged(content: bytes, source: random.Random) -> bytes:
+    """The content with one byte, one integer or one long integer replaced, or without its end."""
+    changed, kind = bytearray(content), source.choice(("byte", "int", "int", "long", "cut"))
+    if kind == "cut":
+        return content[: source.randrange(len(content))]
+    size = {"byte": 1, "int": 4, "long": 8}[kind]
+    place = size * source.randrange(len(content) // size)
+    value = {"byte": range(256), "int": BAD, "long": BAD_LONG}[kind]
+    struct.pack_into({"byte": "<B", "int": "<i", "long": "<q"}[kind], changed, place, source.choice(value))
+    return bytes(changed)
+
+
+def outcome(work) -> str:
+    """What `work` ends with in a process of its own: "ok", "DataError", another error, or "died"."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        try:
+            work()
+            os.write(writer, b"ok")
+        except BaseException as error:
+            os.write(writer, type(error).__name__.encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as told:
+        said = told.read()
+    return said if os.waitpid(child, 0)[1] == 0 else "died"
+
+
+def read_all(folder: Path, expected: dict[str, bytes]) -> None:
+    table = RegionTable(folder)
+    assert len(table.counts(table.ids)) == 3
+    for image_id in table.ids:
+        assert table[image_id].features.dtype == np.float16
+    table.verify()
+    for image_id, features in expected.items():  # what `verify` accepts is what was written
+        assert table[image_id].features.tobytes() == features
+
+
+@pytest.mark.parametrize("file", ["regions-00000.arrow", "regions.index.arrow"])
+def test_a_damaged_table_is_an_error_and_nothing_else(tmp_path, file):
+    folder = write_table(tmp_path / "table")
+    table = RegionTable(folder)
+    expected = {image_id: table[image_id].features.tobytes() for image_id in table.ids}
+    whole, source = (folder / file).read_bytes(), random.Random(3)
+    for number in range(150):
+        (folder / file).write_bytes(damaged(whole, source))
+        said = outcome(lambda: read_all(folder, expected))
+        assert said in ("ok", "DataError", "MissingRegionsError"), (number, said)
+
+
+def test_a_damaged_shard_of_an_unfinished_table_keeps_its_intact_rows(tmp_path):
+    path = write_table(tmp_path / "table") / "regions-00000.arrow"
+    whole, source = path.read_bytes(), random.Random(4)
+    for number in range(100):
+        path.write_bytes(damaged(whole, source))
+        said = outcome(lambda: list(intact_rows(path)))
+        assert said == "ok", (number, said)
+
+
+@pytest.mark.parametrize("kind", ["stream", "file"])
+def test_a_damaged_frcnn_vg_file_is_an_error_and_nothing_else(tmp_path, kind):
+    path = tmp_path / "features.arrow"
+    nested = pa.list_(pa.list_(pa.float32()))
+    row = {"img_id": ["7"], "boxes": [[[0.0, 0.0, 0.5, 0.5]]], "sizes": [[10.0, 10.0]], "roi_features": [[[1.0] * 8]]}
+    schema = pa.schema([("img_id", pa.string()), ("boxes", nested), ("sizes", pa.list_(pa.float32()))])
+    table = pa.table(row, schema.append(pa.field("roi_features", nested)))
+    with (pa.ipc.new_stream if kind == "stream" else pa.ipc.new_file)(str(path), table.schema) as writer:
+        writer.write_table(table)
+    [record] = read_frcnn_vg(path, 8)
+    assert record.read().features.tolist() == [[1.0] * 8]
+    whole, source = path.read_bytes(), random.Random(5)
+    for number in range(150):
+        path.write_bytes(damaged(whole, source))
+        said = outcome(lambda: [record.read() for record in read_frcnn_vg(path, 8)])
+        assert said in ("ok", "DataError"), (number, said)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shards": [{"file": "../secret", "bytes": 4}]},
+        {"shards": None},
+        {"shards": [{}]},
+        {"arrays": {"boxes": 4, "evil": 3, "features": 8}},
+        {"arrays": {"boxes": None, "features": 8}},
+        {"images": "many"},
+        {"images": 2},
+        {"feature_size": 9},
+        {"provenance": None},
+        {"checksum": None},
+    ],
+)
+def test_a_damaged_manifest_is_an_error(tmp_path, change):
+    import json
+
+    folder = write_table(tmp_path / "table")
+    (tmp_path / "secret").write_text("data")
+    content = json.loads((folder / "regions.json").read_text())
+    (folder / "regions.json").write_text(json.dumps({**content, **change}))
+    with pytest.raises(ValueError, match=r"damaged|inside this folder"):
+        RegionTable(folder)
+
+
+def test_the_layout_is_that_of_arrow(tmp_path):
+    """Buffers that this package finds have the values that Arrow reads, for several writers."""
+    table = pa.table({"name": ["a", "", "größe"], "number": pa.array([3, 4, 5], pa.int64())})
+    for alignment, options in ((8, {}), (64, {"unify_dictionaries": True})):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+            writer.write_table(table, max_chunksize=2)
+        data = memoryview(sink.getvalue())
+        found = [message for message in messages(data) if message.kind == RECORD_BATCH]
+        assert [message.rows() for message in found] == [2, 1], alignment
+        columns = [(Columns(data, message), message.rows()) for message in found]
+        read = [(each.texts(count), each.numbers(np.dtype(np.int64), count).tolist()) for each, count in columns]
+        assert read == [(["a", ""], [3, 4]), (["größe"], [5])]
+
+
+def test_a_damaged_row_is_named(tmp_path):
+    folder = write_table(tmp_path / "table")
+    table = RegionTable(folder)
+    _, offset, length = table._place("image1")
+    path = folder / "regions-00000.arrow"
+    content = bytearray(path.read_bytes())
+    content[offset : offset + length] = bytes(length)
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"table, image image1: damaged row.*import the features again"):
+        RegionTable(folder)["image1"]

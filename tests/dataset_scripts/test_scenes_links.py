@@ -1,0 +1,18 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Scenes are never drawn through a symbolic link."""
+
+import pytest
+
+from grounded_attention.dataset_scripts.scenes.folder import begin, finish
+
+
+def test_a_link_in_the_folder_of_scenes_is_refused(tmp_path):
+    root, precious = tmp_path / "scenes", tmp_path / "precious"
+    begin(root, {"seed": 1})
+    finish(root, {"seed": 1})
+    precious.mkdir()
+    (precious / "thesis.tex").write_text("years of work")
+    (root / "vqa").symlink_to(precious)
+    with pytest.raises(ValueError, match=f"{root / 'vqa'}: a symbolic link to {precious}"):
+        begin(root, {"seed": 2})
+    assert (precious / "thesis.tex").read_text() == "years of work"
