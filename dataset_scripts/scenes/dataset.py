@@ -14,6 +14,7 @@
     DIR/vqa/                          questions of train2014, val2014 and test2015, annotations of the first two
     DIR/gqa/                          questions of train, val, testdev and test, balanced and all, with choices
     DIR/nlvr2/                        statements about two images: train, dev and test1
+    DIR/lxmert/                       captions and questions of train and val as LXMERT's pre-training data
     DIR/regions/                      region table of a simulated detector
     DIR/regions_gt/                   region table of the objects' true boxes
     DIR/vocab.txt                     WordPiece vocabulary of all texts
@@ -21,8 +22,9 @@
 
 With `held_out`, some combinations of colour and shape, and of relation and shape, occur in the test split only. The
 same seed, number of images and value of `held_out` give the same bytes, with any number of processes. The builders
-`Flickr30kEntities`, `VGP`, `CocoCaptions`, `RefCOCO`, `VQAv2`, `GQA` and (with `image_id_format="url_stem"`) `NLVR2`
-with `data_dir=DIR`, and `TextCorpus(data_dir="DIR/corpus.txt")`, read these files like the real ones.
+`Flickr30kEntities`, `VGP`, `CocoCaptions`, `RefCOCO`, `VQAv2`, `GQA`, `LXMERTPretraining` and (with
+`image_id_format="url_stem"`) `NLVR2` with `data_dir=DIR`, and `TextCorpus(data_dir="DIR/corpus.txt")`, read these
+files like the real ones.
 """
 
 import io
@@ -55,6 +57,7 @@ from . import (
     writers_coco,
     writers_conllu,
     writers_gqa,
+    writers_lxmert,
     writers_nlvr2,
     writers_refcoco,
     writers_vqa,
@@ -77,6 +80,8 @@ JPEG_QUALITY = 90
 IMAGES_PER_DOCUMENT = 4
 # The count of GQA's questions in the manifest; scenes without it are older than these files.
 GQA_COUNT = "gqa_questions"
+# Likewise for the sentences of LXMERT's files.
+LXMERT_COUNT = "lxmert_sentences"
 _CHUNK = 16
 
 
@@ -138,7 +143,8 @@ def write_scenes(
     identity = {"version": VERSION, "seed": seed, "images": images, HELD_OUT: held_out}
     manifest = finished_manifest(root, identity, force)
     if manifest is not None:
-        return manifest if GQA_COUNT in manifest else _add_gqa(root, manifest)
+        manifest = manifest if GQA_COUNT in manifest else _add_gqa(root, manifest)
+        return manifest if LXMERT_COUNT in manifest else _add_lxmert(root, manifest)
     begin(root, identity)
     manifest = {**described(identity), **_write_all(root, images, seed, num_proc, held_out)}
     if held_out:
@@ -169,6 +175,15 @@ def _add_gqa(root: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     }
     _write_files(root, writers_gqa.files(composed))
     extended = {**manifest, GQA_COUNT: _gqa_counts(composed)}
+    finish(root, extended)
+    return extended
+
+
+def _add_lxmert(root: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    """Adds LXMERT's files, which are made from other files, to scenes that are complete without them."""
+    written = writers_lxmert.files(root)
+    _write_files(root, written)
+    extended = {**manifest, LXMERT_COUNT: writers_lxmert.count_sentences(written)}
     finish(root, extended)
     return extended
 
@@ -303,6 +318,8 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int, held_out: bool
     }
     composed = {split: [each.composed for each in listed] for split, listed in splits.items()}
     _write_files(root, {**_common_files(splits), **writers_nlvr2.files(statements_of), **writers_gqa.files(composed)})
+    aggregated = writers_lxmert.files(root)
+    _write_files(root, aggregated)
     return {
         "splits": {split: len(listed) for split, listed in splits.items()},
         "phrase_pairs": {split: sum(len(each.pairs) for each in listed) for split, listed in splits.items()},
@@ -314,6 +331,7 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int, held_out: bool
         "questions": _counts(splits, lambda each: len(each.questioned.questions)),
         "statements": {split: len(made) for split, made in statements_of.items()},
         GQA_COUNT: _gqa_counts(composed),
+        LXMERT_COUNT: writers_lxmert.count_sentences(aggregated),
     }
 
 

@@ -24,6 +24,7 @@ FOLDERS = (
     "detections",
     "vqa",
     "gqa",
+    "lxmert",
     "nlvr2",
     "regions",
     "regions_gt",

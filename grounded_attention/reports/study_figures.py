@@ -274,6 +274,8 @@ def differences_figure(results: Mapping[str, Any], path: str | Path) -> Figure:
         axes.set_axis_off()
     panels[0].set_ylim(max(len(pairs), 1) - 0.5, -0.5)
     panels[0].set_yticks(range(len(pairs)), [row if one else f"{row} − {other}" for row, other in pairs], fontsize=8)
+    for axes in panels[::across]:
+        axes.tick_params(axis="y", labelsize=8)
     title = f"Difference{f' to {common}' if one else ''}, percentage points: dots are seeds, lines 95% intervals\n"
     figure.suptitle(title + f"(square: claimed, needs {results['fewest_seeds']} seeds)", fontsize=10)
     return save(figure, path)

@@ -2,12 +2,16 @@
 """The builder of LXMERT's pre-training data, on small files in the layout of the public ones."""
 
 import json
+import shutil
 import tracemalloc
+from collections import Counter
 
 import pytest
 
+from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.builders.lxmert_pretraining import LXMERTPretraining, image_rows, read_images
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
 
 TRAIN, REST, OTHERS, MINIVAL = "mscoco_train", "mscoco_nominival", "vgnococo", "mscoco_minival"
 
@@ -119,3 +123,36 @@ def test_one_image_is_in_memory_at_a_time(tmp_path):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert count == 40_000 and peak < path.stat().st_size / 3
+
+
+def test_scenes_have_the_sentences_of_their_other_files(tmp_path):
+    """Every caption and question of train and val once, with the answers that the other builders read."""
+    root = tmp_path / "scenes"
+    manifest = write_scenes(root, images=30, seed=0)
+    found = {split: build_rows(root, tmp_path, "lxmert_pretraining", split) for split in ("train", "validation")}
+    for split, rows in found.items():
+        captions = build_rows(root, tmp_path, "coco_captions", split)
+        wanted = Counter((row["image_id"], caption["text"]) for row in captions for caption in row["captions"])
+        wanted |= Counter((row["image_id"], row["question"]) for row in build_rows(root, tmp_path, "vqa_v2", split))
+        gqa = build_rows(root, tmp_path, "gqa", split, config_name="balanced")
+        wanted += Counter((row["image_id"], row["question"]) for row in gqa)
+        assert Counter((row["image_id"], row["text"]) for row in rows) == wanted
+        answers = {(row["image_id"], row["text"]): row["answers"] for row in rows if row["source"] == "gqa"}
+        assert {key: given[0]["answer"] for key, given in answers.items()} == {
+            (row["image_id"], row["question"]): row["answer"] for row in gqa
+        }
+    assert manifest["lxmert_sentences"] == sum(map(len, found.values()))
+    assert {row["source"] for row in found["train"]} == {"mscoco", "vg", "vqa", "gqa"}
+    # A folder that was drawn without these files gains them, and nothing else changes.
+    files = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    shutil.rmtree(root / "lxmert")
+    older = {name: value for name, value in manifest.items() if name != "lxmert_sentences"}
+    (root / "scenes.json").write_text(json.dumps(older))
+    assert write_scenes(root, images=30, seed=0) == manifest
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == files
+
+
+def build_rows(root, tmp_path, name, split, **options):
+    builder = BUILDERS[name](data_dir=str(root), cache_dir=str(tmp_path / "cache"), **options)
+    builder.download_and_prepare()
+    return builder.as_dataset(split=split)
