@@ -67,8 +67,9 @@ def read_data(path: _Path, limit: int = MAX_DATA_BYTES) -> bytes:
         FileError: as for `open_data`, or if it is larger.
     """
     with open_data(path) as file:
-        content = file.read(limit + 1)
-    if len(content) > limit:
+        # Not read(limit + 1), which reserves that many bytes.
+        content = file.read() if os.fstat(file.fileno()).st_size <= limit else None
+    if content is None or len(content) > limit:
         raise FileError(f"{path}: the file is too large, found more than {limit:,} bytes")
     return content
 

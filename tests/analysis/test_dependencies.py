@@ -126,7 +126,7 @@ def test_invalid_conllu_is_reported_with_its_line(tmp_path, text, line, problem)
 
 def test_a_file_of_other_bytes(tmp_path):
     (tmp_path / "x.conllu").write_bytes(ROW.encode() + b"\xff\xfe")
-    with pytest.raises(ValueError, match=r"x\.conllu, byte 23: not UTF-8"):
+    with pytest.raises(ValueError, match=r"x\.conllu, line 2: not valid UTF-8"):
         read_conllu(tmp_path / "x.conllu")
 
 

@@ -28,9 +28,8 @@ def run_core(model, inputs):
     """
     ids, types, text_visual = inputs["text"]
     visual, linguistic = inputs["regions"]
-    embeddings = model.embeddings(
-        model.embeddings.word_embeddings(ids), inputs["text_mask"], types, text_visual, visual, linguistic
-    )
+    words, boxes = model.embeddings.word_embeddings(ids), visual.new_zeros(*visual.shape[:2], 4)
+    embeddings = model.embeddings(words, inputs["text_mask"], types, text_visual, visual, linguistic, boxes)
     end = torch.ones_like(inputs["text_mask"][:, :1])
     mask = torch.cat([inputs["text_mask"], inputs["region_mask"], end], dim=1)
     bias = create_bidirectional_mask(config=model.config, inputs_embeds=embeddings, attention_mask=mask)

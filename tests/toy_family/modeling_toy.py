@@ -49,7 +49,7 @@ class ToyModel(ToyPreTrainedModel):
         grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
         **kwargs: Any,
     ) -> GroundedModelOutput:
-        kwargs = drop_unread(kwargs, "region_token_type_ids")
+        kwargs = drop_unread(kwargs)
         places = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
         text = self.embeddings(input_ids=input_ids, token_type_ids=token_type_ids, position_ids=places)
         regions = self.project(torch.cat([region_features, region_boxes], dim=-1))

@@ -117,12 +117,17 @@ def _is_recipe(content: Any) -> bool:
 def _check_free(output: Path, recipe: Recipe) -> None:
     """Refuses to train into files that belong to something else; a folder with a complete checkpoint is a run's."""
     names = {*recipe.methods, RECIPE, TEXT_ONLY, START, *WRITTEN} - {"cell.json", "log.txt"}
-    there = [path.name for path in sorted(output.glob("*")) if path.name in names and not (path / MANIFEST).is_file()]
+    there = [path.name for path in sorted(output.glob("*")) if path.name in names and not _has_checkpoint(path)]
     if there:
         raise RecipeError(
             f"{output} contains {there[0]!r} but no {RECIPE} of this package, so no run wrote it: "
             "move it, or give another output_dir"
         )
+
+
+def _has_checkpoint(folder: Path) -> bool:
+    """Whether a folder is a complete checkpoint, or has one, such as a checkpoint that was fetched from the Hub."""
+    return any(folder.glob(MANIFEST)) or any(folder.glob(f"checkpoint-*/{MANIFEST}"))
 
 
 def _check_same(output: Path, found: dict[str, Any], wanted: dict[str, Any], resume: bool) -> None:
