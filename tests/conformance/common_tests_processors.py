@@ -51,6 +51,7 @@ class VLBertProcessorTest(ProcessorTesterMixin, unittest.TestCase):
         """Upstream calls with text and images; here regions, phrases, tags and an answer make up the other names."""
         processor = self.get_processor()
         phrases = [{"text": 0, "start": 0, "end": 5, "regions": [1]}, {"text": 0, "start": 6, "end": 11}]
+        phrases[1] |= {"boxes": [[0.2, 0.2, 0.9, 0.9]], "scores": [0.5]}
         inputs = processor(
             self.prepare_text_inputs(),
             region_features=np.ones((2, 16), dtype=np.float32),
