@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .region_feature_models import load_region_features as load_region_features
     from .roi_align import roi_align as roi_align
     from .sequence_inputs import check_shape as check_shape
+    from .spatial_encoding import count_coordinates as count_coordinates
     from .unpadding import Packing as Packing
 
 # The LXMERT of transformers; these models read its checkpoints, and it reads theirs.

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .pipeline_visual_grounding import VisualGroundingPipeline as VisualGroundingPipeline
     from .region_feature_models import load_region_features as load_region_features
     from .roi_align import roi_align as roi_align
+    from .spatial_encoding import count_coordinates as count_coordinates
 
 # The VisualBERT of transformers; these models read its checkpoints.
 _THEIR_MODEL_TYPE = "visual_bert"

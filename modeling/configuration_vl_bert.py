@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .pipeline_visual_grounding import VisualGroundingPipeline as VisualGroundingPipeline
     from .region_feature_models import load_region_features as load_region_features
     from .roi_align import roi_align as roi_align
+    from .spatial_encoding import count_coordinates as count_coordinates
 
 # Every class that is saved with a checkpoint.
 AUTO_MAP = make_auto_map(

@@ -132,6 +132,7 @@ def inner_imports(folder, name):
         ("modeling", "modeling_visualbert", "configuration_visualbert"),
         ("modeling", "modeling_fast_rcnn", "configuration_fast_rcnn"),
         ("modeling", "modeling_backbone_regions", "configuration_backbone_regions"),
+        *(("modeling", f"configuration_{name}", None) for name in ("lxmert", "vilbert", "visualbert", "vl_bert")),
         ("modeling", "pipeline_visual_grounding", None),
         ("processing", "processing_vl_bert", None),
         ("processing", "processing_visualbert", None),
