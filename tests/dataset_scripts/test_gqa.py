@@ -310,9 +310,11 @@ def test_questions_and_answers_are_varied_and_in_the_vocabulary(composed, scenes
 def test_older_scenes_gain_the_questions_and_keep_all_other_files(scenes, tmp_path):
     older = tmp_path / "older"
     shutil.copytree(scenes, older)
-    shutil.rmtree(older / "gqa")
     manifest = json.loads((older / "scenes.json").read_text())
-    del manifest["gqa_questions"]
+    # The files of LXMERT are younger.
+    for folder, count in (("gqa", "gqa_questions"), ("lxmert", "lxmert_sentences")):
+        shutil.rmtree(older / folder)
+        del manifest[count]
     (older / "scenes.json").write_text(json.dumps(manifest))
     times = {path: path.stat().st_mtime_ns for path in older.rglob("*") if path.is_file()}
     write_scenes(older, IMAGES, 0)

@@ -19,10 +19,9 @@ SIZES = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16, "
 
 @pytest.fixture(scope="module")
 def scenes(tmp_path_factory):
-    """Scenes, and the files of LXMERT's pre-training about their images."""
+    """Scenes with other files of LXMERT's pre-training than their own, of few answers."""
     directory = tiny_scenes(tmp_path_factory.mktemp("scenes"))
     folder, ids = directory / "lxmert", RegionTable.open(directory / "regions").ids
-    folder.mkdir()
     parts = {"mscoco_train": ids[:12], "mscoco_nominival": ids[12:14], "vgnococo": ids[14:16]}
     for name, images in {**parts, "mscoco_minival": ids[16:]}.items():
         records = [
