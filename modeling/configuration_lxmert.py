@@ -24,7 +24,7 @@ from transformers.utils import auto_docstring
 from .attention_calls import AttentionCall
 from .auto_classes import make_auto_map
 from .pipeline_entry import PipelineEntry
-from .task_config import TaskConfig
+from .task_config import TaskConfig, TextFirstPooledConfig
 from .two_streams import cross_calls
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ AUTO_MAP = make_auto_map(
     """
 )
 @strict
-class LXMERTConfig(PipelineEntry, TaskConfig):
+class LXMERTConfig(PipelineEntry, TextFirstPooledConfig, TaskConfig):
     r"""
     vocab_size (`int`, *optional*, defaults to 30522):
         Size of the vocabulary.
@@ -212,17 +212,6 @@ class LXMERTConfig(PipelineEntry, TaskConfig):
     def region_hidden_size(self) -> int:
         """Width of the regions' states."""
         return self.hidden_size
-
-    @property
-    def pooled_hidden_size(self) -> int:
-        """Width of the pooled state."""
-        return self.hidden_size if self.pooler_size is None else self.pooler_size
-
-    @property
-    def pools_as_bert(self) -> bool:
-        """Whether the pooler is that of BERT."""
-        pooling = (self.pooled_hidden_size, self.pooler_act, self.fusion_method)
-        return pooling == (self.hidden_size, "tanh", "text")
 
     @property
     def grounding_calls(self) -> tuple[AttentionCall, ...]:

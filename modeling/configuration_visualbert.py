@@ -24,7 +24,7 @@ from transformers.utils import auto_docstring
 from .attention_calls import AttentionCall
 from .auto_classes import make_auto_map
 from .pipeline_entry import PipelineEntry
-from .task_config import OneStreamConfig
+from .task_config import OneStreamConfig, TextFirstPooledConfig
 
 if TYPE_CHECKING:
     # The pipeline and its imports. Transformers copies the imported files, so they are saved with every checkpoint.
@@ -67,7 +67,7 @@ AUTO_MAP = make_auto_map(
     """
 )
 @strict
-class VisualBERTConfig(PipelineEntry, OneStreamConfig):
+class VisualBERTConfig(PipelineEntry, TextFirstPooledConfig, OneStreamConfig):
     r"""
     visual_embedding_dim (`int`, *optional*, defaults to 2048):
         Width of the region features; `region_feature_size` is another name for it.
@@ -134,17 +134,6 @@ class VisualBERTConfig(PipelineEntry, OneStreamConfig):
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> "VisualBERTConfig":
         """Makes a configuration from fields of this family or of the VisualBERT in transformers; `kwargs` override."""
         return super().from_dict(_adapt_fields(config_dict), **kwargs)
-
-    @property
-    def pooled_hidden_size(self) -> int:
-        """Width of the pooled state."""
-        return self.hidden_size if self.pooler_size is None else self.pooler_size
-
-    @property
-    def pools_as_bert(self) -> bool:
-        """Whether the pooler is that of BERT."""
-        pooling = (self.pooled_hidden_size, self.pooler_act, self.fusion_method)
-        return pooling == (self.hidden_size, "tanh", "text")
 
     @property
     def grounding_calls(self) -> tuple[AttentionCall, ...]:

@@ -222,4 +222,27 @@ class OneStreamConfig(BertTextConfig):
         return self.grounding_calls
 
 
-__all__ = ["BertTextConfig", "OneStreamConfig", "TaskConfig"]
+class TextFirstPooledConfig:
+    """
+    For a family whose fields `pooler_size`, `pooler_act` and `fusion_method` describe the pooled state; before the
+    other base classes. `pooling.py` has the modules.
+    """
+
+    hidden_size: int
+    pooler_size: int | None
+    pooler_act: str
+    fusion_method: str
+
+    @property
+    def pooled_hidden_size(self) -> int:
+        """Width of the pooled state."""
+        return self.hidden_size if self.pooler_size is None else self.pooler_size
+
+    @property
+    def pools_as_bert(self) -> bool:
+        """Whether the pooler is that of BERT."""
+        pooling = (self.pooled_hidden_size, self.pooler_act, self.fusion_method)
+        return pooling == (self.hidden_size, "tanh", "text")
+
+
+__all__ = ["BertTextConfig", "OneStreamConfig", "TaskConfig", "TextFirstPooledConfig"]

@@ -18,6 +18,7 @@ does. The map of keys follows from it, so a converter belongs to one configurati
 """
 
 import re
+from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -103,17 +104,17 @@ class VoltaFamily(OriginalFamily):
             **dict(self.map_modules()),
         }
 
+    @abstractmethod
     def list_layers(self) -> tuple[tuple[str, ...], ...]:
         """The kinds of the steps of each layer that the family has."""
-        raise NotImplementedError
 
+    @abstractmethod
     def map_modules(self) -> Iterator[tuple[str, str]]:
         """Pairs of a module of the checkpoint and ours."""
-        raise NotImplementedError
 
+    @abstractmethod
     def give_fields(self) -> dict[str, Any]:
         """Our configuration fields that the file of --config gives."""
-        raise NotImplementedError
 
     def detect_class(self, weights: Mapping[str, torch.Tensor], original_keys: Collection[str]) -> str:
         """The class for pre-training if its heads are in the file, or else the base model."""
