@@ -151,9 +151,11 @@ def identity(recipe: Recipe) -> dict[str, Any]:
 def _without_aside(content: dict[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in content.items() if key not in ASIDE}
     kept["training"] = without_hub(kept["training"])
-    scenes = kept["data"]["scenes"]
-    if scenes and not scenes["held_out"]:
-        del scenes["held_out"]  # so that runs begun before this key existed can be resumed
+    data = kept["data"]
+    # Unset, these are left out as by versions without them, whose runs and cells of studies stay usable.
+    for section, key in ((data, "pseudo_labels"), (data["scenes"], "held_out")):
+        if section and not section[key]:
+            del section[key]
     return kept | {"start": _without_aside(kept["start"])} if kept["start"] else kept
 
 
