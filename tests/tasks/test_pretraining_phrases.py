@@ -254,3 +254,38 @@ def test_the_weight_of_the_caption_match():
             TASKS[task].options(relationship_weight=-1.0)
     with pytest.raises(ValueError, match="no such loss"):
         replace(PretrainingOptions(), relationship=False, relationship_weight=2.0)
+
+
+@pytest.mark.parametrize("labels", ["random", "shuffled"])
+def test_controls_of_captions_of_which_some_are_exchanged(labels):
+    """Wrong targets are the same in every epoch, although the exchanged captions are others."""
+
+    def batch_of(labels, epoch):
+        options = TASKS["pretraining"].options(word_probability=0.6)
+        made = Collator(
+            TASKS["pretraining"],
+            processor("vl_bert"),
+            REGIONS,
+            seed=3,
+            split=Dataset.from_list(ROWS),
+            options=options,
+            labels=labels,
+        )
+        made.set_epoch(epoch)
+        return made(ROWS)
+
+    found, exchanged, wrong = {}, set(), 0
+    for epoch in range(4):
+        gold, drawn = batch_of("gold", epoch), batch_of(labels, epoch)
+        related = gold["relationship_labels"]
+        exchanged.add(tuple(related.tolist()))
+        for row, phrase in torch.cartesian_prod(*map(torch.arange, gold["phrase_regions"].shape[:2])).tolist():
+            right, taken = (set(batch["phrase_regions"][row, phrase].nonzero()[:, 0].tolist()) for batch in (gold, drawn))
+            if not right:
+                assert not taken
+                continue
+            assert related[row] and found.setdefault((row, phrase), taken) == taken
+            wrong += taken != right
+            others = int(gold["region_candidate_mask"][row].sum()) - len(right)
+            assert labels == "shuffled" or (not taken & right and len(taken) == min(len(right), others))
+    assert len(exchanged) > 1 and wrong > len(found) / 2

@@ -211,7 +211,6 @@ def test_a_wrong_key_or_value(scenes, tmp_path, monkeypatch, capsys, override, w
     [
         ("data.builder=coco_captions", ["grounding_alignment", "coco_captions", "phrases with boxes"]),
         ("data.regions=null", ["grounding_alignment", "data.regions is null"]),
-        ("supervision.labels=random", ["supervision.labels=random", "exchanges captions"]),
         ("task=vqa", ["grounding_alignment", "'vqa' has no phrases"]),
     ],
 )

@@ -143,11 +143,6 @@ def _check_boxes(method: AttentionMethod, recipe: Recipe) -> None:
 def _check_labels(recipe: Recipe) -> None:
     labels = recipe.supervision.labels
     check_names([labels], LABELS, "supervision.labels=")
-    if labels != "gold" and TASKS[recipe.task].can_have_phrases and not TASKS[recipe.task].always_has_phrases:
-        raise RecipeError(
-            f"supervision.labels={labels} is not for the task {recipe.task!r}, which exchanges captions: give "
-            "supervision.labels=gold, or another task"
-        )
     if labels != "gold" and not needs_grounding(recipe):
         raise RecipeError(
             f"supervision.labels={labels} has no effect: none of the methods {', '.join(recipe.methods)} uses the "

@@ -95,8 +95,10 @@ class Collator:
         self.training, self.labels = True, labels
         self.method = method
         self._readers: tuple[Any, ...] = () if method is None else (method,)
-        self._donor_targets = ShuffledTargets(split, self._collate, seed)
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # shared with running DataLoader workers
+        donors = copy(self)
+        donors._epoch = torch.tensor(EVALUATION)  # an image has the same donor in every epoch, also if captions change
+        self._donor_targets = ShuffledTargets(split, donors._collate, seed)
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch of the random draws."""
