@@ -21,7 +21,7 @@ FINISHED, STARTED, MISSING, OTHER = "finished", "started", "missing", "of anothe
 
 @dataclass(frozen=True)
 class Cell:
-    """One run. A cell that does not depend on the row or the seed has none, and exists once.
+    """One run. A cell that does not depend on the row or the seed has none.
 
     Args:
         name (`str`): its folder, relative to that of the study.
@@ -80,10 +80,14 @@ class Cell:
 
 
 def plan_cells(study: Study) -> list[Cell]:
-    """All cells in the order of their runs: the starts, all rows with the first seed, then with the next seed."""
-    starts = _starts(study)
-    cells = list({id(cell): cell for cell in starts.values() if cell is not None}.values())
+    """All cells in the order of their runs: the starts, all rows with the first seed, then with the next seed; each
+    seed begins with its own starts if the study has `start_each_seed`."""
+    cells: list[Cell] = []
+    starts: dict[str, Cell | None] = {}
     for seed in study.seeds:
+        if not cells or study.start_each_seed:
+            starts = _starts(study, seed if study.start_each_seed else None)
+            cells += {id(cell): cell for cell in starts.values() if cell is not None}.values()
         for name in study.rows:
             parent, recipe = starts[name], study.known_rows[name].recipe
             if recipe is not None:
@@ -96,25 +100,27 @@ def plan_cells(study: Study) -> list[Cell]:
     return cells
 
 
-def _starts(study: Study) -> dict[str, Cell | None]:
+def _starts(study: Study, seed: int | None) -> dict[str, Cell | None]:
     """The cell of each row's start, the original's first; `None` if it is a checkpoint from elsewhere."""
     original = None
     if study.checkpoint is None and study.uses_original:
-        original = _start(study, START, study.original)
-    shared = {name: _start(study, f"{STARTS}/{name}", recipe) for name, recipe in study.used_starts.items()}
+        original = _start(study, START, study.original, seed)
+    shared = {name: _start(study, f"{STARTS}/{name}", recipe, seed) for name, recipe in study.used_starts.items()}
     rows = {name: study.known_rows[name] for name in study.rows}
     found = {name: original for name, row in rows.items() if row.start is None}
     found |= {name: shared[row.start] for name, row in rows.items() if isinstance(row.start, str)}
     for name, row in rows.items():
         if isinstance(row.start, Recipe):
-            own = _start(study, f"{name}/{START}", row.start)
+            own = _start(study, f"{name}/{START}", row.start, seed)
             found[name] = replace(own, row=name, zero_visual_scales=row.zero_visual_scales)
     return found
 
 
-def _start(study: Study, name: str, recipe: Recipe) -> Cell:
+def _start(study: Study, name: str, recipe: Recipe, seed: int | None) -> Cell:
+    if seed is not None:
+        name, recipe = f"{name}/seed{seed}", replace(recipe, seed=seed)
     directory = str(Path(study.output_dir) / name)
-    return Cell(name, START, replace(recipe, output_dir=directory, workers=study.workers, resume=True))
+    return Cell(name, START, replace(recipe, output_dir=directory, workers=study.workers, resume=True), seed=seed)
 
 
 def _cell(study: Study, name: str, stage: str, recipe: Recipe, parent: Cell | None, row: str, seed: int) -> Cell:

@@ -10,7 +10,7 @@ from safetensors import safe_open
 
 from grounded_attention.training.experiments.output import read_json
 
-from .study_cells import FINISHED, Cell
+from .study_cells import FINISHED, START, Cell
 from .study_recipe import Study
 
 
@@ -41,7 +41,7 @@ def study_costs(
     """
     found: dict[str, dict[str, list[Cell]]] = {row: {} for row in study.rows}
     for cell in cells:
-        if cell.row is not None and cell.seed is not None:
+        if cell.row is not None and cell.stage != START:
             for each in (*_starts_of(cell), cell):
                 same = found[cell.row].setdefault(each.stage, [])
                 if states[each.name] == FINISHED and each not in same:
@@ -53,7 +53,7 @@ def _starts_of(cell: Cell) -> Iterator[Cell]:
     """The start that a cell was trained from."""
     parent = cell.parent
     while parent is not None:
-        if parent.seed is None:
+        if parent.stage == START:
             yield parent
         parent = parent.parent
 

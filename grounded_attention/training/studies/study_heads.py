@@ -18,7 +18,8 @@ from .study_recipe import FINE_TUNING, Study
 
 def study_heads(study: Study, cells: Iterable[Cell], states: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """
-    The accuracy of each head, mean over seeds. All seeds of a row have the same start, so a head has one number.
+    The accuracy of each head, mean over seeds. If every seed has its own start, a head of one is not that of another:
+    then the accuracy is that of the first seed.
 
     Args:
         study (`Study`): the study.
@@ -31,6 +32,8 @@ def study_heads(study: Study, cells: Iterable[Cell], states: Mapping[str, str]) 
     """
     measured: dict[str, dict[str, list[tuple[Cell, Mapping[str, Any]]]]] = {}
     for cell in cells:
+        if study.start_each_seed and cell.seed != study.seeds[0]:
+            continue
         if cell.stage == FINE_TUNING and cell.row is not None and states[cell.name] == FINISHED:
             figures = reported(read_json(cell.checkpoint / "results.json")["figures"])
             if "text_to_region_by_head" in figures:

@@ -74,6 +74,8 @@ class Study:
         source (`str`): the file of the study recipe.
         output_dir (`str`): folder of the cells.
         seeds (`list[int]`): seeds of the cells.
+        start_each_seed (`bool`): whether every seed trains its own starts. Otherwise a start is trained once, with the
+            seed of its recipe, and a difference between rows may be one of this start alone.
         rows (`list[str]`): the rows to run, a subset of `known_rows`; contains the first of `against`.
         known_rows (`dict[str, Row]`): all rows by name.
         original (`Recipe`): recipe of the original model.
@@ -95,6 +97,7 @@ class Study:
     source: str
     output_dir: str
     seeds: list[int]
+    start_each_seed: bool
     rows: list[str]
     known_rows: dict[str, Row]
     original: Recipe
@@ -166,6 +169,7 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
         source=source,
         output_dir=sections.output_dir,
         seeds=_seeds(sections.seeds, source),
+        start_each_seed=sections.start_each_seed,
         rows=_rows(sections, source),
         known_rows={name: _row(name, row, sections, source) for name, row in sections.known_rows.items()},
         original=original,

@@ -38,6 +38,7 @@ class Sections:
     study: str
     output_dir: str = ""
     seeds: Any = 1
+    start_each_seed: bool = False
     rows: Any = "all"
     data: dict[str, Any] = field(default_factory=dict)
     original: dict[str, Any] = field(default_factory=dict)
