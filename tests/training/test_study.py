@@ -195,6 +195,22 @@ def test_a_start_of_its_own_is_trained_once_and_its_visual_scales_are_zero(study
     assert is_complete(start)
 
 
+def test_every_seed_can_train_its_own_starts(study, tmp_path):
+    experiment = Experiment()
+    run_study(study("start_each_seed=true", "rows=[direct,faulty]"), experiment)
+    starts = [name for name in experiment.names if "start" in name.split("/")]
+    assert starts == [f"{of}start/seed{seed}" for seed in (1, 2) for of in ("", "faulty/")]
+    by_name = dict(zip(experiment.names, experiment.recipes, strict=True))
+    run = tmp_path / "run"
+    for seed in (1, 2):
+        assert by_name[f"start/seed{seed}"].seed == by_name[f"faulty/start/seed{seed}"].seed == seed
+        sources = {row: by_name[f"{row}/seed{seed}/fine_tuning"].model.source for row in ("direct", "faulty")}
+        assert sources["direct"] == str(run / "start" / f"seed{seed}" / "none")
+        assert sources["faulty"] == str(run / "faulty" / "start" / f"seed{seed}" / "none")
+    costs = results(tmp_path)["costs"]
+    assert set(costs["original"]) == {"start", "vqa", "refs"} and costs["faulty"]["start"]["seconds"] is not None
+
+
 def test_scales_that_are_not_there(tmp_path):
     save_file({"weight": torch.ones(1)}, tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match="visual normalisation"):
