@@ -7,18 +7,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .item_scores import ID_COLUMNS
 from .phrase_grounding import RANKS, first_hit
 
 ALL = "all"
 FOUND = "upper_bound"
+BY_CAPTION = "phrase_accuracy_by_caption"
 
 
 class PhraseRecall:
     """A streaming metric for ranked regions.
 
     Uses `outputs.logits` (B, P, R), and from the batch `region_boxes` (B, R, 4), `region_candidate_mask` (B, R),
-    `phrase_mask` (B, P, T) and `gold`, lists of (boxes, types) for each phrase. A phrase without a token (it was cut)
-    is a miss.
+    `phrase_mask` (B, P, T), the lists `example_id` and `image_id`, and `gold`: boxes and types of each phrase of each
+    example. A phrase without a token (it was cut) is a miss.
 
     Args:
         protocol (`str`, *optional*, defaults to `"proposal"`): see
@@ -28,6 +30,7 @@ class PhraseRecall:
     def __init__(self, protocol: str = "proposal"):
         self.protocol = protocol
         self._counts: dict[str, float] = {}
+        self._items: dict[str, list] = {column: [] for column in (*ID_COLUMNS, BY_CAPTION)}
 
     def forward_kwargs(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """No extra arguments."""
@@ -36,10 +39,15 @@ class PhraseRecall:
     def update(self, outputs: Any, batch: Mapping[str, Any]) -> None:
         """Ranks the regions of every phrase of a batch."""
         for example, phrases in enumerate(batch["gold"]):
+            ranks = []
             for place, (gold, types) in enumerate(phrases):
-                rank = first_hit(rank_boxes(outputs, batch, example, place), gold, self.protocol)
+                ranks.append(first_hit(rank_boxes(outputs, batch, example, place), gold, self.protocol))
                 for kind in (ALL, *types):
-                    self._add(kind, rank)
+                    self._add(kind, ranks[-1])
+            for column in ID_COLUMNS:
+                self._items[column].append(batch[column][example])
+            found = sum(rank is not None and rank <= 1 for rank in ranks)
+            self._items[BY_CAPTION].append(found / len(ranks) if ranks else None)
 
     def _add(self, kind: str, rank: int | None) -> None:
         names = [f"recall@{k}" for k in RANKS if rank is not None and rank <= k] + [FOUND] * (rank is not None)
@@ -64,6 +72,13 @@ class PhraseRecall:
             figures |= {f"phrase_{name}{suffix}": share for name, share in shares.items()}
         accuracy = {"phrase_accuracy": figures["phrase_recall@1"]} if figures else {}
         return {**accuracy, **figures, "phrase_count": int(_number(state, f"{ALL}:count"))}
+
+    def items(self) -> dict[str, list]:
+        """
+        Columns `example_id`, `image_id` and `phrase_accuracy_by_caption`, the share of a caption's phrases whose first
+        region is right; one entry per caption. Their mean weighs captions, `phrase_accuracy` weighs phrases.
+        """
+        return {name: list(values) for name, values in self._items.items()}
 
 
 _NAMES = tuple(f"recall@{k}" for k in RANKS)

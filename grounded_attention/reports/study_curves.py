@@ -21,11 +21,13 @@ PANELS_ACROSS = 2
 def learning_curves_figure(results: Mapping[str, Any], path: str | Path) -> Figure:
     """Draws one panel per learning curve, with a line for each row: the mean over seeds, and a band of all seeds.
 
-    Each row has its own marker and line style, so that the figure can be read without colour.
+    Each row has its own marker and line style, so that the figure can be read without colour. With groups there is one
+    panel for each curve and group, and rows with the same label look the same.
 
     Args:
         results (`Mapping[str, Any]`): content of `results.json`: `curves`, name -> list of `{"column", "rows"}` in
-            ascending order of training rows; and `rows` and `figures`, see `study_table`.
+            ascending order of training rows; `groups`, name -> label -> row, may be empty; and `rows` and `figures`,
+            see `study_table`.
         path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
 
     Returns:
@@ -37,15 +39,22 @@ def learning_curves_figure(results: Mapping[str, Any], path: str | Path) -> Figu
     curves = results["curves"]
     if not curves:
         raise ValueError("the results contain no learning curves: give a downstream task `sizes`")
-    across = min(len(curves), PANELS_ACROSS)
-    down = math.ceil(len(curves) / across)
-    size = (WIDTH / DPI * (1 if across > 1 else 0.76), 3.4 * down + 0.08 * len(results["rows"]) + 0.4)
+    groups = results["groups"]
+    wanted = [
+        (f"{curve}, {group}" if group else curve, labelled, points)
+        for curve, points in curves.items()
+        for group, labelled in (groups or {"": {row: row for row in results["rows"]}}).items()
+    ]
+    labels = {label for _, labelled, _ in wanted for label in labelled}
+    across = len(groups) or min(len(curves), PANELS_ACROSS)
+    down = math.ceil(len(wanted) / across)
+    size = (WIDTH / DPI * (1 if across > 1 else 0.76), 3.4 * down + 0.08 * len(labels) + 0.4)
     figure = Figure(figsize=size, dpi=DPI, layout="constrained")
-    panels = list(figure.subplots(down, across, squeeze=False).flat)
-    for axes, (name, points) in zip(panels, curves.items(), strict=False):
-        _panel(axes, results, points)
+    panels = list(figure.subplots(down, across, squeeze=False, sharey="row" if groups else "none").flat)
+    for axes, (name, labelled, points) in zip(panels, wanted, strict=False):
+        _panel(axes, results["figures"], labelled, points)
         axes.set_title(name, fontsize=10)
-    for axes in panels[len(curves) :]:
+    for axes in panels[len(wanted) :]:
         axes.set_axis_off()
     lines = {line.get_label(): line for axes in panels for line in axes.get_lines()}
     columns = max(1, round(size[0] / 1.9))
@@ -56,11 +65,12 @@ def learning_curves_figure(results: Mapping[str, Any], path: str | Path) -> Figu
     return save(figure, path)
 
 
-def _panel(axes: Axes, results: Mapping[str, Any], points: list[Mapping[str, Any]]) -> None:
-    for number, row in enumerate(results["rows"]):
-        found = [
-            (p["rows"], results["figures"][row][p["column"]]) for p in points if p["column"] in results["figures"][row]
-        ]
+def _panel(
+    axes: Axes, figures: Mapping[str, Any], labelled: Mapping[str, str], points: list[Mapping[str, Any]]
+) -> None:
+    for number, (label, row) in enumerate(labelled.items()):
+        known = figures.get(row, {})
+        found = [(p["rows"], known[p["column"]]) for p in points if p["column"] in known]
         if not found:
             continue
         sizes = [rows for rows, _ in found]
@@ -75,7 +85,7 @@ def _panel(axes: Axes, results: Mapping[str, Any], points: list[Mapping[str, Any
             ls=LINES[number % len(LINES)],
             ms=5,
             lw=1.6,
-            label=row,
+            label=label,
         )
     axes.set_xscale("log")
     axes.set_xticks([point["rows"] for point in points], [f"{point['rows']:,}" for point in points], fontsize=8)

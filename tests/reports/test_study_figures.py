@@ -151,7 +151,7 @@ def test_the_chart_names_both_rows_of_an_own_comparison(tmp_path):
 def test_learning_curves_have_a_marker_and_a_line_style_each(tmp_path):
     points = [{"column": "VQA", "rows": 500}, {"column": "refs", "rows": 2000}]
     found = copy.deepcopy(RESULTS)
-    found["curves"] = {"both": points}
+    found |= {"curves": {"both": points}, "groups": {}}
     found["figures"]["direct"]["refs"]["seeds"] = {"1": 0.5, "2": 0.6}
     drawn = learning_curves_figure(found, tmp_path / "a.png")
     (axes,) = drawn.axes
@@ -161,6 +161,10 @@ def test_learning_curves_have_a_marker_and_a_line_style_each(tmp_path):
     assert len({line.get_marker() for line in lines.values()}) == len({line.get_ls() for line in lines.values()}) == 3
     band = axes.collections[1].get_paths()[0].vertices
     assert band[:, 1].max() == pytest.approx(60) and band[:, 1].min() == pytest.approx(50)
+    groups = {"much": {"plain": "original", "taught": "direct"}, "little": {"taught": "none"}}
+    panels = learning_curves_figure({**found, "groups": groups}, tmp_path / "b.png").axes
+    assert [axes.get_title() for axes in panels] == ["both, much", "both, little"]
+    assert [[line.get_label() for line in axes.get_lines()] for axes in panels] == [["plain", "taught"], ["taught"]]
     with pytest.raises(ValueError, match="no learning curves"):
         learning_curves_figure({**RESULTS, "curves": {}}, tmp_path / "a.png")
 

@@ -330,6 +330,10 @@ def test_recalls_equal_the_metric_on_ranked_boxes():
     assert {k.removeprefix("phrase_"): v for k, v in found.items() if "recall" in k or "upper" in k} == expected
     assert found["phrase_accuracy"] == expected["recall@1"] == 0.0 and found["phrase_count"] == 2
     assert expected["recall@5"] == expected["upper_bound"] == 0.5
+    metric.update(ranked([1, 0, 2, 3], [0, 1, 2, 3]), batch)
+    of_captions = metric.items()["phrase_accuracy_by_caption"]
+    assert of_captions == [0.0, 0.5] and metric.items()["example_id"] == 2 * batch["example_id"]
+    assert sum(of_captions) / 2 == metric.compute(metric.state())["phrase_accuracy"], "captions of two phrases each"
 
 
 def test_a_phrase_that_is_cut_and_an_image_without_regions_are_misses():

@@ -49,6 +49,8 @@ from grounded_attention.training.recipes.recipe import (
 from grounded_attention.utils.bounded_files import read_text
 from grounded_attention.utils.finite_weights import check_finite
 
+from .answer_rows import answer_weights, other_answers, take_answers
+
 # Processor arguments that a recipe sets with another key: `model.tokenizer`.
 PARTS = ("tokenizer",)
 
@@ -275,7 +277,11 @@ def _load(
         loaded: Any = model_class.from_pretrained(
             model.source, **fields, ignore_mismatched_sizes=True, output_loading_info=True
         )
-        check_shapes(model.source, loaded[1]["mismatched_keys"])
+        answers = other_answers(loaded[0], str(model.source)) if "answers" in fields else None
+        of_answers = answer_weights(loaded[0]) if answers else set()
+        check_shapes(model.source, (found for found in loaded[1]["mismatched_keys"] if found[0] not in of_answers))
+        if answers:
+            _say_once(take_answers(loaded[0], str(model.source), answers))
         check_finite(loaded[0], str(model.source))
     return loaded
 

@@ -87,6 +87,8 @@ class Study:
             training rows, None for all.
         tuned_task (`str`): task of the `fine_tuning` section.
         against (`list[str]`): rows that each row is compared with; the table shows the first.
+        groups (`dict[str, dict[str, str]]`): name of a group -> label -> row. The learning curves are drawn once for
+            each group, rows with the same label in the same colour; without groups, all rows are in one panel.
         notes (`list[str]`): sentences printed below the table.
         overwrite (`bool`): delete cells of another recipe instead of raising an error.
         workers (`int`): number of cells to run in parallel, each in a process with its share of the threads.
@@ -108,6 +110,7 @@ class Study:
     curves: dict[str, dict[str, int | None]]
     tuned_task: str
     against: list[str]
+    groups: dict[str, dict[str, str]]
     notes: list[str]
     overwrite: bool
     workers: int
@@ -180,6 +183,7 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
         curves=curves,
         tuned_task=merge_tuning(sections).get("task", Recipe.task),
         against=sections.against,
+        groups=sections.groups,
         notes=sections.notes,
         overwrite=sections.overwrite,
         workers=sections.workers,

@@ -36,7 +36,7 @@ def study_results(study: Study, cells: Iterable[Cell], states: Mapping[str, str]
         `mean`, `seeds` (seed -> figure) and `differences` (other row -> `mean`, `low`, `high`, `interval`, common
         `seeds`, `by_seed`, `claimed`), all of them shares in [0, 1]; `low` and `high` are a 95% interval, or without
         `interval` the lowest and highest seed. `curves` (name -> list of `column` and training `rows`), `costs` (see
-        `study_costs`) and `heads` (see `study_heads`).
+        `study_costs`), `heads` (see `study_heads`) and the study's `groups`.
 
     Raises:
         RecipeError: if the task of a column has not written the score of the column.
@@ -65,6 +65,7 @@ def study_results(study: Study, cells: Iterable[Cell], states: Mapping[str, str]
         "columns": columns,
         "figures": figures,
         "curves": {name: _points(study, columns, costs) for name, columns in study.curves.items()},
+        "groups": study.groups,
         "costs": costs,
         "heads": study_heads(study, cells, states),
         "notes": study.notes,

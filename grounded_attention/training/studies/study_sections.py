@@ -48,6 +48,7 @@ class Sections:
     downstream: dict[str, Any] = field(default_factory=dict)
     columns: list[Any] = field(default_factory=list)
     against: list[str] = field(default_factory=lambda: ["original"])
+    groups: dict[str, dict[str, str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     overwrite: bool = False
     workers: int = 1
@@ -128,6 +129,8 @@ def _check_sections(sections: Sections, source: str) -> None:
     if not sections.against:
         raise RecipeError(f"{place}against is empty: give the row that the others are compared with")
     check_names(sections.against, sections.known_rows, "against.", place)
+    for name, labelled in sections.groups.items():
+        check_names(labelled.values(), sections.known_rows, f"groups.{name}.", place)
 
 
 def _check_group(group: str, sections: Mapping[str, Any], place: str) -> None:

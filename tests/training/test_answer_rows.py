@@ -1,0 +1,66 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""A model for questions that starts from one with other answers takes the rows of the answers that both have."""
+
+import pytest
+import torch
+from transformers import set_seed
+
+from grounded_attention.families import FAMILIES
+from grounded_attention.training.experiments.answer_rows import answer_weights
+from grounded_attention.training.experiments.setup import make_model
+from grounded_attention.training.recipes.recipe import Model, RecipeError
+
+HEAD = "vqa"
+SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+SIZES |= {"vocab_size": 30, "region_feature_size": 6}
+OF_FAMILY = {
+    "vl_bert": {},
+    "visualbert": {},
+    "vilbert": dict.fromkeys(("v_hidden_size", "v_intermediate_size", "bi_hidden_size"), 16)
+    | {"v_num_hidden_layers": 1, "v_num_attention_heads": 2, "bi_num_attention_heads": 2},
+    "lxmert": {"num_hidden_layers": 1, "r_layers": 1, "x_layers": 1, "visual_attr_loss": False},
+}
+THEIRS = ["red", "a ball", "two", "left"]
+
+
+@pytest.fixture(params=FAMILIES)
+def saved(request, tmp_path):
+    set_seed(0)
+    family = request.param
+    made = FAMILIES[family].heads[HEAD](FAMILIES[family].config_class(**SIZES | OF_FAMILY[family], answers=THEIRS))
+    for parameter in made.parameters():
+        torch.nn.init.normal_(parameter)
+    made.save_pretrained(tmp_path)
+    return Model(family=family, source=str(tmp_path)), made
+
+
+@pytest.mark.parametrize("answers", [["ball", "green", "red", "2", "up"], ["green", "two", "red", "up"]])
+def test_rows_go_by_their_answer(saved, answers, capsys):
+    source, given = saved
+    made = make_model(HEAD, source, None, answers=answers)
+    assert list(made.config.answers) == answers
+    same = {"ball": 1, "red": 0, "2": 2, "two": 2}
+    names = answer_weights(made)
+    assert names and names == answer_weights(given)
+    for name, weight in made.state_dict().items():
+        if name not in names:
+            assert torch.equal(weight, given.state_dict()[name]), name
+            continue
+        for row, answer in enumerate(answers):
+            near = [torch.equal(weight[row], other) for other in given.state_dict()[name]]
+            assert near == [place == same.get(answer) for place in range(len(THEIRS))], (name, answer)
+    assert f"took the weights of {len(set(answers) & set(same))} of {len(answers)}" in capsys.readouterr().out
+
+
+def test_the_same_answers_are_all_taken(saved, capsys):
+    source, given = saved
+    made = make_model(HEAD, source, None, answers=THEIRS)
+    assert all(torch.equal(weight, given.state_dict()[name]) for name, weight in made.state_dict().items())
+    assert "other answers" not in capsys.readouterr().out
+
+
+def test_another_width_is_still_an_error(saved):
+    source, _ = saved
+    source.config = {"hidden_size": 32}
+    with pytest.raises(RecipeError, match="remove the override that changes it"):
+        make_model(HEAD, source, None, answers=["green"])
