@@ -41,7 +41,7 @@ def learning_curves_figure(results: Mapping[str, Any], path: str | Path) -> Figu
         raise ValueError("the results contain no learning curves: give a downstream task `sizes`")
     groups = results["groups"]
     wanted = [
-        (f"{curve}, {group}" if group else curve, labelled, points)
+        (f"{curve}\n{group}" if group else curve, labelled, points)
         for curve, points in curves.items()
         for group, labelled in (groups or {"": {row: row for row in results["rows"]}}).items()
     ]

@@ -163,7 +163,7 @@ def test_learning_curves_have_a_marker_and_a_line_style_each(tmp_path):
     assert band[:, 1].max() == pytest.approx(60) and band[:, 1].min() == pytest.approx(50)
     groups = {"much": {"plain": "original", "taught": "direct"}, "little": {"taught": "none"}}
     panels = learning_curves_figure({**found, "groups": groups}, tmp_path / "b.png").axes
-    assert [axes.get_title() for axes in panels] == ["both, much", "both, little"]
+    assert [axes.get_title() for axes in panels] == ["both\nmuch", "both\nlittle"]
     assert [[line.get_label() for line in axes.get_lines()] for axes in panels] == [["plain", "taught"], ["taught"]]
     with pytest.raises(ValueError, match="no learning curves"):
         learning_curves_figure({**RESULTS, "curves": {}}, tmp_path / "a.png")

@@ -101,6 +101,14 @@ def test_a_missing_data_file(refused, scenes, tmp_path):
     assert str(torn / "vgp" / "val_data.csv") in refused(data=data_with(scenes, data_dir=str(torn)))
 
 
+def test_features_of_other_scenes(refused, scenes, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(scenes, other)
+    (other / "scenes.json").write_text(json.dumps(json.loads((scenes / "scenes.json").read_text()) | {"seed": 9}))
+    line = refused(data=data_with(scenes, regions=str(other / "regions")))
+    assert str(other / "regions") in line and "seed=9" in line and "data.regions" in line
+
+
 @pytest.mark.parametrize("key", ["data_dir", "regions"])
 def test_a_missing_folder(refused, scenes, tmp_path, key):
     assert str(tmp_path / "absent") in refused(data=data_with(scenes, **{key: str(tmp_path / "absent")}))

@@ -1,7 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Checks that the files and checkpoints of a recipe exist, data first, before any work starts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ from huggingface_hub import HfApi, try_to_load_from_cache
 
 from grounded_attention.dataset_scripts.hub.hub_errors import explain_failure, status_of
 from grounded_attention.dataset_scripts.regions.hub import is_on_hub
+from grounded_attention.utils.bounded_files import read_json
 
-from .recipe import Data, Model, Recipe, RecipeError
+from .recipe import Data, Model, Recipe, RecipeError, ScenesData
 
 TIMEOUT = 10.0  # seconds for the answer of the Hub
 # If one of these files is in the cache, the repository was loaded before.
@@ -50,6 +52,32 @@ def check_data(data: Data, prefix: str) -> None:
             continue
         hint = HINTS.get(name, TABLE_HINT).format(key=prefix + name)
         raise RecipeError(f"{prefix}{name} {place}: no such file or folder; {hint}")
+    _check_scenes(data, prefix)
+
+
+def _check_scenes(data: Data, prefix: str) -> None:
+    """Checks that features, images and labels are of the scenes of `data_dir`; all scenes name their images alike."""
+    wanted = _scenes_of(Path(data.data_dir)) if data.scenes is None else vars(data.scenes)
+    for name, place in _places(data):
+        found = None if is_on_hub(place) or name == "data_dir" else _scenes_of(Path(place).parent)
+        if found and wanted and found != {key: wanted.get(key) for key in found}:
+            raise RecipeError(
+                f"{prefix}{name} {place} belongs to scenes with {_listed(found)}, but the scenes of {prefix}data_dir "
+                f"{data.data_dir} have {_listed(wanted)}: give {prefix}{name} of the same scenes"
+            )
+
+
+def _scenes_of(folder: Path) -> dict[str, Any] | None:
+    """What the summary of drawn scenes says of them; `None` if there is none."""
+    path = folder / "scenes.json"
+    if not path.is_file():
+        return None
+    summary = read_json(path)
+    return {field.name: summary.get(field.name, field.default) for field in fields(ScenesData)}
+
+
+def _listed(scenes: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in scenes.items())
 
 
 def _is_drawn(place: str, data: Data) -> bool:
