@@ -65,13 +65,15 @@ class IndirectSupervision(SupervisionMethod):
         """Checks that the model has a grounding head.
 
         Raises:
-            ValueError: if `config.grounding_head` is False.
+            ValueError: if `config.grounding_head` is False, or the class has no such head.
         """
-        if not getattr(model.config, "grounding_head", True):
-            raise ValueError(
-                f"indirect supervision needs a grounding head, but this {type(model).__name__} has none: "
-                "make it with config.grounding_head=True"
-            )
+        wanted = getattr(model.config, "grounding_head", None)
+        if wanted is None or (wanted and getattr(model, "grounding_head", None) is not None):
+            return
+        raise ValueError(
+            f"indirect supervision needs a grounding head, but this {type(model).__name__} has none: "
+            + ("use a model for VGP or pre-training" if wanted else "make it with config.grounding_head=True")
+        )
 
     def forward_kwargs(self, batch: Batch) -> dict[str, Any]:
         return {}

@@ -5,9 +5,10 @@ import pytest
 import torch
 from transformers import CLIPVisionConfig, LlamaConfig, LlavaConfig, LlavaForConditionalGeneration
 
-from grounded_attention.modeling import VLBertConfig, VLBertForVGP
+from grounded_attention.modeling import VisualBERTForPhraseGrounding, VLBertConfig, VLBertForVGP
 from grounded_attention.supervision import get_method, supervised_implementation
 from tests.helpers.supervision_models import bert, forbid_maps
+from tests.helpers.tiny_visualbert import make_model
 
 TEXT, REGIONS = 7, 4
 IMAGE_TOKEN, PATCHES = 49, 4
@@ -135,6 +136,12 @@ def test_vl_bert_without_grounding_head_is_refused():
     model = vl_bert()
     model.config.grounding_head = False
     with pytest.raises(ValueError, match="this VLBertForVGP has none"):
+        get_method("indirect").prepare(model)
+
+
+def test_a_class_without_grounding_head_is_refused():
+    model = make_model(VisualBERTForPhraseGrounding, grounding_head=True)
+    with pytest.raises(ValueError, match="this VisualBERTForPhraseGrounding has none: use a model for VGP"):
         get_method("indirect").prepare(model)
 
 
