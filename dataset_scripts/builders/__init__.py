@@ -5,6 +5,7 @@ from .coco_captions import CocoCaptions
 from .conceptual_captions import ConceptualCaptions
 from .flickr30k_entities import Flickr30kEntities
 from .gqa import GQA
+from .llava_instruct import LlavaInstruct
 from .local_builder import LocalBuilder
 from .lxmert_pretraining import LXMERTPretraining
 from .nlvr2 import NLVR2
@@ -20,6 +21,7 @@ BUILDERS: dict[str, type[LocalBuilder]] = {
     "conceptual_captions": ConceptualCaptions,
     "flickr30k_entities": Flickr30kEntities,
     "gqa": GQA,
+    "llava_instruct": LlavaInstruct,
     "lxmert_pretraining": LXMERTPretraining,
     "nlvr2": NLVR2,
     "refcoco": RefCOCO,
