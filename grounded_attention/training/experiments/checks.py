@@ -94,6 +94,11 @@ def _check_sources(recipe: Recipe, task: Task, prefix: str) -> None:
     if task.needs_regions and (data.regions is None or recipe.text_only_baseline):
         key = f"{prefix}data.regions is null" if data.regions is None else f"{prefix}text_only_baseline is true"
         raise RecipeError(f"{key}, but the task {recipe.task!r} chooses among regions and needs a region table")
+    if task.image_tokens and (data.regions is not None or data.tracks):
+        raise RecipeError(
+            f"{prefix}data.{'tracks' if data.regions is None else 'regions'} is given, but the regions of the task "
+            f"{recipe.task!r} are the image tokens of the model: remove it"
+        )
     if data.tracks and data.regions is None:
         raise RecipeError(
             f"{prefix}data.tracks are given, but {prefix}data.regions is null: give a region table for training"
@@ -115,10 +120,12 @@ def _check_method(name: str, recipe: Recipe, prefix: str) -> None:
             f"method {name!r} supervises the grounding of phrases, but the task {recipe.task!r} has no phrases: "
             "use method 'none'"
         )
-    if recipe.data.regions is None:
+    tokens = TASKS[recipe.task].image_tokens
+    if (recipe.data.images if tokens else recipe.data.regions) is None:
+        key, give = ("data.images", "the folder of the images") if tokens else ("data.regions", "a region table")
         raise RecipeError(
-            f"method {name!r} supervises the grounding in regions, but data.regions is null: "
-            "give a region table, or use method 'none'"
+            f"method {name!r} supervises the grounding in regions, but {key} is null: "
+            f"give {give}, or use method 'none'"
         )
     for part in method.parts:
         if isinstance(part, AttentionMethod) and part.boxes.weight:

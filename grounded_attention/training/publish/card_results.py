@@ -34,7 +34,7 @@ def headline_figures(figures: Figures) -> Iterator[tuple[str, str, float]]:
         yield from ((split, key, value) for key, value in found.items() if _is_accuracy(key, value))
         if f"{HEADS}_by_head" in found and "validation" in figures:
             chosen = summarise(figures["validation"], found)
-            yield from ((split, f"{HEADS}_{key}", chosen[key]) for key in HEAD_FIGURES)
+            yield from ((split, f"{HEADS}_{key}", chosen[key]) for key in HEAD_FIGURES if key in chosen)
 
 
 def _is_accuracy(name: str, value: Any) -> bool:
