@@ -54,6 +54,7 @@ def check(recipe: Recipe, prefix: str = "") -> None:
     check_names(recipe.supervision.options, method_names(), f"{prefix}supervision.options.")
     for name in recipe.methods:
         _check_method(name, recipe, prefix)
+    _check_checkpointing(recipe, prefix)
     _check_labels(recipe)
     if prefix and recipe.supervision.heads != "all":
         raise RecipeError(
@@ -130,6 +131,17 @@ def _check_method(name: str, recipe: Recipe, prefix: str) -> None:
     for part in method.parts:
         if isinstance(part, AttentionMethod) and part.boxes.weight:
             _check_boxes(part, recipe)
+
+
+def _check_checkpointing(recipe: Recipe, prefix: str) -> None:
+    """Refuses re-entrant checkpointing with supervision: a layer's report would have no gradient."""
+    for name in ("gradient_checkpointing_kwargs", "activation_checkpointing_kwargs"):
+        given = recipe.training.get(name)
+        if isinstance(given, dict) and given.get("use_reentrant") and set(recipe.methods) != {"none"}:
+            raise RecipeError(
+                f"{prefix}training.{name}.use_reentrant is true, but the gradient of supervised attention gets lost "
+                "in re-entrant checkpointing: remove it, or use method 'none'"
+            )
 
 
 def _check_boxes(method: AttentionMethod, recipe: Recipe) -> None:

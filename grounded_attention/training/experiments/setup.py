@@ -388,7 +388,9 @@ def training_arguments(recipe: Recipe, output_dir: Path) -> GroundingTrainingArg
         "label_names": [],
         "length_column_name": LENGTH,
     }
-    defaults = {"seed": recipe.seed, "report_to": "none", "disable_tqdm": False}
+    defaults: dict[str, Any] = {"seed": recipe.seed, "report_to": "none", "disable_tqdm": False}
+    if recipe.training.get("gradient_checkpointing"):
+        defaults["gradient_checkpointing_kwargs"] = {"use_reentrant": False}  # not the default of transformers 5.4
     with recipe_key_errors("training"):
         return GroundingTrainingArguments(**{**defaults, **without_hub(recipe.training), **fixed})
 
