@@ -202,6 +202,8 @@ class Task:
             model cards.
         citation (`str`, *optional*): BibTeX entry of the paper of the task, for model cards.
         needs_regions (`bool`, *optional*, defaults to `False`): whether the task requires regions.
+        image_tokens (`bool`, *optional*, defaults to `False`): whether the regions are the image tokens of a
+            vision-language model, which reads pictures and no region table.
         empty_images (`bool`, *optional*, defaults to `False`): whether an image that is not in the region table counts
             as an image without detections, instead of an error.
     """
@@ -232,12 +234,13 @@ class Task:
     hub_task: str = "visual-grounding"
     citation: str | None = None
     needs_regions: bool = False
+    image_tokens: bool = False
     empty_images: bool = False
 
     @property
     def can_have_phrases(self) -> bool:
         """Whether rows of the task can have phrases, so that their grounding can be supervised."""
-        return "phrase_mask" in self.model_inputs
+        return self.image_tokens or "phrase_mask" in self.model_inputs
 
     @property
     def always_has_phrases(self) -> bool:

@@ -312,7 +312,7 @@ def make_trainer(
     with recipe_key_errors(f"supervision.options.{method_name}"):
         method.prepare(model)
     _check_regions(model, processor, recipe, data)
-    measures = partial(_grounding_metrics, method) if _has_annotated_phrases(task, data) else list
+    measures = partial(_grounding_metrics, task, method) if _has_annotated_phrases(task, data) else list
     train, validation = data.splits["train"], data.splits.get("validation")
     arguments = training_arguments(recipe, directory)
     preservation = make_preservation(recipe, model, processor, arguments.device)
@@ -335,7 +335,7 @@ def make_trainer(
             ),
             train_dataset=train,
             eval_dataset=validation,
-            processing_class=processor,
+            processing_class=getattr(processor, "processor", processor),
             task=task,
             method=method,
             metrics=lambda: [*task.metrics(), *measures()],
@@ -349,13 +349,14 @@ def _has_annotated_phrases(task: Task, data: PreparedData) -> bool:
     """Whether the rows of every measured split have phrases, and regions that these may name."""
     measured = [data.splits[name] for name in measured_splits(data.splits)]
     annotated = all("phrases" in rows.column_names for rows in measured)
-    return data.regions is not None and task.can_have_phrases and annotated
+    seen = data.images if task.image_tokens else data.regions
+    return seen is not None and task.can_have_phrases and annotated
 
 
-def _grounding_metrics(method: SupervisionMethod) -> list[Any]:
-    """The metrics of the grounding of phrases."""
+def _grounding_metrics(task: Task, method: SupervisionMethod) -> list[Any]:
+    """The metrics of the grounding of phrases. Rollout over thousands of image tokens takes too much memory."""
     heads = [part for part in method.parts if isinstance(part, GroundingAlignment)]
-    return [AttentionGrounding(), *(AlignmentAccuracy(head) for head in heads)]
+    return [AttentionGrounding(rollout=not task.image_tokens), *(AlignmentAccuracy(head) for head in heads)]
 
 
 def _check_regions(model: PreTrainedModel, processor: Any, recipe: Recipe, data: PreparedData) -> None:

@@ -151,9 +151,14 @@ def identity(recipe: Recipe) -> dict[str, Any]:
 def _without_aside(content: dict[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in content.items() if key not in ASIDE}
     kept["training"] = without_hub(kept["training"])
-    data = kept["data"]
+    data, model = kept["data"], kept["model"]
     # Unset, these are left out as by versions without them, whose runs and cells of studies stay usable.
-    for section, key in ((data, "pseudo_labels"), (data["scenes"], "held_out")):
+    for section, key in (
+        (data, "pseudo_labels"),
+        (data["scenes"], "held_out"),
+        (model, "adapter"),
+        (model, "freeze"),
+    ):
         if section and not section[key]:
             del section[key]
     return kept | {"start": _without_aside(kept["start"])} if kept["start"] else kept

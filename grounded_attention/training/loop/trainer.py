@@ -15,6 +15,7 @@ from transformers.trainer_utils import rotate_checkpoints
 
 from grounded_attention.metrics.item_scores import interleave
 from grounded_attention.supervision import SupervisionMethod
+from grounded_attention.supervision.supervise import unwrap_model
 from grounded_attention.tasks import Metric, Task
 from grounded_attention.training.publish.hub import HubPush
 
@@ -215,9 +216,16 @@ class GroundingTrainer(Trainer):
     # Checkpoints
 
     def _save(self, output_dir=None, state_dict=None):
-        """Saves without `training_args.bin`, which is a pickle; `recipe.json` contains the same values."""
+        """Saves without `training_args.bin`, which is a pickle; `recipe.json` contains the same values.
+
+        Beside an adapter it saves the configuration of the model, which commands read.
+        """
         super()._save(output_dir, state_dict)
-        (Path(cast(str, output_dir or self.args.output_dir)) / TRAINING_ARGS_NAME).unlink(missing_ok=True)
+        directory = Path(cast(str, output_dir or self.args.output_dir))
+        (directory / TRAINING_ARGS_NAME).unlink(missing_ok=True)
+        model = unwrap_model(self.model)
+        if model is not self.model:
+            model.config.save_pretrained(directory)
 
     def _save_checkpoint(self, model, trial):
         """Saves, seals and pushes, then deletes older checkpoints, so a complete checkpoint exists at all times."""
