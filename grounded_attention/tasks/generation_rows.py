@@ -10,7 +10,7 @@ from datasets import List, Value
 
 from . import caption_rows
 
-CAPTION, EXPRESSION, QUESTION = "caption", "expression", "question"
+CAPTION, EXPRESSION, QUESTION, CONVERSATION = "caption", "expression", "question", "conversation"
 
 FEATURES = {
     "example_id": Value("string"),
@@ -25,6 +25,7 @@ FEATURES = {
             "start": Value("int32"),
             "end": Value("int32"),
             "boxes": List(List(Value("float32"))),
+            "message": Value("int32"),  # of a conversation; 0 for other rows
         }
     ),
 }
@@ -35,18 +36,21 @@ KEPT = {
     "answers": List(Value("string")),  # VQA accuracy
     "answer_type": Value("string"),
     "sampling": Value("string"),  # object hallucination
+    "messages": List({"role": Value("string"), "text": Value("string")}),  # a conversation
 }
 
 
 def to_rows(split: datasets.Dataset) -> datasets.Dataset:
-    """Makes one row per caption, referring expression or question: the columns of `FEATURES`, and `KEPT` ones.
+    """Makes one row per caption, referring expression, question or conversation: the columns of `FEATURES`, and `KEPT`
+    ones.
 
     `text` is the caption, the expression or the question; `answer` is the answer to a question, "" otherwise;
-    `phrases` are the phrases of `text` with boxes.
+    `phrases` are the phrases of `text` with boxes. A conversation has its texts in `messages`, and each of its phrases
+    the index of its `message`.
 
     Args:
-        split (`datasets.Dataset`): rows of RefCOCO, VQA, GQA or VGP, or of any builder with captions, see
-            [`caption_rows.to_rows`]. Questions may have a column `phrases`.
+        split (`datasets.Dataset`): rows of RefCOCO, VQA, GQA, VGP or LLaVA's instruction data, or of any builder with
+            captions, see [`caption_rows.to_rows`]. Questions may have a column `phrases`.
 
     Returns:
         `datasets.Dataset`: the rows.
@@ -57,6 +61,8 @@ def to_rows(split: datasets.Dataset) -> datasets.Dataset:
     columns = set(split.column_names)
     if {"caption1", "caption2", "phrases"} <= columns:
         convert = _of_vgp
+    elif "messages" in columns:
+        convert = _of_conversations
     elif {"text", "box"} <= columns:
         convert = _of_expressions
     elif "question" in columns and columns & {"answer", "answers"}:
@@ -106,7 +112,7 @@ def _of_vgp(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _of_expressions(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     text = row["text"]
-    whole = {"text": text, "start": 0, "end": len(text), "boxes": [row["box"]]}
+    whole = _phrase({"text": text, "start": 0, "end": len(text), "boxes": [row["box"]]})
     yield {"example_id": row["example_id"], "kind": EXPRESSION, "text": text, "phrases": [whole]}
 
 
@@ -123,5 +129,10 @@ def _of_questions(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     }
 
 
+def _of_conversations(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    phrases = [{**_phrase(each), "message": each["message"]} for each in row["phrases"] if each["boxes"]]
+    yield {"example_id": row["example_id"], "kind": CONVERSATION, "text": "", "phrases": phrases}
+
+
 def _phrase(phrase: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: phrase[name] for name in ("text", "start", "end", "boxes")}
+    return {**{name: phrase[name] for name in ("text", "start", "end", "boxes")}, "message": 0}

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Grounded generation: a vision-language model learns captions, referring expressions or answers, in a chat.
+"""Grounded generation: a vision-language model learns captions, referring expressions, answers or conversations.
 
 The language model learns the tokens of the answer alone. Supervision methods read the phrases of the texts, whose
 regions are the image tokens that their boxes cover.
@@ -14,9 +14,10 @@ from torch import Tensor
 from grounded_attention.metrics.answer_likelihood import AnswerLikelihood, answer_tokens, one_example
 from grounded_attention.metrics.item_scores import ItemScores, Scored
 from grounded_attention.modeling.task_losses import cross_entropy_sum
+from grounded_attention.processing.chat_prompts import make_conversation
 
 from .generation_judge import judge_generation
-from .generation_rows import CAPTION, EXPRESSION, to_rows
+from .generation_rows import CAPTION, CONVERSATION, EXPRESSION, to_rows
 from .row_phrases import phrases_of_text
 from .task import Batch, Examples, LossComponent, Task, identify
 
@@ -78,27 +79,49 @@ class Chat:
     """The texts of one example.
 
     Args:
-        prompt (`str`): the words of the user, after the image.
-        answer (`str`): the words of the assistant; "" if unknown.
-        phrases (`list[dict[str, Any]]`): phrases of both, as the processor takes them.
+        messages (`list[tuple[str, str]]`): pairs of the words of the user and of the assistant, in order; the image
+            is before the first. An answer is "" if unknown.
+        phrases (`list[dict[str, Any]]`): phrases of all texts, as the processor takes them.
     """
 
-    prompt: str
-    answer: str
+    messages: list[tuple[str, str]]
     phrases: list[dict[str, Any]]
+
+    @property
+    def prompt(self) -> str:
+        """All words of the user."""
+        return "\n".join(prompt for prompt, _ in self.messages)
+
+    @property
+    def answer(self) -> str:
+        """All words of the assistant."""
+        return "\n".join(answer for _, answer in self.messages)
+
+    def conversation(self, image_count: int) -> list[dict[str, Any]]:
+        """The chat in transformers' form."""
+        return [
+            message
+            for number, (prompt, answer) in enumerate(self.messages)
+            for message in make_conversation(prompt, answer, 0 if number else image_count)
+        ]
 
 
 def make_chat(row: Mapping[str, Any], options: GroundedGenerationOptions) -> Chat:
     """Makes the chat of a row of [`to_rows`]."""
     text, phrases = row["text"], row["phrases"]
+    if row["kind"] == CONVERSATION:
+        texts = [each["text"] for each in row["messages"]]
+        placed = [phrase for each in phrases for phrase in phrases_of_text([each], each["message"])]
+        return Chat(list(zip(texts[::2], texts[1::2], strict=True)), placed)
     if row["kind"] == CAPTION:
-        return Chat(options.caption_prompt, text, phrases_of_text(phrases, 1))
+        return Chat([(options.caption_prompt, text)], phrases_of_text(phrases, 1))
     if row["kind"] == EXPRESSION:
         box = write_box(row["box"], options.box_scale)
         if options.expressions == DESCRIBE:
-            return Chat(options.describe_prompt.replace(BOX, box), text, phrases_of_text(phrases, 1))
-        return Chat(options.locate_prompt.replace(TEXT, text), box, _moved(phrases, options.locate_prompt))
-    return Chat(options.question_prompt.replace(TEXT, text), row["answer"], _moved(phrases, options.question_prompt))
+            return Chat([(options.describe_prompt.replace(BOX, box), text)], phrases_of_text(phrases, 1))
+        return Chat([(options.locate_prompt.replace(TEXT, text), box)], _moved(phrases, options.locate_prompt))
+    prompt = options.question_prompt.replace(TEXT, text)
+    return Chat([(prompt, row["answer"])], _moved(phrases, options.question_prompt))
 
 
 def _moved(phrases: Sequence[Mapping[str, Any]], prompt: str) -> list[dict[str, Any]]:
@@ -131,18 +154,18 @@ def collate(examples: Examples, processor: Any, options: GroundedGenerationOptio
     rows = examples.rows
     chats = [make_chat(row, options) for row in rows]
     for row, chat in zip(rows, chats, strict=True):
-        if examples.training and not chat.answer.strip():
+        if examples.training and not all(answer.strip() for _, answer in chat.messages):
             raise ValueError(f"example {row['example_id']} has no answer to learn: leave rows without answers out")
     phrases = [chat.phrases if examples.images is not None else [] for chat in chats]
-    inputs = processor(
-        text=[chat.prompt for chat in chats],
-        text_pair=[chat.answer for chat in chats],
-        images=examples.images,
-        phrases=phrases,
-        labels=True,
-    )
+    inputs = processor(**_texts(chats, int(examples.images is not None)), images=examples.images, phrases=phrases, labels=True)
     texts = {"prompt": [chat.prompt for chat in chats], "answer": [chat.answer for chat in chats]}
     return {**inputs, **identify(rows), **texts}
+
+
+def _texts(chats: Sequence[Chat], image_count: int) -> dict[str, Any]:
+    if all(len(chat.messages) == 1 for chat in chats):
+        return {"text": [chat.prompt for chat in chats], "text_pair": [chat.answer for chat in chats]}
+    return {"text": [chat.conversation(image_count) for chat in chats]}
 
 
 def language_loss(outputs: Any, batch: Batch) -> Tensor:
@@ -151,16 +174,24 @@ def language_loss(outputs: Any, batch: Batch) -> Tensor:
 
 
 def score(outputs: Any, batch: Batch) -> Scored:
-    """Scores each answer: whether every token is the most likely one after those before it (so greedy decoding gives
-    this answer), and its mean negative log-likelihood."""
+    """Scores the answers of each example: the part of them whose every token is the most likely one after those before
+    it (so greedy decoding gives this answer), and the mean negative log-likelihood of their tokens."""
     exact: list[float | None] = []
     losses: list[float | None] = []
     for number in range(len(batch["labels"])):
         logits, labels = answer_tokens(*one_example(outputs, batch, number))
         known = len(labels) > 0
-        exact.append(float((logits.argmax(-1) == labels).all()) if known else None)
+        exact.append(_part_exact(logits.argmax(-1) == labels, batch["labels"][number]) if known else None)
         losses.append(cross_entropy_sum(logits, labels)[0].item() / len(labels) if known else None)
     return Scored({"answers_accuracy": exact, "answers_loss": losses})
+
+
+def _part_exact(right: Tensor, labels: Tensor) -> float:
+    """The part of the answers of an example, each a run of learned tokens, in which every token is right."""
+    places = (labels[1:] >= 0).nonzero().flatten()
+    answer = (places.diff(prepend=places[:1]) > 1).cumsum(0)
+    wrong = answer[~right.to(answer.device)].unique()
+    return 1.0 - len(wrong) / (int(answer[-1]) + 1)
 
 
 TASK = Task(
