@@ -66,7 +66,7 @@ def load_examples(options: argparse.Namespace, splits: Sequence[str]) -> list[li
     if options.config is not None:
         if options.config not in builder_class.builder_configs:
             known = ", ".join(builder_class.builder_configs)
-            raise DataError(f"--config: {options.data} has no such configuration", found=options.config, expected=known)
+            raise DataError(f"{options.data} has no such --config", found=options.config, expected=known)
         given["config_name"] = options.config
     builder = builder_class(data_dir=options.data_dir, splits=list(dict.fromkeys(splits)), **given)
     builder.download_and_prepare()
@@ -221,6 +221,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention heads", __doc__)
     add = parser.add_argument
     add("options", nargs="*", metavar="key=value", help="options of the data builder, see data build --help")
+    add("--model", required=True, metavar="NAME_OR_DIR", help="a vision-language model with its processor")
     add_vlm_options(parser)
     add("--data", required=True, choices=list(BUILDERS), help="data set with phrases and boxes")
     add("--config", metavar="NAME", help="configuration of the data set, for example refcoco+")

@@ -24,17 +24,30 @@ BACK_ENDS = ("sdpa", "eager", "flash_attention_2")
 
 
 def add_vlm_options(parser: argparse.ArgumentParser) -> None:
-    """Adds `--model`, `--revision`, `--attention`, `--device` and `--dtype`."""
+    """Adds `--revision`, `--attention`, `--device` and `--dtype`."""
     add = parser.add_argument
-    add("--model", required=True, metavar="NAME_OR_DIR", help="a vision-language model with its processor")
     add("--revision", metavar="NAME", help="branch, tag or commit of the model on the Hub")
     add("--attention", choices=BACK_ENDS, default="sdpa", help="attention back end (default: %(default)s)")
     add_device_options(parser)
 
 
-def load_vlm(options: argparse.Namespace) -> tuple[Any, PatchGroundingProcessor]:
+def is_vision_language_model(name: str, revision: str | None) -> bool:
+    """Whether a model reads images as tokens; False if it cannot be read, for its own loader finds the error."""
+    try:
+        return AutoConfig.from_pretrained(name, revision=revision or "main").model_type in IMAGE_TOKEN_FAMILIES
+    except (OSError, ValueError):
+        return False
+
+
+def load_vlm(
+    options: argparse.Namespace, auto_class: Any = AutoModelForImageTextToText
+) -> tuple[Any, PatchGroundingProcessor]:
     """
     Loads the model of `--model` in evaluation mode, and its processor.
+
+    Args:
+        options (`argparse.Namespace`): the options of `add_vlm_options`.
+        auto_class (`Any`, *optional*): `AutoModel` for a model without its language head.
 
     Raises:
         ValueError: if there is no such model, its image tokens are not known, or its weights are damaged.
@@ -50,7 +63,7 @@ def load_vlm(options: argparse.Namespace) -> tuple[Any, PatchGroundingProcessor]
         processor = AutoProcessor.from_pretrained(name, **given)
         if not hasattr(processor, "image_processor"):  # without a usable processor, transformers gives a tokenizer
             raise ValueError("it has no processor for images and text; save the processor beside the model")
-        model = AutoModelForImageTextToText.from_pretrained(
+        model = auto_class.from_pretrained(
             name, dtype=DTYPES[options.dtype], attn_implementation=options.attention, **given
         )
         check_finite(model, "its weights")

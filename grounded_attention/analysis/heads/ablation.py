@@ -18,7 +18,7 @@ from grounded_attention.analysis.audit.statistics import ratio_intervals
 from grounded_attention.metrics.intervals import Interval
 from grounded_attention.supervision.head_masking import mask_heads
 
-from .examples import Images, PromptSettings, make_batch
+from .examples import Images, PromptSettings, grounded_prompts, make_batch
 
 INSTRUCTION = "Describe the image."
 # Sets of random heads for the comparison.
@@ -105,7 +105,7 @@ def ablate_heads(
     """
     chat = getattr(processor.processor, "chat_template", None) or processor.tokenizer.chat_template
     settings = PromptSettings(instruction=(instruction or INSTRUCTION) if chat else None)
-    prompts = [prompt for example in examples for prompt in settings.split(example)]
+    prompts = grounded_prompts(examples, settings)
     batches = _Batches(processor, prompts, images, settings, batch_size)
     removed: list[Heads] = [[], heads, *([head] for head in heads)]
     others = _other_heads(model, heads, draws, seed)

@@ -31,16 +31,18 @@ class GroundedBox:
         token (`int`): the image token with the most attention.
         share (`float`): the part of the attention on the image that is in the box.
         map (`np.ndarray`): (Y, X) float32, attention on the cells of the grid; its sum is 1.
+        frame (`tuple[float, ...]`): the box of the grid in the image.
     """
 
     box: tuple[float, float, float, float]
     token: int
     share: float
     map: np.ndarray
+    frame: tuple[float, float, float, float]
 
 
 def ground_box(attention: Tensor, candidates: Tensor, grid: TokenGrid) -> GroundedBox:
-    """Finds the box of a phrase: sum of the heads' maps, Gaussian, threshold at the mean, box of the largest component.
+    """Finds the box of a phrase: the summed maps of the heads are smoothed and cut at the mean; the largest part wins.
 
     The steps are those of Localization Heads (arXiv 2503.06287, section 5); see `attended_cells` for the difference.
 
@@ -58,7 +60,7 @@ def ground_box(attention: Tensor, candidates: Tensor, grid: TokenGrid) -> Ground
     chosen = attended_cells(cells)
     share = float(cells[chosen].sum()) / total if total > 0 else 0.0
     shown = cells / total if total > 0 else torch.full_like(cells, 1 / cells.numel())
-    return GroundedBox(grid.box(chosen), int(summed.argmax()), share, shown.cpu().numpy())
+    return GroundedBox(grid.box(chosen), int(summed.argmax()), share, shown.cpu().numpy(), grid.frame)
 
 
 @dataclass(frozen=True)
@@ -126,16 +128,22 @@ class BoxTally:
     def _add(self, name: str, point: bool, box: bool) -> None:
         self.found.setdefault(name, []).append((float(point), float(box)))
 
-    def columns(self, seed: int = 0) -> dict[str, np.ndarray]:
+    def columns(self, image_ids: Sequence[str], seed: int = 0) -> dict[str, np.ndarray]:
         """Way -> (n, 2): whether point and box of each phrase are right.
 
-        For chance these are a random image token, as its probability, and the box of another phrase.
+        For chance these are a random image token, as its probability, and the box of a phrase of another image.
+
+        Args:
+            image_ids (`Sequence[str]`): the image of each of the n phrases.
+            seed (`int`, *optional*, defaults to 0): seed of the boxes of others.
         """
-        order = np.random.default_rng(seed).permutation(len(self.gold))
-        others = np.empty_like(order)
-        others[order] = np.roll(order, 1)  # a cycle: no phrase gets its own box, if there are two
-        boxes = [_fits(self.gold[other][0], gold) for other, gold in zip(others, self.gold, strict=True)]
-        chance = np.stack([np.array(self.chance), np.array(boxes, dtype=float)], 1)
+        generator, images = np.random.default_rng(seed), np.array(image_ids)
+        boxes = np.zeros(len(images))
+        for index, gold in enumerate(self.gold):
+            others = np.flatnonzero(images != images[index])
+            if len(others):
+                boxes[index] = _fits(self.gold[generator.choice(others)][0], gold)
+        chance = np.stack([np.array(self.chance), boxes], 1)
         return {**{name: np.array(pairs) for name, pairs in self.found.items()}, RANDOM: chance}
 
 

@@ -2,7 +2,7 @@
 """`heads.json`: the heads of a model that ground, as a file beside the model."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ class ChosenHeads:
     """
 
     heads: tuple[tuple[int, int], ...]
-    settings: PromptSettings = PromptSettings()
+    settings: PromptSettings = field(default_factory=PromptSettings)
     centre_size: tuple[float, float] = (0.5, 0.5)
     layers: int | None = None
     heads_per_layer: int | None = None
@@ -96,7 +96,8 @@ class ChosenHeads:
                 _raise_exceptions_for_connection_errors=False,
             )
         if found is None:
-            raise ValueError(f"{name or 'the model'} has no {FILE}, which names the heads that ground; {MAKE} or give heads")
+            owner = name or "the model"
+            raise ValueError(f"{owner} has no {FILE}, which names its heads that ground; {MAKE}, or give heads")
         return cls.from_dict(read_json(found), f"{name}/{FILE}")
 
     def check(self, model: Any) -> None:

@@ -81,16 +81,23 @@ class PromptSettings:
             raise ValueError("words='prompt' reads the end of the user's words; remove the instruction")
 
     def split(self, example: AuditExample) -> Iterator[AuditExample]:
-        """The prompts of an example: itself, or one for each phrase; phrases without boxes are left out."""
-        phrases = tuple(phrase for phrase in example.phrases if len(phrase.boxes))
-        if not phrases:
-            return
+        """The prompts of an example: itself, or one for each phrase."""
         if self.words != "prompt":
-            yield AuditExample(example.image_id, example.caption, phrases)
+            yield example
             return
-        for phrase in phrases:
+        for phrase in example.phrases:
             text = example.caption[phrase.start : phrase.end]
             yield AuditExample(example.image_id, text, (AuditPhrase(0, len(text), phrase.boxes, phrase.groups),))
+
+
+def grounded_prompts(examples: Iterable[AuditExample], settings: PromptSettings) -> list[AuditExample]:
+    """The prompts of examples; phrases without boxes, and examples without phrases, are left out."""
+    prompts = []
+    for example in examples:
+        phrases = tuple(phrase for phrase in example.phrases if len(phrase.boxes))
+        if phrases:
+            prompts += settings.split(AuditExample(example.image_id, example.caption, phrases))
+    return prompts
 
 
 def find_picture(images: Images, image_id: str) -> Any:

@@ -16,7 +16,7 @@ from grounded_attention.processing.patch_grounding import PatchGroundingProcesso
 
 from .ablation import Ablation, ablate_heads
 from .boxes import BoxScore, BoxTally, Heads
-from .examples import Images, PromptSettings, make_batch
+from .examples import Images, PromptSettings, grounded_prompts, make_batch
 from .maps import TokenGrid
 from .reading import Reader, read_phrases
 from .result import HeadRanking, name_heads
@@ -146,7 +146,7 @@ def evaluate_heads(
 def box_scores(scores: HeadScores, tally: BoxTally) -> list[BoxScore]:
     """The scores of each way to ground of a tally, with intervals over images."""
     found = []
-    for name, columns in tally.columns().items():
+    for name, columns in tally.columns(scores.image_ids).items():
         (point_low, box_low), (point_high, box_high) = scores.bootstrap(columns)
         point, box = columns.mean(0)
         ends = (float(point_low), float(point_high)), (float(box_low), float(box_high))
@@ -171,7 +171,7 @@ class _Run:
         centre_size: tuple[float, float] = (0.5, 0.5),
     ) -> tuple[HeadScores, BoxTally]:
         """Scores all heads, and tallies the boxes of sets of heads."""
-        prompts = [prompt for example in examples for prompt in self.settings.split(example)]
+        prompts = grounded_prompts(examples, self.settings)
         if not prompts:
             raise ValueError(f"the examples for the {title} have no phrase with a box")
         table, tally = _Table(), BoxTally(centre_size)
