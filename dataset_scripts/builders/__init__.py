@@ -8,6 +8,7 @@ from .gqa import GQA
 from .local_builder import LocalBuilder
 from .lxmert_pretraining import LXMERTPretraining
 from .nlvr2 import NLVR2
+from .pope import Pope
 from .refcoco import RefCOCO
 from .text_corpus import TextCorpus
 from .vcr import VCR
@@ -22,6 +23,7 @@ BUILDERS: dict[str, type[LocalBuilder]] = {
     "gqa": GQA,
     "lxmert_pretraining": LXMERTPretraining,
     "nlvr2": NLVR2,
+    "pope": Pope,
     "refcoco": RefCOCO,
     "text_corpus": TextCorpus,
     "vcr": VCR,
