@@ -9,6 +9,7 @@ from .llava_instruct import LlavaInstruct
 from .local_builder import LocalBuilder
 from .lxmert_pretraining import LXMERTPretraining
 from .nlvr2 import NLVR2
+from .pope import Pope
 from .refcoco import RefCOCO
 from .text_corpus import TextCorpus
 from .vcr import VCR
@@ -24,6 +25,7 @@ BUILDERS: dict[str, type[LocalBuilder]] = {
     "llava_instruct": LlavaInstruct,
     "lxmert_pretraining": LXMERTPretraining,
     "nlvr2": NLVR2,
+    "pope": Pope,
     "refcoco": RefCOCO,
     "text_corpus": TextCorpus,
     "vcr": VCR,

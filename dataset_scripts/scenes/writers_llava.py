@@ -107,7 +107,9 @@ def _processor_files(root: Path) -> dict[str, str]:
     special = [*SPECIAL.values(), *EXTRA_SPECIAL.values()]
     listed = [word for word in read_text(root / "vocab.txt").split() if not word.startswith(("[", "##"))]
     words = list(dict.fromkeys([*special, *listed, *CAPTION_PROMPT.lower().replace(".", "").split()]))
-    tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token=SPECIAL["unk_token"]))
+    tokenizer = Tokenizer(
+        models.WordLevel({word: index for index, word in enumerate(words)}, unk_token=SPECIAL["unk_token"])
+    )
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\w+|[^\w\s]"), "removed", invert=True)
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])

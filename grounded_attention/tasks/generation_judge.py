@@ -11,11 +11,14 @@ from .judges import JudgeContext, Rows
 
 
 def judge_generation(outputs: Any, batch: Mapping[str, Any], rows: Rows, context: JudgeContext) -> Iterator[Judged]:
-    """Judges the answer of each example: the most likely token after each part of the gold answer."""
+    """Judges the answer of each example: the generated one, or else the most likely token after each part of the gold
+    answer."""
     for number, row in enumerate(rows):
         logits, labels = answer_tokens(*one_example(outputs, batch, number))
         confidence, predicted = logits.float().softmax(-1).max(-1)
         words = context.tokenizer.decode(predicted, skip_special_tokens=True)
+        if "generated" in batch:
+            words = batch["generated"][number]
         yield Judged(
             row["example_id"],
             row["image_id"],

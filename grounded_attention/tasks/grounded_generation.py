@@ -6,16 +6,19 @@ regions are the image tokens that their boxes cover.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from torch import Tensor
 
 from grounded_attention.metrics.answer_likelihood import AnswerLikelihood, answer_tokens, one_example
 from grounded_attention.metrics.item_scores import ItemScores, Scored
+from grounded_attention.metrics.object_hallucination import ObjectHallucination
 from grounded_attention.modeling.task_losses import cross_entropy_sum
 from grounded_attention.processing.chat_prompts import make_conversation
 
+from .generated_answers import generate_answers, prompt_inputs, score_generated
 from .generation_judge import judge_generation
 from .generation_rows import CAPTION, CONVERSATION, EXPRESSION, to_rows
 from .row_phrases import phrases_of_text
@@ -50,6 +53,8 @@ class GroundedGenerationOptions:
         describe_prompt (`str`, *optional*, defaults to `"What is at {box}?"`): what the user asks, with `{box}`.
         question_prompt (`str`, *optional*, defaults to `"{text}"`): what the user asks, with `{text}` for the
             question.
+        generate (`int`, *optional*, defaults to `0`): in evaluations, the largest number of tokens of an answer that
+            the model generates; its accuracy is measured beside the likelihood of the gold answer. 0 generates none.
         box_scale (`int`, *optional*, defaults to `1000`): a box is written as `[x1, y1, x2, y2]`, whole numbers from
             0 to this one: the corners divided by width and height of the image, times `box_scale`.
 
@@ -62,6 +67,7 @@ class GroundedGenerationOptions:
     locate_prompt: str = "Where is {text}?"
     describe_prompt: str = "What is at {box}?"
     question_prompt: str = "{text}"
+    generate: int = 0
     box_scale: int = 1000
 
     def __post_init__(self) -> None:
@@ -72,6 +78,8 @@ class GroundedGenerationOptions:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, expected a text with {part} once")
         if self.box_scale < 1:
             raise ValueError(f"box_scale is {self.box_scale}, expected 1 or more")
+        if self.generate < 0:
+            raise ValueError(f"generate is {self.generate}, expected a number of tokens, 0 or more")
 
 
 @dataclass(frozen=True)
@@ -146,7 +154,8 @@ def collate(examples: Examples, processor: Any, options: GroundedGenerationOptio
 
     Returns:
         `dict[str, Any]`: the inputs of the model and the grounding of phrases, see [`PatchGroundingProcessor`];
-        `labels` (B, N) int64; and the lists `prompt`, `answer`, `example_id` and `image_id`.
+        `labels` (B, N) int64; and the lists `prompt`, `answer`, `example_id` and `image_id`. With
+        `options.generate`, an evaluation batch also has `prompt_inputs` and what the scores of answers need.
 
     Raises:
         ValueError: if a training row has no answer.
@@ -157,8 +166,14 @@ def collate(examples: Examples, processor: Any, options: GroundedGenerationOptio
         if examples.training and not all(answer.strip() for _, answer in chat.messages):
             raise ValueError(f"example {row['example_id']} has no answer to learn: leave rows without answers out")
     phrases = [chat.phrases if examples.images is not None else [] for chat in chats]
-    inputs = processor(**_texts(chats, int(examples.images is not None)), images=examples.images, phrases=phrases, labels=True)
-    texts = {"prompt": [chat.prompt for chat in chats], "answer": [chat.answer for chat in chats]}
+    given = _texts(chats, int(examples.images is not None))
+    inputs = processor(**given, images=examples.images, phrases=phrases, labels=True)
+    texts: dict[str, Any] = {"prompt": [chat.prompt for chat in chats], "answer": [chat.answer for chat in chats]}
+    if options.generate and not examples.training:
+        texts["prompt_inputs"] = prompt_inputs(processor, [chat.messages[0][0] for chat in chats], examples.images)
+        texts |= {name: [row.get(name) for row in rows] for name in ("kind", "answers", "sampling")}
+        located = [row["kind"] == EXPRESSION and options.expressions == LOCATE for row in rows]
+        texts["box"] = [row["box"] if each else None for row, each in zip(rows, located, strict=True)]
     return {**inputs, **identify(rows), **texts}
 
 
@@ -194,6 +209,18 @@ def _part_exact(right: Tensor, labels: Tensor) -> float:
     return 1.0 - len(wrong) / (int(answer[-1]) + 1)
 
 
+def configure(task: Task, options: GroundedGenerationOptions, config: Any) -> Task:
+    """Returns the task that also generates answers and measures them, if the options say so."""
+    if not options.generate:
+        return task
+
+    def metrics() -> list[Any]:
+        generated = ItemScores("generated", lambda outputs, batch: score_generated(batch, options.box_scale))
+        return [*task.metrics(), generated, ObjectHallucination()]
+
+    return replace(task, metrics=metrics, generate=partial(generate_answers, length=options.generate))
+
+
 TASK = Task(
     name="grounded_generation",
     title="grounded generation",
@@ -206,6 +233,7 @@ TASK = Task(
     collate=collate,
     options=GroundedGenerationOptions,
     to_rows=to_rows,
+    configure=configure,
     image_tokens=True,
     judge=judge_generation,
     example="",

@@ -201,6 +201,8 @@ class Task:
         hub_task (`str`, *optional*, defaults to `"visual-grounding"`): name of the task on the Hub, for results in
             model cards.
         citation (`str`, *optional*): BibTeX entry of the paper of the task, for model cards.
+        generate (`Callable[[Any, Any, Batch], dict[str, Any]]`, *optional*): function of model, tokenizer and batch
+            that is called in evaluations; it returns entries to add to the batch for the metrics.
         needs_regions (`bool`, *optional*, defaults to `False`): whether the task requires regions.
         image_tokens (`bool`, *optional*, defaults to `False`): whether the regions are the image tokens of a
             vision-language model, which reads pictures and no region table.
@@ -233,6 +235,7 @@ class Task:
     trained_options: Callable[[Any, bool], dict[str, Any]] = field(default=lambda config, grounded: {})
     hub_task: str = "visual-grounding"
     citation: str | None = None
+    generate: Callable[[Any, Any, Batch], dict[str, Any]] | None = None
     needs_regions: bool = False
     image_tokens: bool = False
     empty_images: bool = False

@@ -32,7 +32,9 @@ def test_every_phrase_has_image_tokens():
 
 def test_every_mode_is_measured():
     times = benchmark.measure_times(40, QUICK)
-    assert list(times) == list(benchmark.MODES) and all(len(rounds) == 1 and rounds[0] > 0 for rounds in times.values())
+    assert list(times) == list(benchmark.MODES) and all(
+        len(rounds) == 1 and rounds[0] > 0 for rounds in times.values()
+    )
     assert benchmark.measure_memory("rows", 40, QUICK) > 0
 
 

@@ -349,6 +349,8 @@ def _has_annotated_phrases(task: Task, data: PreparedData) -> bool:
     """Whether the rows of every measured split have phrases, and regions that these may name."""
     measured = [data.splits[name] for name in measured_splits(data.splits)]
     annotated = all("phrases" in rows.column_names for rows in measured)
+    if task.image_tokens:  # rows without phrases have empty lists
+        annotated = annotated and all(any(map(len, rows["phrases"])) for rows in measured)
     seen = data.images if task.image_tokens else data.regions
     return seen is not None and task.can_have_phrases and annotated
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 from accelerate import PartialState
-from transformers import AutoConfig
 
 from grounded_attention.metrics.classification import accuracy_table
 from grounded_attention.modeling.attention_calls import layer_labels
 from grounded_attention.reports.figures import heads_figure, layer_curve_figure, loss_curves_figure
 from grounded_attention.reports.tables import comparison_table, print_table
 from grounded_attention.supervision.supervise import find_calls
+from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.training.recipes.recipe import Recipe
 from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.whole_files import write_text
@@ -69,6 +69,6 @@ def _heads(results: dict[str, Any], output: Path) -> None:
     }
     if accuracy:
         chance = next(iter(figures.values()))["text_to_region_chance"]
-        layers = layer_labels(find_calls(AutoConfig.from_pretrained(output / next(iter(accuracy)))))
+        layers = layer_labels(find_calls(read_model_config(str(output / next(iter(accuracy))))))
         heads_figure(accuracy, chance, output / "heads.png", layers)
         layer_curve_figure(accuracy, chance, output / "layers.png", layers)

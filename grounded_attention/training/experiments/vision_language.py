@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoProcessor, PreTrainedModel
 from grounded_attention.families import VLM
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision.supervise import find_language_model
+from grounded_attention.training.recipes.adapters import base_of
 from grounded_attention.training.recipes.model_family import vision_language_type
 from grounded_attention.training.recipes.number_checks import check_sizes
 from grounded_attention.training.recipes.recipe import Model, RecipeError, check_names, recipe_key_errors
@@ -45,6 +46,11 @@ def check_vision_language(model: Model) -> None:
         key = "bert" if model.bert else "family_config"
         raise RecipeError(f"model.{key} is not for {VLM.title}s ({model_type}): remove it")
     if model.source:
+        if base_of(model.source) != model.source:
+            raise RecipeError(
+                f"model.source {model.source} contains an adapter of {base_of(model.source)}: give that model, or merge "
+                "the adapter into it (merge_and_unload) and give the result"
+            )
         for name in model.config:
             if name not in LOADING:
                 raise RecipeError(
@@ -169,10 +175,12 @@ def load_vlm(model: Model) -> tuple[Any, set[str]]:
     # Small steps vanish in 16 bits. Frozen weights keep the type of their file.
     loading = {"dtype": "auto" if model.adapter else "float32", **model.config}
     model_class = VLM.model_class(vision_language_type(model))
-    with recipe_key_errors(f"model.source {model.source}"):
-        loaded: Any = model_class.from_pretrained(model.source, output_loading_info=True, **loading)
-        check_finite(loaded[0], str(model.source))
-    return loaded[0], set(loaded[1]["missing_keys"])
+    source = str(model.source)
+    with recipe_key_errors(f"model.source {source}"):
+        loaded: Any = model_class.from_pretrained(base_of(source), output_loading_info=True, **loading)
+        made = loaded[0] if base_of(source) == source else _peft().PeftModel.from_pretrained(loaded[0], source)
+        check_finite(made, source)
+    return made, set(loaded[1]["missing_keys"])
 
 
 def _adapt(model: PreTrainedModel, options: Mapping[str, Any]) -> Any:

@@ -15,7 +15,6 @@ from transformers.trainer_utils import rotate_checkpoints
 
 from grounded_attention.metrics.item_scores import interleave
 from grounded_attention.supervision import SupervisionMethod
-from grounded_attention.supervision.supervise import unwrap_model
 from grounded_attention.tasks import Metric, Task
 from grounded_attention.training.publish.hub import HubPush
 
@@ -207,6 +206,9 @@ class GroundingTrainer(Trainer):
                 given = {name: batch[name] for name in self.task.model_inputs if name in batch}
                 extra = {key: value for metric in metrics for key, value in metric.forward_kwargs(batch).items()}
                 outputs = model(**given, **extra)
+                if self.task.generate is not None:
+                    tokenizer = cast(Any, self.processing_class).tokenizer
+                    batch = {**batch, **self.task.generate(model, tokenizer, batch)}
                 for metric in metrics:
                     metric.update(outputs, batch)
                 advance()
@@ -216,16 +218,9 @@ class GroundingTrainer(Trainer):
     # Checkpoints
 
     def _save(self, output_dir=None, state_dict=None):
-        """Saves without `training_args.bin`, which is a pickle; `recipe.json` contains the same values.
-
-        Beside an adapter it saves the configuration of the model, which commands read.
-        """
+        """Saves without `training_args.bin`, which is a pickle; `recipe.json` contains the same values."""
         super()._save(output_dir, state_dict)
-        directory = Path(cast(str, output_dir or self.args.output_dir))
-        (directory / TRAINING_ARGS_NAME).unlink(missing_ok=True)
-        model = unwrap_model(self.model)
-        if model is not self.model:
-            model.config.save_pretrained(directory)
+        (Path(cast(str, output_dir or self.args.output_dir)) / TRAINING_ARGS_NAME).unlink(missing_ok=True)
 
     def _save_checkpoint(self, model, trial):
         """Saves, seals and pushes, then deletes older checkpoints, so a complete checkpoint exists at all times."""

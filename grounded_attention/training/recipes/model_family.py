@@ -4,10 +4,11 @@
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from grounded_attention.families import DEFAULT_FAMILY, FAMILIES, VLM, find_family
 
+from .adapters import read_model_config
 from .number_checks import check_sizes
 from .recipe import Model, RecipeError, check_names, recipe_key_errors
 
@@ -47,7 +48,7 @@ def family_name(model: Model) -> str:
 
 def _source_type(source: str) -> str:
     with recipe_key_errors(f"model.source {source}"):
-        config = AutoConfig.from_pretrained(source)
+        config = read_model_config(source)
         check_sizes(config.to_dict(), "config.json: ")
     return config.model_type
 
