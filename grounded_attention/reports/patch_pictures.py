@@ -3,9 +3,10 @@
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,7 +15,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 from PIL import Image
 
-from .figure_style import DPI, VERMILLION, WIDTH, save
+from .figure_style import BLUE, DPI, VERMILLION, WIDTH, save
 
 # Characters of a caption in a line of a panel.
 CAPTION_WIDTH = 34
@@ -64,6 +65,44 @@ def patch_figure(image: Image.Image, phrases: Sequence[PatchAttention], path: st
     return save(figure, path)
 
 
+def patch_comparison_figure(
+    image: Image.Image,
+    phrases_by_model: Mapping[str, Sequence[PatchAttention]],
+    gold: Sequence[np.ndarray],
+    path: str | Path,
+) -> Figure:
+    """Draws the same phrases for several models: one row for each model, one column for each phrase.
+
+    Args:
+        image (`Image.Image`): the image.
+        phrases_by_model (`Mapping[str, Sequence[PatchAttention]]`): name of a model -> its P phrases.
+        gold (`Sequence[np.ndarray]`): the gold boxes (G, 4) of each of the P phrases, drawn with dashes.
+        path (`str` or `Path`): a .png, .pdf or .svg file; its folder is created.
+
+    Returns:
+        `Figure`: the figure, already saved.
+    """
+    down, across = len(phrases_by_model), len(gold)
+    width = min(WIDTH / DPI, 4.2 * across)
+    height = down * (width / across * min(image.height / image.width, 2.0) + 0.65)
+    figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+    panels = figure.subplots(down, across, squeeze=False)
+    for row, (name, phrases) in zip(panels, phrases_by_model.items(), strict=True):
+        for axes, phrase, boxes in zip(row, phrases, gold, strict=True):
+            _draw(axes, image, phrase)
+            for box in boxes:
+                _draw_box(axes, box, image.size, edgecolor=BLUE, linestyle=(0, (4, 2)), linewidth=2.0)
+        row[0].set_ylabel(name)
+    return save(figure, path)
+
+
+def _draw_box(axes: Axes, box: Sequence[float] | np.ndarray, size: tuple[int, int], **style: Any) -> None:
+    x1, y1, x2, y2 = (float(edge) * side for edge, side in zip(box, size * 2, strict=True))
+    drawn = Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, **style)
+    drawn.set_path_effects([withStroke(linewidth=style["linewidth"] + 2, foreground="white")])
+    axes.add_patch(drawn)
+
+
 def _draw(axes: Axes, image: Image.Image, phrase: PatchAttention) -> None:
     width, height = image.size
     axes.imshow(np.asarray(image.convert("L")), cmap="gray", vmin=0, vmax=330)
@@ -71,10 +110,7 @@ def _draw(axes: Axes, image: Image.Image, phrase: PatchAttention) -> None:
     heat = phrase.map / max(float(phrase.map.max()), 1e-12)
     extent = (x1 * width, x2 * width, y2 * height, y1 * height)
     axes.imshow(heat, cmap=HEAT, alpha=0.65 * np.sqrt(heat), extent=extent, interpolation="nearest")
-    x1, y1, x2, y2 = (edge * side for edge, side in zip(phrase.box, (width, height) * 2, strict=True))
-    box = Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, edgecolor=VERMILLION, linewidth=2.5)
-    box.set_path_effects([withStroke(linewidth=4.5, foreground="white")])
-    axes.add_patch(box)
+    _draw_box(axes, phrase.box, image.size, edgecolor=VERMILLION, linewidth=2.5)
     axes.set_xlim(0, width)
     axes.set_ylim(height, 0)
     axes.set_xticks([])
