@@ -84,7 +84,7 @@ def patch_comparison_figure(
     """
     down, across = len(phrases_by_model), len(gold)
     width = min(WIDTH / DPI, 4.2 * across)
-    height = down * (width / across * min(image.height / image.width, 2.0) + 0.65)
+    height = down * (width / across * min(image.height / image.width, 2.0) + 0.65) + 0.2
     figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
     panels = figure.subplots(down, across, squeeze=False)
     for row, (name, phrases) in zip(panels, phrases_by_model.items(), strict=True):
@@ -92,7 +92,8 @@ def patch_comparison_figure(
             _draw(axes, image, phrase)
             for box in boxes:
                 _draw_box(axes, box, image.size, edgecolor=BLUE, linestyle=(0, (4, 2)), linewidth=2.0)
-        row[0].set_ylabel(name)
+        row[0].set_ylabel(name, fontsize=11)
+    figure.supxlabel("solid: the box that the attention gives; dashed: the box of the object", fontsize=9)
     return save(figure, path)
 
 

@@ -41,6 +41,7 @@ ABSENT = {
     "regions refcoco-boxes": "--data-dir {absent} --output {folder}/out.json",
     "regions vcr-boxes": "--data-dir {absent} --output {folder}/out.json",
     "train": "{absent}",
+    "vlm-run": "{absent}",
 }
 
 
