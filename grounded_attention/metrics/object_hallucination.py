@@ -38,8 +38,8 @@ def count_outcomes(predicted: Sequence[str], gold: Sequence[str]) -> dict[str, i
 
 
 def hallucination_figures(counts: Mapping[str, float]) -> dict[str, float]:
-    """The figures of [`count_outcomes`]: `accuracy`; `precision`, `recall` and `f1` of the answer yes; `yes_share`, the
-    share of yes among the answers. A ratio without cases is 0."""
+    """The figures of [`count_outcomes`]: `accuracy`; `precision`, `recall` and `f1` of the answer yes; `yes_share`,
+    the share of yes among the answers. A ratio without cases is 0."""
     hit, false_alarm, miss, rejection = (float(counts[name]) for name in OUTCOMES)
     return {
         "accuracy": _ratio(hit + rejection, hit + false_alarm + miss + rejection),

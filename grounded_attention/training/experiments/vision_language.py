@@ -48,8 +48,8 @@ def check_vision_language(model: Model) -> None:
     if model.source:
         if base_of(model.source) != model.source:
             raise RecipeError(
-                f"model.source {model.source} contains an adapter of {base_of(model.source)}: give that model, or merge "
-                "the adapter into it (merge_and_unload) and give the result"
+                f"model.source {model.source} contains an adapter of {base_of(model.source)}: give that model, or the "
+                "result of merge_and_unload"
             )
         for name in model.config:
             if name not in LOADING:
