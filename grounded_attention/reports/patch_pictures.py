@@ -18,7 +18,8 @@ from .figure_style import DPI, VERMILLION, WIDTH, save
 
 # Characters of a caption in a line of a panel.
 CAPTION_WIDTH = 34
-HEAT = "inferno"
+# Where there is no attention, this much of the light is gone.
+DARKEST = 0.8
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,11 +67,13 @@ def patch_figure(image: Image.Image, phrases: Sequence[PatchAttention], path: st
 
 def _draw(axes: Axes, image: Image.Image, phrase: PatchAttention) -> None:
     width, height = image.size
-    axes.imshow(np.asarray(image.convert("L")), cmap="gray", vmin=0, vmax=330)
+    axes.imshow(np.asarray(image))
     x1, y1, x2, y2 = phrase.frame
-    heat = phrase.map / max(float(phrase.map.max()), 1e-12)
+    light = np.sqrt(phrase.map / max(float(phrase.map.max()), 1e-12))
     extent = (x1 * width, x2 * width, y2 * height, y1 * height)
-    axes.imshow(heat, cmap=HEAT, alpha=0.65 * np.sqrt(heat), extent=extent, interpolation="nearest")
+    dark = np.zeros((*light.shape, 4))
+    dark[..., 3] = DARKEST * (1 - light)
+    axes.imshow(dark, extent=extent, interpolation="nearest")
     x1, y1, x2, y2 = (edge * side for edge, side in zip(phrase.box, (width, height) * 2, strict=True))
     box = Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, edgecolor=VERMILLION, linewidth=2.5)
     box.set_path_effects([withStroke(linewidth=4.5, foreground="white")])
