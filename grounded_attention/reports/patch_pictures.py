@@ -19,7 +19,8 @@ from .figure_style import BLUE, DPI, VERMILLION, WIDTH, save
 
 # Characters of a caption in a line of a panel.
 CAPTION_WIDTH = 34
-HEAT = "inferno"
+# Where there is no attention, this much of the light is gone.
+DARKEST = 0.8
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,11 +107,13 @@ def _draw_box(axes: Axes, box: Sequence[float] | np.ndarray, size: tuple[int, in
 
 def _draw(axes: Axes, image: Image.Image, phrase: PatchAttention) -> None:
     width, height = image.size
-    axes.imshow(np.asarray(image.convert("L")), cmap="gray", vmin=0, vmax=330)
+    axes.imshow(np.asarray(image))
     x1, y1, x2, y2 = phrase.frame
-    heat = phrase.map / max(float(phrase.map.max()), 1e-12)
+    light = np.sqrt(phrase.map / max(float(phrase.map.max()), 1e-12))
     extent = (x1 * width, x2 * width, y2 * height, y1 * height)
-    axes.imshow(heat, cmap=HEAT, alpha=0.65 * np.sqrt(heat), extent=extent, interpolation="nearest")
+    dark = np.zeros((*light.shape, 4))
+    dark[..., 3] = DARKEST * (1 - light)
+    axes.imshow(dark, extent=extent, interpolation="nearest")
     _draw_box(axes, phrase.box, image.size, edgecolor=VERMILLION, linewidth=2.5)
     axes.set_xlim(0, width)
     axes.set_ylim(height, 0)

@@ -167,10 +167,11 @@ def localization_frequency(scores: HeadScores) -> np.ndarray:
         scores (`HeadScores`): the scores of a split.
 
     Returns:
-        `np.ndarray`: (L, H) float64 in [0, 1]; -1 for heads whose attention on the image is below the elbow.
+        `np.ndarray`: (L, H) float64 in [0, 1]; -1 for heads whose attention on the image is not above the elbow.
     """
     share = scores.mean("share")
-    passed = share >= elbow(share)
+    bend = elbow(share)
+    passed = (share > bend) | (share.min() == share.max())
     entropy = np.where(passed, scores.scores["entropy"], np.inf).reshape(len(scores.image_ids), -1)
     lowest = np.argsort(entropy, axis=1, kind="stable")[:, : min(LOWEST, int(passed.sum()))]
     frequency = np.bincount(lowest.ravel(), minlength=entropy.shape[1]) / len(entropy)
