@@ -57,13 +57,18 @@ class Workload:
         torch.manual_seed(0)
         self.mode = mode
         self.model = _make_model(options, "eager" if mode == "maps" else "sdpa")
-        self.batch = _make_batch(image_tokens, options.device)
         self.method = get_method("direct", directions=["text_to_region"])
-        self.queries = self.method.targets(self.batch)
+        self.read_batch(image_tokens, options.device)
         if mode == "rows":
             self.observer = get_observer(self.model)
         if mode == "supervised":
             supervise(self.model)
+
+    def read_batch(self, image_tokens: int, device: str) -> None:
+        """Makes the batch; the method prepares it here, as collators do, before any step."""
+        batch = _make_batch(image_tokens, device)
+        self.batch = {**batch, **self.method.prepare_batch(batch)}
+        self.queries = self.method.targets(self.batch)
 
     def step(self) -> Any:
         return self._train() if self.mode in ("train", "supervised") else self._read()
@@ -72,7 +77,8 @@ class Workload:
     def _read(self) -> Any:
         if self.mode == "rows":
             asked = {name: (target.rows, target.columns) for name, target in self.queries.items()}
-            return self.observer.observe(self.batch, asked)["text_to_region"][0]
+            batch = {name: self.batch[name] for name in ("input_ids", "text_positions", "region_positions")}
+            return self.observer.observe(batch, asked)["text_to_region"][0]
         outputs = self.model(self.batch["input_ids"], output_attentions=self.mode == "maps")
         return outputs.attentions if self.mode == "maps" else outputs.last_hidden_state
 
@@ -145,8 +151,7 @@ def measure_memory(mode: str, image_tokens: int, options: argparse.Namespace) ->
     """Returns the peak memory of a step in bytes, without weights, gradients, inputs and what libraries keep."""
     workload = Workload(mode, 40, options)
     workload.step()
-    workload.batch = _make_batch(image_tokens, options.device)
-    workload.queries = workload.method.targets(workload.batch)
+    workload.read_batch(image_tokens, options.device)
     if options.device == "cuda":
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
