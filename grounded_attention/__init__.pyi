@@ -67,7 +67,9 @@ from .processing import (
 )
 from .supervision import attention_rollout, get_method, method_names, supervise
 from .tasks import TASKS, Task
+from .training.loop.chat_batches import GroundingCollator
 from .training.loop.trainer import GroundingTrainer
+from .training.loop.trainer_mixin import GroundingTrainerMixin, grounding_loss
 from .training.recipes.recipe import load_recipe
 
 __version__: str
@@ -86,7 +88,9 @@ __all__ = [
     "FastRCNNFeatures",
     "FastRCNNImageProcessor",
     "GroundedProcessor",
+    "GroundingCollator",
     "GroundingTrainer",
+    "GroundingTrainerMixin",
     "ImageTokens",
     "LXMERTConfig",
     "LXMERTForMultipleChoice",
@@ -139,6 +143,7 @@ __all__ = [
     "attention_rollout",
     "audit",
     "get_method",
+    "grounding_loss",
     "load_recipe",
     "load_region_features",
     "locate_image_tokens",
