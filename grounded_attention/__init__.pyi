@@ -74,7 +74,9 @@ from .supervision import attention_rollout, get_method, method_names, supervise
 from .supervision.head_masking import mask_heads
 from .supervision.steering import box_columns, steer_heads
 from .tasks import TASKS, Task
+from .training.loop.chat_batches import GroundingCollator
 from .training.loop.trainer import GroundingTrainer
+from .training.loop.trainer_mixin import GroundingTrainerMixin, grounding_loss
 from .training.recipes.recipe import load_recipe
 
 __version__: str
@@ -94,7 +96,9 @@ __all__ = [
     "FastRCNNFeatures",
     "FastRCNNImageProcessor",
     "GroundedProcessor",
+    "GroundingCollator",
     "GroundingTrainer",
+    "GroundingTrainerMixin",
     "HeadRanking",
     "ImageTokens",
     "LXMERTConfig",
@@ -152,6 +156,7 @@ __all__ = [
     "evaluate_heads",
     "get_method",
     "grounded_examples",
+    "grounding_loss",
     "load_recipe",
     "load_region_features",
     "locate_image_tokens",

@@ -107,7 +107,8 @@ def render_prompt(processor: Any, conversation: Sequence[Mapping[str, Any]], nam
         ValueError: The template changes, moves or leaves out a text, or a text contains the mark.
     """
     texts: list[str] = []
-    marked_conversation, answers = [], []
+    marked_conversation: list[dict[str, Any]] = []
+    answers: list[bool] = []
     for message in conversation:
         marked_conversation.append(_mark_message(message, texts))
         answers.extend([message.get("role") == "assistant"] * (len(texts) - len(answers)))

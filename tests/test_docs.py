@@ -15,6 +15,7 @@ from transformers import BertConfig, BertForPreTraining
 
 from tests.helpers.loopback_hub import LoopbackHub
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+from tests.helpers.tiny_vlm_recipes import save_llava
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -67,6 +68,7 @@ def made(tmp_path_factory) -> Path:
     bert = folder / "google-bert" / "bert-base-uncased"
     config = BertConfig(hidden_size=24, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24, vocab_size=9)
     BertForPreTraining(config).save_pretrained(bert)
+    save_llava(scenes / "vocab.txt", folder / "runs" / "vlm_scenes" / "direct")
     return folder
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
-from transformers import LlavaProcessor, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModelForImageTextToText, LlavaProcessor, PreTrainedTokenizerFast
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
 from tests.helpers.tiny_scenes import tiny_recipe
@@ -46,6 +46,17 @@ def llava_config() -> dict[str, Any]:
         "text_config": {"model_type": "llama", **SIZES, "num_key_value_heads": 1},
         "vision_config": {**vision, "projection_dim": 16},
     }
+
+
+def save_llava(vocabulary: Path, folder: Path) -> None:
+    """Saves a tiny LLaVA with random weights and its processor."""
+    processor = llava_processor(vocabulary)
+    config = llava_config()
+    config["text_config"]["vocab_size"] = len(processor.tokenizer)
+    image = processor.tokenizer.image_token_id
+    made = AutoConfig.for_model(**config, image_token_id=image)
+    AutoModelForImageTextToText.from_config(made).save_pretrained(folder)
+    processor.save_pretrained(folder)
 
 
 def vlm_recipe(scenes: Path, output: Path, **sections: Any) -> dict[str, Any]:

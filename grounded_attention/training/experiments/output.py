@@ -16,13 +16,14 @@ from grounded_attention.utils import bounded_files
 from grounded_attention.utils.safe_paths import refuse_links
 from grounded_attention.utils.whole_files import DRAFT, write_json
 
-from .measuring import TEXT_ONLY
+from .measuring import BEFORE_FILE, TEXT_ONLY
 
 # Keys that may differ when a run is resumed; the Hub keys may differ too.
 ASIDE = ("resume", "overwrite", "output_dir", "pictures", "card", "workers")
 RECIPE = "recipe.json"
 # What a run writes to its folder beside `RECIPE` and one folder for each method.
 WRITTEN = (
+    BEFORE_FILE,
     "cell.json",
     "heads.png",
     "layers.png",

@@ -17,10 +17,11 @@ from grounded_attention.dataset_scripts.licences import SCENES, Licence, read_sc
 from grounded_attention.families import FAMILIES
 from grounded_attention.modeling.attention_calls import layer_labels, layer_names
 from grounded_attention.reports.figures import heads_figure
+from grounded_attention.reports.generation_table import generation_table
 from grounded_attention.supervision import GroundingAlignment, SupervisionMethod, split_name
 from grounded_attention.supervision.supervise import find_calls, unwrap_model
 from grounded_attention.tasks import TASKS
-from grounded_attention.training.experiments.measuring import TEXT_ONLY, reported
+from grounded_attention.training.experiments.measuring import BEFORE, TEXT_ONLY, reported
 from grounded_attention.training.experiments.setup import PreparedData
 from grounded_attention.training.loop.checkpoint import CARD
 from grounded_attention.training.recipes.methods import recipe_method
@@ -65,6 +66,7 @@ class Trained:
         steps (`int`): number of optimizer steps.
         continued_at (`int`, *optional*, defaults to `0`): step from which the training was resumed; 0 without a
             resume.
+        before (`Mapping[str, dict[str, Any]]`, *optional*): split -> the figures before training.
     """
 
     recipe: Recipe
@@ -76,6 +78,7 @@ class Trained:
     seconds: float
     steps: int
     continued_at: int = 0
+    before: Mapping[str, dict[str, Any]] | None = None
 
     @property
     def class_name(self) -> str:
@@ -100,7 +103,10 @@ def write_card(trained: Trained, data: PreparedData, directory: Path) -> Path:
     if heads is not None:
         chance = trained.reported["text_to_region_chance"]
         layers = layer_labels(find_calls(trained.model.config))
-        heads_figure({trained.method.name: heads}, chance, directory / FIGURE, layers)
+        panels = {trained.method.name: heads}
+        if trained.before is not None:
+            panels = {BEFORE: reported(trained.before)["text_to_region_by_head"], **panels}
+        heads_figure(panels, chance, directory / FIGURE, layers)
     card = ModelCard.from_template(
         card_metadata(trained, data),
         template_path=str(MODEL_CARDS / (TEMPLATE if TASKS[trained.recipe.task].image_tokens else "trained.md")),
@@ -218,7 +224,7 @@ def card_content(trained: Trained, data: PreparedData) -> dict[str, Any]:
         "summary": _summary(trained.recipe, trained.name),
         "about": _about(trained, data),
         **(vlm_content(trained.model, data.splits["train"].unique("kind"), data.options) if tokens else _use(trained)),
-        "results": result_table(trained.figures),
+        "results": _vlm_results(trained) if tokens else result_table(trained.figures),
         "heads": heads,
         "figure": FIGURE,
         "training": _training(trained),
@@ -228,6 +234,10 @@ def card_content(trained: Trained, data: PreparedData) -> dict[str, Any]:
         "licence": _licence(trained.recipe, data),
         "citations": list(_citations(trained, data)),
     }
+
+
+def _vlm_results(trained: Trained) -> str:
+    return generation_table({**({BEFORE: trained.before} if trained.before else {}), "this model": trained.figures})
 
 
 def _as_given(recipe: Recipe) -> Recipe:
