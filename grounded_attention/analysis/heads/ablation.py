@@ -109,8 +109,8 @@ def ablate_heads(
     batches = _Batches(processor, prompts, images, settings, batch_size)
     removed: list[Heads] = [[], heads, *([head] for head in heads)]
     others = _other_heads(model, heads, draws, seed)
-    removed += [[*map(tuple, drawn)] for drawn in others]
-    removed += [[tuple(drawn[index])] for drawn in others for index in range(len(heads))]
+    removed += others
+    removed += [[drawn[index]] for drawn in others for index in range(len(heads))]
     sums = _log_likelihoods(model, batches, removed, progress)
     return _summarise(sums, heads, len(others), [prompt.image_id for prompt in prompts])
 
