@@ -20,8 +20,8 @@ from grounded_attention.commands import ground, heads
 from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
 from grounded_attention.modeling import VisualGroundingPipeline
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
-from tests.helpers.tiny_llava_files import save_llava
 from tests.helpers.tiny_vgp import tiny_model
+from tests.helpers.tiny_vlm_files import save_llava
 
 
 @pytest.fixture(scope="module")

@@ -92,7 +92,7 @@ class PromptSettings:
 
 def grounded_prompts(examples: Iterable[AuditExample], settings: PromptSettings) -> list[AuditExample]:
     """The prompts of examples; phrases without boxes, and examples without phrases, are left out."""
-    prompts = []
+    prompts: list[AuditExample] = []
     for example in examples:
         phrases = tuple(phrase for phrase in example.phrases if len(phrase.boxes))
         if phrases:
