@@ -3,6 +3,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import datasets
 import numpy as np
@@ -20,6 +22,7 @@ from grounded_attention.commands import ground, heads
 from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
 from grounded_attention.modeling import VisualGroundingPipeline
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from tests.helpers.project_files import ROOT
 from tests.helpers.tiny_vgp import tiny_model
 from tests.helpers.tiny_vlm_files import save_llava
 
@@ -181,6 +184,32 @@ def test_the_pipeline_reads_heads_beside_the_model(files, tmp_path):
     shutil.copy(files / "ranked" / "heads.json", tmp_path / "model")
     pipe = pipeline("visual-grounding", model=str(tmp_path / "model"))
     assert pipe.chosen.heads == ChosenHeads.from_file(files / "ranked").heads
+
+
+ON_HUB = """
+import json, sys
+from huggingface_hub import HfApi
+HfApi().create_repo("org/llava")
+HfApi().upload_folder(repo_id="org/llava", folder_path=sys.argv[1])
+from grounded_attention import VisualGroundingPipeline
+from transformers import pipeline
+pipe = pipeline("visual-grounding", model="org/llava")
+print(json.dumps([pipe.chosen.heads, pipe(sys.argv[2], "a red ball")]))
+"""
+
+
+def test_heads_in_the_repository_of_the_model_are_found(files, tmp_path, loopback_hub):
+    shutil.copytree(files / "llava", tmp_path / "model")
+    shutil.copy(files / "ranked" / "heads.json", tmp_path / "model")
+    command = [sys.executable, "-c", ON_HUB, str(tmp_path / "model"), str(picture(files))]
+    environment = {**loopback_hub.environment(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found, grounding = json.loads(done.stdout)
+    assert [tuple(pair) for pair in found] == list(ChosenHeads.from_file(files / "ranked").heads)
+    image = Image.open(picture(files))
+    (expected,) = boxes_by_hand(files, image, "a red ball", [(0, 10)])
+    assert list(grounding[0]["box"].values()) == pytest.approx(expected, abs=0.06)
 
 
 def test_heads_that_read_the_end_of_the_prompt_ask_for_each_phrase(files):

@@ -173,9 +173,11 @@ def _log_likelihoods(model: Any, batches: _Batches, removed: Sequence[Heads], pr
 
 
 def _logits_before(model: Any, inputs: Mapping[str, Any], positions: Tensor) -> Tensor:
-    """(B, T, V) float32: the logits of the token before each position."""
-    logits = model(**inputs, use_cache=False).logits
-    before = (positions - 1).clamp(min=0).to(logits.device)
+    """(B, T, V) float32: the logits of the token before each position; other logits would need much memory."""
+    length, before = inputs["input_ids"].shape[1], (positions - 1).clamp(min=0)
+    first = int(before[positions > 0].min()) if (positions > 0).any() else 0
+    logits = model(**inputs, use_cache=False, logits_to_keep=length - first).logits
+    before = (before - (length - logits.shape[1])).clamp(min=0).to(logits.device)
     return logits.gather(1, before[..., None].expand(-1, -1, logits.shape[-1])).float()
 
 

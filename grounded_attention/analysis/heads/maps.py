@@ -55,7 +55,9 @@ class TokenGrid:
         """
         if not has_place.any():
             raise ValueError("no image token shows a part of the image")
-        shown = boxes[has_place].double()
+        device = boxes.device
+        boxes, has_place = boxes.cpu().double(), has_place.cpu()  # some devices have no float64
+        shown = boxes[has_place]
         low, high = shown[:, :2].amin(0), shown[:, 2:].amax(0)
         # Tokens at the edge of a picture may be cut, so the size of most tokens decides.
         sides = (shown[:, 2:] - shown[:, :2]).median(0).values
@@ -63,7 +65,7 @@ class TokenGrid:
         across = _shares(boxes[:, 0], boxes[:, 2], low[0], high[0], columns)
         down = _shares(boxes[:, 1], boxes[:, 3], low[1], high[1], rows)
         spread = (down[:, :, None] * across[:, None]).flatten(1) * has_place[:, None]
-        return cls(spread.float(), rows, columns, (*low.tolist(), *high.tolist()))
+        return cls(spread.float().to(device), rows, columns, (*low.tolist(), *high.tolist()))
 
     def maps(self, attention: Tensor) -> Tensor:
         """Turns attention on tokens (..., R) into maps (..., Y, X) float32 with the same sum."""
@@ -82,8 +84,8 @@ class TokenGrid:
 
 def _shares(starts: Tensor, ends: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
     """(R, count): the share of each interval [start, end] in each of `count` equal parts of [low, high]."""
-    edges = torch.linspace(0, 1, count + 1, dtype=torch.float64, device=starts.device) * (high - low) + low
-    begin, stop = starts.double()[:, None], ends.double()[:, None]
+    edges = torch.linspace(0, 1, count + 1, dtype=torch.float64) * (high - low) + low
+    begin, stop = starts[:, None], ends[:, None]
     shared = (torch.minimum(stop, edges[1:]) - torch.maximum(begin, edges[:-1])).clamp(min=0)
     # A token covers its cells exactly, up to rounding, so slivers of its neighbours are removed.
     shared = shared.where(shared > ROUNDING * (high - low) / count, 0.0)
@@ -112,8 +114,8 @@ def label_components(cells: Tensor) -> Tensor:
     """
     count = cells.shape[1] * cells.shape[2]
     numbers = torch.arange(1, count + 1, device=cells.device).view(1, *cells.shape[1:])
-    # max_pool2d has no whole numbers on every device; float64 holds them exactly.
-    labels = (numbers * cells).double()
+    # max_pool2d has no whole numbers on every device; float32 holds these exactly.
+    labels = (numbers * cells).float()
     while True:
         spread = max_pool2d(labels[:, None], 3, stride=1, padding=1)[:, 0] * cells
         if torch.equal(spread, labels):
@@ -156,12 +158,12 @@ def attended_cells(attention_map: Tensor) -> Tensor:
     Returns:
         `Tensor`: (Y, X) bool; all True for a map without differences.
     """
-    smoothed = smooth(attention_map[None].double())[0]
+    smoothed = smooth(attention_map[None].float())[0]
     above = smoothed > smoothed.mean()
     if not above.any():
         return torch.ones_like(above)
     labels = label_components(above[None])[0]
-    mass = torch.zeros(labels.numel() + 1, dtype=torch.float64, device=labels.device)
+    mass = torch.zeros(labels.numel() + 1, device=labels.device)
     mass.scatter_add_(0, labels.flatten(), smoothed.flatten())
     mass[0] = -1.0
     return labels == mass.argmax()
