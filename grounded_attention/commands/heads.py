@@ -6,8 +6,9 @@ object, how much attention the object gets, how much the image gets, and spatial
 one split (--choose-on) and reported on another (--split), with the boxes they give without training, and with what the
 model loses without them (--ablate). Attention is read on SDPA or FlashAttention; no maps are made.
 
-The folder --output gets heads.json, heads.md and heads.png. Put heads.json beside the model, or give it to
-`grounded-attention ground --heads`, to ground phrases with these heads. docs/vlm.md explains the numbers.
+The folder --output gets heads.json, heads.md and heads.png, and with --explore a page to click through. Put heads.json
+beside the model, or give it to `grounded-attention ground --heads`, to ground phrases with these heads. docs/vlm.md
+explains the numbers.
 
 --evaluate measures heads that were chosen before, on any data, and writes boxes.json and boxes.md.
 
@@ -36,12 +37,14 @@ from grounded_attention.analysis.audit.examples import AuditExample
 from grounded_attention.analysis.heads.boxes import BoxScore
 from grounded_attention.analysis.heads.chosen import FILE, ChosenHeads
 from grounded_attention.analysis.heads.examples import WORDS, PromptSettings, grounded_examples
+from grounded_attention.analysis.heads.explorer import capture_patches
 from grounded_attention.analysis.heads.result import TABLE, HeadRanking, boxes_table, name_heads, scores_dict
 from grounded_attention.analysis.heads.run import ABLATED, evaluate_heads, rank_heads
 from grounded_attention.analysis.heads.scores import RANKS
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.metrics.intervals import to_json
+from grounded_attention.reports.attention_explorer import explorer_page
 from grounded_attention.utils.whole_files import write_text
 
 from .builder_options import parse_options
@@ -88,7 +91,7 @@ def check_options(options: argparse.Namespace) -> None:
     Raises:
         ValueError: for an option out of range; the message names it.
     """
-    for name, least in (("top_k", 1), ("limit", 0), ("ablate", 0), ("batch_size", 1)):
+    for name, least in (("top_k", 1), ("limit", 0), ("ablate", 0), ("explore", 0), ("batch_size", 1)):
         if getattr(options, name) < least:
             raise ValueError(f"--{name.replace('_', '-')} {getattr(options, name)}: expected {least} or more")
     if not Path(options.images).is_dir():
@@ -130,10 +133,24 @@ def rank(options: argparse.Namespace) -> str:
         progress=not options.quiet,
         about={**about(options, model), "choose_on": options.choose_on},
     )
+    page = explore(model, processor, reported_on, options) if options.explore else None
     folder = ranking.save(output_folder(options))
+    if page is not None:
+        write_text(folder / "explorer.html", page)
     if options.json:
         return to_json({"folder": str(folder), **{key: ranking.to_dict()[key] for key in ("chosen", "boxes")}})
     return f"{summary(ranking)}\n\n{folder / TABLE} has the table; ground with {folder / FILE}"
+
+
+def explore(model: Any, processor: Any, examples: Sequence[AuditExample], options: argparse.Namespace) -> str:
+    """The HTML page with the attention of all heads, for the first text of the first images."""
+    first: dict[str, AuditExample] = {}
+    for example in examples:
+        if len(first) < options.explore:
+            first.setdefault(example.image_id, example)
+    pictures = folder_pictures(options.images)
+    shown = capture_patches(model, processor, list(first.values()), pictures, options.instruction)
+    return explorer_page({options.model: shown})
 
 
 def evaluate(options: argparse.Namespace) -> str:
@@ -244,6 +261,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add("--batch-size", type=int, default=4, metavar="N", help="texts in a batch (default: 4)")
     add("--seed", type=int, default=0, metavar="N", help="seed of the random heads of the ablation (default: 0)")
+    add("--explore", type=int, default=0, metavar="N", help="write explorer.html, a page to click, with N images")
     add("--output", metavar="DIR", help="output folder (default: a folder in runs/heads)")
     add("--quiet", action="store_true", help="no progress bars")
     add("--json", action="store_true", help="print the result as JSON")

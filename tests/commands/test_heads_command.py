@@ -13,9 +13,11 @@ import torch
 from PIL import Image
 from transformers import AutoModel, AutoProcessor, BertConfig, pipeline
 
+from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase
 from grounded_attention.analysis.heads.boxes import ground_box
 from grounded_attention.analysis.heads.chosen import ChosenHeads
 from grounded_attention.analysis.heads.examples import PromptSettings
+from grounded_attention.analysis.heads.explorer import capture_patches
 from grounded_attention.analysis.heads.maps import TokenGrid
 from grounded_attention.analysis.heads.pipeline import PatchGroundingPipeline
 from grounded_attention.commands import ground, heads
@@ -35,7 +37,7 @@ def files(tmp_path_factory):
     save_llava(folder / "llava")
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", folder / "cache")
-        assert run(folder, "--output", folder / "ranked", "--ablate", 2, "--split", "test") == 0
+        assert run(folder, "--output", folder / "ranked", "--ablate", 2, "--split", "test", "--explore", 2) == 0
         yield folder
 
 
@@ -62,6 +64,30 @@ def test_the_folder_has_the_ranking(files):
     assert np.shape(content["report"]["scores"]["pointing"]) == (2, 4)
     assert (files / "ranked" / "heads.png").stat().st_size > 5000
     assert "reported on" in (files / "ranked" / "heads.md").read_text()
+
+
+@torch.no_grad()
+def test_the_page_shows_the_attention_of_words(files):
+    page = (files / "ranked" / "explorer.html").read_text()
+    assert '"layers":["0","1"]' in page.replace(" ", "")
+    model = AutoModel.from_pretrained(files / "llava", attn_implementation="eager")
+    grounding = PatchGroundingProcessor(AutoProcessor.from_pretrained(files / "llava"))
+    boxes = np.array([[0.4, 0.3, 0.7, 0.9]], dtype=np.float32)
+    example = AuditExample("a", "a red ball", (AuditPhrase(0, 10, boxes),))
+    (shown,) = capture_patches(
+        AutoModel.from_pretrained(files / "llava"), grounding, [example], lambda _: picture(files)
+    )
+    words = [{"text": 0, "start": start, "end": end} for start, end in ((0, 1), (2, 5), (6, 10))]
+    batch = grounding("a red ball", images=picture(files), phrases=words)
+    maps = model(**grounding.model_inputs(batch), output_attentions=True).attentions
+    assert shown.words == ((0, 1), (2, 5), (6, 10)) and shown.attention.shape == (2, 4, 3, 36)
+    for layer in range(2):
+        for word in range(3):
+            rows = batch["text_positions"][0][batch["phrase_mask"][0, word]]
+            expected = maps[layer][0][:, rows][:, :, batch["region_positions"][0]].mean(1)
+            np.testing.assert_allclose(shown.attention[layer, :, word], expected, atol=1e-5)
+    np.testing.assert_allclose(shown.boxes, batch["region_boxes"][0], atol=1e-5)
+    assert shown.gold.any() and (shown.gold == shown.gold[0]).all()
 
 
 def test_expressions_are_ranked_as_localization_heads_does(files, tmp_path, capsys):

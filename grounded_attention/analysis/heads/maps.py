@@ -7,13 +7,14 @@ letters: R image tokens, Y and X rows and columns of the grid, C cells.
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import conv1d, max_pool2d, pad
 
 # The Gaussian of the paper, in cells.
 SIGMA, KERNEL = 1.0, 7
-# The finest grid, in cells along an edge.
+# The finest grid, in cells along an edge; a page shows a coarser one.
 MOST_CELLS = 128
 # Boxes are float32.
 ROUNDING = 1e-4
@@ -40,12 +41,13 @@ class TokenGrid:
     frame: tuple[float, float, float, float]
 
     @classmethod
-    def of_tokens(cls, boxes: Tensor, has_place: Tensor) -> "TokenGrid":
+    def of_tokens(cls, boxes: Tensor, has_place: Tensor, most_cells: int = MOST_CELLS) -> "TokenGrid":
         """Makes the grid of the tokens of one image.
 
         Args:
             boxes (`Tensor`): (R, 4) float, x1, y1, x2, y2 divided by width and height.
             has_place (`Tensor`): (R,) bool, False for tokens that show no part of the image.
+            most_cells (`int`, *optional*, defaults to 128): the finest grid, in cells along an edge.
 
         Returns:
             `TokenGrid`: The grid.
@@ -61,7 +63,7 @@ class TokenGrid:
         low, high = shown[:, :2].amin(0), shown[:, 2:].amax(0)
         # Tokens at the edge of a picture may be cut, so the size of most tokens decides.
         sides = (shown[:, 2:] - shown[:, :2]).median(0).values
-        columns, rows = ((high - low) / sides).round().clamp(1, MOST_CELLS).int().tolist()
+        columns, rows = ((high - low) / sides).round().clamp(1, most_cells).int().tolist()
         across = _shares(boxes[:, 0], boxes[:, 2], low[0], high[0], columns)
         down = _shares(boxes[:, 1], boxes[:, 3], low[1], high[1], rows)
         spread = (down[:, :, None] * across[:, None]).flatten(1) * has_place[:, None]
@@ -70,6 +72,14 @@ class TokenGrid:
     def maps(self, attention: Tensor) -> Tensor:
         """Turns attention on tokens (..., R) into maps (..., Y, X) float32 with the same sum."""
         return (attention.float() @ self.spread.to(attention.device)).unflatten(-1, (self.rows, self.columns))
+
+    def cell_boxes(self) -> np.ndarray:
+        """Returns the box of each cell, (C, 4) float32, divided by width and height of the image."""
+        x1, y1, x2, y2 = self.frame
+        across, down = np.linspace(x1, x2, self.columns + 1), np.linspace(y1, y2, self.rows + 1)
+        left, top = np.meshgrid(across[:-1], down[:-1])
+        right, bottom = np.meshgrid(across[1:], down[1:])
+        return np.stack([left, top, right, bottom], -1).reshape(-1, 4).clip(0, 1).astype(np.float32)
 
     def box(self, cells: Tensor) -> tuple[float, float, float, float]:
         """Returns the smallest box around the cells that are True in (Y, X), divided by width and height."""
