@@ -28,6 +28,7 @@ examples:
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from grounded_attention.analysis.heads.boxes import BoxScore
 from grounded_attention.analysis.heads.chosen import FILE, ChosenHeads
 from grounded_attention.analysis.heads.examples import WORDS, PromptSettings, grounded_examples
 from grounded_attention.analysis.heads.explorer import capture_patches
-from grounded_attention.analysis.heads.result import TABLE, HeadRanking, boxes_table, name_heads, scores_dict
+from grounded_attention.analysis.heads.result import TABLE, HeadRanking, boxes_table, name_heads
 from grounded_attention.analysis.heads.run import ABLATED, evaluate_heads, rank_heads
 from grounded_attention.analysis.heads.scores import RANKS
 from grounded_attention.dataset_scripts.builders import BUILDERS
@@ -55,6 +56,8 @@ from .vlm_options import add_vlm_options, check_pictures, folder_pictures, load_
 # Localization Heads chooses on this many examples.
 LIMIT = 1000
 BESIDE_MODEL = ""
+# Options without a meaning for heads that were chosen before.
+OF_A_CHOICE = ("choose_on", "top_k", "rank", "words", "instruction", "ablate", "explore", "seed")
 
 
 def load_examples(options: argparse.Namespace, splits: Sequence[str]) -> list[list[AuditExample]]:
@@ -96,7 +99,14 @@ def check_options(options: argparse.Namespace) -> None:
             raise ValueError(f"--{name.replace('_', '-')} {getattr(options, name)}: expected {least} or more")
     if not Path(options.images).is_dir():
         raise ValueError(f"--images {options.images}: no such folder")
-    if options.evaluate is None and options.choose_on == options.split:
+    if options.evaluate is not None:
+        parser = build_parser()
+        given = [
+            f"--{name.replace('_', '-')}" for name in OF_A_CHOICE if getattr(options, name) != parser.get_default(name)
+        ]
+        if given:
+            raise ValueError(f"{', '.join(given)}: not with --evaluate, whose file says how the heads were chosen")
+    elif options.choose_on == options.split:
         raise ValueError(f"--choose-on {options.choose_on} is also the reported split; give another one")
     PromptSettings(options.words, options.instruction)
 
@@ -177,7 +187,7 @@ def evaluate(options: argparse.Namespace) -> str:
     )
     folder = output_folder(options)
     folder.mkdir(parents=True, exist_ok=True)
-    found = {"about": {**about(options, model), "heads": heads.source}, "boxes": scores_dict(scores)}
+    found = {"about": {**about(options, model), "heads": heads.source}, "boxes": [asdict(score) for score in scores]}
     write_text(folder / "boxes.md", boxes_table(scores) + "\n")
     write_text(folder / "boxes.json", to_json(found, indent=1) + "\n")
     return to_json({"folder": str(folder), **found}) if options.json else text_table(scores)

@@ -43,7 +43,8 @@ def files(tmp_path_factory):
 
 def run(files, *options, data="flickr30k_entities", model="llava"):
     scenes = files / "scenes"
-    given = ["--model", files / model, "--data", data, "--data-dir", scenes, "--quiet", "--limit", 3, "--top-k", 2]
+    given = ["--model", files / model, "--data", data, "--data-dir", scenes, "--quiet", "--limit", 3]
+    given += [] if "--evaluate" in options else ["--top-k", 2]
     pictures = [] if "--images" in options else ["--images", scenes / "flickr30k-images"]
     return heads.main([*map(str, [*given, *pictures, *options])])
 
@@ -127,6 +128,7 @@ def test_chosen_heads_are_measured_on_other_data(files, tmp_path, capsys, beside
         (["no=1"], "refcoco", "unknown option: found 'no=1'"),
         ([], "vqa_v2", "have no phrases with boxes; use flickr30k_entities, vgp, refcoco"),
         (["--evaluate"], "flickr30k_entities", "has no heads.json, which names its heads that ground"),
+        (["--evaluate", "--rank", "lift"], "refcoco", "--rank: not with --evaluate"),
         (["--evaluate", "nowhere.json"], "refcoco", "nowhere.json: no such file; make it with"),
     ],
 )
