@@ -50,8 +50,9 @@ from grounded_attention.utils.whole_files import write_text
 
 from .builder_options import parse_options
 from .command_line import make_parser, run
+from .image_options import check_pictures, folder_pictures
 from .user_errors import explain_error
-from .vlm_options import add_vlm_options, check_pictures, folder_pictures, load_vlm
+from .vlm_options import add_vlm_options, load_vlm
 
 # Localization Heads chooses on this many examples.
 LIMIT = 1000
