@@ -118,7 +118,7 @@ class VisualGroundingPipeline(Pipeline):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "VisualGroundingPipeline":
         model = kwargs.get("model", args[0] if args else None)
-        kind = getattr(getattr(model, "config", None), "model_type", None)
+        kind = getattr(getattr(model, "config", None), "model_type", "")
         return super().__new__(cls.others.get(kind, cls))
 
     def __init__(

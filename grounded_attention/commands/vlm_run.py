@@ -52,8 +52,8 @@ from grounded_attention.training.recipes.recipe import Data, Model, Recipe
 from grounded_attention.utils.whole_files import write_text
 
 from .command_line import make_parser, run
+from .image_options import folder_pictures
 from .user_errors import explain_error
-from .vlm_options import folder_pictures
 
 TASK = "grounded_generation"
 CAPTIONS, QUESTIONS, OBJECTS = "flickr30k_entities", "vqa_v2", "pope"

@@ -13,7 +13,7 @@ from .supervise import find_language_model
 OUTPUT_PROJECTIONS = ("o_proj", "out_proj", "dense", "c_proj", "wo")
 
 
-def attention_modules(model: Any) -> list[nn.Module]:
+def attention_modules(model: Any) -> list[Any]:
     """Finds the self-attention modules of the language model, in the order of its layers.
 
     Args:
@@ -27,8 +27,8 @@ def attention_modules(model: Any) -> list[nn.Module]:
         ValueError: if the model is built in another way.
     """
     language_model = find_language_model(model)
-    found = {
-        module.layer_idx: module
+    found: dict[int, Any] = {
+        int(module.layer_idx): module  # type: ignore[arg-type]
         for module in language_model.modules()
         if hasattr(module, "layer_idx") and any(hasattr(module, name) for name in OUTPUT_PROJECTIONS)
     }

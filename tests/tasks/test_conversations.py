@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Conversations about an image as examples of grounded generation: labels, phrases, scores of several answers."""
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -75,7 +76,7 @@ def test_answers_are_scored_one_by_one(made):
     answers = [len(row["messages"]) // 2 for row in rows]
     assert score(SimpleNamespace(logits=logits), batch).scores["answers_accuracy"] == [1.0, 1.0]
     places = (batch["labels"][0] >= 0).nonzero().flatten().tolist()
-    second = next(b for a, b in zip(places, places[1:], strict=False) if b > a + 1)
+    second = next(b for a, b in pairwise(places) if b > a + 1)
     logits[0, second - 1] = 0.0
     logits[0, second - 1, 299] = 9.0
     found = score(SimpleNamespace(logits=logits), batch).scores["answers_accuracy"]

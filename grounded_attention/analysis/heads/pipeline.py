@@ -68,7 +68,9 @@ class PatchGroundingPipeline(VisualGroundingPipeline):
             )
         return {}, {}, {}
 
-    def preprocess(self, input_: Any, **preprocess_parameters: Any) -> dict[str, list[GroundingItem]]:
+    def preprocess(  # type: ignore[override]
+        self, input_: Any, **preprocess_parameters: Any
+    ) -> dict[str, list[GroundingItem]]:
         """The checked input as a batch of one. Without `phrases` the whole caption is one phrase."""
         caption = read_caption(input_, _INPUTS)
         given, image = input_.get("phrases"), input_.get("image")
@@ -78,10 +80,13 @@ class PatchGroundingPipeline(VisualGroundingPipeline):
         opened = download_image(image) if is_url(image) else open_image(image, upright=True)
         return {"items": [GroundingItem(caption, phrases, opened, opened.size)]}
 
-    def _forward(self, input_tensors: dict[str, list[GroundingItem]], **parameters: Any) -> dict[str, Any]:
+    def _forward(  # type: ignore[override]
+        self, input_tensors: dict[str, list[GroundingItem]], **parameters: Any
+    ) -> dict[str, Any]:
         """Where the heads look for each phrase: `boxes`, one `GroundedBox` for each phrase of each item."""
         items = input_tensors["items"]
-        prompts, images = [], {}
+        prompts: list[AuditExample] = []
+        images: dict[str, Any] = {}
         for number, item in enumerate(items):
             images[str(number)] = item.image
             phrases = tuple(AuditPhrase(phrase.start, phrase.end, _NO_BOX) for phrase in item.phrases)
@@ -102,7 +107,9 @@ class PatchGroundingPipeline(VisualGroundingPipeline):
                 found[int(prompt.image_id)].append(ground_box(torch.stack(heads), candidates, grid))
         return {"items": [{"item": item, "boxes": boxes} for item, boxes in zip(items, found, strict=True)]}
 
-    def postprocess(self, model_outputs: dict[str, Any], **parameters: Any) -> list[dict[str, Any]]:
+    def postprocess(  # type: ignore[override]
+        self, model_outputs: dict[str, Any], **parameters: Any
+    ) -> list[dict[str, Any]]:
         """One dictionary for each phrase, in the form of the pipeline of this package's own families.
 
         `score` is the part of the heads' attention on the image that is in the box; `region` is the image token with

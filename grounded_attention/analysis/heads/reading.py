@@ -6,16 +6,17 @@ Shape letters: L layers, H heads, B batch, T text tokens, P phrases, Q query row
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision import supervise
-from grounded_attention.supervision.attention_function import is_hidden
+from grounded_attention.supervision.attention_function import AttentionPair, is_hidden
 from grounded_attention.supervision.method import observed_layers
 from grounded_attention.supervision.supervise import unwrap_model
+
+from .examples import inputs_on
 
 # Attention of one layer: (B, H, P, R).
 LayerAttention = Tensor
@@ -45,18 +46,15 @@ def read_phrases(model: Any) -> Iterator[Reader]:
         device = next(base.parameters()).device
         rows, weights = _query_rows(batch, words)
         columns = batch["region_positions"]
-        inputs = {
-            name: value.to(device) if isinstance(value, Tensor) else value
-            for name, value in PatchGroundingProcessor.model_inputs(batch).items()
-        }
         outputs = base(
-            **inputs,
+            **inputs_on(batch, device),
             attention_queries=((rows.to(device), columns.to(device)),),
             output_attentions=True,
             use_cache=False,
         )
         weights = weights.to(device)
-        return [_mean_of_words(*layer.pairs[0], weights) for layer in observed_layers(outputs)]
+        pairs = [layer.pairs[0] for layer in observed_layers(outputs)]
+        return [_mean_of_words(pair, weights) for pair in pairs if pair is not None]
 
     with supervise(inner):
         yield read
@@ -78,8 +76,8 @@ def _query_rows(batch: Mapping[str, Any], words: str) -> tuple[Tensor, Tensor]:
     return rows, (mask / mask.sum(-1, keepdim=True).clamp(min=1))[..., used]
 
 
-def _mean_of_words(log_alpha: Tensor, log_share: Tensor | None, weights: Tensor) -> LayerAttention:
-    assert log_share is not None  # requested by default
+def _mean_of_words(pair: AttentionPair, weights: Tensor) -> LayerAttention:
+    log_alpha, log_share = pair[0], cast(Tensor, pair[1])  # the share is reported by default
     attention = (log_alpha + log_share[..., None]).exp()  # (B, H, Q, R)
     # A row that sees no image token has a share of 0 and no defined attention.
     attention = attention.masked_fill(is_hidden(log_alpha), 0.0)
