@@ -37,6 +37,11 @@ table1: $(INSTALLED)  ## the paper's Table 1 on scenes: the effect of each fine-
 table1-quick: $(INSTALLED)  ## a small Table 1: three rows, one seed (six minutes)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/scenes/table1_quick.yaml
 
+.PHONY: vlm
+vlm: $(INSTALLED)  ## a small vision-language model on scenes, without and with attention supervision (25 minutes)
+	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/vlm/vlm_scenes.yaml
+	$(BIN)/grounded-attention vlm-run runs/vlm_scenes
+
 families: $(INSTALLED)  ## VL-BERT, VisualBERT, ViLBERT and LXMERT of equal size on scenes, and LXMERT's studies (an hour)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/scenes/families_scenes.yaml
 
@@ -91,6 +96,7 @@ bench: $(INSTALLED)  ## measure speed and memory side by side, print the ratios
 	$(BIN)/python -m benchmarks.audit
 	$(BIN)/python -m benchmarks.pretraining_step
 	$(BIN)/python -m benchmarks.two_streams
+	$(BIN)/python -m benchmarks.vlm_rows
 	$(BIN)/python -m benchmarks.region_table
 	$(BIN)/python -m benchmarks.waiting_threads
 

@@ -1,8 +1,13 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 # The names of the package: `__init__.py` reads them here, and so do type checkers and editors.
-from .analysis.audit.examples import AuditExample
+from .analysis.audit.examples import AuditExample, AuditPhrase
 from .analysis.audit.result import AuditResult
 from .analysis.audit.run import audit
+from .analysis.heads.chosen import ChosenHeads
+from .analysis.heads.examples import grounded_examples
+from .analysis.heads.pipeline import PatchGroundingPipeline
+from .analysis.heads.result import HeadRanking
+from .analysis.heads.run import evaluate_heads, rank_heads
 from .dataset_scripts.builders import BUILDERS
 from .dataset_scripts.regions.table import RegionTable, RegionTableWriter
 from .families import FAMILIES, Family
@@ -66,8 +71,12 @@ from .processing import (
     locate_image_tokens,
 )
 from .supervision import attention_rollout, get_method, method_names, supervise
+from .supervision.head_masking import mask_heads
+from .supervision.steering import box_columns, steer_heads
 from .tasks import TASKS, Task
+from .training.loop.chat_batches import GroundingCollator
 from .training.loop.trainer import GroundingTrainer
+from .training.loop.trainer_mixin import GroundingTrainerMixin, grounding_loss
 from .training.recipes.recipe import load_recipe
 
 __version__: str
@@ -78,15 +87,20 @@ __all__ = [
     "TASKS",
     "AttentionGrounding",
     "AuditExample",
+    "AuditPhrase",
     "AuditResult",
     "BackboneRegionFeatures",
     "BackboneRegionsConfig",
+    "ChosenHeads",
     "Family",
     "FastRCNNConfig",
     "FastRCNNFeatures",
     "FastRCNNImageProcessor",
     "GroundedProcessor",
+    "GroundingCollator",
     "GroundingTrainer",
+    "GroundingTrainerMixin",
+    "HeadRanking",
     "ImageTokens",
     "LXMERTConfig",
     "LXMERTForMultipleChoice",
@@ -99,6 +113,7 @@ __all__ = [
     "LXMERTModel",
     "LXMERTPreTrainedModel",
     "LXMERTProcessor",
+    "PatchGroundingPipeline",
     "PatchGroundingProcessor",
     "RegionTable",
     "RegionTableWriter",
@@ -138,10 +153,17 @@ __all__ = [
     "VisualGroundingPipeline",
     "attention_rollout",
     "audit",
+    "box_columns",
+    "evaluate_heads",
     "get_method",
+    "grounded_examples",
+    "grounding_loss",
     "load_recipe",
     "load_region_features",
     "locate_image_tokens",
+    "mask_heads",
     "method_names",
+    "rank_heads",
+    "steer_heads",
     "supervise",
 ]

@@ -30,12 +30,14 @@ class PromptText:
         first (`int`): The first character that is in the prompt; templates remove blanks at both ends.
         start (`int`): The position of this character in the prompt.
         end (`int`): The position in the prompt after the last character.
+        answer (`bool`, *optional*, defaults to `False`): Whether it is a text of the assistant.
     """
 
     text: str
     first: int
     start: int
     end: int
+    answer: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,11 @@ def render_prompt(processor: Any, conversation: Sequence[Mapping[str, Any]], nam
         ValueError: The template changes, moves or leaves out a text, or a text contains the mark.
     """
     texts: list[str] = []
-    marked_conversation = [_mark_message(message, texts) for message in conversation]
+    marked_conversation: list[dict[str, Any]] = []
+    answers: list[bool] = []
+    for message in conversation:
+        marked_conversation.append(_mark_message(message, texts))
+        answers.extend([message.get("role") == "assistant"] * (len(texts) - len(answers)))
     if any(MARK in text for text in texts):
         raise ValueError(f"{name}: a text contains the character {MARK!r}; remove it.")
     owner = processor if getattr(processor, "chat_template", None) else processor.tokenizer
@@ -121,11 +127,36 @@ def render_prompt(processor: Any, conversation: Sequence[Mapping[str, Any]], nam
             "cannot be found in it; give the prompt as one text with image tokens."
         )
     parts, end = [], 0
-    for text, before, core in zip(texts, pieces[::2], pieces[1::2], strict=False):
+    for text, before, core, answer in zip(texts, pieces[::2], pieces[1::2], answers, strict=False):
         start = end + len(before)
         end = start + len(core)
-        parts.append(PromptText(text, text.find(core), start, end))
+        parts.append(PromptText(text, text.find(core), start, end, answer))
     return Prompt(plain, parts)
+
+
+def end_answer(prompt: Prompt, tokenizer: Any, name: str) -> Prompt:
+    """Makes sure that a special token ends the last answer, so that a model can learn where to stop.
+
+    Args:
+        prompt (`Prompt`): A prompt whose last text is an answer.
+        tokenizer (`PreTrainedTokenizerBase`): The tokenizer.
+        name (`str`): Name of the example in errors.
+
+    Returns:
+        `Prompt`: The prompt, with the end token of the tokenizer if the chat template has no special token there.
+
+    Raises:
+        ValueError: The last text is not an answer.
+    """
+    if not prompt.parts or not prompt.parts[-1].answer:
+        raise ValueError(
+            f"{name}: labels need an answer to learn; give text_pair, or a conversation that ends with the assistant, "
+            "and a chat template."
+        )
+    after = prompt.text[prompt.parts[-1].end :]
+    if tokenizer.eos_token is None or any(token in after for token in tokenizer.all_special_tokens):
+        return prompt
+    return Prompt(prompt.text + tokenizer.eos_token, prompt.parts)
 
 
 def _mark_message(message: Mapping[str, Any], texts: list[str]) -> dict[str, Any]:

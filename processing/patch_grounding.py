@@ -24,7 +24,7 @@ import torch
 from PIL import Image
 
 from .batch_arguments import as_batch
-from .chat_prompts import Prompt, is_conversation, make_conversation, plain_prompt, render_prompt
+from .chat_prompts import Prompt, end_answer, is_conversation, make_conversation, plain_prompt, render_prompt
 from .grounded_batch import DroppedPhrase, GroundedBatch
 from .image_layouts import ImageLayout
 from .image_tokens import (
@@ -34,7 +34,7 @@ from .image_tokens import (
     place_image_tokens,
 )
 from .open_images import open_image
-from .patch_sequences import TokenSequence, region_arrays, text_arrays, text_spans
+from .patch_sequences import TokenSequence, answer_labels, region_arrays, text_arrays, text_spans
 from .phrase_grounding import (
     NO_TOKEN,
     REGIONS_CUT,
@@ -134,6 +134,7 @@ class PatchGroundingProcessor:
         phrase_pairs: Any = None,
         padding: bool | str = True,
         max_length: int | None = None,
+        labels: bool = False,
     ) -> GroundedBatch:
         r"""Makes a batch.
 
@@ -157,10 +158,13 @@ class PatchGroundingProcessor:
             padding (`bool` or `str`, *optional*, defaults to `True`): As for the tokenizer; the side is the
                 tokenizer's `padding_side`.
             max_length (`int`, *optional*): Length for `padding="max_length"`.
+            labels (`bool`, *optional*, defaults to `False`): Whether to add `labels` (B, N) int64 for a language
+                model: the tokens of the answers up to the special token that ends each of them, -100 elsewhere. If
+                the chat template writes no special token after the last answer, the tokenizer's end token follows it.
 
         Returns:
-            [`GroundedBatch`]: The inputs of the model ([`model_inputs`]) as its processor makes them, without labels,
-            and for supervision:
+            [`GroundedBatch`]: The inputs of the model ([`model_inputs`]) as its processor makes them, and for
+            supervision:
 
             - `text_positions` (B, T) and `region_positions` (B, R) int64: positions in the sequence of the tokens of
               the texts and of the image tokens, in order; -1 is padding.
@@ -178,8 +182,8 @@ class PatchGroundingProcessor:
 
         Raises:
             ValueError: An image cannot be read; prompt and images do not fit; the chat template changes a text; the
-                processor makes other tokens than its family is known for; a span, an index or a box is not valid. The
-                message names the example.
+                processor makes other tokens than its family is known for; a span, an index or a box is not valid;
+                `labels` without an answer. The message names the example.
         """
         single = isinstance(text, str) or is_conversation(text)
         texts = [text] if single else text
@@ -195,6 +199,8 @@ class PatchGroundingProcessor:
         prompts = [
             self._prompt(f"Example {i}", *each) for i, each in enumerate(zip(texts, answers, pictures, strict=True))
         ]
+        if labels:
+            prompts = [end_answer(prompt, self.tokenizer, f"Example {i}") for i, prompt in enumerate(prompts)]
         inputs, specials = self._run(prompts, pictures, padding, max_length)
         sequences = [self._read(i, prompts[i], pictures[i], inputs, specials) for i in range(len(prompts))]
         data = region_arrays([each.image_tokens for each in sequences])
@@ -205,7 +211,10 @@ class PatchGroundingProcessor:
             data.update(found)
         elif given["phrase_pairs"] is not None:
             raise ValueError("phrase_pairs are given without phrases; they are indices into them.")
-        tensors = {name: torch.from_numpy(data[name]) for name in GROUNDING_KEYS if name in data}
+        if labels:
+            special_ids = set(self.tokenizer.all_special_ids)
+            data["labels"] = answer_labels(sequences, inputs["input_ids"].shape[1], special_ids)
+        tensors = {name: torch.from_numpy(data[name]) for name in (*GROUNDING_KEYS, "labels") if name in data}
         return GroundedBatch({**inputs, **tensors}, dropped_phrases=dropped)
 
     def _prompt(self, name: str, text: Any, answer: str | None, pictures: list[Image.Image]) -> Prompt:
@@ -269,7 +278,7 @@ class PatchGroundingProcessor:
         token_id = self.tokenizer.convert_tokens_to_ids(self.family.image_token(self.processor))
         image_tokens = place_image_tokens(positions[ids == token_id], layouts, name)
         offsets = np.array(encoding["offset_mapping"], dtype=np.int64).reshape(-1, 2)
-        return TokenSequence(prompt, image_tokens, positions, text_spans(prompt, offsets, segments))
+        return TokenSequence(prompt, image_tokens, positions, text_spans(prompt, offsets, segments), ids)
 
     def _expand(self, prompt: Prompt, layouts: list[ImageLayout]) -> tuple[str, np.ndarray]:
         """Inserts image tokens as the processor does: the text, and (start, end, start in the prompt) of each part."""

@@ -16,6 +16,7 @@
 Shapes: B batch, N sequence, S texts of an example, T text tokens, R image tokens.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,8 @@ import numpy as np
 from .chat_prompts import Prompt
 from .image_tokens import ImageTokens
 from .sequence_layouts import EncodedTexts, TextColumns
+
+IGNORED = -100  # label of tokens that are not learned
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,14 @@ class TokenSequence:
         positions (`np.ndarray`): (tokens,) int64, the position of each token in the padded sequence.
         spans (`np.ndarray`): (S, tokens, 2) int64, the characters [start, end) of each text that a token covers;
             (-1, -1) if it covers none.
+        ids (`np.ndarray`): (tokens,) int64, the tokens.
     """
 
     prompt: Prompt
     image_tokens: ImageTokens
     positions: np.ndarray
     spans: np.ndarray
+    ids: np.ndarray
 
 
 def text_spans(prompt: Prompt, offsets: np.ndarray, segments: np.ndarray) -> np.ndarray:
@@ -65,6 +70,33 @@ def text_spans(prompt: Prompt, offsets: np.ndarray, segments: np.ndarray) -> np.
         covered = (in_prompt[:, 0] < part.end) & (in_prompt[:, 1] > part.start)
         span[covered] = in_prompt[covered].clip(part.start, part.end) - part.start + part.first
     return spans
+
+
+def answer_labels(sequences: list[TokenSequence], length: int, special_ids: Collection[int]) -> np.ndarray:
+    """Makes the labels of a language model that learns the answers.
+
+    Args:
+        sequences (`list[TokenSequence]`): The examples.
+        length (`int`): N, length of the padded sequences.
+        special_ids (`Collection[int]`): The special tokens of the tokenizer.
+
+    Returns:
+        `np.ndarray`: (B, N) int64, the tokens of the answers, and what follows an answer up to the first special
+        token, if no other text comes before it; -100 elsewhere.
+    """
+    labels = np.full((len(sequences), length), IGNORED, dtype=np.int64)
+    for row, each in zip(labels, sequences, strict=True):
+        in_text = each.spans[..., 0] >= 0
+        for index, part in enumerate(each.prompt.parts):
+            tokens = np.flatnonzero(in_text[index])
+            if not part.answer or not len(tokens):
+                continue
+            after = np.arange(tokens[-1] + 1, len(each.ids))
+            stops = [place for place in after if in_text[:, place].any() or each.ids[place] in special_ids]
+            if stops and each.ids[stops[0]] in special_ids:
+                tokens = np.append(tokens, np.arange(tokens[-1] + 1, stops[0] + 1))
+            row[each.positions[tokens]] = each.ids[tokens]
+    return labels
 
 
 def text_arrays(sequences: list[TokenSequence], length: int) -> tuple[EncodedTexts, TextColumns, np.ndarray]:

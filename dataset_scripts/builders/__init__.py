@@ -5,9 +5,11 @@ from .coco_captions import CocoCaptions
 from .conceptual_captions import ConceptualCaptions
 from .flickr30k_entities import Flickr30kEntities
 from .gqa import GQA
+from .llava_instruct import LlavaInstruct
 from .local_builder import LocalBuilder
 from .lxmert_pretraining import LXMERTPretraining
 from .nlvr2 import NLVR2
+from .pope import Pope
 from .refcoco import RefCOCO
 from .text_corpus import TextCorpus
 from .vcr import VCR
@@ -20,8 +22,10 @@ BUILDERS: dict[str, type[LocalBuilder]] = {
     "conceptual_captions": ConceptualCaptions,
     "flickr30k_entities": Flickr30kEntities,
     "gqa": GQA,
+    "llava_instruct": LlavaInstruct,
     "lxmert_pretraining": LXMERTPretraining,
     "nlvr2": NLVR2,
+    "pope": Pope,
     "refcoco": RefCOCO,
     "text_corpus": TextCorpus,
     "vcr": VCR,

@@ -15,6 +15,7 @@
     DIR/gqa/                          questions of train, val, testdev and test, balanced and all, with choices
     DIR/nlvr2/                        statements about two images: train, dev and test1
     DIR/lxmert/                       captions and questions of train and val as LXMERT's pre-training data
+    DIR/llava/                        captions and questions as LLaVA's instruction data, with a processor
     DIR/regions/                      region table of a simulated detector
     DIR/regions_gt/                   region table of the objects' true boxes
     DIR/vocab.txt                     WordPiece vocabulary of all texts
@@ -22,7 +23,7 @@
 
 With `held_out`, some combinations of colour and shape, and of relation and shape, occur in the test split only. The
 same seed, number of images and value of `held_out` give the same bytes, with any number of processes. The builders
-`Flickr30kEntities`, `VGP`, `CocoCaptions`, `RefCOCO`, `VQAv2`, `GQA`, `LXMERTPretraining` and (with
+`Flickr30kEntities`, `VGP`, `CocoCaptions`, `RefCOCO`, `VQAv2`, `GQA`, `LXMERTPretraining`, `LlavaInstruct` and (with
 `image_id_format="url_stem"`) `NLVR2` with `data_dir=DIR`, and `TextCorpus(data_dir="DIR/corpus.txt")`, read these
 files like the real ones.
 """
@@ -57,6 +58,7 @@ from . import (
     writers_coco,
     writers_conllu,
     writers_gqa,
+    writers_llava,
     writers_lxmert,
     writers_nlvr2,
     writers_refcoco,
@@ -82,6 +84,8 @@ IMAGES_PER_DOCUMENT = 4
 GQA_COUNT = "gqa_questions"
 # Likewise for the sentences of LXMERT's files.
 LXMERT_COUNT = "lxmert_sentences"
+# Likewise for the turns of LLaVA's files.
+LLAVA_COUNT = "llava_turns"
 _CHUNK = 16
 
 
@@ -144,7 +148,8 @@ def write_scenes(
     manifest = finished_manifest(root, identity, force)
     if manifest is not None:
         manifest = manifest if GQA_COUNT in manifest else _add_gqa(root, manifest)
-        return manifest if LXMERT_COUNT in manifest else _add_lxmert(root, manifest)
+        manifest = manifest if LXMERT_COUNT in manifest else _add_lxmert(root, manifest)
+        return manifest if LLAVA_COUNT in manifest else _add_llava(root, manifest)
     begin(root, identity)
     manifest = {**described(identity), **_write_all(root, images, seed, num_proc, held_out)}
     if held_out:
@@ -184,6 +189,15 @@ def _add_lxmert(root: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     written = writers_lxmert.files(root)
     _write_files(root, written)
     extended = {**manifest, LXMERT_COUNT: writers_lxmert.count_sentences(written)}
+    finish(root, extended)
+    return extended
+
+
+def _add_llava(root: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    """Likewise for LLaVA's files."""
+    written = writers_llava.files(root, manifest["seed"])
+    _write_files(root, written)
+    extended = {**manifest, LLAVA_COUNT: writers_llava.count_turns(written)}
     finish(root, extended)
     return extended
 
@@ -318,8 +332,8 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int, held_out: bool
     }
     composed = {split: [each.composed for each in listed] for split, listed in splits.items()}
     _write_files(root, {**_common_files(splits), **writers_nlvr2.files(statements_of), **writers_gqa.files(composed)})
-    aggregated = writers_lxmert.files(root)
-    _write_files(root, aggregated)
+    aggregated, instructed = writers_lxmert.files(root), writers_llava.files(root, seed)
+    _write_files(root, {**aggregated, **instructed})
     return {
         "splits": {split: len(listed) for split, listed in splits.items()},
         "phrase_pairs": {split: sum(len(each.pairs) for each in listed) for split, listed in splits.items()},
@@ -332,6 +346,7 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int, held_out: bool
         "statements": {split: len(made) for split, made in statements_of.items()},
         GQA_COUNT: _gqa_counts(composed),
         LXMERT_COUNT: writers_lxmert.count_sentences(aggregated),
+        LLAVA_COUNT: writers_llava.count_turns(instructed),
     }
 
 

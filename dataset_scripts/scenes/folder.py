@@ -25,6 +25,7 @@ FOLDERS = (
     "vqa",
     "gqa",
     "lxmert",
+    "llava",
     "nlvr2",
     "regions",
     "regions_gt",

@@ -27,7 +27,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig
 from transformers.utils import logging
 
 from grounded_attention.modeling.attention_calls import layer_names
@@ -38,6 +37,7 @@ from grounded_attention.supervision.supervise import find_calls
 from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.experiments.scoring import Scored, read_config, score_file, score_splits, tables
 from grounded_attention.training.experiments.setup import PreparedData, prepare_data
+from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.training.recipes.recipe import Data, Recipe
 from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import write_json, write_text
@@ -184,7 +184,7 @@ def to_report(parts: Sequence[Scored], data: PreparedData, options: argparse.Nam
     remarks = [] if options.images is None or found == wanted else [f"{wanted - found} of {wanted} images not found."]
     layers: list[str] = []
     if options.checkpoint:
-        layers = layer_names(find_calls(AutoConfig.from_pretrained(options.checkpoint)))
+        layers = layer_names(find_calls(read_model_config(options.checkpoint)))
     measured = [
         Measured(" on ".join(filter(None, (part.split, part.track))), part.figures, part.judged, remarks, layers)
         for part in parts

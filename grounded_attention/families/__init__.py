@@ -3,6 +3,7 @@
 
 from . import lxmert, vilbert, visualbert, vl_bert
 from .family import HEADS, Family
+from .vlm import VLM
 
 _FAMILIES = (
     vl_bert.FAMILY,
@@ -31,4 +32,4 @@ def find_family(model_type: str) -> str | None:
     return None
 
 
-__all__ = ["DEFAULT_FAMILY", "FAMILIES", "HEADS", "Family", "find_family"]
+__all__ = ["DEFAULT_FAMILY", "FAMILIES", "HEADS", "VLM", "Family", "find_family"]

@@ -18,6 +18,7 @@ from grounded_attention.supervision.method import observed_layers, query_argumen
 from grounded_attention.supervision.rollout import rollout_layers
 
 DIRECTION = "text_to_region"
+ROLLOUT = "text_to_region_rollout_by_layer"
 TARGETS = "judged_targets"  # the entry that `prepare_batch` adds to a batch
 
 
@@ -117,7 +118,7 @@ class AttentionGrounding:
             "text_to_region_by_head": by_head.tolist(),
             "text_to_region_share_by_head": (state["share"] / tokens).tolist(),
         }
-        return figures if rollout is None else {**figures, "text_to_region_rollout_by_layer": rollout}
+        return figures if rollout is None else {**figures, ROLLOUT: rollout}
 
 
 def _hits(scores: Tensor, gold: Tensor, heads: bool = True) -> Tensor:
@@ -136,23 +137,24 @@ def summarise(chosen_on: Mapping[str, Any], reported_on: Mapping[str, Any]) -> d
 
     Returns:
         `all_heads` (mean over all layers and heads), `best_layer` (mean over the heads of the chosen layer),
-        `best_head`, `rollout` (in its best layer), `chance`, and the choice: `layer`, `head` (layer, head),
-        `rollout_layer`.
+        `best_head`, `chance`, and the choice: `layer`, `head` (layer, head); if rollout was measured also `rollout`
+        (in its best layer) and `rollout_layer`.
     """
     by_head, reported = (torch.tensor(f["text_to_region_by_head"]) for f in (chosen_on, reported_on))
-    rollout, rollout_reported = (torch.tensor(f["text_to_region_rollout_by_layer"]) for f in (chosen_on, reported_on))
-    layer, rollout_layer = int(by_head.mean(1).argmax()), int(rollout.argmax())
-    head = divmod(int(by_head.argmax()), by_head.shape[1])
-    return {
+    layer, head = int(by_head.mean(1).argmax()), divmod(int(by_head.argmax()), by_head.shape[1])
+    found = {
         "all_heads": reported.mean().item(),
         "best_layer": reported[layer].mean().item(),
         "best_head": reported[head].item(),
-        "rollout": rollout_reported[rollout_layer].item(),
         "chance": reported_on["text_to_region_chance"],
         "layer": layer,
         "head": list(head),
-        "rollout_layer": rollout_layer,
     }
+    if ROLLOUT not in chosen_on:
+        return found
+    rollout, rollout_reported = (torch.tensor(f[ROLLOUT]) for f in (chosen_on, reported_on))
+    rollout_layer = int(rollout.argmax())
+    return {**found, "rollout": rollout_reported[rollout_layer].item(), "rollout_layer": rollout_layer}
 
 
 @torch.no_grad()

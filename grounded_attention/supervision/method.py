@@ -34,7 +34,7 @@ from .losses import (
     uniform_rows,
     visible_targets,
 )
-from .supervise import supervise
+from .supervise import hides_later_words, supervise
 
 Batch = Mapping[str, Any]
 
@@ -142,7 +142,9 @@ class AttentionMethod(SupervisionMethod):
             `config.grounding_calls`, such as `"cross 3"`; all by default.
         heads (`Sequence[int]` or `Sequence[Sequence[int]]`, *optional*): the heads to supervise in each of these
             layers; all by default. Or, without `layers`, (layer, head) pairs: only these heads, with equal weights.
-        directions (`Sequence[str]`, *optional*, defaults to both): `"text_to_region"`, `"region_to_text"` or both.
+        directions (`Sequence[str]`, *optional*): `"text_to_region"`, `"region_to_text"` or both. By default both, or
+            `"text_to_region"` alone in a causal model, where an image does not see the words after it; `prepare`
+            chooses.
         weights (`Mapping[str, float]`, *optional*): direction -> factor of its loss, 1 by default.
         target (`str`, *optional*, defaults to `"uniform"`): for tokens (or regions) with several gold columns:
             `"uniform"`, cross-entropy with equal shares, or `"any"`, -log of their total attention. `"any"` requires
@@ -166,7 +168,7 @@ class AttentionMethod(SupervisionMethod):
         variant: str = "paper",
         layers: Sequence[int | str] | None = None,
         heads: Sequence[int] | Sequence[Sequence[int]] | None = None,
-        directions: Sequence[str] = DIRECTIONS,
+        directions: Sequence[str] | None = None,
         weights: Mapping[str, float] | None = None,
         target: str = "uniform",
         normalization: str = "linear",
@@ -176,6 +178,7 @@ class AttentionMethod(SupervisionMethod):
         check_choice("variant", variant, ("paper", "released"))
         check_choice("target", target, ("uniform", "any"))
         check_choice("normalization", normalization, ("linear", "softmax"))
+        self._chooses_directions, directions = directions is None, DIRECTIONS if directions is None else directions
         for direction in (*directions, *(weights or {})):
             check_choice("direction", direction, DIRECTIONS)
         if variant == "released" and target != "uniform":
@@ -213,7 +216,11 @@ class AttentionMethod(SupervisionMethod):
                 has no box head although `box_weight` is set.
         """
         self.boxes.check_model(model)
-        self._check_calls(supervise(model).calls, type(model).__name__)
+        calls = supervise(model).calls
+        if self._chooses_directions and hides_later_words(model):
+            self.directions = ("text_to_region",)
+            self.weights = {name: self.weights[name] for name in self.directions}
+        self._check_calls(calls, type(model).__name__)
 
     def _check_calls(self, calls: Sequence[AttentionCall], model_name: str) -> None:
         """Replaces names of layers by numbers, and checks that the calls have these layers, heads and directions."""

@@ -11,6 +11,9 @@ from grounded_attention.modeling.attention_calls import AttentionCall, one_strea
 
 from .attention_function import supervised_implementation
 
+# Causal models in which an image and its prompt attend to each other.
+PREFIX_MODELS = ("paligemma",)
+
 
 class Supervision:
     """A model whose language model has the supervised attention function; `undo()` restores the original function.
@@ -131,6 +134,20 @@ def find_calls(config: Any) -> tuple[AttentionCall, ...]:
         return own
     config = config.get_text_config()
     return one_stream_calls(config.num_hidden_layers, config.num_attention_heads)
+
+
+def hides_later_words(model: Any) -> bool:
+    """
+    Returns whether image tokens cannot attend to the words after them (`bool`): the attention of the model is causal.
+
+    Args:
+        model (`nn.Module`): a model, or a model in a wrapper.
+    """
+    config = unwrap_model(model).config
+    if config.model_type in PREFIX_MODELS or getattr(config, "grounding_calls", None) is not None:
+        return False
+    layers = [module for module in find_language_model(model).modules() if hasattr(module, "layer_idx")]
+    return any(getattr(module, "is_causal", False) for module in layers)
 
 
 def unwrap_model(model: Any) -> Any:

@@ -9,6 +9,7 @@ from .task import LossComponent, Metric, Task
 _FILES = (
     "caption_match_pretraining",
     "gqa",
+    "grounded_generation",
     "phrase_grounding",
     "pretraining",
     "referring_expressions",

@@ -201,7 +201,11 @@ class Task:
         hub_task (`str`, *optional*, defaults to `"visual-grounding"`): name of the task on the Hub, for results in
             model cards.
         citation (`str`, *optional*): BibTeX entry of the paper of the task, for model cards.
+        generate (`Callable[[Any, Any, Batch], dict[str, Any]]`, *optional*): function of model, tokenizer and batch
+            that is called in evaluations; it returns entries to add to the batch for the metrics.
         needs_regions (`bool`, *optional*, defaults to `False`): whether the task requires regions.
+        image_tokens (`bool`, *optional*, defaults to `False`): whether the regions are the image tokens of a
+            vision-language model, which reads pictures and no region table.
         empty_images (`bool`, *optional*, defaults to `False`): whether an image that is not in the region table counts
             as an image without detections, instead of an error.
     """
@@ -231,13 +235,15 @@ class Task:
     trained_options: Callable[[Any, bool], dict[str, Any]] = field(default=lambda config, grounded: {})
     hub_task: str = "visual-grounding"
     citation: str | None = None
+    generate: Callable[[Any, Any, Batch], dict[str, Any]] | None = None
     needs_regions: bool = False
+    image_tokens: bool = False
     empty_images: bool = False
 
     @property
     def can_have_phrases(self) -> bool:
         """Whether rows of the task can have phrases, so that their grounding can be supervised."""
-        return "phrase_mask" in self.model_inputs
+        return self.image_tokens or "phrase_mask" in self.model_inputs
 
     @property
     def always_has_phrases(self) -> bool:

@@ -311,8 +311,8 @@ def test_older_scenes_gain_the_questions_and_keep_all_other_files(scenes, tmp_pa
     older = tmp_path / "older"
     shutil.copytree(scenes, older)
     manifest = json.loads((older / "scenes.json").read_text())
-    # The files of LXMERT are younger.
-    for folder, count in (("gqa", "gqa_questions"), ("lxmert", "lxmert_sentences")):
+    # The files of LXMERT and LLaVA are younger.
+    for folder, count in (("gqa", "gqa_questions"), ("lxmert", "lxmert_sentences"), ("llava", "llava_turns")):
         shutil.rmtree(older / folder)
         del manifest[count]
     (older / "scenes.json").write_text(json.dumps(manifest))

@@ -54,6 +54,7 @@ def check(recipe: Recipe, prefix: str = "") -> None:
     check_names(recipe.supervision.options, method_names(), f"{prefix}supervision.options.")
     for name in recipe.methods:
         _check_method(name, recipe, prefix)
+    _check_checkpointing(recipe, prefix)
     _check_labels(recipe)
     if prefix and recipe.supervision.heads != "all":
         raise RecipeError(
@@ -94,6 +95,11 @@ def _check_sources(recipe: Recipe, task: Task, prefix: str) -> None:
     if task.needs_regions and (data.regions is None or recipe.text_only_baseline):
         key = f"{prefix}data.regions is null" if data.regions is None else f"{prefix}text_only_baseline is true"
         raise RecipeError(f"{key}, but the task {recipe.task!r} chooses among regions and needs a region table")
+    if task.image_tokens and (data.regions is not None or data.tracks):
+        raise RecipeError(
+            f"{prefix}data.{'tracks' if data.regions is None else 'regions'} is given, but the regions of the task "
+            f"{recipe.task!r} are the image tokens of the model: remove it"
+        )
     if data.tracks and data.regions is None:
         raise RecipeError(
             f"{prefix}data.tracks are given, but {prefix}data.regions is null: give a region table for training"
@@ -115,14 +121,27 @@ def _check_method(name: str, recipe: Recipe, prefix: str) -> None:
             f"method {name!r} supervises the grounding of phrases, but the task {recipe.task!r} has no phrases: "
             "use method 'none'"
         )
-    if recipe.data.regions is None:
+    tokens = TASKS[recipe.task].image_tokens
+    if (recipe.data.images if tokens else recipe.data.regions) is None:
+        key, give = ("data.images", "the folder of the images") if tokens else ("data.regions", "a region table")
         raise RecipeError(
-            f"method {name!r} supervises the grounding in regions, but data.regions is null: "
-            "give a region table, or use method 'none'"
+            f"method {name!r} supervises the grounding in regions, but {key} is null: "
+            f"give {give}, or use method 'none'"
         )
     for part in method.parts:
         if isinstance(part, AttentionMethod) and part.boxes.weight:
             _check_boxes(part, recipe)
+
+
+def _check_checkpointing(recipe: Recipe, prefix: str) -> None:
+    """Refuses re-entrant checkpointing with supervision: a layer's report would have no gradient."""
+    for name in ("gradient_checkpointing_kwargs", "activation_checkpointing_kwargs"):
+        given = recipe.training.get(name)
+        if isinstance(given, dict) and given.get("use_reentrant") and set(recipe.methods) != {"none"}:
+            raise RecipeError(
+                f"{prefix}training.{name}.use_reentrant is true, but the gradient of supervised attention gets lost "
+                "in re-entrant checkpointing: remove it, or use method 'none'"
+            )
 
 
 def _check_boxes(method: AttentionMethod, recipe: Recipe) -> None:

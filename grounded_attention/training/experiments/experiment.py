@@ -37,7 +37,7 @@ from grounded_attention.training.recipes.recipe import (
 from grounded_attention.utils.whole_files import write_json
 
 from .checks import check, check_grounding
-from .measuring import TEXT_ONLY, measure_all, measured_splits, reported
+from .measuring import BEFORE, BEFORE_FILE, TEXT_ONLY, measure_all, measured_splits, reported
 from .output import check_output, open_output, read_json
 from .setup import (
     PreparedData,
@@ -102,8 +102,9 @@ def run(recipe: Recipe) -> Outcome:
     if recipe.start is not None:
         recipe = replace(recipe, model=_trained_start(recipe.start, processor, repos.get(START)))
     recipe, chosen = _choose_heads(recipe, data, processor)
+    before = _measure_before(recipe, data, processor)
     results = _results(recipe, data, processor, repos)
-    gathered = {**_gather(results), **chosen, "recipe": read_json(output / "recipe.json")}
+    gathered = {**_gather(results), **chosen, **before, "recipe": read_json(output / "recipe.json")}
     if PartialState().is_main_process:
         write_json(output / "results.json", gathered)
     return Outcome(gathered, data)
@@ -234,6 +235,22 @@ def _choose_heads(recipe: Recipe, data: PreparedData, processor: Any) -> tuple[R
     return recipe, {"supervised_heads": record}
 
 
+def _measure_before(recipe: Recipe, data: PreparedData, processor: Any) -> dict[str, Any]:
+    """The figures of a vision-language checkpoint before training, as `before`. An earlier measurement is reused."""
+    if not TASKS[recipe.task].image_tokens or recipe.model.source is None:
+        return {}
+    path = Path(recipe.output_dir) / BEFORE_FILE
+    figures = read_json(path)
+    if figures is None:
+        say(f"{BEFORE}: the figures of the checkpoint")
+        with named("before"), TemporaryDirectory(prefix="before_") as folder:
+            trainer = make_trainer(recipe, "none", data, processor, Path(folder))
+            figures = measure_all(trainer, data, Path(folder))
+        if PartialState().is_main_process:
+            write_json(path, figures)
+    return {"before": figures}
+
+
 def _result(recipe: Recipe, name: str, data: PreparedData, processor: Any, repo: HubRepo | None) -> dict[str, Any]:
     """Trains one method, measures it and pushes it if it has a repository; reads the result of a finished one."""
     hub = _make_push(recipe, name, data, repo, Path(recipe.output_dir) / name)
@@ -279,8 +296,9 @@ def _described(
     """The input of the model card."""
     model: Any = trainer.accelerator.unwrap_model(trainer.model)
     steps = trainer.state.global_step
+    before = read_json(Path(recipe.output_dir) / BEFORE_FILE)
     return Trained(
-        recipe, name, model, processor, trainer.method, figures, duration.seconds, steps, duration.after_step
+        recipe, name, model, processor, trainer.method, figures, duration.seconds, steps, duration.after_step, before
     )
 
 
@@ -312,7 +330,7 @@ def make_trainer(
     with recipe_key_errors(f"supervision.options.{method_name}"):
         method.prepare(model)
     _check_regions(model, processor, recipe, data)
-    measures = partial(_grounding_metrics, method) if _has_annotated_phrases(task, data) else list
+    measures = partial(_grounding_metrics, task, method) if _has_annotated_phrases(task, data) else list
     train, validation = data.splits["train"], data.splits.get("validation")
     arguments = training_arguments(recipe, directory)
     preservation = make_preservation(recipe, model, processor, arguments.device)
@@ -335,7 +353,7 @@ def make_trainer(
             ),
             train_dataset=train,
             eval_dataset=validation,
-            processing_class=processor,
+            processing_class=getattr(processor, "processor", processor),
             task=task,
             method=method,
             metrics=lambda: [*task.metrics(), *measures()],
@@ -349,13 +367,16 @@ def _has_annotated_phrases(task: Task, data: PreparedData) -> bool:
     """Whether the rows of every measured split have phrases, and regions that these may name."""
     measured = [data.splits[name] for name in measured_splits(data.splits)]
     annotated = all("phrases" in rows.column_names for rows in measured)
-    return data.regions is not None and task.can_have_phrases and annotated
+    if task.image_tokens:  # rows without phrases have empty lists
+        annotated = annotated and all(any(map(len, rows["phrases"])) for rows in measured)
+    seen = data.images if task.image_tokens else data.regions
+    return seen is not None and task.can_have_phrases and annotated
 
 
-def _grounding_metrics(method: SupervisionMethod) -> list[Any]:
-    """The metrics of the grounding of phrases."""
+def _grounding_metrics(task: Task, method: SupervisionMethod) -> list[Any]:
+    """The metrics of the grounding of phrases. Rollout over thousands of image tokens takes too much memory."""
     heads = [part for part in method.parts if isinstance(part, GroundingAlignment)]
-    return [AttentionGrounding(), *(AlignmentAccuracy(head) for head in heads)]
+    return [AttentionGrounding(rollout=not task.image_tokens), *(AlignmentAccuracy(head) for head in heads)]
 
 
 def _check_regions(model: PreTrainedModel, processor: Any, recipe: Recipe, data: PreparedData) -> None:

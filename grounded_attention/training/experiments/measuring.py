@@ -12,6 +12,8 @@ from grounded_attention.utils.whole_files import write_json
 from .setup import PreparedData
 
 TRAIN, TEXT_ONLY = "train", "text_only"
+BEFORE = "before training"  # in tables
+BEFORE_FILE = "before.json"
 # The split to report if there is room for only one, in order of preference.
 REPORTED = ("test", "validation")
 

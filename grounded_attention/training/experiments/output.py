@@ -16,13 +16,14 @@ from grounded_attention.utils import bounded_files
 from grounded_attention.utils.safe_paths import refuse_links
 from grounded_attention.utils.whole_files import DRAFT, write_json
 
-from .measuring import TEXT_ONLY
+from .measuring import BEFORE_FILE, TEXT_ONLY
 
 # Keys that may differ when a run is resumed; the Hub keys may differ too.
 ASIDE = ("resume", "overwrite", "output_dir", "pictures", "card", "workers")
 RECIPE = "recipe.json"
 # What a run writes to its folder beside `RECIPE` and one folder for each method.
 WRITTEN = (
+    BEFORE_FILE,
     "cell.json",
     "heads.png",
     "layers.png",
@@ -151,9 +152,14 @@ def identity(recipe: Recipe) -> dict[str, Any]:
 def _without_aside(content: dict[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in content.items() if key not in ASIDE}
     kept["training"] = without_hub(kept["training"])
-    data = kept["data"]
+    data, model = kept["data"], kept["model"]
     # Unset, these are left out as by versions without them, whose runs and cells of studies stay usable.
-    for section, key in ((data, "pseudo_labels"), (data["scenes"], "held_out")):
+    for section, key in (
+        (data, "pseudo_labels"),
+        (data["scenes"], "held_out"),
+        (model, "adapter"),
+        (model, "freeze"),
+    ):
         if section and not section[key]:
             del section[key]
     return kept | {"start": _without_aside(kept["start"])} if kept["start"] else kept

@@ -6,19 +6,20 @@ from typing import Any
 
 import numpy as np
 from accelerate import PartialState
-from transformers import AutoConfig
 
 from grounded_attention.metrics.classification import accuracy_table
 from grounded_attention.modeling.attention_calls import layer_labels
 from grounded_attention.reports.figures import heads_figure, layer_curve_figure, loss_curves_figure
+from grounded_attention.reports.generation_table import generation_table
 from grounded_attention.reports.tables import comparison_table, print_table
 from grounded_attention.supervision.supervise import find_calls
+from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.training.recipes.recipe import Recipe
 from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.whole_files import write_text
 
 from .experiment import Outcome
-from .measuring import reported, scored_splits
+from .measuring import BEFORE, reported, scored_splits
 from .pictures import draw_pictures
 
 
@@ -41,6 +42,11 @@ def _table(results: dict[str, Any]) -> str:
         print_table(results)
         return comparison_table(results)
     trained = {**results["methods"], **{n: r for n, r in results["baselines"].items() if "figures" in r}}
+    figures = {name: result["figures"] for name, result in trained.items()}
+    if any("answer_perplexity" in found for splits in figures.values() for found in splits.values()):
+        table = generation_table({BEFORE: results["before"], **figures} if "before" in results else figures)
+        print(table)
+        return table
     shown = {
         ", ".join(filter(None, (name, split))): figures
         for name, result in trained.items()
@@ -64,11 +70,13 @@ def _history(directory: Path) -> list[dict[str, Any]]:
 
 def _heads(results: dict[str, Any], output: Path) -> None:
     figures = {name: reported(result["figures"]) for name, result in results["methods"].items()}
+    if "before" in results:
+        figures = {BEFORE: reported(results["before"]), **figures}
     accuracy = {
         name: np.array(f["text_to_region_by_head"]) for name, f in figures.items() if "text_to_region_by_head" in f
     }
     if accuracy:
-        chance = next(iter(figures.values()))["text_to_region_chance"]
-        layers = layer_labels(find_calls(AutoConfig.from_pretrained(output / next(iter(accuracy)))))
+        chance = figures[next(iter(accuracy))]["text_to_region_chance"]
+        layers = layer_labels(find_calls(read_model_config(str(output / next(iter(results["methods"]))))))
         heads_figure(accuracy, chance, output / "heads.png", layers)
         layer_curve_figure(accuracy, chance, output / "layers.png", layers)

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-from transformers import AutoConfig
 
-from grounded_attention.families import FAMILIES, find_family
+from grounded_attention.families import FAMILIES, VLM, find_family
 from grounded_attention.metrics.attention_grounding import AttentionGrounding
 from grounded_attention.reports.failures import Judged
 from grounded_attention.supervision import get_method, supervise
@@ -19,6 +18,7 @@ from grounded_attention.tasks.judges import Judge, JudgeContext, with_scores
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.loop.data import Collator
 from grounded_attention.training.loop.trainer import GroundingTrainer
+from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.training.recipes.model_family import head_class, wanted_families
 from grounded_attention.training.recipes.number_checks import check_sizes
 from grounded_attention.training.recipes.recipe import Model, Recipe
@@ -72,24 +72,30 @@ def read_config(checkpoint: str, task: Task) -> Any:
     if Path(checkpoint, MANIFEST).is_file() and not is_complete(checkpoint):
         raise ValueError(f"{checkpoint}: the checkpoint is incomplete or was changed; copy or train it again")
     try:
-        config = AutoConfig.from_pretrained(checkpoint)
+        config = read_model_config(checkpoint)
         check_sizes(config.to_dict(), "config.json: ")
     except (OSError, ValueError) as error:
         raise ValueError(f"{checkpoint}: not a checkpoint: {str(error).splitlines()[0]}") from error
-    name = find_family(config.model_type)
-    if name is None:
-        raise ValueError(
-            f"{checkpoint}: a checkpoint of the family {config.model_type!r}, expected {wanted_families(Model())}: "
-            "give one that train.py saved, or a converted one (grounded-attention convert)"
-        )
-    family, found = FAMILIES[name], (config.architectures or ["a model without a task head"])[0]
-    head = family.head_of(found)
+    found = (config.architectures or ["a model without a task head"])[0]
+    head = _head(checkpoint, config.model_type, found)
     if head != task.head:
         wanted = head_class(task.head, Model(source=checkpoint)).__name__
         fits = [name for name, other in TASKS.items() if other.head == head]
         hint = f"give --task {' or '.join(fits)}" if fits else "give a checkpoint of this task"
         raise ValueError(f"{checkpoint}: contains {found}, but the task {task.name} needs {wanted}: {hint}")
     return config
+
+
+def _head(checkpoint: str, model_type: str, architecture: str) -> str | None:
+    if model_type in VLM.reads:
+        return VLM.head
+    name = find_family(model_type)
+    if name is None:
+        raise ValueError(
+            f"{checkpoint}: a checkpoint of the family {model_type!r}, expected {wanted_families(Model())}, or a "
+            f"{VLM.title}: give one that train.py saved, or a converted one (grounded-attention convert)"
+        )
+    return FAMILIES[name].head_of(architecture)
 
 
 def make_scorer(recipe: Recipe, checkpoint: str, data: PreparedData, directory: str) -> GroundingTrainer:
@@ -131,7 +137,7 @@ def make_scorer(recipe: Recipe, checkpoint: str, data: PreparedData, directory: 
         model,
         training_arguments(recipe, Path(directory)),
         data_collator=collator,
-        processing_class=processor,
+        processing_class=getattr(processor, "processor", processor),
         task=task,
         method=get_method("none"),
         metrics=task.metrics,
@@ -163,7 +169,10 @@ def _score(trainer: Any, split: str, track: str, rows: Any, regions: Any) -> Sco
     task = trainer.task
     judge = Judge(task.judge, rows, _context(trainer, rows, regions))
     grounded = regions is not None and task.always_has_phrases
-    trainer.metrics = lambda: [*task.metrics(), *([AttentionGrounding()] if grounded else []), judge]
+    if task.image_tokens:
+        grounded = trainer.data_collator.images is not None and any(map(len, rows["phrases"]))
+    measured = [AttentionGrounding(rollout=not task.image_tokens)] if grounded else []
+    trainer.metrics = lambda: [*task.metrics(), *measured, judge]
     title = f"evaluate {split}" + (f", {track}" if track else "")
     figures, items = trainer.measure(rows, title, items=True, regions=regions)
     return Scored(split, track, figures, with_scores(judge.judged, items), items)

@@ -34,7 +34,12 @@ from grounded_attention.training.loop.joined_regions import JoinedRegions
 from grounded_attention.training.loop.learning_rates import MAPPING, GroundingTrainingArguments, check_mapping
 from grounded_attention.training.loop.length_batches import LENGTH, add_lengths
 from grounded_attention.training.recipes.methods import needs_grounding
-from grounded_attention.training.recipes.model_family import family_name, head_class, processor_class
+from grounded_attention.training.recipes.model_family import (
+    family_name,
+    head_class,
+    is_vision_language,
+    processor_class,
+)
 from grounded_attention.training.recipes.number_checks import check_numbers, check_sizes
 from grounded_attention.training.recipes.recipe import (
     Data,
@@ -50,6 +55,7 @@ from grounded_attention.utils.bounded_files import read_text
 from grounded_attention.utils.finite_weights import check_finite
 
 from .answer_rows import answer_weights, other_answers, take_answers
+from .vision_language import check_vision_language, load_vlm, make_vlm, make_vlm_processor
 
 # Processor arguments that a recipe sets with another key: `model.tokenizer`.
 PARTS = ("tokenizer",)
@@ -213,6 +219,8 @@ def _build_texts(path: str, length: int) -> datasets.Dataset:
 
 def make_processor(model: Model) -> Any:
     """Loads the processor of `model.source`, or makes a new one with the tokenizer of the recipe."""
+    if is_vision_language(model):
+        return make_vlm_processor(model)
     if model.tokenizer is None and model.source:
         with recipe_key_errors(f"model.source {model.source}"):
             return processor_class(model).from_pretrained(model.source, **model.processor)
@@ -244,6 +252,8 @@ def make_model(head: str, model: Model, processor: Any, **config: Any) -> PreTra
         **config: further config fields.
     """
     model_class = head_class(head, model)
+    if is_vision_language(model):
+        return make_vlm(model, processor)
     if model.source:
         made, found = _load(model_class, model, config)
         _say_once(describe_loading(made, model.source, found))
@@ -264,6 +274,8 @@ def load_model(model_class: type[PreTrainedModel], model: Model, **config: Any) 
         `tuple[PreTrainedModel, set[str]]`: the model, and the names of its randomly initialised weights. Weights that
         a head takes from a pre-training head (`pretraining_handover.py`) or from `model.bert` are not among them.
     """
+    if is_vision_language(model):
+        return load_vlm(model)
     loaded, found = _load(model_class, model, config)
     return loaded, set(found["missing_keys"])
 
@@ -381,7 +393,9 @@ def training_arguments(recipe: Recipe, output_dir: Path) -> GroundingTrainingArg
         "label_names": [],
         "length_column_name": LENGTH,
     }
-    defaults = {"seed": recipe.seed, "report_to": "none", "disable_tqdm": False}
+    defaults: dict[str, Any] = {"seed": recipe.seed, "report_to": "none", "disable_tqdm": False}
+    if recipe.training.get("gradient_checkpointing"):
+        defaults["gradient_checkpointing_kwargs"] = {"use_reentrant": False}  # not the default of transformers 5.4
     with recipe_key_errors("training"):
         return GroundingTrainingArguments(**{**defaults, **without_hub(recipe.training), **fixed})
 
@@ -405,6 +419,12 @@ def check_options(task: Task, options: Mapping[str, Any], key: str) -> Any:
 def check_model(model: Model, head: str) -> None:
     """Checks that the family has the head, and that config fields and processor arguments are known."""
     head_class(head, model)
+    if is_vision_language(model):
+        check_vision_language(model)
+        return
+    for key in ("adapter", "freeze"):
+        if getattr(model, key):
+            raise RecipeError(f"model.{key} is only for vision-language models (model.family=vlm): remove it")
     config_class: Any = FAMILIES[family_name(model)].config_class
     fields = [*_fields(config_class), *config_class.attribute_map, "attn_implementation"]
     check_names(model.config, fields, "model.config.")

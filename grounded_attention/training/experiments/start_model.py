@@ -16,7 +16,7 @@ from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.data import Collator, limit_rows
 from grounded_attention.training.loop.fisher import estimate_fisher, saved_fisher, single_batches
 from grounded_attention.training.loop.preserve import Preservation
-from grounded_attention.training.recipes.model_family import family_name, head_class
+from grounded_attention.training.recipes.model_family import family_name, head_class, is_vision_language
 from grounded_attention.training.recipes.recipe import (
     Data,
     Preserve,
@@ -66,6 +66,8 @@ def check_preserve(recipe: Recipe) -> None:
 
 def _check_start(recipe: Recipe) -> None:
     section = recipe.preserve
+    if is_vision_language(recipe.model):
+        raise RecipeError("preserve is not for vision-language models: remove it, or train an adapter (model.adapter)")
     if recipe.start is None and recipe.model.source is None:
         raise RecipeError("preserve needs a start model: give a start section, or a checkpoint as model.source")
     if section.distillation and section.distillation_of == "hidden_states" and section.temperature != 1:

@@ -17,7 +17,8 @@ from grounded_attention.modeling.attention_calls import layer_names
 from grounded_attention.modeling.bert_start import read_bert_config
 from grounded_attention.supervision import get_method, split_name
 from grounded_attention.supervision.supervise import find_calls
-from grounded_attention.training.recipes.model_family import family_name
+from grounded_attention.training.recipes.adapters import read_model_config
+from grounded_attention.training.recipes.model_family import family_name, is_vision_language
 from grounded_attention.training.recipes.recipe import Model, Recipe, RecipeError, check_names, recipe_key_errors
 
 from .data import limit_rows
@@ -138,7 +139,9 @@ def model_sizes(model: Model) -> tuple[int, int]:
     name = model.source or model.bert
     with recipe_key_errors(f"model.{'source' if model.source else 'bert'} {name}" if name else "model.config"):
         if model.source:
-            config = AutoConfig.from_pretrained(model.source, **model.config)
+            config = read_model_config(model.source, **model.config)
+        elif is_vision_language(model):
+            config = AutoConfig.for_model(**model.config)
         else:
             made: Any = FAMILIES[family_name(model)].config_class
             config = made(**{**(read_bert_config(model.bert) if model.bert else {}), **model.config})

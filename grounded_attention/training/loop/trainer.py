@@ -206,6 +206,9 @@ class GroundingTrainer(Trainer):
                 given = {name: batch[name] for name in self.task.model_inputs if name in batch}
                 extra = {key: value for metric in metrics for key, value in metric.forward_kwargs(batch).items()}
                 outputs = model(**given, **extra)
+                if self.task.generate is not None:
+                    tokenizer = cast(Any, self.processing_class).tokenizer
+                    batch = {**batch, **self.task.generate(model, tokenizer, batch)}
                 for metric in metrics:
                     metric.update(outputs, batch)
                 advance()

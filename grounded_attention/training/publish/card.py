@@ -17,14 +17,15 @@ from grounded_attention.dataset_scripts.licences import SCENES, Licence, read_sc
 from grounded_attention.families import FAMILIES
 from grounded_attention.modeling.attention_calls import layer_labels, layer_names
 from grounded_attention.reports.figures import heads_figure
+from grounded_attention.reports.generation_table import generation_table
 from grounded_attention.supervision import GroundingAlignment, SupervisionMethod, split_name
-from grounded_attention.supervision.supervise import find_calls
+from grounded_attention.supervision.supervise import find_calls, unwrap_model
 from grounded_attention.tasks import TASKS
-from grounded_attention.training.experiments.measuring import TEXT_ONLY, reported
+from grounded_attention.training.experiments.measuring import BEFORE, TEXT_ONLY, reported
 from grounded_attention.training.experiments.setup import PreparedData
 from grounded_attention.training.loop.checkpoint import CARD
 from grounded_attention.training.recipes.methods import recipe_method
-from grounded_attention.training.recipes.model_family import family_name, head_class
+from grounded_attention.training.recipes.model_family import family_name, family_title, head_class
 from grounded_attention.training.recipes.recipe import Recipe
 from grounded_attention.training.recipes.recipe_text import recipe_yaml
 from grounded_attention.utils.project import MODEL_CARDS
@@ -33,6 +34,8 @@ from grounded_attention.utils.whole_files import whole_file, write_text
 from .card_forward import forward_lines, seen_lines
 from .card_place import EVAL_RESULTS, FIGURE, place_line
 from .card_results import eval_entries, eval_results, head_table, headline_figures, result_table
+from .card_vlm import LIMITS as VLM_LIMITS
+from .card_vlm import TEMPLATE, vlm_content
 from .hub import START
 
 PACKAGES = ("torch", "transformers", "datasets", "accelerate")
@@ -63,6 +66,7 @@ class Trained:
         steps (`int`): number of optimizer steps.
         continued_at (`int`, *optional*, defaults to `0`): step from which the training was resumed; 0 without a
             resume.
+        before (`Mapping[str, dict[str, Any]]`, *optional*): split -> the figures before training.
     """
 
     recipe: Recipe
@@ -74,6 +78,12 @@ class Trained:
     seconds: float
     steps: int
     continued_at: int = 0
+    before: Mapping[str, dict[str, Any]] | None = None
+
+    @property
+    def class_name(self) -> str:
+        """The name of the model's class, without the wrapper of an adapter."""
+        return type(unwrap_model(self.model)).__name__
 
     @property
     def reported(self) -> dict[str, Any]:
@@ -93,10 +103,13 @@ def write_card(trained: Trained, data: PreparedData, directory: Path) -> Path:
     if heads is not None:
         chance = trained.reported["text_to_region_chance"]
         layers = layer_labels(find_calls(trained.model.config))
-        heads_figure({trained.method.name: heads}, chance, directory / FIGURE, layers)
+        panels = {trained.method.name: heads}
+        if trained.before is not None:
+            panels = {BEFORE: reported(trained.before)["text_to_region_by_head"], **panels}
+        heads_figure(panels, chance, directory / FIGURE, layers)
     card = ModelCard.from_template(
         card_metadata(trained, data),
-        template_path=str(MODEL_CARDS / "trained.md"),
+        template_path=str(MODEL_CARDS / (TEMPLATE if TASKS[trained.recipe.task].image_tokens else "trained.md")),
         place=place_line(str(directory)),
         **card_content(trained, data),
     )
@@ -144,7 +157,7 @@ def card_metadata(trained: Trained, data: PreparedData) -> ModelCardData:
     builder = builder_name(recipe)
     return ModelCardData(
         **_metadata(recipe, trained.name, data),
-        model_name=recipe.card.name or _title(recipe, trained.name, type(trained.model).__name__),
+        model_name=recipe.card.name or _title(recipe, trained.name, trained.class_name),
         eval_results=eval_results(trained.figures, TASKS[recipe.task], hub or builder, builder),
     )
 
@@ -203,28 +216,28 @@ def _measured_on(recipe: Recipe, data: PreparedData) -> tuple[str | None, str | 
 
 
 def card_content(trained: Trained, data: PreparedData) -> dict[str, Any]:
-    """The variables of the template `model_cards/trained.md`."""
-    config: Any = trained.model.config
-    heads = head_table(trained.reported)
+    """The variables of the template `model_cards/trained.md`, or `TEMPLATE` for a vision-language model."""
+    heads, tokens = head_table(trained.reported), TASKS[trained.recipe.task].image_tokens
+    limits = VLM_LIMITS if tokens else LIMITS
     return {
-        "title": trained.recipe.card.name or _title(trained.recipe, trained.name, type(trained.model).__name__),
+        "title": trained.recipe.card.name or _title(trained.recipe, trained.name, trained.class_name),
         "summary": _summary(trained.recipe, trained.name),
         "about": _about(trained, data),
-        "model_class": type(trained.model).__name__,
-        "auto_class": type(trained.model)._auto_class,  # the key in config.auto_map
-        "pixels": getattr(config, "vision_config", None) is not None,
-        "feature_size": trained.processor.region_feature_size,
-        **_use(trained),
-        "results": result_table(trained.figures),
+        **(vlm_content(trained.model, data.splits["train"].unique("kind"), data.options) if tokens else _use(trained)),
+        "results": _vlm_results(trained) if tokens else result_table(trained.figures),
         "heads": heads,
         "figure": FIGURE,
         "training": _training(trained),
         "recipe": recipe_yaml(_as_given(trained.recipe)),
         "controls": " ".join(_controls(trained)),
-        "limits": [*LIMITS, *([SCENES_LIMIT] if drawn_scenes(trained.recipe, data) else [])],
+        "limits": [*limits, *([SCENES_LIMIT] if drawn_scenes(trained.recipe, data) else [])],
         "licence": _licence(trained.recipe, data),
         "citations": list(_citations(trained, data)),
     }
+
+
+def _vlm_results(trained: Trained) -> str:
+    return generation_table({**({BEFORE: trained.before} if trained.before else {}), "this model": trained.figures})
 
 
 def _as_given(recipe: Recipe) -> Recipe:
@@ -240,10 +253,11 @@ def _title(recipe: Recipe, name: str, model_class: str) -> str:
 
 
 def _summary(recipe: Recipe, name: str) -> str:
-    family = FAMILIES[family_name(recipe.model)].title
-    summary = f"A {family} that reads words and image regions, trained on {TASKS[recipe.task].title}"
+    family = family_title(recipe.model)
+    seen = "images" if TASKS[recipe.task].image_tokens else "image regions"
+    summary = f"A {family} that reads words and {seen}, trained on {TASKS[recipe.task].title}"
     if name == TEXT_ONLY:
-        return f"A {family} that was trained on {TASKS[recipe.task].title} without regions: a baseline."
+        return f"A {family} that was trained on {TASKS[recipe.task].title} without {seen}: a baseline."
     method = _method(recipe, name)
     if method == "none":
         return f"{summary}, without attention supervision."
@@ -256,9 +270,9 @@ def _about(trained: Trained, data: PreparedData) -> list[tuple[str, str]]:
     rows = ", ".join(f"{name} {len(split):,}" for name, split in data.splits.items())
     calls = find_calls(config)
     heads = " or ".join(str(count) for count in dict.fromkeys(call.num_heads for call in calls))
-    layers = f"{len(layer_names(calls))} layers of {heads} heads, width {config.hidden_size}"
+    layers = f"{len(layer_names(calls))} layers of {heads} heads, width {config.get_text_config().hidden_size}"
     return [
-        ("class", f"`{type(trained.model).__name__}`"),
+        ("class", f"`{trained.class_name}`"),
         ("size", f"{size:.1f} million parameters, {layers}"),
         ("data", f"{_data_text(trained.recipe, data)}; rows: {rows}"),
         ("seed", str(trained.recipe.seed)),
@@ -321,7 +335,7 @@ def _controls(trained: Trained) -> Iterator[str]:
         )
     if recipe.supervision.heads != "all" and method != "none":
         yield f"Supervised heads: `{recipe.supervision.heads}`."
-    if trained.model.config.box_layer is not None:
+    if getattr(trained.model.config, "box_layer", None) is not None:
         yield "In addition, words were trained to predict the boxes of their regions."
     if any(headline_figures(trained.figures)):
         yield (
@@ -344,9 +358,9 @@ def _data_licence(recipe: Recipe, data: PreparedData) -> Licence:
 
 
 def _citations(trained: Trained, data: PreparedData) -> Iterator[str]:
-    paper = FAMILIES[family_name(trained.recipe.model)].citation
-    if paper is not None:
-        yield paper
+    family = FAMILIES.get(family_name(trained.recipe.model))
+    if family is not None and family.citation is not None:
+        yield family.citation
     yield from _own_citations(trained)
     if drawn_scenes(trained.recipe, data) is None:
         citation = data.pulled.record["citation"] if data.pulled else next(iter(data.splits.values())).info.citation
@@ -360,12 +374,16 @@ def _own_citations(trained: Trained) -> list[str]:
     return list(dict.fromkeys(citation for citation in found if citation is not None))
 
 
-def _use(trained: Trained) -> dict[str, str]:
+def _use(trained: Trained) -> dict[str, Any]:
     """The variables of the code snippets of the card."""
     example, processor = _example(trained.processor.tokenizer), trained.processor
     pixels, source = getattr(trained.model.config, "vision_config", None) is not None, processor.region_feature_source
     return {
         **example,
+        "model_class": trained.class_name,
+        "auto_class": type(trained.model)._auto_class,  # the key in config.auto_map
+        "pixels": pixels,
+        "feature_size": processor.region_feature_size,
         "seen": seen_lines(pixels, processor.region_feature_size, source),
         "forward": forward_lines(TASKS[trained.recipe.task].example, **example),
         "features_text": f"those of {source['name']}, as in training" if source else "those of training",

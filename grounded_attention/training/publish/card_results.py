@@ -34,7 +34,7 @@ def headline_figures(figures: Figures) -> Iterator[tuple[str, str, float]]:
         yield from ((split, key, value) for key, value in found.items() if _is_accuracy(key, value))
         if f"{HEADS}_by_head" in found and "validation" in figures:
             chosen = summarise(figures["validation"], found)
-            yield from ((split, f"{HEADS}_{key}", chosen[key]) for key in HEAD_FIGURES)
+            yield from ((split, f"{HEADS}_{key}", chosen[key]) for key in HEAD_FIGURES if key in chosen)
 
 
 def _is_accuracy(name: str, value: Any) -> bool:
@@ -61,9 +61,11 @@ def result_table(figures: Figures) -> str:
 
 def _how_chosen(rows: Sequence[Sequence[str]]) -> str:
     """States on which rows layers and heads were chosen."""
+    rollout = any(HEAD_FIGURES["rollout"] in title for title, *_ in rows)
+    chosen = "Best layer, best head and the rollout's layer" if rollout else "Best layer and best head"
     if all(split == "validation" for _, split, *_ in rows):
-        return "Best layer, best head and the rollout's layer were chosen on the same rows that they are reported on."
-    return "Best layer, best head and the rollout's layer were chosen on the validation split."
+        return f"{chosen} were chosen on the same rows that they are reported on."
+    return f"{chosen} were chosen on the validation split."
 
 
 def _shown(value: float | None) -> str:

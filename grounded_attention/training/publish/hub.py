@@ -22,6 +22,7 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.errors import HFValidationError, OfflineModeIsEnabled
 from huggingface_hub.utils import disable_progress_bars, enable_progress_bars, validate_repo_id
 from transformers.trainer_utils import HubStrategy
+from transformers.utils import ADAPTER_CONFIG_NAME
 
 from grounded_attention.dataset_scripts.hub.hub_errors import CONNECTION_LOST, HubError, explain_failure, status_of
 from grounded_attention.training.loop.checkpoint import CARD, MANIFEST, snapshot, step_of
@@ -303,7 +304,8 @@ def model_files(folder: Path) -> dict[str, Path]:
     """
     files = {path.name: path for path in folder.iterdir() if path.is_file()}
     files = {k: p for k, p in files.items() if p.suffix not in TRAINER_SUFFIXES and k not in TRAINER_FILES}
-    if "config.json" not in files or not any(name.endswith(".safetensors") for name in files):
+    configured = "config.json" in files or ADAPTER_CONFIG_NAME in files
+    if not configured or not any(name.endswith(".safetensors") for name in files):
         raise HubError(
             f"{folder.name} has no complete model.safetensors; give training.hub_strategy=end to push at the end"
         )

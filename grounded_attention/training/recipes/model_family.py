@@ -4,10 +4,11 @@
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
-from grounded_attention.families import DEFAULT_FAMILY, FAMILIES, find_family
+from grounded_attention.families import DEFAULT_FAMILY, FAMILIES, VLM, find_family
 
+from .adapters import read_model_config
 from .number_checks import check_sizes
 from .recipe import Model, RecipeError, check_names, recipe_key_errors
 
@@ -20,13 +21,13 @@ def family_name(model: Model) -> str:
         model (`Model`): the `model` section of a recipe.
 
     Returns:
-        `str`: a key of `FAMILIES`.
+        `str`: a key of `FAMILIES`, or `VLM.name`.
 
     Raises:
         RecipeError: if the family is unknown, or the checkpoint belongs to another family than expected.
     """
     if model.family is not None:
-        check_names([model.family], FAMILIES, "model.family=")
+        check_names([model.family], [*FAMILIES, VLM.name], "model.family=")
     if not model.source:
         return model.family or DEFAULT_FAMILY
     path = Path(model.source)
@@ -35,11 +36,8 @@ def family_name(model: Model) -> str:
             f"model.source {model.source}: no such folder, and not a name on the Hub; if another recipe trains this "
             "model (see the first lines of this recipe), run that first"
         )
-    with recipe_key_errors(f"model.source {model.source}"):
-        config = AutoConfig.from_pretrained(model.source)
-        check_sizes(config.to_dict(), "config.json: ")
-        found = config.model_type
-    name = find_family(found)
+    found = _source_type(model.source)
+    name = VLM.name if found in VLM.reads else find_family(found)
     if name is None or model.family not in (None, name):
         raise RecipeError(
             f"model.source {model.source} is a checkpoint of the family {found!r}, expected {wanted_families(model)}: "
@@ -48,9 +46,48 @@ def family_name(model: Model) -> str:
     return name
 
 
+def _source_type(source: str) -> str:
+    with recipe_key_errors(f"model.source {source}"):
+        config = read_model_config(source)
+        check_sizes(config.to_dict(), "config.json: ")
+    return config.model_type
+
+
 def wanted_families(model: Model) -> str:
     """The expected families, for an error message."""
+    if model.family == VLM.name:
+        return " or ".join(map(repr, VLM.reads))
     return repr(model.family) if model.family else " or ".join(map(repr, FAMILIES))
+
+
+def is_vision_language(model: Model) -> bool:
+    """Whether the recipe's model is a vision-language model of transformers."""
+    return family_name(model) == VLM.name
+
+
+def vision_language_type(model: Model) -> str:
+    """
+    The `model_type` of a recipe's vision-language model: that of its checkpoint, else `model.config.model_type`.
+
+    Raises:
+        RecipeError: if there is neither, or the image tokens of the type are not known.
+    """
+    if model.source:
+        return _source_type(model.source)
+    found = model.config.get("model_type")
+    if found not in VLM.reads:
+        raise RecipeError(
+            f"model.config.model_type is {found!r}, expected one of {', '.join(VLM.reads)}; or give a checkpoint as "
+            "model.source"
+        )
+    return found
+
+
+def family_title(model: Model) -> str:
+    """The display name of the model's family, or of a vision-language model's type."""
+    if is_vision_language(model):
+        return f"{VLM.title} ({vision_language_type(model)})"
+    return FAMILIES[family_name(model)].title
 
 
 def head_class(head: str, model: Model) -> type[PreTrainedModel]:
@@ -65,9 +102,12 @@ def head_class(head: str, model: Model) -> type[PreTrainedModel]:
         RecipeError: if the family has no such head; the message lists the families that have it.
     """
     name = family_name(model)
-    heads = FAMILIES[name].heads
+    if name == VLM.name and head == VLM.head:
+        return VLM.model_class(vision_language_type(model))
+    heads = {} if name == VLM.name else FAMILIES[name].heads
     if head not in heads:
         having = [other for other, family in FAMILIES.items() if head in family.heads]
+        having += [VLM.name] * (head == VLM.head)
         raise RecipeError(
             f"the family {name!r} has no head {head!r}; use a family that has it: model.family={' or '.join(having)}"
         )

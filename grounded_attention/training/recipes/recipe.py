@@ -94,8 +94,13 @@ class Model:
         config (`dict[str, Any]`, *optional*): config fields to override.
         family_config (`dict[str, Any]`, *optional*): family -> config fields for that family only. Without a `source`
             they are added to `config`; a field in `config` takes precedence.
-        tokenizer (`str`, *optional*): directory, Hub id or WordPiece `vocab.txt`; defaults to that of `source`.
+        tokenizer (`str`, *optional*): directory, Hub id or WordPiece `vocab.txt`; defaults to that of `source`. Of a
+            vision-language model it is the directory or Hub id of the whole processor.
         processor (`dict[str, Any]`, *optional*): arguments of the processor.
+        adapter (`dict[str, Any]`, *optional*): `{lora: {...}}` trains an adapter of PEFT instead of the weights; its
+            options are those of `peft.LoraConfig`. Only for vision-language models.
+        freeze (`list`, *optional*): regular expressions; weights whose name one of them matches (`re.search`) are not
+            trained. `vision` is the vision encoder. Only for vision-language models.
     """
 
     family: str | None = None
@@ -105,6 +110,8 @@ class Model:
     family_config: dict[str, Any] = field(default_factory=dict)
     tokenizer: str | None = None
     processor: dict[str, Any] = field(default_factory=dict)
+    adapter: dict[str, Any] = field(default_factory=dict)
+    freeze: list = field(default_factory=list)
 
     def __post_init__(self):
         own = None if self.source else self.family_config.get(self.family or DEFAULT_FAMILY)

@@ -1,0 +1,193 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""LLaVA's instruction data: conversations about images, and, if they have them, phrases with boxes.
+
+An element of the JSON list is `{"id", "image", "conversations": [{"from": "human" or "gpt", "value"}, ...]}`; the
+first human text contains `<image>`. Elements may also have `"phrases": [{"message", "start", "end", "boxes"}]`: the
+index of a message, a span of characters of its text without `<image>` and the white space around it, and boxes (x1,
+y1, x2, y2) divided by width and height of the image. The public files have no phrases.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar
+
+import datasets
+from datasets import List, Value
+
+from grounded_attention.dataset_scripts.files.records import Record
+from grounded_attention.dataset_scripts.files.streaming import json_elements
+from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
+
+from .local_builder import SPLITS, LocalBuilder, LocalConfig, Report
+
+# Split on disk -> possible names of its file.
+FILES = {
+    "train": ("train.json", "llava_v1_5_mix665k.json", "llava_instruct_150k.json"),
+    "val": ("val.json",),
+    "test": ("test.json",),
+}
+FOLDERS = ("", "llava")
+IMAGE_MARK = "<image>"
+ROLES = {"human": "user", "gpt": "assistant"}
+HOMEPAGE = "https://huggingface.co/datasets/liuhaotian/LLaVA-Instruct-150K"
+HINT = f"get llava_v1_5_mix665k.json or llava_instruct_150k.json from {HOMEPAGE}, or write train.json in its format"
+LICENCE = Licence(
+    "unknown",
+    UNCLEAR,
+    "LLaVA-Instruct-150K is CC BY 4.0 and subject to the terms of use of OpenAI; the other parts of the mix have terms "
+    "of their own. The images are not included.",
+    HOMEPAGE,
+)
+CITATION = """Haotian Liu, Chunyuan Li, Qingyang Wu, Yong Jae Lee. Visual Instruction Tuning. NeurIPS 2023."""
+FEATURES = {
+    "example_id": Value("string"),
+    "image_id": Value("string"),
+    "file_name": Value("string"),
+    "messages": List({"role": Value("string"), "text": Value("string")}),
+    "phrases": List(
+        {
+            "message": Value("int32"),
+            "text": Value("string"),
+            "start": Value("int32"),
+            "end": Value("int32"),
+            "boxes": List(List(Value("float32"), length=4)),
+        }
+    ),
+}
+Row = dict[str, Any]
+
+
+@dataclass
+class LlavaInstructConfig(LocalConfig):
+    """Options of [`LlavaInstruct`]; none of its own."""
+
+    LICENCE: ClassVar[Licence] = LICENCE
+
+    def sources(self) -> list[Path]:
+        return [self.file(split) for split in FILES] if self.data_dir else []
+
+    def file(self, split: str) -> Path:
+        """Returns the file of a split, under the first of its names that exists."""
+        folder = Path(self.data_dir or ".")
+        places = [folder / inner / name for inner in FOLDERS for name in FILES[split]]
+        return next((place for place in places if place.is_file()), places[0])
+
+    def available_splits(self) -> tuple[str, ...]:
+        """Returns train, and the other splits whose files exist."""
+        return tuple(split for split in SPLITS if split == "train" or self.file(split).is_file())
+
+    def where_to_get(self) -> str:
+        return HINT
+
+    def needed_files(self, split: str) -> list[Path]:
+        return [self.file(split)]
+
+
+class LlavaInstruct(LocalBuilder):
+    """One row a conversation about an image: `{example_id, image_id, file_name, messages, phrases}`.
+
+    `messages` have a `role`, user or assistant in turns, and a `text` without the mark of the image. A phrase has the
+    index of its message, a span of characters of its text, and boxes in [0, 1]. `image_id` is the name of the image
+    file without folder and suffix. `example_id` is the id of the element and its number in the file, since ids occur
+    twice in the public mix. Conversations without an image are left out and counted.
+
+    Example:
+
+    ```python
+    builder = LlavaInstruct(data_dir="data/llava")
+    builder.download_and_prepare()
+    train = builder.as_dataset("train")
+    ```
+
+    Raises:
+        DataError: A file or record is invalid; the message names the element.
+        MissingFileError: A file is missing; the message names it and where to get it.
+    """
+
+    config: LlavaInstructConfig
+    BUILDER_CONFIG_CLASS = LlavaInstructConfig
+    BUILDER_CONFIGS = [LlavaInstructConfig(name="default")]
+
+    def _info(self) -> datasets.DatasetInfo:
+        return datasets.DatasetInfo(
+            description="Conversations about images.",
+            citation=CITATION,
+            features=datasets.Features(FEATURES),
+            homepage=HOMEPAGE,
+        )
+
+    def _generate_examples(self, split: str) -> Iterator[tuple[str, Row]]:
+        report, path = Report(), self.config.file(split)
+        for _, index, element in json_elements(path, HINT):
+            row = read_conversation(Record(element, path, f"element {index + 1}", HINT), index)
+            report.add("conversations" if row else "without image")
+            if row is not None:
+                yield row["example_id"], row
+        self.report[str(self.config.SPLIT_NAMES[split])] = report.as_dict()
+
+
+def read_conversation(record: Record, index: int) -> Row | None:
+    """Reads an element of the file.
+
+    Args:
+        record (`Record`): The element.
+        index (`int`): Its number in the file, from 0.
+
+    Returns:
+        `dict` or `None`: The row; None if the conversation has no image.
+
+    Raises:
+        DataError: The element is invalid.
+    """
+    messages = [
+        _read_message(Record(each, record.file, f"{record.where}, message {number + 1}", HINT), number)
+        for number, each in enumerate(record.items("conversations"))
+    ]
+    if not messages or len(messages) % 2:
+        expected = "a text of human and a text of gpt, in turns"
+        raise record.error("bad conversations", found=f"{len(messages)} messages", expected=expected)
+    if "image" not in record.values:
+        return None
+    file_name, identifier = record.non_empty_text("image"), record.values.get("id")
+    phrases = record.items("phrases") if "phrases" in record.values else []
+    return {
+        "example_id": f"{identifier}#{index}",
+        "image_id": PurePosixPath(file_name).stem,
+        "file_name": file_name,
+        "messages": messages,
+        "phrases": [
+            _read_phrase(Record(each, record.file, f"{record.where}, phrase {number + 1}", HINT), messages)
+            for number, each in enumerate(phrases)
+        ],
+    }
+
+
+def _read_message(record: Record, number: int) -> dict[str, str]:
+    speaker, wanted = record.text("from"), list(ROLES)[number % 2]
+    if speaker != wanted:
+        raise record.error("bad from", found=speaker, expected=wanted)
+    return {"role": ROLES[speaker], "text": record.text("value").replace(IMAGE_MARK, "").strip()}
+
+
+def _read_phrase(record: Record, messages: list[dict[str, str]]) -> Row:
+    number, start, end = (record.integer(name, minimum=0) for name in ("message", "start", "end"))
+    if number >= len(messages):
+        raise record.error("bad message", found=number, expected=f"an index below {len(messages)}")
+    text = messages[number]["text"]
+    if not start < end <= len(text):
+        raise record.error("bad span", found=(start, end), expected=f"0 <= start < end <= {len(text)}")
+    boxes = [_read_box(record, box) for box in record.items("boxes")]
+    return {"message": number, "text": text[start:end], "start": start, "end": end, "boxes": boxes}
+
+
+def _read_box(record: Record, box: Any) -> list[float]:
+    numbers = isinstance(box, list) and [x for x in box if isinstance(x, int | float) and not isinstance(x, bool)]
+    if (
+        not numbers
+        or not len(numbers) == len(box) == 4
+        or not (0 <= box[0] < box[2] <= 1 and 0 <= box[1] < box[3] <= 1)
+    ):
+        expected = "x1 < x2, y1 < y2 in [0, 1]: divided by width and height of the image"
+        raise record.error("bad box", found=box, expected=expected)
+    return [float(number) for number in numbers]

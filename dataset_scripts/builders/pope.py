@@ -1,0 +1,192 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Object hallucination: yes-or-no questions made from COCO's instances, in the three samplings of POPE."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar
+
+import datasets
+import numpy as np
+from datasets import List, Value
+
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.records import Record
+from grounded_attention.dataset_scripts.files.streaming import json_elements, text_lines
+from grounded_attention.dataset_scripts.licences import Licence
+
+from .coco_captions import IMAGE_ID_FORMATS
+from .coco_captions import LICENCE as COCO_LICENCE
+from .local_builder import LocalBuilder, LocalConfig, Report
+from .pope_questions import ObjectCounts, choose_objects, object_question
+
+HINT = "get annotations_trainval2014.zip from https://cocodataset.org/#download and unpack it in the data folder"
+CITATION = """@inproceedings{li2023pope,
+  title = {Evaluating Object Hallucination in Large Vision-Language Models},
+  author = {Li, Yifan and Du, Yifan and Zhou, Kun and Wang, Jinpeng and Zhao, Wayne Xin and Wen, Ji-Rong},
+  booktitle = {Empirical Methods in Natural Language Processing},
+  year = {2023},
+}"""
+FEATURES = {
+    "example_id": Value("string"),
+    "image_id": Value("string"),
+    "file_name": Value("string"),
+    "question": Value("string"),
+    "answers": List(Value("string")),
+    "sampling": Value("string"),
+    "object": Value("string"),
+}
+Row = dict[str, Any]
+
+
+@dataclass
+class PopeConfig(LocalConfig):
+    """Options of [`Pope`].
+
+    Args:
+        instances (`str`, *optional*, defaults to `"annotations/instances_val2014.json"`): File of objects, in the data
+            folder.
+        image_list (`str`, *optional*): Text file with one image id on each line, in the data folder; questions are
+            made for these images only. All images are counted.
+        images (`int`, *optional*, defaults to 500): Largest number of images, drawn from those with enough objects.
+        least_objects (`int`, *optional*, defaults to 3): Smallest number of different objects in an image.
+        questions (`int`, *optional*, defaults to 6): Questions for each image and sampling, half with the answer yes.
+        seed (`int`, *optional*, defaults to 0): Seed of the draws.
+        image_id_format (`str`, *optional*, defaults to `"number"`): `"number"` (`132417`), or `"file_stem"`
+            (`COCO_val2014_000000132417`).
+    """
+
+    LICENCE: ClassVar[Licence] = COCO_LICENCE
+    SPLIT_NAMES: ClassVar[dict[str, Any]] = {"test": datasets.Split.TEST}
+    CHOICES: ClassVar[dict[str, Sequence[str]]] = {"image_id_format": IMAGE_ID_FORMATS}
+
+    instances: str = "annotations/instances_val2014.json"
+    image_list: str | None = None
+    images: int = 500
+    least_objects: int = 3
+    questions: int = 6
+    seed: int = 0
+    image_id_format: str = "number"
+
+    def sources(self) -> list[Path]:
+        return self.needed_files("test") if self.data_dir else []
+
+    def where_to_get(self) -> str:
+        return HINT
+
+    def needed_files(self, split: str) -> list[Path]:
+        names = [self.instances] if self.image_list is None else [self.instances, self.image_list]
+        return [Path(self.data_dir or ".") / name for name in names]
+
+    def check(self) -> None:
+        """Checks the options before anything is read.
+
+        Raises:
+            DataError: The folder was not given, or a number is out of range.
+        """
+        super().check()
+        for name, least in (("images", 1), ("least_objects", 1), ("questions", 2)):
+            if getattr(self, name) < least:
+                raise DataError(f"bad option {name}", found=getattr(self, name), expected=f"{least} or more")
+        if self.questions % 2:
+            raise DataError("bad option questions", found=self.questions, expected="an even number")
+
+
+class Pope(LocalBuilder):
+    """One row a question: `{example_id, image_id, file_name, question, answers, sampling, object}`.
+
+    `answers` is `["yes"]` or `["no"]`. Absent objects are chosen in three ways (`sampling`), see [`choose_objects`].
+    Every sampling asks for the same objects that are in the image. The questions are made as the paper describes; they
+    are not the published files, whose draws cannot be repeated.
+
+    Example:
+
+    ```python
+    builder = Pope(data_dir="data/coco", images=100)
+    builder.download_and_prepare()
+    questions = builder.as_dataset("test")
+    ```
+
+    Raises:
+        DataError: A file, record or option is invalid, or no image has enough objects; the message names it.
+        MissingFileError: A file is missing; the message names it and where to get it.
+    """
+
+    config: PopeConfig
+    BUILDER_CONFIG_CLASS = PopeConfig
+
+    def _info(self) -> datasets.DatasetInfo:
+        return datasets.DatasetInfo(
+            description="Yes-or-no questions about objects that are or are not in an image.",
+            features=datasets.Features(FEATURES),
+            homepage="https://cocodataset.org",
+            citation=CITATION,
+        )
+
+    def _generate_examples(self, split: str) -> Iterator[tuple[str, Row]]:
+        config, report = self.config, Report()
+        path, *listed = config.needed_files(split)
+        images = read_objects(path, config.image_id_format == "file_stem")
+        wanted = {line.strip() for _, line in text_lines(listed[0], HINT)} if listed else set(images)
+        enough = [name for name, (_, found) in images.items() if name in wanted and len(found) >= config.least_objects]
+        if not enough:
+            hint = "give a smaller least_objects, or another image_list"
+            raise DataError(f"no image has {config.least_objects} different objects", file=path, hint=hint)
+        counts = ObjectCounts.of(found for _, found in images.values())
+        rng = np.random.default_rng(config.seed)
+        for image_id in [enough[place] for place in rng.permutation(len(enough))[: config.images]]:
+            file_name, present = images[image_id]
+            report.add("images")
+            for sampling, (shown, absent) in choose_objects(present, counts, config.questions, rng).items():
+                for name in (*shown, *absent):
+                    report.add("questions")
+                    key = f"{image_id}:{sampling}:{name}"
+                    yield (
+                        key,
+                        {
+                            "example_id": key,
+                            "image_id": image_id,
+                            "file_name": file_name,
+                            "question": object_question(name),
+                            "answers": ["yes" if name in present else "no"],
+                            "sampling": sampling,
+                            "object": name,
+                        },
+                    )
+        self.report[split] = report.as_dict()
+
+
+def read_objects(path: Path, by_stem: bool) -> dict[str, tuple[str, set[str]]]:
+    """Reads the objects of each image.
+
+    Args:
+        path (`Path`): A file of instances in COCO's format.
+        by_stem (`bool`): Use the stem of the image file as the image id.
+
+    Returns:
+        `dict[str, tuple[str, set[str]]]`: Image id -> file name, and the names of its objects.
+
+    Raises:
+        DataError: The file is damaged, or an object belongs to an unknown image or category.
+    """
+    images: dict[int, tuple[str, str]] = {}
+    categories: dict[int, str] = {}
+    objects: list[tuple[Record, int, int]] = []
+    for member, index, element in json_elements(path, HINT):
+        record = Record(element, path, f"{member}, element {index + 1}", HINT)
+        if member == "images":
+            number, name = record.integer("id"), record.non_empty_text("file_name")
+            images[number] = (PurePosixPath(name).stem if by_stem else str(number), name)
+        elif member == "categories":
+            categories[record.integer("id")] = record.non_empty_text("name")
+        elif member == "annotations":
+            objects.append((record, record.integer("image_id"), record.integer("category_id")))
+    found: dict[str, tuple[str, set[str]]] = {image_id: (name, set()) for image_id, name in images.values()}
+    for record, image, category in objects:
+        for kind, number, known in (("image", image, images), ("category", category, categories)):
+            if number not in known:
+                raise record.error(
+                    f"the object belongs to an unknown {kind}", found=number, expected=f"an id of {path}"
+                )
+        found[images[image][0]][1].add(categories[category])
+    return found

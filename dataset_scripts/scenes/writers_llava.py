@@ -1,0 +1,148 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Captions and questions of scenes as conversations in the format of LLaVA's instruction data, with their phrases.
+
+The texts are those of the folder's Flickr30K Entities and VQA files, which are read again; as in the real data, the
+questions of test have no answers, so its conversations have captions only. `processor/` is a processor for a small
+LLaVA: a word-level tokenizer of all texts, a chat template, and pictures of 96 x 96 pixels in patches of 12.
+"""
+
+import json
+import random
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
+
+from grounded_attention.dataset_scripts.builders.flickr30k_entities import EntitiesFiles
+from grounded_attention.dataset_scripts.builders.flickr30k_parsing import parse_annotation
+from grounded_attention.utils.bounded_files import read_json, read_text
+
+from .annotators import CAPTIONS_PER_SCENE
+from .records import SPLITS
+from .writers_vqa import file_names
+
+FOLDER = "llava"
+CAPTION_PROMPT = "Describe the image."
+PICTURE, PATCH = 96, 12  # pixels
+SPECIAL = {"pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+EXTRA_SPECIAL = {"image_token": "<image>", "user_token": "<user>", "assistant_token": "<assistant>"}
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ '<' + message['role'] + '>' }}"
+    "{% if message['content'] is string %}{{ ' ' + message['content'] | trim }}{% else %}"
+    "{% for part in message['content'] %}"
+    "{% if part['type'] == 'image' %}{{ '<image>' }}{% else %}{{ ' ' + part['text'] | trim }}{% endif %}"
+    "{% endfor %}{% endif %}{% if message['role'] == 'assistant' %}{{ '</s>' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<assistant>' }}{% endif %}"
+)
+
+
+def files(root: Path, seed: int) -> dict[str, str | bytes]:
+    """Returns path and text of all files.
+
+    Args:
+        root (`Path`): The folder, with the files of Flickr30K Entities and VQA and the vocabulary.
+        seed (`int`): Seed of the data set; it draws the order of the turns.
+    """
+    conversations = {f"{split}.json": json.dumps(_conversations(root, split, seed)) + "\n" for split in SPLITS}
+    processor = {f"processor/{name}": text for name, text in _processor_files(root).items()}
+    return {f"{FOLDER}/{name}": text for name, text in {**conversations, **processor}.items()}
+
+
+def count_turns(written: Mapping[str, str | bytes]) -> dict[str, int]:
+    """Returns the number of prompts and answers of each split."""
+    found = {split: json.loads(written[f"{FOLDER}/{split}.json"]) for split in SPLITS}
+    return {split: sum(len(each["conversations"]) // 2 for each in images) for split, images in found.items()}
+
+
+def _conversations(root: Path, split: str, seed: int) -> list[dict[str, Any]]:
+    entities = EntitiesFiles.locate(root)
+    unrelated, questions = entities.unrelated(), _questions(root, split)
+    made = []
+    for image in entities.image_ids(split):
+        boxes = {each["entity_id"]: each["boxes"] for each in parse_annotation(entities.annotation(image))[2]}
+        captions = entities.captions(split, image, unrelated, CAPTIONS_PER_SCENE)
+        turns: list[tuple[str, str, list[dict[str, Any]]]] = [
+            (CAPTION_PROMPT, each["text"], _phrases(each["phrases"], boxes)) for each in captions if each["related"]
+        ]
+        turns += [(question, answer, []) for question, answer in questions[image]]
+        random.Random(f"{seed}/llava/{image}").shuffle(turns)
+        made.append(_conversation(image, turns))
+    return made
+
+
+def _questions(root: Path, split: str) -> dict[str, list[tuple[str, str]]]:
+    """Image id -> its questions with the answer that most people gave."""
+    found: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    questions_name, answers_name = file_names(split)
+    if split == "test":
+        return found
+    given = {each["question_id"]: each for each in read_json(root / "vqa" / answers_name)["annotations"]}
+    for each in read_json(root / "vqa" / questions_name)["questions"]:
+        answer = given[each["question_id"]]["multiple_choice_answer"]
+        found[str(each["image_id"])].append((each["question"], answer))
+    return found
+
+
+def _phrases(phrases: list[dict[str, Any]], boxes: Mapping[str, list[list[float]]]) -> list[dict[str, Any]]:
+    return [
+        {"start": each["start"], "end": each["end"], "boxes": [[round(x, 5) for x in box] for box in found]}
+        for each in phrases
+        if (found := boxes.get(each["entity_id"]))
+    ]
+
+
+def _conversation(image: str, turns: list[tuple[str, str, list[dict[str, Any]]]]) -> dict[str, Any]:
+    messages: list[dict[str, str]] = []
+    phrases: list[dict[str, Any]] = []
+    for prompt, answer, found in turns:
+        mark = "" if messages else "<image>\n"
+        messages += [{"from": "human", "value": mark + prompt}, {"from": "gpt", "value": answer}]
+        phrases += [{"message": len(messages) - 1, **phrase} for phrase in found]
+    return {"id": image, "image": f"{image}.jpg", "conversations": messages, "phrases": phrases}
+
+
+def _processor_files(root: Path) -> dict[str, str]:
+    special = [*SPECIAL.values(), *EXTRA_SPECIAL.values()]
+    listed = [word for word in read_text(root / "vocab.txt").split() if not word.startswith(("[", "##"))]
+    words = list(dict.fromkeys([*special, *listed, *CAPTION_PROMPT.lower().replace(".", "").split()]))
+    tokenizer = Tokenizer(
+        models.WordLevel({word: index for index, word in enumerate(words)}, unk_token=SPECIAL["unk_token"])
+    )
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\w+|[^\w\s]"), "removed", invert=True)
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
+    about_tokens = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        **SPECIAL,
+        "extra_special_tokens": EXTRA_SPECIAL,
+        "padding_side": "right",
+        "clean_up_tokenization_spaces": False,
+    }
+    pictures = {
+        "image_processor_type": "CLIPImageProcessor",
+        "do_resize": True,
+        "size": {"height": PICTURE, "width": PICTURE},
+        "resample": 2,
+        "do_center_crop": False,
+        "do_rescale": True,
+        "do_normalize": True,
+        "image_mean": [0.5] * 3,
+        "image_std": [0.25] * 3,
+        "do_convert_rgb": True,
+    }
+    about = {
+        "processor_class": "LlavaProcessor",
+        "patch_size": PATCH,
+        "vision_feature_select_strategy": "full",
+        "num_additional_image_tokens": 0,
+        "image_token": EXTRA_SPECIAL["image_token"],
+    }
+    return {
+        "tokenizer.json": tokenizer.to_str(pretty=True) + "\n",
+        "tokenizer_config.json": json.dumps(about_tokens, indent=2) + "\n",
+        "preprocessor_config.json": json.dumps(pictures, indent=2) + "\n",
+        "processor_config.json": json.dumps(about, indent=2) + "\n",
+        "chat_template.jinja": CHAT_TEMPLATE,
+    }

@@ -1,0 +1,46 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Vision-language models of transformers, whose regions are image tokens; they have no classes in this project."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+@dataclass(frozen=True)
+class VisionLanguageFamily:
+    """All models whose image tokens are known, see `processing/image_tokens.py`. A recipe names them together.
+
+    Args:
+        name (`str`, *optional*, defaults to `"vlm"`): name in recipes.
+        title (`str`, *optional*, defaults to `"vision-language model"`): display name.
+        head (`str`, *optional*, defaults to `"generation"`): the head that these models have, for tasks.
+    """
+
+    name: str = "vlm"
+    title: str = "vision-language model"
+    head: str = "generation"
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The model types."""
+        from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
+
+        return tuple(IMAGE_TOKEN_FAMILIES)
+
+    def config_class(self, model_type: str) -> Any:
+        """The configuration class of a model type."""
+        from transformers import CONFIG_MAPPING
+
+        return CONFIG_MAPPING[model_type]
+
+    def model_class(self, model_type: str) -> "type[PreTrainedModel]":
+        """The class of a model type that generates text from images and text."""
+        from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+
+        found: Any = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[self.config_class(model_type)]
+        return found[0] if isinstance(found, tuple) else found
+
+
+VLM = VisionLanguageFamily()

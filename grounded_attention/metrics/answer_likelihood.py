@@ -1,0 +1,74 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""How well a language model predicts gold answers: loss, perplexity and accuracy of their tokens."""
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from grounded_attention.modeling.task_losses import cross_entropy_sum
+
+
+def answer_tokens(outputs: Any, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+    """
+    Returns the scores and the labels of the tokens to learn.
+
+    Args:
+        outputs (`ModelOutput`): outputs of a language model, with `logits` (B, N, V).
+        batch (`Mapping[str, Any]`): a batch with `labels` (B, N) int64, -100 for tokens that are not learned. The
+            scores at a position predict the token after it.
+
+    Returns:
+        `tuple[Tensor, Tensor]`: logits (tokens, V), in the type of the model, and labels (tokens,) int64.
+    """
+    labels = batch["labels"][:, 1:]
+    learned = labels >= 0
+    return outputs.logits[:, :-1][learned], labels[learned]
+
+
+def one_example(outputs: Any, batch: Mapping[str, Any], number: int) -> tuple[Any, dict[str, Tensor]]:
+    """Returns outputs and batch of one example of a batch, for [`answer_tokens`]."""
+    place = slice(number, number + 1)
+    return SimpleNamespace(logits=outputs.logits[place]), {"labels": batch["labels"][place]}
+
+
+class AnswerLikelihood:
+    """Streaming metric of gold answers, each token counted once: `answer_loss` (mean negative log-likelihood),
+    `answer_perplexity` (its exponential), `answer_token_accuracy` and `answer_tokens`."""
+
+    def __init__(self) -> None:
+        self._state: dict[str, Tensor] = {}
+
+    def forward_kwargs(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """No extra arguments."""
+        return {}
+
+    def update(self, outputs: Any, batch: Mapping[str, Any]) -> None:
+        """Counts one batch."""
+        logits, labels = answer_tokens(outputs, batch)
+        found = {
+            "loss": cross_entropy_sum(logits, labels)[0],
+            "right": (logits.argmax(-1) == labels).sum(),
+            "tokens": torch.tensor(len(labels)),
+        }
+        for name, value in found.items():
+            value = value.detach().double().cpu()
+            self._state[name] = self._state[name] + value if name in self._state else value
+
+    def state(self) -> dict[str, Tensor]:
+        """The sums so far."""
+        return dict(self._state)
+
+    def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
+        """The figures of a state; empty if no answer is known."""
+        if not state or not state["tokens"]:
+            return {}
+        loss = state["loss"] / state["tokens"]
+        return {
+            "answer_loss": loss.item(),
+            "answer_perplexity": loss.exp().item(),
+            "answer_token_accuracy": (state["right"] / state["tokens"]).item(),
+            "answer_tokens": int(state["tokens"]),
+        }

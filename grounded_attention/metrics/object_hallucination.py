@@ -1,0 +1,92 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Object hallucination (POPE, Li et al., 2023): accuracy, precision, recall and F1 of yes-or-no answers."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+YES, NO = "yes", "no"
+OUTCOMES = ("hit", "false_alarm", "miss", "correct_rejection")
+
+
+def read_yes_or_no(answer: str) -> str:
+    """Reads a free answer as POPE does: "no" if its first sentence has the word no or not, otherwise "yes"."""
+    words = re.findall(r"[a-z']+", answer.split(".")[0].lower())
+    return NO if {"no", "not"} & set(words) else YES
+
+
+def count_outcomes(predicted: Sequence[str], gold: Sequence[str]) -> dict[str, int]:
+    """
+    Counts the outcomes of answers.
+
+    Args:
+        predicted (`Sequence[str]`): "yes" or "no".
+        gold (`Sequence[str]`): "yes" or "no".
+
+    Returns:
+        `dict[str, int]`: outcome -> number: `hit` (yes, right), `false_alarm` (yes, wrong), `miss` (no, wrong) and
+        `correct_rejection` (no, right).
+    """
+    names = {(YES, YES): "hit", (YES, NO): "false_alarm", (NO, YES): "miss", (NO, NO): "correct_rejection"}
+    found = dict.fromkeys(OUTCOMES, 0)
+    for pair in zip(predicted, gold, strict=True):
+        found[names[pair]] += 1
+    return found
+
+
+def hallucination_figures(counts: Mapping[str, float]) -> dict[str, float]:
+    """The figures of [`count_outcomes`]: `accuracy`; `precision`, `recall` and `f1` of the answer yes; `yes_share`,
+    the share of yes among the answers. A ratio without cases is 0."""
+    hit, false_alarm, miss, rejection = (float(counts[name]) for name in OUTCOMES)
+    return {
+        "accuracy": _ratio(hit + rejection, hit + false_alarm + miss + rejection),
+        "precision": _ratio(hit, hit + false_alarm),
+        "recall": _ratio(hit, hit + miss),
+        "f1": _ratio(2 * hit, 2 * hit + false_alarm + miss),
+        "yes_share": _ratio(hit + false_alarm, hit + false_alarm + miss + rejection),
+    }
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
+
+
+class ObjectHallucination:
+    """Streaming metric of generated answers to questions of the builder `pope`, for each sampling of their objects.
+
+    The batch has the lists `sampling` (None for other rows), `answer` ("yes" or "no") and `generated`. Figures:
+    `hallucination_<sampling>_<figure>`, see [`hallucination_figures`].
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def forward_kwargs(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """No extra arguments."""
+        return {}
+
+    def update(self, outputs: Any, batch: Mapping[str, Any]) -> None:
+        """Counts one batch."""
+        for sampling, gold, answer in zip(batch["sampling"], batch["answer"], batch["generated"], strict=True):
+            if sampling:
+                for name, number in count_outcomes([read_yes_or_no(answer)], [gold]).items():
+                    key = f"{sampling}:{name}"
+                    self._counts[key] = self._counts.get(key, 0) + number
+
+    def state(self) -> dict[str, Tensor]:
+        """`<sampling>:<outcome>` -> () float64."""
+        return {name: torch.tensor(float(number), dtype=torch.float64) for name, number in self._counts.items()}
+
+    def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
+        """The figures of a state."""
+        samplings = dict.fromkeys(key.partition(":")[0] for key in state)
+        return {
+            f"hallucination_{sampling}_{name}": value
+            for sampling in samplings
+            for name, value in hallucination_figures(
+                {outcome: state[f"{sampling}:{outcome}"].item() for outcome in OUTCOMES}
+            ).items()
+        }

@@ -1,0 +1,75 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The table of vision-language models: language, answers, grounding of attention, object hallucination."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from grounded_attention.metrics.attention_grounding import summarise
+
+MISSING = "–"
+# Figure -> heading, in this order; without the figures that no model has.
+COLUMNS = {
+    "answer_perplexity": "perplexity",
+    "answers_accuracy": "exact",
+    "vqa_accuracy": "VQA",
+    "question_accuracy": "questions",
+    "box_accuracy": "acc@0.5",
+    "best_head": "best head",
+    "all_heads": "all heads",
+    "chance": "chance",
+    "hallucination_random_f1": "POPE random",
+    "hallucination_popular_f1": "POPE popular",
+    "hallucination_adversarial_f1": "POPE adversarial",
+}
+# Columns -> what they are.
+NOTES = {
+    "answer_perplexity": "perplexity: of the tokens of the gold answers, lower is better",
+    "answers_accuracy": "exact: greedy decoding gives the gold answer",
+    "vqa_accuracy": "VQA: official accuracy of the generated answer",
+    "box_accuracy": "acc@0.5: the generated box has an IoU of 0.5 or more",
+    "best_head": "best head, all heads: the image token that a word of a phrase attends to most is in its box; the "
+    "head is chosen on validation",
+    "hallucination_random_f1": "POPE: F1 of the answer yes",
+}
+
+
+def generation_table(models: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
+    """
+    Makes a Markdown table, aligned for a terminal.
+
+    Args:
+        models (`Mapping[str, Mapping[str, Mapping[str, Any]]]`): name of a model -> split -> its figures, as the task
+            `grounded_generation` measures them. Splits without answers are left out.
+
+    Returns:
+        `str`: one line for each model and split, an empty line, and what the columns are.
+    """
+    lines = [(name, split, figures) for name, splits in models.items() for split, figures in _measured(splits)]
+    columns = [name for name in COLUMNS if any(name in figures for _, _, figures in lines)]
+    rows = [["model", "split", *(COLUMNS[name] for name in columns)], ["---", "---", *["--:"] * len(columns)]]
+    rows += [[name, split, *(_shown(figures.get(column)) for column in columns)] for name, split, figures in lines]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    text = "\n".join("| " + " | ".join(_padded(row, widths)) + " |" for row in rows)
+    notes = "; ".join(note for name, note in NOTES.items() if name in columns)
+    return f"{text}\n\n{notes[:1].upper()}{notes[1:]}."
+
+
+def _measured(splits: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The splits with answers; their grounding has the head that is best on validation."""
+    for split, figures in splits.items():
+        if "answer_perplexity" not in figures:
+            continue
+        chosen_on = splits.get("validation", figures)
+        grounded = "text_to_region_by_head" in figures and "text_to_region_by_head" in chosen_on
+        yield split, {**figures, **(summarise(chosen_on, figures) if grounded else {})}
+
+
+def _shown(value: Any) -> str:
+    return MISSING if value is None else f"{value:.3f}"
+
+
+def _padded(row: list[str], widths: list[int]) -> list[str]:
+    return [
+        text.ljust(width) if place < 2 else text.rjust(width)
+        for place, (text, width) in enumerate(zip(row, widths, strict=True))
+    ]

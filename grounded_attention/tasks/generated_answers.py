@@ -1,0 +1,98 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Answers that a vision-language model generates: prompts, decoding, and scores of answers and boxes."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from grounded_attention.metrics.item_scores import Scored
+from grounded_attention.metrics.vqa_accuracy import normalise_answer, vqa_accuracy
+from grounded_attention.utils.boxes import box_iou
+
+from .generation_rows import EXPRESSION, QUESTION
+
+RIGHT_OVERLAP = 0.5
+NUMBER = re.compile(r"\d+")
+
+
+def prompt_inputs(processor: Any, prompts: Sequence[str], images: Sequence[Any] | None) -> dict[str, Any]:
+    """Makes the inputs of `generate`: the prompts alone, padded on the left.
+
+    Args:
+        processor (`PatchGroundingProcessor`): processor of the model.
+        prompts (`Sequence[str]`): the words of the user.
+        images (`Sequence[Any]`, *optional*): a picture for each prompt.
+
+    Returns:
+        `dict[str, Any]`: the inputs.
+    """
+    tokenizer = processor.tokenizer
+    side, tokenizer.padding_side = tokenizer.padding_side, "left"
+    try:
+        return processor.model_inputs(processor(text=list(prompts), images=images))
+    finally:
+        tokenizer.padding_side = side
+
+
+@torch.no_grad()
+def generate_answers(model: Any, tokenizer: Any, batch: Mapping[str, Any], length: int) -> dict[str, list[str]]:
+    """Decodes greedily.
+
+    Args:
+        model (`PreTrainedModel`): the model.
+        tokenizer (`PreTrainedTokenizerBase`): its tokenizer.
+        batch (`Mapping[str, Any]`): a batch with `prompt_inputs` and `labels`. A token that ends an answer in the
+            labels ends a generated answer too.
+        length (`int`): largest number of tokens.
+
+    Returns:
+        `dict[str, list[str]]`: `generated`, one text for each example.
+    """
+    inputs = batch["prompt_inputs"]
+    ends = {int(row[row >= 0][-1]) for row in batch["labels"].cpu() if (row >= 0).any()} & {*tokenizer.all_special_ids}
+    stops = sorted(ends | ({tokenizer.eos_token_id} - {None}))
+    pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+    made = model.generate(
+        **inputs, max_new_tokens=length, do_sample=False, num_beams=1, eos_token_id=stops or None, pad_token_id=pad
+    )
+    texts = tokenizer.batch_decode(made[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+    return {"generated": [text.strip() for text in texts]}
+
+
+def read_box(text: str, scale: int) -> list[float] | None:
+    """Reads the first four whole numbers of a text as a box (x1, y1, x2, y2) divided by `scale`; `None` without."""
+    found = NUMBER.findall(text)[:4]
+    return [int(number) / scale for number in found] if len(found) == 4 else None
+
+
+def score_generated(batch: Mapping[str, Any], scale: int) -> Scored:
+    """Scores generated answers.
+
+    Args:
+        batch (`Mapping[str, Any]`): the lists `kind`, `answer`, `answers`, `box` and `generated`; `box` is None where
+            the answer is not a box.
+        scale (`int`): the numbers of a box are divided by this one.
+
+    Returns:
+        `Scored`: `vqa_accuracy` of questions with several human answers; `question_accuracy` of those with one, equal
+        after the normalisation of VQA; `box_accuracy` of referring expressions: IoU with the gold box of at least 0.5.
+    """
+    columns = [batch[name] for name in ("kind", "answer", "answers", "box", "generated")]
+    scores: dict[str, list[float | None]] = {
+        name: [None] * len(columns[0]) for name in ("vqa_accuracy", "question_accuracy", "box_accuracy")
+    }
+    for number, (kind, answer, answers, box, found) in enumerate(zip(*columns, strict=True)):
+        if kind == QUESTION and len(answers or ()) > 1:
+            scores["vqa_accuracy"][number] = vqa_accuracy(found, answers)
+        elif kind == QUESTION and answer:
+            scores["question_accuracy"][number] = float(normalise_answer(found) == normalise_answer(answer))
+        elif kind == EXPRESSION and box is not None:
+            read = read_box(found, scale)
+            scores["box_accuracy"][number] = float(read is not None and _overlap(read, box) >= RIGHT_OVERLAP)
+    return Scored(scores, notes={"generated": batch["generated"]})
+
+
+def _overlap(box: Sequence[float], gold: Sequence[float]) -> float:
+    return float(box_iou([box], [gold])[0, 0])

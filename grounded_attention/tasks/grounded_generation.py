@@ -1,0 +1,241 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Grounded generation: a vision-language model learns captions, referring expressions, answers or conversations.
+
+The language model learns the tokens of the answer alone. Supervision methods read the phrases of the texts, whose
+regions are the image tokens that their boxes cover.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from grounded_attention.metrics.answer_likelihood import AnswerLikelihood, answer_tokens, one_example
+from grounded_attention.metrics.item_scores import ItemScores, Scored
+from grounded_attention.metrics.object_hallucination import ObjectHallucination
+from grounded_attention.modeling.task_losses import cross_entropy_sum
+from grounded_attention.processing.chat_prompts import make_conversation
+
+from .generated_answers import generate_answers, prompt_inputs, score_generated
+from .generation_judge import judge_generation
+from .generation_rows import CAPTION, CONVERSATION, EXPRESSION, to_rows
+from .row_phrases import phrases_of_text
+from .task import Batch, Examples, LossComponent, Task, identify
+
+# What processors of transformers make for their models.
+MODEL_INPUTS = (
+    "input_ids",
+    "attention_mask",
+    "token_type_ids",
+    "mm_token_type_ids",
+    "pixel_values",
+    "pixel_attention_mask",
+    "image_sizes",
+    "image_grid_thw",
+    "batch_num_images",
+)
+LOCATE, DESCRIBE = "locate", "describe"
+TEXT, BOX = "{text}", "{box}"
+
+
+@dataclass(frozen=True)
+class GroundedGenerationOptions:
+    """Options of the task.
+
+    Args:
+        caption_prompt (`str`, *optional*, defaults to `"Describe the image."`): what the user says before a caption.
+        expressions (`str`, *optional*, defaults to `"locate"`): `"locate"`: the user gives a referring expression and
+            the answer is its box; `"describe"`: the other way round.
+        locate_prompt (`str`, *optional*, defaults to `"Where is {text}?"`): what the user asks, with `{text}` for the
+            expression.
+        describe_prompt (`str`, *optional*, defaults to `"What is at {box}?"`): what the user asks, with `{box}`.
+        question_prompt (`str`, *optional*, defaults to `"{text}"`): what the user asks, with `{text}` for the
+            question.
+        generate (`int`, *optional*, defaults to `0`): in evaluations, the largest number of tokens of an answer that
+            the model generates; its accuracy is measured beside the likelihood of the gold answer. 0 generates none.
+        box_scale (`int`, *optional*, defaults to `1000`): a box is written as `[x1, y1, x2, y2]`, whole numbers from
+            0 to this one: the corners divided by width and height of the image, times `box_scale`.
+
+    Raises:
+        ValueError: if a prompt lacks its `{text}` or `{box}`, or another value is out of range.
+    """
+
+    caption_prompt: str = "Describe the image."
+    expressions: str = LOCATE
+    locate_prompt: str = "Where is {text}?"
+    describe_prompt: str = "What is at {box}?"
+    question_prompt: str = "{text}"
+    generate: int = 0
+    box_scale: int = 1000
+
+    def __post_init__(self) -> None:
+        if self.expressions not in (LOCATE, DESCRIBE):
+            raise ValueError(f"expressions is {self.expressions!r}, expected {LOCATE} or {DESCRIBE}")
+        for name, part in (("locate_prompt", TEXT), ("describe_prompt", BOX), ("question_prompt", TEXT)):
+            if getattr(self, name).count(part) != 1:
+                raise ValueError(f"{name} is {getattr(self, name)!r}, expected a text with {part} once")
+        if self.box_scale < 1:
+            raise ValueError(f"box_scale is {self.box_scale}, expected 1 or more")
+        if self.generate < 0:
+            raise ValueError(f"generate is {self.generate}, expected a number of tokens, 0 or more")
+
+
+@dataclass(frozen=True)
+class Chat:
+    """The texts of one example.
+
+    Args:
+        messages (`list[tuple[str, str]]`): pairs of the words of the user and of the assistant, in order; the image
+            is before the first. An answer is "" if unknown.
+        phrases (`list[dict[str, Any]]`): phrases of all texts, as the processor takes them.
+    """
+
+    messages: list[tuple[str, str]]
+    phrases: list[dict[str, Any]]
+
+    @property
+    def prompt(self) -> str:
+        """All words of the user."""
+        return "\n".join(prompt for prompt, _ in self.messages)
+
+    @property
+    def answer(self) -> str:
+        """All words of the assistant."""
+        return "\n".join(answer for _, answer in self.messages)
+
+    def conversation(self, image_count: int) -> list[dict[str, Any]]:
+        """The chat in transformers' form."""
+        return [
+            message
+            for number, (prompt, answer) in enumerate(self.messages)
+            for message in make_conversation(prompt, answer, 0 if number else image_count)
+        ]
+
+
+def make_chat(row: Mapping[str, Any], options: GroundedGenerationOptions) -> Chat:
+    """Makes the chat of a row of [`to_rows`]."""
+    text, phrases = row["text"], row["phrases"]
+    if row["kind"] == CONVERSATION:
+        texts = [each["text"] for each in row["messages"]]
+        placed = [phrase for each in phrases for phrase in phrases_of_text([each], each["message"])]
+        return Chat(list(zip(texts[::2], texts[1::2], strict=True)), placed)
+    if row["kind"] == CAPTION:
+        return Chat([(options.caption_prompt, text)], phrases_of_text(phrases, 1))
+    if row["kind"] == EXPRESSION:
+        box = write_box(row["box"], options.box_scale)
+        if options.expressions == DESCRIBE:
+            return Chat([(options.describe_prompt.replace(BOX, box), text)], phrases_of_text(phrases, 1))
+        return Chat([(options.locate_prompt.replace(TEXT, text), box)], _moved(phrases, options.locate_prompt))
+    prompt = options.question_prompt.replace(TEXT, text)
+    return Chat([(prompt, row["answer"])], _moved(phrases, options.question_prompt))
+
+
+def _moved(phrases: Sequence[Mapping[str, Any]], prompt: str) -> list[dict[str, Any]]:
+    """Phrases of a text that stands in a prompt."""
+    before = prompt.index(TEXT)
+    moved = [{**each, "start": each["start"] + before, "end": each["end"] + before} for each in phrases]
+    return phrases_of_text(moved, 0)
+
+
+def write_box(box: Sequence[float], scale: int) -> str:
+    """Writes a box (x1, y1, x2, y2) in [0, 1] as whole numbers from 0 to `scale`."""
+    return "[" + ", ".join(str(round(min(max(edge, 0.0), 1.0) * scale)) for edge in box) + "]"
+
+
+def collate(examples: Examples, processor: Any, options: GroundedGenerationOptions) -> dict[str, Any]:
+    """Makes a batch of rows of [`to_rows`].
+
+    Args:
+        examples (`Examples`): the rows, with pictures or without.
+        processor (`PatchGroundingProcessor`): processor of the model.
+        options (`GroundedGenerationOptions`): options of the task.
+
+    Returns:
+        `dict[str, Any]`: the inputs of the model and the grounding of phrases, see [`PatchGroundingProcessor`];
+        `labels` (B, N) int64; and the lists `prompt`, `answer`, `example_id` and `image_id`. With
+        `options.generate`, an evaluation batch also has `prompt_inputs` and what the scores of answers need.
+
+    Raises:
+        ValueError: if a training row has no answer.
+    """
+    rows = examples.rows
+    chats = [make_chat(row, options) for row in rows]
+    for row, chat in zip(rows, chats, strict=True):
+        if examples.training and not all(answer.strip() for _, answer in chat.messages):
+            raise ValueError(f"example {row['example_id']} has no answer to learn: leave rows without answers out")
+    phrases = [chat.phrases if examples.images is not None else [] for chat in chats]
+    given = _texts(chats, int(examples.images is not None))
+    inputs = processor(**given, images=examples.images, phrases=phrases, labels=True)
+    texts: dict[str, Any] = {"prompt": [chat.prompt for chat in chats], "answer": [chat.answer for chat in chats]}
+    if options.generate and not examples.training:
+        texts["prompt_inputs"] = prompt_inputs(processor, [chat.messages[0][0] for chat in chats], examples.images)
+        texts |= {name: [row.get(name) for row in rows] for name in ("kind", "answers", "sampling")}
+        located = [row["kind"] == EXPRESSION and options.expressions == LOCATE for row in rows]
+        texts["box"] = [row["box"] if each else None for row, each in zip(rows, located, strict=True)]
+    return {**inputs, **identify(rows), **texts}
+
+
+def _texts(chats: Sequence[Chat], image_count: int) -> dict[str, Any]:
+    if all(len(chat.messages) == 1 for chat in chats):
+        return {"text": [chat.prompt for chat in chats], "text_pair": [chat.answer for chat in chats]}
+    return {"text": [chat.conversation(image_count) for chat in chats]}
+
+
+def language_loss(outputs: Any, batch: Batch) -> Tensor:
+    """Sums the negative log-likelihood of the tokens of the answers."""
+    return cross_entropy_sum(*answer_tokens(outputs, batch))[0]
+
+
+def score(outputs: Any, batch: Batch) -> Scored:
+    """Scores the answers of each example: the part of them whose every token is the most likely one after those before
+    it (so greedy decoding gives this answer), and the mean negative log-likelihood of their tokens."""
+    exact: list[float | None] = []
+    losses: list[float | None] = []
+    for number in range(len(batch["labels"])):
+        logits, labels = answer_tokens(*one_example(outputs, batch, number))
+        known = len(labels) > 0
+        exact.append(_part_exact(logits.argmax(-1) == labels, batch["labels"][number]) if known else None)
+        losses.append(cross_entropy_sum(logits, labels)[0].item() / len(labels) if known else None)
+    return Scored({"answers_accuracy": exact, "answers_loss": losses})
+
+
+def _part_exact(right: Tensor, labels: Tensor) -> float:
+    """The part of the answers of an example, each a run of learned tokens, in which every token is right."""
+    places = (labels[1:] >= 0).nonzero().flatten()
+    answer = (places.diff(prepend=places[:1]) > 1).cumsum(0)
+    wrong = answer[~right.to(answer.device)].unique()
+    return 1.0 - len(wrong) / (int(answer[-1]) + 1)
+
+
+def configure(task: Task, options: GroundedGenerationOptions, config: Any) -> Task:
+    """Returns the task that also generates answers and measures them, if the options say so."""
+    if not options.generate:
+        return task
+
+    def metrics() -> list[Any]:
+        generated = ItemScores("generated", lambda outputs, batch: score_generated(batch, options.box_scale))
+        return [*task.metrics(), generated, ObjectHallucination()]
+
+    return replace(task, metrics=metrics, generate=partial(generate_answers, length=options.generate))
+
+
+TASK = Task(
+    name="grounded_generation",
+    title="grounded generation",
+    builder="flickr30k_entities",
+    columns=("example_id", "image_id", "kind", "text", "phrases"),
+    head="generation",
+    model_inputs=MODEL_INPUTS,
+    losses=(LossComponent("language", language_loss, lambda batch: (batch["labels"][:, 1:] >= 0).sum()),),
+    metrics=lambda: [AnswerLikelihood(), ItemScores("answers", score)],
+    collate=collate,
+    options=GroundedGenerationOptions,
+    to_rows=to_rows,
+    configure=configure,
+    image_tokens=True,
+    judge=judge_generation,
+    example="",
+    hub_task="image-text-to-text",
+)

@@ -1,0 +1,220 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The vision-language models of transformers in a recipe: configuration, processor, weights, adapters."""
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from transformers import AutoConfig, AutoProcessor, PreTrainedModel
+
+from grounded_attention.families import VLM
+from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.supervision.supervise import find_language_model
+from grounded_attention.training.recipes.adapters import base_of
+from grounded_attention.training.recipes.model_family import vision_language_type
+from grounded_attention.training.recipes.number_checks import check_sizes
+from grounded_attention.training.recipes.recipe import Model, RecipeError, check_names, recipe_key_errors
+from grounded_attention.utils.finite_weights import check_finite
+
+# With a checkpoint, `model.config` may only say how it is loaded.
+LOADING = ("attn_implementation", "dtype")
+# `PatchGroundingProcessor` gets these from the recipe's other keys.
+PARTS = ("processor", "model_type")
+# Special tokens that a configuration names by their ids.
+TOKENS = ("image", "video", "vision_start", "vision_end", "boi", "eoi")
+TOKEN_FIELDS = ("token_id", "token_index")
+LORA = "lora"
+INSTALL = "pip install 'grounded-attention[vlm]'"
+# The names that models give to their vision encoder.
+VISION = r"\.?(vision_tower|vision_model|visual)\."
+
+
+# Checks
+
+
+def check_vision_language(model: Model) -> None:
+    """
+    Checks the keys of a vision-language model in a recipe.
+
+    Raises:
+        RecipeError: if a key is unknown, or does not fit the others.
+    """
+    model_type = vision_language_type(model)
+    if model.bert or model.family_config:
+        key = "bert" if model.bert else "family_config"
+        raise RecipeError(f"model.{key} is not for {VLM.title}s ({model_type}): remove it")
+    if model.source:
+        if base_of(model.source) != model.source:
+            raise RecipeError(
+                f"model.source {model.source} contains an adapter of {base_of(model.source)}: give that model, or the "
+                "result of merge_and_unload"
+            )
+        for name in model.config:
+            if name not in LOADING:
+                raise RecipeError(
+                    f"model.config.{name}: a checkpoint keeps its configuration; only {' and '.join(LOADING)} may be "
+                    "given with model.source"
+                )
+    else:
+        _check_config({k: v for k, v in model.config.items() if k not in LOADING}, model_type, "model.config.")
+        if not model.tokenizer:
+            raise RecipeError("model.tokenizer is empty: give the directory or Hub id of the model's processor")
+    known = list(inspect.signature(PatchGroundingProcessor).parameters)
+    check_names(model.processor, [name for name in known if name not in PARTS], "model.processor.")
+    _check_adapter(model)
+    for pattern in model.freeze:
+        with recipe_key_errors("model.freeze"):
+            _compile(pattern)
+
+
+def _check_config(fields: Mapping[str, Any], model_type: str, prefix: str) -> None:
+    """Checks the names of fields, also of the configurations inside."""
+    with recipe_key_errors(f"{prefix}model_type"):
+        config = AutoConfig.for_model(model_type)
+    check_names(fields, ["model_type", *config.to_dict(), *config.attribute_map], prefix)
+    check_sizes(fields, prefix)
+    for name, inner in config.sub_configs.items():
+        given = fields.get(name)
+        if isinstance(given, Mapping):
+            default = getattr(config, name, None)
+            inner_type = given.get("model_type") or getattr(default, "model_type", None) or inner.model_type
+            _check_config(given, inner_type, f"{prefix}{name}.")
+
+
+def _check_adapter(model: Model) -> None:
+    if not model.adapter:
+        return
+    check_names(model.adapter, [LORA], "model.adapter.")
+    if not model.source:
+        raise RecipeError("model.adapter changes the weights of a checkpoint: give model.source, or remove it")
+    if model.freeze:
+        raise RecipeError("model.freeze has no effect with model.adapter, which trains the adapter alone: remove it")
+    options = model.adapter[LORA]
+    if not isinstance(options, Mapping):
+        raise RecipeError(f"model.adapter.{LORA} must be a section of options of LoraConfig, found {options!r}")
+    check_names(options, [field.name for field in dataclasses.fields(_peft().LoraConfig)], f"model.adapter.{LORA}.")
+
+
+def _peft() -> Any:
+    try:
+        import peft
+    except ImportError as error:
+        raise RecipeError(f"model.adapter needs PEFT: {INSTALL}") from error
+    return peft
+
+
+# Making
+
+
+def make_vlm_processor(model: Model) -> PatchGroundingProcessor:
+    """Loads the processor of `model.tokenizer` or `model.source`, and wraps it."""
+    key, place = ("tokenizer", model.tokenizer) if model.tokenizer else ("source", model.source)
+    with recipe_key_errors(f"model.{key} {place}"):
+        processor = AutoProcessor.from_pretrained(place)
+        if getattr(processor, "image_processor", None) is None:
+            raise RecipeError(f"model.{key} {place}: contains no processor of images; give the model's own processor")
+    with recipe_key_errors("model.processor"):
+        return PatchGroundingProcessor(processor, vision_language_type(model), **model.processor)
+
+
+def make_vlm(model: Model, processor: PatchGroundingProcessor) -> Any:
+    """
+    Makes the model of a recipe: a checkpoint, with an adapter if the recipe has one, or random weights.
+
+    Args:
+        model (`Model`): the `model` section.
+        processor (`PatchGroundingProcessor`): it gives a new model its vocabulary and special tokens.
+
+    Returns:
+        `PreTrainedModel` or `PeftModel`: the model.
+    """
+    if not model.source:
+        return _freeze(_new(model, processor), model.freeze)
+    made, missing = load_vlm(model)
+    if missing:
+        raise RecipeError(f"model.source {model.source}: weights are missing, such as {min(missing)}")
+    return _adapt(made, model.adapter[LORA]) if model.adapter else _freeze(made, model.freeze)
+
+
+def _new(model: Model, processor: PatchGroundingProcessor) -> PreTrainedModel:
+    model_type = vision_language_type(model)
+    fields = {key: value for key, value in model.config.items() if key not in (*LOADING, "model_type")}
+    with recipe_key_errors("model.config"):
+        config = AutoConfig.for_model(model_type, **{**fields, **_token_fields(model_type, fields, processor)})
+        loading = {key: value for key, value in model.config.items() if key in LOADING}
+        return VLM.model_class(model_type)._from_config(config, **loading)
+
+
+def _token_fields(model_type: str, fields: Mapping[str, Any], processor: PatchGroundingProcessor) -> dict[str, Any]:
+    """The vocabulary size and the special tokens of a new model, where the recipe does not give them."""
+    tokenizer = processor.tokenizer
+    known = VLM.config_class(model_type)().to_dict()
+    ids = {name: getattr(tokenizer, f"{name}_token_id", None) for name in TOKENS}
+    ids["image"] = tokenizer.convert_tokens_to_ids(processor.family.image_token(processor.processor))
+    found: dict[str, Any] = {
+        f"{name}_{end}": ids[name]
+        for name in TOKENS
+        for end in TOKEN_FIELDS
+        if f"{name}_{end}" in known and f"{name}_{end}" not in fields and ids[name] is not None
+    }
+    text = dict(fields.get("text_config") or {})
+    words = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "bos", "eos")}
+    found["text_config"] = {"vocab_size": len(tokenizer), **words, **text}
+    return found
+
+
+def load_vlm(model: Model) -> tuple[Any, set[str]]:
+    """
+    Loads the checkpoint `model.source`; a folder with an adapter is loaded with its base model.
+
+    Returns:
+        `tuple[PreTrainedModel, set[str]]`: the model, and the names of its randomly initialised weights.
+    """
+    # Small steps vanish in 16 bits. Frozen weights keep the type of their file.
+    loading = {"dtype": "auto" if model.adapter else "float32", **model.config}
+    model_class = VLM.model_class(vision_language_type(model))
+    source = str(model.source)
+    with recipe_key_errors(f"model.source {source}"):
+        loaded: Any = model_class.from_pretrained(base_of(source), output_loading_info=True, **loading)
+        made = loaded[0] if base_of(source) == source else _peft().PeftModel.from_pretrained(loaded[0], source)
+        check_finite(made, source)
+    return made, set(loaded[1]["missing_keys"])
+
+
+def _adapt(model: PreTrainedModel, options: Mapping[str, Any]) -> Any:
+    """Adds a LoRA to the language model: by default to all its linear layers."""
+    given = {"target_modules": language_layers(model), **options}
+    with recipe_key_errors(f"model.adapter.{LORA}"):
+        return _peft().get_peft_model(model, _peft().LoraConfig(**given))
+
+
+def language_layers(model: PreTrainedModel) -> str:
+    """The linear layers of the language model, as a regular expression for `LoraConfig(target_modules=...)`."""
+    language_model = find_language_model(model)
+    prefix = next(name for name, module in model.named_modules() if module is language_model)
+    ends = {
+        name.rpartition(".")[2]
+        for name, module in language_model.named_modules()
+        if type(module).__name__ == "Linear" and ".layers." in f".{name}"
+    }
+    return rf"{re.escape(prefix)}\.layers\..*\.({'|'.join(sorted(ends))})"
+
+
+def _compile(pattern: Any) -> re.Pattern:
+    try:
+        return re.compile(VISION if pattern == "vision" else pattern)
+    except (re.error, TypeError) as error:
+        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
+
+
+def _freeze(model: PreTrainedModel, patterns: list) -> PreTrainedModel:
+    """Turns off the gradients of the weights that a pattern matches."""
+    for pattern in patterns:
+        found = [weight for name, weight in model.named_parameters() if _compile(pattern).search(name)]
+        if not found:
+            raise RecipeError(f"model.freeze: {pattern!r} matches no weight of {type(model).__name__}")
+        for weight in found:
+            weight.requires_grad_(False)
+    return model

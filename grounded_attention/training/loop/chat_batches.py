@@ -1,0 +1,112 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Batches of chats with images and grounded phrases, for any Trainer."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from grounded_attention.processing.chat_prompts import is_conversation
+from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.supervision import SupervisionMethod
+
+from .data import COUNTS
+
+Row = Mapping[str, Any]
+
+
+class GroundingCollator:
+    """Makes batches of rows with a chat, images, and phrases with boxes, for [`GroundingTrainerMixin`].
+
+    A row has the columns of TRL: `image` or `images` (paths, PIL images or arrays), and either `messages` or `prompt`
+    and `completion` (each a text or messages). Images that the messages do not place come first in the first message
+    of the user. `phrases` is a list of `{"words": str, "boxes": [...]}`, words that occur once in the chat, or
+    `{"text": int, "start": int, "end": int, "boxes": [...]}`, characters in one of its texts. Boxes are x1, y1, x2, y2
+    divided by width and height of the image; `"image"` is the index of the image if there are several.
+
+    Args:
+        processor (`PatchGroundingProcessor` or `ProcessorMixin`): the processor of the model.
+        method (`SupervisionMethod`, *optional*): the supervision method; the work that needs no model is done here.
+
+    Raises:
+        ValueError: raised by a call if a column is missing, or a phrase is not in the chat; the message names the row
+            of the batch.
+
+    Returns:
+        `dict[str, Any]`: by a call: the inputs of the model, `labels` (B, N) of the assistant's texts, and the
+        grounding, see [`PatchGroundingProcessor`].
+    """
+
+    def __init__(self, processor: Any, method: SupervisionMethod | None = None):
+        self.processor = (
+            processor if isinstance(processor, PatchGroundingProcessor) else PatchGroundingProcessor(processor)
+        )
+        self.method = method
+
+    def __call__(self, rows: Sequence[Row]) -> dict[str, Any]:
+        images = [_images(row) for row in rows]
+        chats = [_conversation(row, len(images[i]), f"row {i} of the batch") for i, row in enumerate(rows)]
+        phrases = [
+            [_phrase(each, _texts(chat), f"row {i} of the batch") for each in row.get("phrases") or ()]
+            for i, (row, chat) in enumerate(zip(rows, chats, strict=True))
+        ]
+        batch = dict(self.processor(chats, images=images, phrases=phrases, labels=True))
+        if self.method is not None:
+            batch |= self.method.prepare_batch(batch)
+            batch[COUNTS] = {name: int(count) for name, count in self.method.counts(batch).items()}
+        return batch
+
+
+def _images(row: Row) -> list[Any]:
+    found = row.get("images") if row.get("images") is not None else row.get("image")
+    if found is None:
+        return []
+    return list(found) if isinstance(found, (list, tuple)) else [found]
+
+
+def _conversation(row: Row, image_count: int, name: str) -> list[dict[str, Any]]:
+    """The messages of a row, each with a list of parts, and with places for the images."""
+    if row.get("messages") is not None:
+        given = row["messages"]
+    elif row.get("prompt") is not None and row.get("completion") is not None:
+        given = [*_messages(row["prompt"], "user"), *_messages(row["completion"], "assistant")]
+    else:
+        raise ValueError(f"{name} has the columns {', '.join(row)}; expected messages, or prompt and completion")
+    messages = [{**message, "content": _parts(message.get("content"))} for message in given]
+    parts = [part for message in messages for part in message["content"]]
+    if not any(part["type"] == "image" for part in parts):
+        first = next((message for message in messages if message["role"] == "user"), None)
+        if first is None and image_count:
+            raise ValueError(f"{name} has images, but no message of the user")
+        if first is not None:
+            first["content"] = [*({"type": "image"} for _ in range(image_count)), *first["content"]]
+    return messages
+
+
+def _messages(value: Any, role: str) -> list[dict[str, Any]]:
+    return list(value) if is_conversation(value) else [{"role": role, "content": value}]
+
+
+def _parts(content: Any) -> list[dict[str, Any]]:
+    """The parts of a message; rows of Arrow tables have every key in every part, some of them None."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [{key: value for key, value in part.items() if value is not None} for part in content or ()]
+
+
+def _texts(chat: Sequence[Row]) -> list[str]:
+    return [part["text"] for message in chat for part in message["content"] if part["type"] == "text"]
+
+
+def _phrase(phrase: Row, texts: Sequence[str], name: str) -> dict[str, Any]:
+    """A phrase with its span; `words` are looked up."""
+    found = {key: value for key, value in phrase.items() if key != "words" and value is not None}
+    words = phrase.get("words")
+    if words is None:
+        return found
+    places = [(index, text.find(words)) for index, text in enumerate(texts) if words in text]
+    if sum(text.count(words) for text in texts) != 1:
+        raise ValueError(
+            f"{name}: the phrase {words!r} is {'not in the chat' if not places else 'in the chat more than once'}: "
+            "give text, start and end, the characters of one of its texts"
+        )
+    index, start = places[0]
+    return {**found, "text": index, "start": start, "end": start + len(words)}

@@ -1,0 +1,172 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Attention supervision in a training loop of your own, in any Trainer of transformers, and in TRL's SFTTrainer."""
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from grounded_attention.processing.patch_grounding import GROUNDING_KEYS
+from grounded_attention.supervision import SupervisionMethod
+from grounded_attention.supervision.attention_function import SupervisedAttention
+from grounded_attention.supervision.method import TARGETS
+from grounded_attention.supervision.supervise import find_language_model
+from grounded_attention.supervision.visible_rows import VisibleRows
+
+from .data import COUNTS
+
+# Entries of a batch that are not inputs of the model.
+OWN_KEYS = (*GROUNDING_KEYS, TARGETS, COUNTS)
+
+
+def grounding_loss(
+    method: SupervisionMethod, outputs: Any, batch: Mapping[str, Any], counts: Mapping[str, Any] | None = None
+) -> Tensor:
+    """Computes the attention loss of a batch, to add to the loss of the task.
+
+    Args:
+        method (`SupervisionMethod`): the supervision method; `method.prepare(model)` was called once.
+        outputs (`ModelOutput`): outputs of the model, run with `**method.forward_kwargs(batch)`.
+        batch (`Mapping[str, Any]`): a batch of [`PatchGroundingProcessor`] or [`GroundingCollator`].
+        counts (`Mapping[str, Any]`, *optional*): component -> the sum of `method.counts` over all micro-batches and
+            processes of the step. The losses of its batches then add up to that of one large batch. By default the
+            counts of this batch.
+
+    Returns:
+        `Tensor`: () with a graph; 0 if nothing is grounded.
+    """
+    counts = method.counts(batch) if counts is None else counts
+    losses = method.losses(outputs, batch)
+    return sum(
+        (total / torch.as_tensor(counts[name]).to(total).clamp(min=1) for name, (total, _) in losses.items()),
+        start=torch.zeros(()),
+    )
+
+
+class AttentionReports:
+    """Collects the reports of the supervised layers of a model, also where a Trainer drops the model's `attentions`.
+
+    Args:
+        model (`nn.Module`): a prepared model, perhaps in a wrapper.
+    """
+
+    def __init__(self, model: nn.Module):
+        self._found: list[SupervisedAttention] | None = None
+        for module in find_language_model(model).modules():
+            if hasattr(module, "layer_idx"):
+                module.register_forward_hook(self._collect)
+
+    def _collect(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        if self._found is not None and isinstance(output, tuple):
+            self._found.extend(each for each in output if isinstance(each, SupervisedAttention))
+
+    def start(self) -> None:
+        """Collects from now on. Gradient checkpointing runs layers again later, when nothing is collected."""
+        self._found = []
+
+    def stop(self) -> tuple[SupervisedAttention, ...]:
+        """Stops, and returns the reports in the order of the layers."""
+        found, self._found = tuple(self._found or ()), None
+        return found
+
+
+class GroundingTrainerMixin:
+    """Adds attention supervision to a Trainer: `class MyTrainer(GroundingTrainerMixin, SFTTrainer): ...`.
+
+    The loss of the Trainer stays as it is; the attention loss is added to it. It is divided by the number of grounded
+    rows of all micro-batches and processes of the step, so accumulation gives the loss of one large batch. It is
+    logged as `loss_<direction>`.
+
+    Args:
+        *args: arguments of the Trainer.
+        method (`SupervisionMethod`): the supervision method, see [`get_method`].
+        attention_weight (`float`, *optional*, defaults to `1.0`): weight of the attention loss.
+        **kwargs: arguments of the Trainer: `data_collator` is a [`GroundingCollator`], and `args` have
+            `remove_unused_columns=False`.
+
+    Raises:
+        ValueError: if the Trainer would drop the columns of phrases, or the model cannot be supervised.
+    """
+
+    def __init__(self, *args: Any, method: SupervisionMethod, attention_weight: float = 1.0, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        trainer: Any = self
+        if trainer.args.remove_unused_columns:
+            raise ValueError("the Trainer drops the column phrases: give remove_unused_columns=False to its arguments")
+        method.prepare(trainer.model)
+        self.method, self.attention_weight = method, attention_weight
+        self._reports, self._visible = AttentionReports(trainer.model), VisibleRows()
+        self._step_counts: dict[str, Tensor] | None = None
+        self._logged: dict[str, tuple[Tensor, int]] = {}
+
+    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Any:
+        """Also counts the grounded rows of the step."""
+        trainer: Any = self
+        self._step_counts = None
+        if batch_samples:
+            counts = [self._counts(batch) for batch in batch_samples]
+            names = list(counts[0])
+            totals = torch.tensor([float(sum(count[name] for count in counts)) for name in names], device=device)
+            self._step_counts = dict(zip(names, trainer.accelerator.reduce(totals, reduction="sum"), strict=True))
+        return super()._get_num_items_in_batch(batch_samples, device)  # type: ignore[misc]
+
+    def _counts(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
+        return batch[COUNTS] if COUNTS in batch else self.method.counts(batch)
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        """The loss of the Trainer, and the attention loss."""
+        own = {name: value for name, value in inputs.items() if name in OWN_KEYS}
+        given = {name: value for name, value in inputs.items() if name not in OWN_KEYS}
+        if "phrase_mask" not in own:
+            raise ValueError("the batch has no phrases: give data_collator=GroundingCollator(processor)")
+        batch = {**own, "attention_mask": given["attention_mask"]}
+        asked = {k: v for k, v in self.method.forward_kwargs(batch).items() if k != "output_attentions"}
+        self._reports.start()
+        try:
+            found = super().compute_loss(  # type: ignore[misc]
+                model, {**given, **asked}, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch
+            )
+        finally:
+            reports = self._reports.stop()
+        loss, outputs = found if return_outputs else (found, None)
+        loss = loss + self._attention_loss(SimpleNamespace(attentions=reports, loss=loss), batch, num_items_in_batch)
+        return (loss, outputs) if return_outputs else loss
+
+    def _attention_loss(self, outputs: Any, batch: Mapping[str, Any], num_items_in_batch: Any) -> Any:
+        trainer: Any = self
+        training = trainer.model.training
+        own = self._counts(batch)
+        counts = self._step_counts if training and self._step_counts is not None else own
+        losses = self.method.losses(outputs, batch)
+        if not losses:
+            return 0.0
+        self._visible.check(losses, own)
+        means = {
+            name: total / torch.as_tensor(counts[name]).to(total).clamp(min=1) for name, (total, _) in losses.items()
+        }
+        if not training:
+            return self.attention_weight * sum(means.values())
+        self._remember(means)
+        # The Trainer divides by the accumulated batches unless the loss was divided by the number of items.
+        divided = trainer.model_accepts_loss_kwargs and num_items_in_batch is not None
+        scaled = divided or trainer.compute_loss_func is not None
+        scale = 1 if scaled else trainer.current_gradient_accumulation_steps
+        return self.attention_weight * scale * trainer.accelerator.num_processes * sum(means.values())
+
+    def _remember(self, means: Mapping[str, Tensor]) -> None:
+        step = self.state.global_step  # type: ignore[attr-defined]
+        for name, value in means.items():
+            before, since = self._logged.get(name, (torch.zeros((), device=value.device), step))
+            self._logged[name] = (before + value.detach(), since)
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        """Adds `loss_<direction>`, the mean over the steps since the last log."""
+        trainer: Any = self
+        if "loss" in logs:
+            for name, (total, since) in self._logged.items():
+                steps = max(1, trainer.state.global_step - since)
+                logs[f"loss_{name}"] = trainer.accelerator.reduce(total, reduction="sum").item() / steps
+            self._logged = {}
+        super().log(logs, *args, **kwargs)  # type: ignore[misc]

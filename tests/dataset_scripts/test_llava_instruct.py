@@ -1,0 +1,165 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""LLaVA's instruction data: public layouts, phrases, errors, and the conversations of scenes with their processor."""
+
+import json
+import shutil
+from collections import Counter
+
+import numpy as np
+import pytest
+from PIL import Image
+from transformers import AutoProcessor
+
+from grounded_attention.dataset_scripts.builders import BUILDERS
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
+from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+
+PUBLIC = [
+    {
+        "id": "000000033471",
+        "image": "coco/train2017/000000033471.jpg",
+        "conversations": [
+            {"from": "human", "value": "What are the colors of the bus?\n<image>"},
+            {"from": "gpt", "value": "The bus is white and red."},
+            {"from": "human", "value": "Where is it?"},
+            {"from": "gpt", "value": "On a street."},
+        ],
+    },
+    {"id": "wgByO4Y_0", "conversations": [{"from": "human", "value": "Hello"}, {"from": "gpt", "value": "Hi"}]},
+    {
+        "id": "000000033471",
+        "image": "coco/train2017/000000033471.jpg",
+        "conversations": [{"from": "human", "value": "<image>\nDescribe."}, {"from": "gpt", "value": "A white bus."}],
+        "phrases": [{"message": 1, "start": 2, "end": 11, "boxes": [[0, 0.25, 0.5, 1]]}],
+    },
+]
+
+
+def build(folder, tmp_path, split="train"):
+    builder = BUILDERS["llava_instruct"](data_dir=str(folder), cache_dir=str(tmp_path / "cache"), splits=split)
+    builder.download_and_prepare()
+    return builder.as_dataset(split=split), builder.report
+
+
+def write(tmp_path, content, name="llava_v1_5_mix665k.json"):
+    (tmp_path / "data").mkdir(exist_ok=True)
+    (tmp_path / "data" / name).write_text(json.dumps(content))
+    return tmp_path / "data"
+
+
+def test_the_public_layout(tmp_path):
+    rows, report = build(write(tmp_path, PUBLIC), tmp_path)
+    assert [row["example_id"] for row in rows] == ["000000033471#0", "000000033471#2"]
+    assert rows[0]["image_id"] == "000000033471" and rows[0]["file_name"] == PUBLIC[0]["image"]
+    assert rows[0]["messages"] == [
+        {"role": "user", "text": "What are the colors of the bus?"},
+        {"role": "assistant", "text": "The bus is white and red."},
+        {"role": "user", "text": "Where is it?"},
+        {"role": "assistant", "text": "On a street."},
+    ]
+    assert rows[0]["phrases"] == []
+    phrase = {"message": 1, "text": "white bus", "start": 2, "end": 11, "boxes": [[0.0, 0.25, 0.5, 1.0]]}
+    assert rows[1]["phrases"] == [phrase]
+    assert (report["train"]["conversations"], report["train"]["without image"]) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"conversations": []}, r"element 1.*0 messages.*in turns"),
+        ({"conversations": PUBLIC[0]["conversations"][:3]}, "3 messages"),
+        ({"conversations": [{"from": "gpt", "value": "a"}] * 2}, "message 1.*bad from.*gpt.*human"),
+        ({"phrases": [{"message": 9, "start": 0, "end": 1, "boxes": []}]}, "phrase 1.*bad message.*9.*below 4"),
+        ({"phrases": [{"message": 1, "start": 3, "end": 99, "boxes": []}]}, r"bad span.*\(3, 99\).*25"),
+        ({"phrases": [{"message": 1, "start": 0, "end": 3, "boxes": [[0, 0, 50, 80]]}]}, "bad box.*50.*divided by"),
+        ({"phrases": [{"message": 1, "start": 0, "end": 3, "boxes": [[0.5, 0, 0.5, 1]]}]}, "bad box"),
+    ],
+)
+def test_errors_name_the_element(tmp_path, change, message):
+    folder = write(tmp_path, [{**PUBLIC[0], **change}])
+    with pytest.raises(DataError, match=rf"(?s)mix665k\.json.*{message}"):
+        build(folder, tmp_path)
+
+
+def test_a_missing_file_says_where_to_get_it(tmp_path):
+    (tmp_path / "data").mkdir()
+    with pytest.raises(MissingFileError, match=r"train\.json.*LLaVA-Instruct-150K"):
+        build(tmp_path / "data", tmp_path)
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory):
+    root = tmp_path_factory.mktemp("drawn") / "scenes"
+    return root, write_scenes(root, images=20, seed=0)
+
+
+def test_scenes_have_the_texts_and_phrases_of_their_other_files(scenes, tmp_path):
+    root, manifest = scenes
+    for split in ("train", "validation", "test"):
+        rows, _ = build(root, tmp_path, split)
+        entities = BUILDERS["flickr30k_entities"](data_dir=str(root), cache_dir=str(tmp_path / "cache"))
+        entities.download_and_prepare()
+        wanted, phrases = Counter(), Counter()
+        for image in entities.as_dataset(split=split):
+            boxes = {each["entity_id"]: each["boxes"] for each in image["entities"]}
+            for caption in image["captions"]:
+                if caption["related"]:
+                    wanted[image["image_id"], caption["text"]] += 1
+                    for each in caption["phrases"]:
+                        if boxes.get(each["entity_id"]):
+                            corners = tuple(np.round(boxes[each["entity_id"]], 3).ravel().tolist())
+                            phrases[image["image_id"], caption["text"], each["text"], corners] += 1
+        if split != "test":
+            questions = BUILDERS["vqa_v2"](data_dir=str(root), cache_dir=str(tmp_path / "cache"))
+            questions.download_and_prepare()
+            for row in questions.as_dataset(split=split):
+                usual = Counter(row["answers"]).most_common(1)[0][1]
+                found = [m for r in rows if r["image_id"] == row["image_id"] for m in r["messages"]]
+                answer = found[[m["text"] for m in found].index(row["question"]) + 1]["text"]
+                assert row["answers"].count(answer) == usual
+                wanted[row["image_id"], answer] += 1
+        answers = Counter((row["image_id"], each["text"]) for row in rows for each in row["messages"][1::2])
+        assert answers == wanted
+        found = Counter(
+            (row["image_id"], row["messages"][each["message"]]["text"], each["text"], corners)
+            for row in rows
+            for each in row["phrases"]
+            for corners in [tuple(np.round(each["boxes"], 3).ravel().tolist())]
+        )
+        assert sum(found.values()) == sum(phrases.values())
+        assert {key[:3] for key in found} == {key[:3] for key in phrases}
+        assert manifest["llava_turns"]["val" if split == "validation" else split] == sum(answers.values())
+
+
+def test_a_folder_without_these_files_gains_them(scenes):
+    root, manifest = scenes
+    files = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    shutil.rmtree(root / "llava")
+    older = {name: value for name, value in manifest.items() if name != "llava_turns"}
+    (root / "scenes.json").write_text(json.dumps(older))
+    assert write_scenes(root, images=20, seed=0) == manifest
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == files
+
+
+def test_the_processor_knows_all_words_and_places_phrases(scenes, tmp_path):
+    root, _ = scenes
+    processor = AutoProcessor.from_pretrained(root / "llava" / "processor", backend="pil")
+    tokenizer = processor.tokenizer
+    wrapped = PatchGroundingProcessor(processor, "llava")
+    rows, _ = build(root, tmp_path, "train")
+    for row in list(rows)[:5]:
+        image = Image.open(root / "flickr30k-images" / row["file_name"])
+        conversation = [
+            {"role": each["role"], "content": [{"type": "text", "text": each["text"]}]} for each in row["messages"]
+        ]
+        conversation[0]["content"].insert(0, {"type": "image"})
+        phrases = [{"text": each["message"], **each} | {"text": each["message"]} for each in row["phrases"]]
+        phrases = [{name: each[name] for name in ("text", "start", "end", "boxes")} for each in phrases]
+        batch = wrapped([conversation], images=[image], phrases=[phrases])
+        assert (batch["input_ids"] != tokenizer.unk_token_id).all()
+        assert batch["region_positions"].shape[1] == 64 and not batch.dropped_phrases[0]
+        for number, phrase in enumerate(row["phrases"]):
+            tokens = batch["text_positions"][0][batch["phrase_mask"][0, number]]
+            words = tokenizer.decode(batch["input_ids"][0, tokens])
+            assert words.replace(" ", "") == phrase["text"].lower().replace(" ", "")

@@ -1,0 +1,99 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Conversations about an image as examples of grounded generation: labels, phrases, scores of several answers."""
+
+from itertools import pairwise
+from types import SimpleNamespace
+
+import pytest
+import torch
+from PIL import Image
+from transformers import AutoProcessor
+
+from grounded_attention.dataset_scripts.builders import BUILDERS
+from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.tasks.generation_rows import to_rows
+from grounded_attention.tasks.grounded_generation import GroundedGenerationOptions, collate, make_chat, score
+from grounded_attention.tasks.task import Examples
+from tests.helpers.tiny_scenes import tiny_scenes
+
+OPTIONS = GroundedGenerationOptions()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The rows of scenes, their processor, and the folder of the pictures."""
+    scenes = tiny_scenes(tmp_path_factory.mktemp("scenes"))
+    builder = BUILDERS["llava_instruct"](data_dir=str(scenes), cache_dir=str(tmp_path_factory.mktemp("cache")))
+    builder.download_and_prepare()
+    processor = PatchGroundingProcessor(AutoProcessor.from_pretrained(scenes / "llava" / "processor"), "llava")
+    return to_rows(builder.as_dataset("train")), processor, scenes / "flickr30k-images"
+
+
+def make_batch(made, count=3, pictures=True, training=False, options=OPTIONS):
+    rows, processor, folder = made
+    chosen = [rows[number] for number in range(count)]
+    images = [Image.open(folder / row["file_name"]) for row in chosen] if pictures else None
+    return chosen, collate(Examples(chosen, None, None, images=images, training=training), processor, options)
+
+
+def learned(batch, number):
+    labels = batch["labels"][number]
+    return labels[labels >= 0]
+
+
+@pytest.mark.parametrize("pictures", [True, False])
+def test_all_answers_are_learned_and_nothing_else(made, pictures):
+    rows, batch = make_batch(made, pictures=pictures)
+    tokenizer = made[1].tokenizer
+    for number, row in enumerate(rows):
+        answers = [each["text"] for each in row["messages"][1::2]]
+        wanted = [*(token for text in answers for token in [*tokenizer(text)["input_ids"], tokenizer.eos_token_id])]
+        assert learned(batch, number).tolist() == wanted
+        assert (batch["input_ids"][number] == tokenizer.convert_tokens_to_ids("<image>")).sum() == 64 * pictures
+    assert ("pixel_values" in batch) == pictures
+
+
+def test_phrases_stand_in_their_message(made):
+    rows, batch = make_batch(made)
+    tokenizer = made[1].tokenizer
+    for number, row in enumerate(rows):
+        assert row["phrases"]
+        last = -1
+        for place, phrase in enumerate(row["phrases"]):
+            tokens = batch["text_positions"][number][batch["phrase_mask"][number, place]]
+            assert tokenizer.decode(batch["input_ids"][number, tokens]) == " ".join(
+                tokenizer.convert_ids_to_tokens(tokenizer(phrase["text"])["input_ids"])
+            )
+            assert (batch["labels"][number, tokens] >= 0).all()  # scenes have phrases in answers
+            assert int(tokens[0]) > last
+            last = int(tokens[-1])
+
+
+def test_answers_are_scored_one_by_one(made):
+    """The model is right in every token of all answers but the second, where one token is wrong."""
+    rows, batch = make_batch(made, count=2)
+    logits = torch.nn.functional.one_hot(batch["labels"].clamp(min=0).roll(-1, 1), 300).float() * 9
+    answers = [len(row["messages"]) // 2 for row in rows]
+    assert score(SimpleNamespace(logits=logits), batch).scores["answers_accuracy"] == [1.0, 1.0]
+    places = (batch["labels"][0] >= 0).nonzero().flatten().tolist()
+    second = next(b for a, b in pairwise(places) if b > a + 1)
+    logits[0, second - 1] = 0.0
+    logits[0, second - 1, 299] = 9.0
+    found = score(SimpleNamespace(logits=logits), batch).scores["answers_accuracy"]
+    assert found == [pytest.approx(1 - 1 / answers[0]), 1.0]
+
+
+def test_a_conversation_with_an_empty_answer_is_not_trained_on(made):
+    rows, processor, _ = made
+    row = {**rows[0], "messages": [*rows[0]["messages"][:-1], {"role": "assistant", "text": " "}]}
+    with pytest.raises(ValueError, match="has no answer to learn"):
+        collate(Examples([row], None, None, training=True), processor, OPTIONS)
+
+
+def test_the_chat_is_that_of_the_messages(made):
+    chat = make_chat(made[0][0], OPTIONS)
+    texts = [each["text"] for each in made[0][0]["messages"]]
+    assert [text for pair in chat.messages for text in pair] == texts
+    spoken = chat.conversation(1)
+    assert [each["content"][-1]["text"] for each in spoken] == texts
+    assert [len(each["content"]) for each in spoken] == [2, *[1] * (len(texts) - 1)]

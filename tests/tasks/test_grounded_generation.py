@@ -1,0 +1,224 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Grounded generation: rows of every builder as chats, the language loss, scores of answers and boxes."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from PIL import Image
+
+from grounded_attention.dataset_scripts.builders import BUILDERS
+from grounded_attention.metrics.answer_likelihood import AnswerLikelihood
+from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.tasks import TASKS
+from grounded_attention.tasks.generated_answers import generate_answers, prompt_inputs, read_box, score_generated
+from grounded_attention.tasks.generation_rows import to_rows
+from grounded_attention.tasks.grounded_generation import (
+    GroundedGenerationOptions,
+    collate,
+    language_loss,
+    make_chat,
+    score,
+    write_box,
+)
+from grounded_attention.tasks.task import Examples
+from tests.helpers.tiny_scenes import tiny_scenes
+from tests.helpers.tiny_vlm_models import make_model
+from tests.helpers.tiny_vlm_processors import make_processor
+
+OPTIONS = GroundedGenerationOptions()
+BUILT = {
+    "flickr30k_entities": {},
+    "coco_captions": {},
+    "vgp": {"negatives": "random"},
+    "refcoco": {"config_name": "refcoco+"},
+    "vqa_v2": {},
+    "gqa": {},
+}
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory):
+    return tiny_scenes(tmp_path_factory.mktemp("scenes"))
+
+
+@pytest.fixture(scope="module", params=BUILT)
+def rows(request, scenes, tmp_path_factory):
+    """Name of the builder, its rows, and the same as chats."""
+    cache = str(tmp_path_factory.mktemp("cache"))
+    builder = BUILDERS[request.param](data_dir=str(scenes), cache_dir=cache, **BUILT[request.param])
+    builder.download_and_prepare()
+    split = builder.as_dataset("validation")
+    return request.param, split, to_rows(split)
+
+
+def spoken(chat, phrase):
+    return (chat.prompt, chat.answer)[phrase["text"]][phrase["start"] : phrase["end"]]
+
+
+def test_phrases_stand_in_the_chat(rows):
+    """A phrase of a row names the same words in the prompt or the answer, and keeps its boxes."""
+    name, split, made = rows
+    assert len(made) >= len(split) and len(set(made["example_id"])) == len(made)
+    for row in made:
+        chat = make_chat(row, OPTIONS)
+        assert [spoken(chat, phrase) for phrase in chat.phrases] == [each["text"] for each in row["phrases"]]
+        assert [phrase["boxes"] for phrase in chat.phrases] == [each["boxes"] for each in row["phrases"]]
+        assert chat.answer
+    assert any(row["phrases"] for row in made) == (name in ("flickr30k_entities", "vgp", "refcoco"))
+
+
+def test_what_is_said(rows):
+    name, split, made = rows
+    chat, row = make_chat(made[0], OPTIONS), split[0]
+    if name == "refcoco":
+        assert chat.prompt == f"Where is {row['text']}?"
+        assert [int(part) for part in chat.answer.strip("[]").split(", ")] == [round(x * 1000) for x in row["box"]]
+        described = make_chat(made[0], GroundedGenerationOptions(expressions="describe"))
+        assert (described.prompt, described.answer) == (f"What is at {chat.answer}?", row["text"])
+    elif "question" in row:
+        usual = max(row["answers"], key=row["answers"].count) if "answers" in row else row["answer"]
+        assert (chat.prompt, chat.answer) == (row["question"], usual)
+    else:
+        captions = [row["caption1"], row["caption2"]] if name == "vgp" else [c["text"] for c in row["captions"]]
+        assert chat.prompt == "Describe the image." and chat.answer in captions
+
+
+def test_rows_without_texts_are_refused():
+    with pytest.raises(ValueError, match="pre-training needs text, captions or regions"):
+        to_rows(Dataset.from_list([{"image_id": "1"}]))
+
+
+def chat_rows():
+    phrase = {"text": "a dog", "start": 0, "end": 5, "boxes": [[0.2, 0.1, 0.9, 0.8]]}
+    common = {"image_id": "7", "phrases": [phrase], "answer": ""}
+    long = {**common, "example_id": "1", "kind": "caption", "text": "a dog runs after the small cat ."}
+    short = {**common, "example_id": "2", "kind": "question", "text": "a dog ?", "answer": "two"}
+    return [long, short]
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """A tiny LLaVA, its processor, and a batch of a caption and a question."""
+    processor = make_processor("llava")
+    pictures = [Image.fromarray(np.full((40, 30 + 9 * i, 3), 60 * i, dtype=np.uint8)) for i in range(2)]
+    grounding = PatchGroundingProcessor(processor)
+    batch = collate(Examples(chat_rows(), None, None, images=pictures), grounding, OPTIONS)
+    return make_model("llava", processor.tokenizer), grounding, batch, pictures
+
+
+@torch.no_grad()
+def test_the_language_loss_by_a_loop(trained):
+    model, _, batch, _ = trained
+    outputs = model(**{name: batch[name] for name in TASKS["grounded_generation"].model_inputs if name in batch})
+    total, tokens, right, exact = 0.0, 0, 0, []
+    for row in range(2):
+        same = []
+        for place in range(1, batch["labels"].shape[1]):
+            label = int(batch["labels"][row, place])
+            if label >= 0:
+                shares = outputs.logits[row, place - 1].double().softmax(-1)
+                total -= math.log(shares[label])
+                same.append(int(shares.argmax()) == label)
+        tokens, right = tokens + len(same), right + sum(same)
+        exact.append(float(all(same)))
+    (loss,) = TASKS["grounded_generation"].losses
+    assert int(loss.count(batch)) == tokens == 10 + 3
+    assert language_loss(outputs, batch).item() == pytest.approx(total, rel=1e-5)
+    metric = AnswerLikelihood()
+    for _ in range(2):
+        metric.update(outputs, batch)
+    figures = metric.compute(metric.state())
+    assert figures["answer_perplexity"] == pytest.approx(math.exp(total / tokens), rel=1e-5)
+    assert figures["answer_token_accuracy"] == right / tokens and figures["answer_tokens"] == 2 * tokens
+    assert score(outputs, batch).scores["answers_accuracy"] == exact
+
+
+def test_phrases_of_the_answer_are_supervised_where_the_answer_stands(trained):
+    _, grounding, batch, _ = trained
+    for row, words in ((0, ["a", "dog"]), (1, ["a", "dog"])):
+        positions = batch["text_positions"][row][batch["phrase_mask"][row, 0]]
+        assert grounding.tokenizer.convert_ids_to_tokens(batch["input_ids"][row][positions]) == words
+        learned = batch["labels"][row][positions] >= 0
+        assert learned.all() if row == 0 else not learned.any()  # the caption is the answer; the question is not
+
+
+def test_answers_are_generated_as_one_by_one(trained):
+    """Greedy decoding by a loop without cache and padding gives the same words as a batch padded on the left."""
+    model, grounding, batch, pictures = trained
+    prompts = batch["prompt"]
+    given = {**batch, "prompt_inputs": prompt_inputs(grounding, prompts, pictures)}
+    found = generate_answers(model, grounding.tokenizer, given, 5)["generated"]
+    assert grounding.tokenizer.padding_side == "right"
+    for prompt, picture, answer in zip(prompts, pictures, found, strict=True):
+        inputs = dict(grounding.model_inputs(grounding([prompt], images=[picture])))
+        made = []
+        for _ in range(5):
+            token = model(**inputs).logits[0, -1].argmax()
+            if int(token) == grounding.tokenizer.eos_token_id:
+                break
+            made.append(int(token))
+            inputs["input_ids"] = torch.cat([inputs["input_ids"], token[None, None]], dim=1)
+            inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+        assert answer == grounding.tokenizer.decode(made, skip_special_tokens=True).strip()
+
+
+def test_a_learned_answer_ends_where_its_labels_end(trained):
+    """The token that ends answers in the labels ends generated ones, whatever the tokenizer calls its end."""
+    _, grounding, batch, _ = trained
+    asked = {}
+
+    def generate(**arguments):
+        asked.update(arguments)
+        return batch["input_ids"]
+
+    labels = torch.full_like(batch["labels"], -100)
+    labels[0, -1] = grounding.tokenizer.convert_tokens_to_ids("<end_of_utterance>")
+    labels[1, -1] = grounding.tokenizer.convert_tokens_to_ids("dog")  # not a special token
+    given = {**batch, "labels": labels, "prompt_inputs": {"input_ids": batch["input_ids"]}}
+    generate_answers(SimpleNamespace(generate=generate), grounding.tokenizer, given, 5)
+    assert asked["eos_token_id"] == sorted([int(labels[0, -1]), grounding.tokenizer.eos_token_id])
+
+
+def test_scores_of_generated_answers():
+    box = [0.1, 0.1, 0.5, 0.5]
+    batch = {
+        "kind": ["question", "question", "question", "expression", "expression", "expression", "caption"],
+        "answer": ["2", "red", "", "[..]", "[..]", "[..]", "a dog"],
+        "answers": [["2"] * 3 + ["3"] * 7, ["red"], None, None, None, None, None],
+        "box": [None, None, None, box, box, box, None],
+        "generated": ["two", "A Red.", "red", "[10, 10, 50, 50]", "[10, 10, 50, 29]", "no box 1 2 3", "a dog"],
+    }
+    scores = score_generated(batch, 100).scores
+    assert scores["vqa_accuracy"] == [pytest.approx(0.9), *[None] * 6]
+    assert scores["question_accuracy"] == [None, 1.0, *[None] * 5]
+    assert scores["box_accuracy"] == [None, None, None, 1.0, 0.0, 0.0, None]
+    assert read_box("[10, 10, 50, 29] and 7", 100) == [0.1, 0.1, 0.5, 0.29]
+    assert read_box(write_box([0.25, 0.0, 1.2, 0.999], 1000), 1000) == [0.25, 0.0, 1.0, 0.999]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"expressions": "both"}, "expressions is 'both', expected locate or describe"),
+        ({"locate_prompt": "Where?"}, r"locate_prompt is 'Where\?', expected a text with {text} once"),
+        ({"describe_prompt": "What is {text}?"}, "expected a text with {box} once"),
+        ({"box_scale": 0}, "box_scale is 0, expected 1 or more"),
+        ({"generate": -1}, "generate is -1, expected a number of tokens"),
+    ],
+)
+def test_wrong_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        GroundedGenerationOptions(**options)
+
+
+def test_a_training_row_needs_an_answer(trained):
+    _, grounding, _, pictures = trained
+    row = {**chat_rows()[1], "answer": ""}
+    with pytest.raises(ValueError, match="example 2 has no answer to learn"):
+        collate(Examples([row], None, None, images=pictures[:1], training=True), grounding, OPTIONS)
+    batch = collate(Examples([row], None, None, images=pictures[:1]), grounding, OPTIONS)
+    assert (batch["labels"] < 0).all()

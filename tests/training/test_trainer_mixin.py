@@ -1,0 +1,187 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Attention supervision in other Trainers: one step equals a step by hand, however the rows are accumulated."""
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from PIL import Image
+from transformers import Trainer, TrainingArguments
+
+from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.supervision import get_method
+from grounded_attention.training.loop.chat_batches import GroundingCollator
+from grounded_attention.training.loop.trainer_mixin import GroundingTrainerMixin, grounding_loss
+from tests.helpers.tiny_vlm_models import make_model
+from tests.helpers.tiny_vlm_processors import make_processor
+
+RATE = 0.1
+WEIGHT = 0.5
+
+
+def make_rows():
+    """Four rows with one, two, no and one phrases, and answers of unlike lengths."""
+    words = [["small cat"], ["a dog", "red"], [], ["two"]]
+    answers = ["a small cat .", "a dog runs after the red balls", "here", "two balls ."]
+    rng = np.random.default_rng(0)
+    return [
+        {
+            "image": Image.fromarray(rng.integers(0, 255, (40, 30 + 9 * i, 3), dtype=np.uint8)),
+            "prompt": "what is this ?",
+            "completion": answer,
+            "phrases": [{"words": each, "boxes": [[0.1 * i, 0.1, 0.9, 0.8 - 0.1 * i]]} for each in phrases],
+        }
+        for i, (phrases, answer) in enumerate(zip(words, answers, strict=True))
+    ]
+
+
+def bases():
+    from trl import SFTConfig, SFTTrainer
+
+    return {"transformers": (Trainer, TrainingArguments), "trl": (SFTTrainer, SFTConfig)}
+
+
+def make_trainer(name, directory, method=None, rows=None, **given):
+    base, arguments = bases()[name]
+    kind = type("Supervised", (GroundingTrainerMixin, base), {})
+    processor = make_processor("llava")
+    method = method or get_method("direct")
+    fixed = {"max_steps": 1, "optim": "sgd", "learning_rate": RATE, "lr_scheduler_type": "constant"}
+    fixed |= {"max_grad_norm": 0.0, "logging_steps": 1, "save_strategy": "no", "report_to": "none", "use_cpu": True}
+    fixed |= {"disable_tqdm": True, "remove_unused_columns": False, "seed": 3, "bf16": False}
+    model = given.pop("model", None) or make_model("llava", processor.tokenizer)
+    extra = {"processing_class": processor} if name == "trl" else {}
+    extra |= {key: given.pop(key) for key in ("peft_config",) if key in given}
+    return kind(
+        model,
+        arguments(str(directory), **{**fixed, **given}),
+        train_dataset=Dataset.from_list(rows or make_rows()),
+        data_collator=GroundingCollator(processor, method),
+        method=method,
+        attention_weight=WEIGHT,
+        **extra,
+    )
+
+
+def step_by_hand():
+    """The weights after one step of gradient descent on all rows, and the attention loss."""
+    processor, method = make_processor("llava"), get_method("direct")
+    model = make_model("llava", processor.tokenizer).train()
+    method.prepare(model)
+    batch = GroundingCollator(PatchGroundingProcessor(processor))(make_rows())
+    inputs = {name: batch[name] for name in ("input_ids", "attention_mask", "pixel_values")}
+    outputs = model(**inputs, **method.forward_kwargs(batch))
+    labels, logits = batch["labels"][:, 1:], outputs.logits[:, :-1]
+    shares = logits.log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
+    language = -(shares * (labels >= 0)).sum() / (labels >= 0).sum()
+    attention = grounding_loss(method, outputs, batch)
+    (language + WEIGHT * attention).backward()
+    stepped = {
+        name: weight.detach() - RATE * (0.0 if weight.grad is None else weight.grad)
+        for name, weight in model.named_parameters()
+    }
+    return stepped, attention.item()
+
+
+@pytest.mark.parametrize("batches", [1, 2, 4])
+@pytest.mark.parametrize("name", ["transformers", "trl"])
+def test_a_step_is_that_by_hand(tmp_path, name, batches):
+    """The rows of a step are one batch, or several with unlike numbers of tokens and of phrases."""
+    expected, attention = step_by_hand()
+    trainer = make_trainer(
+        name, tmp_path, per_device_train_batch_size=4 // batches, gradient_accumulation_steps=batches
+    )
+    trainer.train()
+    assert trainer.state.log_history[0]["loss_text_to_region"] == pytest.approx(attention, rel=1e-4)
+    for key, weight in trainer.model.named_parameters():
+        torch.testing.assert_close(weight.detach(), expected[key], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["transformers", "trl"])
+def test_checkpointing_changes_nothing_and_evaluation_works(tmp_path, name):
+    expected, _ = step_by_hand()
+    trainer = make_trainer(name, tmp_path, per_device_train_batch_size=4, gradient_checkpointing=True)
+    trainer.train()
+    for key, weight in trainer.model.named_parameters():
+        torch.testing.assert_close(weight.detach(), expected[key], atol=1e-5, rtol=1e-4)
+    assert trainer.evaluate(trainer.train_dataset)["eval_loss"] > 0
+
+
+def test_an_adapter_of_trl_is_supervised(tmp_path):
+    from peft import LoraConfig
+
+    config = LoraConfig(r=2, target_modules=r".*language_model.*\.(q_proj|k_proj)", init_lora_weights=False)
+    trainer = make_trainer("trl", tmp_path, per_device_train_batch_size=4, peft_config=config)
+    before = {name: weight.detach().clone() for name, weight in trainer.model.named_parameters()}
+    trainer.train()
+    changed = {name for name, weight in trainer.model.named_parameters() if not torch.equal(weight, before[name])}
+    assert changed and all("lora_" in name for name in changed)
+
+
+def test_re_entrant_checkpointing_is_refused(tmp_path):
+    trainer = make_trainer(
+        "transformers",
+        tmp_path,
+        per_device_train_batch_size=4,
+        gradient_checkpointing=True,
+        gradient_checkpointing_kwargs={"use_reentrant": True},
+    )
+    with pytest.raises(ValueError, match="re-entrant"):
+        trainer.train()
+
+
+def test_a_direction_that_sees_nothing_is_refused(tmp_path):
+    method = get_method("direct", directions=["region_to_text"])
+    trainer = make_trainer("transformers", tmp_path, method, per_device_train_batch_size=1, max_steps=20)
+    with pytest.raises(ValueError, match="region_to_text: no supervised layer lets these rows see"):
+        trainer.train()
+
+
+def test_wrong_arguments(tmp_path):
+    with pytest.raises(ValueError, match="remove_unused_columns=False"):
+        make_trainer("transformers", tmp_path, remove_unused_columns=True)
+    trainer = make_trainer("transformers", tmp_path)
+    with pytest.raises(ValueError, match=r"no phrases: give data_collator=GroundingCollator"):
+        trainer.compute_loss(trainer.model, {"input_ids": torch.zeros(1, 1, dtype=torch.long)})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"phrases": [{"words": "a horse", "boxes": []}]},
+            "row 0 of the batch: the phrase 'a horse' is not in the chat",
+        ),
+        ({"phrases": [{"words": "is", "boxes": []}], "completion": "is"}, "in the chat more than once: give text"),
+        ({"completion": None}, "row 0 of the batch has the columns .*; expected messages, or prompt and completion"),
+        (
+            {"prompt": None, "messages": [{"role": "assistant", "content": "a dog"}]},
+            "row 0 of the batch has images, but no message of the user",
+        ),
+    ],
+)
+def test_wrong_rows(change, message):
+    with pytest.raises(ValueError, match=message):
+        GroundingCollator(make_processor("llava"))([{**make_rows()[0], **change}])
+
+
+def test_forms_of_a_chat_are_the_same_batch():
+    """Prompt and completion, messages with plain texts, and messages with parts; words and spans."""
+    row = make_rows()[0]
+    plain = [{"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row["completion"]}]
+    parts = [{"role": each["role"], "content": [{"type": "text", "text": each["content"]}]} for each in plain]
+    parts[0]["content"].insert(0, {"type": "image", "text": None})
+    span = [{"text": 1, "start": 2, "end": 11, "boxes": row["phrases"][0]["boxes"], "words": None}]
+    forms = [
+        row,
+        {"messages": plain},
+        {"messages": parts, "phrases": span},
+        {"prompt": plain[:1], "completion": plain[1:]},
+    ]
+    collate = GroundingCollator(make_processor("llava"))
+    common = {"images": [row["image"]], "phrases": row["phrases"]}
+    batches = [collate([{**common, **form}]) for form in forms]
+    assert batches[0]["phrase_mask"].any()
+    for batch in batches[1:]:
+        for key, value in batches[0].items():
+            assert torch.equal(value, batch[key]), key

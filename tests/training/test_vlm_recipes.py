@@ -1,0 +1,227 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Recipes that teach vision-language models: random weights, a checkpoint, an adapter; and what is refused."""
+
+import json
+import re
+import shutil
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+from transformers import AutoConfig
+
+from grounded_attention.training.recipes.recipe import load_recipe
+from grounded_attention.utils.project import find_recipe
+from tests.helpers.run_elsewhere import run_elsewhere
+from tests.helpers.tiny_scenes import run_train, tiny_scenes
+from tests.helpers.tiny_vlm_recipes import vlm_recipe
+
+LOAD_ADAPTER = """
+from pathlib import Path
+import sys
+import torch
+from peft import PeftModel
+from transformers import AutoModelForImageTextToText, AutoProcessor
+base, adapter, snippet = sys.argv[1:]
+model = PeftModel.from_pretrained(AutoModelForImageTextToText.from_pretrained(base), adapter)
+same = AutoModelForImageTextToText.from_pretrained(adapter)  # transformers finds the base model itself
+ids = torch.tensor([[7, 8, 9]])
+assert torch.allclose(model(input_ids=ids).logits, same(input_ids=ids).logits)
+assert not torch.allclose(model(input_ids=ids).logits, model.get_base_model().forward(input_ids=ids + 1).logits)
+exec(Path(snippet).read_text())
+"""
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory):
+    return tiny_scenes(tmp_path_factory.mktemp("scenes"))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, scenes):
+    """The folder of a run of two methods from a configuration."""
+    folder = tmp_path_factory.mktemp("trained")
+    recipe = vlm_recipe(scenes, folder / "run", methods=["none", "direct"], options={"generate": 3})
+    with pytest.MonkeyPatch.context() as patch:
+        assert run_train(patch, folder, recipe) == 0
+    return folder / "run"
+
+
+def from_checkpoint(scenes, trained, output, **model):
+    """A recipe that goes on from the model of `trained`, with supervision."""
+    recipe = vlm_recipe(scenes, output, methods=["direct"])
+    recipe["model"] = {"source": str(trained / "none"), **model}
+    recipe["training"] |= {"learning_rate": 0.01, "save_strategy": "steps", "save_steps": 1, "seed": 3}
+    return recipe
+
+
+def lora(scenes, trained, output):
+    return from_checkpoint(scenes, trained, output, adapter={"lora": {"r": 2, "lora_dropout": 0.1}})
+
+
+def weights(folder):
+    return load_file(next(folder.glob("*.safetensors")))
+
+
+def test_a_model_from_a_configuration(trained, scenes):
+    history = json.loads((trained / "direct" / "history.json").read_text())
+    assert {"loss_language", "loss_text_to_region"} <= set(history[0])
+    assert "loss_region_to_text" not in history[0]  # in a causal model a constant
+    assert history[0]["loss"] == pytest.approx(
+        history[0]["loss_language"] + history[0]["loss_text_to_region"], rel=1e-5
+    )
+    config = AutoConfig.from_pretrained(trained / "direct")
+    tokenizer = json.loads((trained / "direct" / "tokenizer.json").read_text())["model"]["vocab"]
+    assert config.text_config.vocab_size == len(tokenizer)
+    assert config.image_token_id == tokenizer["<image>"]
+    assert config.text_config.eos_token_id == tokenizer["</s>"]
+    results = json.loads((trained / "results.json").read_text())
+    assert "before" not in results  # random weights
+    figures = results["methods"]["direct"]["figures"]["test"]
+    assert figures["text_to_region_tokens"] > 20 and len(figures["text_to_region_by_head"]) == 2
+    assert figures["answer_perplexity"] > 1 and figures["generated_count"] == 8
+    assert "| direct |" in (trained / "table.md").read_text()
+
+
+def test_an_adapter_trains_resumes_and_loads_elsewhere(trained, scenes, tmp_path, monkeypatch):
+    recipe = lora(scenes, trained, tmp_path / "run")
+    assert run_train(monkeypatch, tmp_path, recipe) == 0
+    whole = tmp_path / "run" / "direct"
+    adapter = weights(whole)
+    assert adapter and all("language_model.layers" in name for name in adapter)
+    assert any(name.endswith("lora_B.weight") and value.any() for name, value in adapter.items())
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    start = json.loads((trained / "results.json").read_text())["methods"]["none"]["figures"]
+    for split, figures in results["before"].items():  # the adapter changes nothing before training
+        assert figures["answer_loss"] == pytest.approx(start[split]["answer_loss"], rel=1e-6)
+        assert figures["text_to_region_by_head"] == start[split]["text_to_region_by_head"]
+
+    # A run that ended after its second step goes on, bit by bit.
+    stopped = tmp_path / "stopped"
+    shutil.copytree(tmp_path / "run", stopped, ignore=shutil.ignore_patterns("checkpoint-3", "results.json"))
+    for path in stopped.glob("direct/*"):
+        if path.is_file():
+            path.unlink()
+    recipe["output_dir"] = str(stopped)
+    assert run_train(monkeypatch, tmp_path, recipe, "resume=true") == 0
+    again = weights(stopped / "direct")
+    assert again.keys() == adapter.keys() and all(torch.equal(again[name], adapter[name]) for name in adapter)
+
+    card = (whole / "README.md").read_text()
+    assert "before training" in card and "PeftModel.from_pretrained(base, name, revision=revision)" in card
+    snippet = tmp_path / "snippet.py"
+    snippet.write_text(card.partition("```python\n")[2].partition("```")[0])
+    done = run_elsewhere(LOAD_ADAPTER, tmp_path, str(trained / "none"), str(whole), str(snippet))
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_checkpointing_and_accumulation_change_nothing(trained, scenes, tmp_path, monkeypatch):
+    changes = {
+        "plain": [],
+        "checkpointing": ["training.gradient_checkpointing=true"],
+        "accumulation": ["training.per_device_train_batch_size=1", "training.gradient_accumulation_steps=4"],
+    }
+    found = {}
+    for name, overrides in changes.items():
+        recipe = from_checkpoint(scenes, trained, tmp_path / name, freeze=["vision"])
+        recipe["training"] |= {"save_strategy": "no", "optim": "sgd"}
+        assert run_train(monkeypatch, tmp_path, recipe, *overrides) == 0
+        found[name] = weights(tmp_path / name / "direct")
+    start = weights(trained / "none")
+    changed = {name for name in start if not torch.equal(start[name], found["plain"][name])}
+    assert changed and not any("vision_tower" in name for name in changed)
+    assert any("multi_modal_projector" in name for name in changed)
+    for name in ("checkpointing", "accumulation"):
+        for key, value in found["plain"].items():
+            torch.testing.assert_close(found[name][key], value, atol=1e-6, rtol=1e-4)
+
+
+SHIPPED = {
+    "vlm_referring": {"data_dir": "refcoco+", "options": {"config_name": "refcoco+"}},
+    "vlm_caption": {},
+    "vlm_vqa": {"options": {"splits": ["train", "validation"]}},
+}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_recipe_trains(name, trained, scenes, tmp_path, monkeypatch):
+    """Everything of the recipe except places, sizes and the machine."""
+    shipped = load_recipe(find_recipe(name))
+    keys = ("data_dir", "images", "options")
+    places = {"data_dir": str(scenes), "images": str(scenes / "flickr30k-images"), "options": {}, **SHIPPED[name]}
+    if not places["data_dir"].startswith("/"):
+        places["data_dir"] = str(scenes)
+    limits = [f"data.limit.{split}=4" for split in ("train", "validation", "test", "testA", "testB")]
+    overrides = [f"data.{key}={json.dumps(places[key])}" for key in keys] + limits
+    overrides += [f"model.source={trained / 'none'}", f"output_dir={tmp_path / 'run'}", "training.max_steps=2"]
+    overrides += ["training.use_cpu=true", "training.dataloader_num_workers=0", "training.disable_tqdm=true"]
+    if shipped.options.get("generate"):
+        overrides.append("options.generate=2")
+    (tmp_path / "extends.yaml").write_text(yaml.safe_dump({"extends": str(find_recipe(name).resolve())}))
+    recipe = yaml.safe_load((tmp_path / "extends.yaml").read_text())
+    assert run_train(monkeypatch, tmp_path, recipe, *overrides) == 0
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert set(results["methods"]) == set(shipped.methods) and "before" in results
+    measured = next(iter(results["methods"].values()))["figures"]["validation"]
+    assert {"vlm_referring": "box_accuracy", "vlm_vqa": "vqa_accuracy"}.get(name, "answer_loss") in measured
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data": {"images": None}}, "data.images is null: give the folder of the images"),
+        ({"data": {"regions": "regions"}}, "data.regions is given, but the regions of the task"),
+        ({"model": {"config": {"model_type": "llama"}}}, "model.config.model_type is 'llama', expected one of llava"),
+        ({"model": {"config": {"model_type": "llava", "layers": 1}}}, "unknown key 'model.config.layers'"),
+        (
+            {"model": {"config": {"model_type": "llava", "text_config": {"model_type": "llama", "hidden": 8}}}},
+            "unknown key 'model.config.text_config.hidden'; did you mean 'model.config.text_config.hidden_act",
+        ),
+        (
+            {"model": {"tokenizer": None}},
+            "model.tokenizer is empty: give the directory or Hub id of the model's processor",
+        ),
+        ({"model": {"adapter": {"lora": {}}}}, "model.adapter changes the weights of a checkpoint: give model.source"),
+        ({"model": {"freeze": ["visionn"]}}, "model.freeze: 'visionn' matches no weight of LlavaForConditional"),
+        ({"model": {"freeze": ["("]}}, r"model.freeze: '\(' is not a regular expression"),
+        ({"model": {"processor": {"coverage": 1}}}, "unknown key 'model.processor.coverage'"),
+        ({"model": {"bert": "bert"}}, "model.bert"),
+        ({"model": {"family": "vl_bert", "config": {}}}, "the family 'vl_bert' has no head 'generation'.*vlm"),
+        ({"task": "vqa"}, "the family 'vlm' has no head 'vqa'; use a family that has it: model.family=vl_bert"),
+        ({"preserve": {"l2": 1.0}}, "preserve is not for vision-language models"),
+        (
+            {"training": {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": True}}},
+            "use_reentrant is true, but the gradient of supervised attention gets lost",
+        ),
+        ({"options": {"expression": "locate"}}, "unknown key 'options.expression"),
+    ],
+)
+def test_a_wrong_recipe_is_refused_in_one_line(change, message, scenes, tmp_path, monkeypatch, capsys):
+    recipe = vlm_recipe(scenes, tmp_path / "run")
+    recipe["data"]["regions"] = None
+    for key, value in change.items():
+        recipe[key] = {**recipe.get(key, {}), **value} if isinstance(value, dict) else value
+    if recipe["data"]["regions"]:
+        recipe["data"]["regions"] = str(scenes / "regions")
+    assert run_train(monkeypatch, tmp_path, recipe) == 2
+    error = capsys.readouterr().err
+    (line,) = [line for line in error.splitlines() if "error:" in line]
+    assert re.search(message, line), line
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({"config": {"image_token_id": 3}}, "model.config.image_token_id: a checkpoint keeps its configuration"),
+        ({"adapter": {"prefix": {}}}, "unknown key 'model.adapter.prefix'; .*lora"),
+        ({"adapter": {"lora": {"rank": 2}}}, "unknown key 'model.adapter.lora.rank'"),
+        ({"adapter": {"lora": {}}, "freeze": ["vision"]}, "model.freeze has no effect with model.adapter"),
+        ({"adapter": {"lora": {"target_modules": "none"}}}, "model.adapter.lora: Target modules none not found"),
+    ],
+)
+def test_a_wrong_model_section_beside_a_checkpoint(model, message, trained, scenes, tmp_path, monkeypatch, capsys):
+    assert run_train(monkeypatch, tmp_path, from_checkpoint(scenes, trained, tmp_path / "run", **model)) == 2
+    error = capsys.readouterr().err
+    assert re.search(message, error), error
