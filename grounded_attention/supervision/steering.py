@@ -116,12 +116,14 @@ def _slides(config: Any, module: Any) -> bool:
 
 
 def _check_columns(columns: SteeredColumns | Tensor) -> SteeredColumns:
-    if not isinstance(columns, SteeredColumns):
-        columns = SteeredColumns(columns, columns.amax(1) + 1)
-    positions = columns.columns
+    positions = columns.columns if isinstance(columns, SteeredColumns) else columns
     if positions.dim() != 2 or positions.dtype != torch.int64 or (positions < -1).any():
         raise ValueError(f"columns of shape {tuple(positions.shape)} {positions.dtype}, expected (B, K) int64 from -1")
-    return columns
+    if isinstance(columns, SteeredColumns):
+        return columns
+    if not positions.shape[1]:
+        raise ValueError("columns is empty; give at least one position for each sequence, -1 for none")
+    return SteeredColumns(columns, columns.amax(1) + 1)
 
 
 def _steered_mask(module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, steering: _Steering) -> Tensor:
