@@ -16,6 +16,7 @@ from grounded_attention.utils.project import find_recipe
 from tests.helpers.run_elsewhere import run_elsewhere
 from tests.helpers.tiny_scenes import run_train, tiny_scenes
 from tests.helpers.tiny_vlm_recipes import vlm_recipe
+from tests.helpers.two_processes import launch
 
 LOAD_ADAPTER = """
 from pathlib import Path
@@ -135,6 +136,33 @@ def test_checkpointing_and_accumulation_change_nothing(trained, scenes, tmp_path
     for name in ("checkpointing", "accumulation"):
         for key, value in found["plain"].items():
             torch.testing.assert_close(found[name][key], value, atol=1e-6, rtol=1e-4)
+
+
+RUN = """
+import sys
+import datasets
+import train
+recipe, datasets.config.HF_DATASETS_CACHE = sys.argv[1:3]
+sys.argv = ["train.py", recipe, *sys.argv[3:]]
+sys.exit(train.main())
+"""
+
+
+def test_two_processes_train_as_one(trained, scenes, tmp_path, monkeypatch):
+    recipe = from_checkpoint(scenes, trained, tmp_path / "one")
+    recipe["training"] |= {"save_strategy": "no", "optim": "sgd", "max_steps": 2}
+    assert run_train(monkeypatch, tmp_path, recipe) == 0
+    half = ["training.per_device_train_batch_size=2", f"output_dir={tmp_path / 'two'}"]
+    processes = launch(RUN, tmp_path / "recipe.yaml", tmp_path / "cache", *half)
+    errors = [process.communicate(timeout=300)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], errors
+    one, two = (weights(tmp_path / name / "direct") for name in ("one", "two"))
+    for key, value in one.items():
+        torch.testing.assert_close(two[key], value, atol=1e-6, rtol=1e-4)
+    measured = [json.loads((tmp_path / name / "results.json").read_text())["methods"] for name in ("one", "two")]
+    first, second = (each["direct"]["figures"]["test"] for each in measured)
+    assert second["answer_perplexity"] == pytest.approx(first["answer_perplexity"], rel=1e-4)
+    assert second["answer_tokens"] == first["answer_tokens"]
 
 
 SHIPPED = {
