@@ -9,7 +9,7 @@ import torch
 from accelerate.utils import gather_object
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler, Subset
-from transformers import Trainer, TrainerCallback
+from transformers import TrainerCallback
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINING_ARGS_NAME, PrinterCallback
 from transformers.trainer_utils import rotate_checkpoints
 
@@ -20,13 +20,14 @@ from grounded_attention.training.publish.hub import HubPush
 
 from .checkpoint import seal
 from .data import COUNTS, Collator, count_components
+from .finite_steps import FiniteTrainer, spread_nan
 from .learning_rates import MAPPING, map_learning_rates
 from .length_batches import LENGTH, LengthSampler
 from .preserve import Preservation
 from .progress import ProgressCallback, phase
 
 
-class GroundingTrainer(Trainer):
+class GroundingTrainer(FiniteTrainer):
     """Trains the model of a task with a supervision method (equation 9) and logs every loss component.
 
     Each component is a sum and a count. The count covers all micro-batches of the step and all processes, so gradient
@@ -64,7 +65,6 @@ class GroundingTrainer(Trainer):
         self.attention_weight, self.preservation, self.hub = attention_weight, preservation, hub
         self.loss_is_scaled_for_ga = True
         self._logged: dict[str, Tensor] = {}
-        self._logged_from: int | None = None
 
     def train(self, *args, **kwargs):
         """Like `Trainer.train`, but removes the progress line at the end, also after an error."""
@@ -117,10 +117,11 @@ class GroundingTrainer(Trainer):
         counts = num_items_in_batch or self._get_num_items_in_batch([inputs], self.args.device)
         parts = self.components(outputs, inputs)
         means = {name: total / counts[name].to(total).clamp(min=1) for name, (total, _) in parts.items()}
-        if model.training:
-            self._remember(means)
         loss = sum(weight * means[name] for name, (_, weight) in parts.items())
         loss = loss * self.accelerator.num_processes
+        if model.training:
+            self._means = {name: value.detach() for name, value in means.items()}
+            loss = spread_nan(loss)
         return (loss, outputs) if return_outputs else loss
 
     def run_model(self, model, inputs: Mapping[str, Any]) -> Any:
@@ -144,20 +145,16 @@ class GroundingTrainer(Trainer):
 
     # Logs
 
-    def _remember(self, means: Mapping[str, Tensor]) -> None:
-        if self._logged_from is None:
-            self._logged_from = self.state.global_step
+    def remember(self, means: Mapping[str, Tensor]) -> None:
         for name, value in means.items():
-            value = value.detach()
             self._logged[name] = self._logged[name] + value if name in self._logged else value
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Adds `loss_<component>`, the mean over the steps since the last log."""
         if "loss" in logs and self._logged:
-            steps = self.state.global_step - (self._logged_from or 0)
-            values = self.accelerator.reduce(torch.stack(list(self._logged.values())), reduction="sum") / steps
+            values = self.accelerator.reduce(torch.stack(list(self._logged.values())), reduction="sum") / self._taken
             logs = {**logs, **{f"loss_{n}": v for n, v in zip(self._logged, values.tolist(), strict=True)}}
-            self._logged, self._logged_from = {}, None
+            self._logged = {}
         super().log(logs, start_time)
 
     # Evaluation
