@@ -38,7 +38,7 @@ from grounded_attention.utils.whole_files import write_json
 
 from .checks import check, check_grounding
 from .measuring import TEXT_ONLY, measure_all, measured_splits, reported
-from .output import check_output, open_output, read_json
+from .output import check_output, only_process, open_output, read_json
 from .setup import (
     PreparedData,
     check_pixels,
@@ -98,6 +98,16 @@ def run(recipe: Recipe) -> Outcome:
         say(f"model.source {recipe.model.source}: {other.partition(':')[0]}; training continues on the new features")
     rehearse(recipe, data, processor)
     repos = prepare_repos(recipe)
+    with only_process(Path(recipe.output_dir)):
+        check_output(recipe)  # again: another run may have used the folder in the meantime
+        gathered = _run_methods(recipe, data, processor, repos)
+    return Outcome(gathered, data)
+
+
+def _run_methods(
+    recipe: Recipe, data: PreparedData, processor: Any, repos: Mapping[str, HubRepo]
+) -> dict[str, Any]:
+    """Trains the start and every method, and writes `results.json`; returns its content."""
     output = open_output(recipe)
     if recipe.start is not None:
         recipe = replace(recipe, model=_trained_start(recipe.start, processor, repos.get(START)))
@@ -106,7 +116,7 @@ def run(recipe: Recipe) -> Outcome:
     gathered = {**_gather(results), **chosen, "recipe": read_json(output / "recipe.json")}
     if PartialState().is_main_process:
         write_json(output / "results.json", gathered)
-    return Outcome(gathered, data)
+    return gathered
 
 
 def rehearse(recipe: Recipe, data: PreparedData, processor: Any) -> None:

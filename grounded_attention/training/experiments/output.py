@@ -3,6 +3,8 @@
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,15 +12,17 @@ from typing import Any
 from accelerate import PartialState
 
 from grounded_attention.training.loop.checkpoint import MANIFEST
-from grounded_attention.training.publish.hub import START
+from grounded_attention.training.loop.finite_steps import SKIP
+from grounded_attention.training.publish.hub import START, on_main_process
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, without_hub
 from grounded_attention.utils import bounded_files
+from grounded_attention.utils.locks import LOCK, FolderInUse, folder_lock
 from grounded_attention.utils.safe_paths import refuse_links
 from grounded_attention.utils.whole_files import DRAFT, write_json
 
 from .measuring import TEXT_ONLY
 
-# Keys that may differ when a run is resumed; the Hub keys may differ too.
+# Keys that may differ when a run is resumed; the Hub keys and `training.skip_nonfinite_batches` may differ too.
 ASIDE = ("resume", "overwrite", "output_dir", "pictures", "card", "workers")
 RECIPE = "recipe.json"
 # What a run writes to its folder beside `RECIPE` and one folder for each method.
@@ -59,6 +63,27 @@ def _wanted(recipe: Recipe) -> dict[str, Any]:
     return json.loads(json.dumps(identity(recipe)))
 
 
+@contextmanager
+def only_process(output: Path) -> Iterator[None]:
+    """
+    Context in which no other run or study uses the output directory, which is created if needed.
+
+    The processes of one launch are one run: the main process holds the lock.
+
+    Raises:
+        FolderInUse: in every process, if another run uses it.
+    """
+
+    def take() -> None:
+        output.mkdir(parents=True, exist_ok=True)
+        hint = "wait for it, or give another output_dir"
+        held.enter_context(folder_lock(output, doing="trains here", hint=hint))
+
+    with ExitStack() as held:
+        on_main_process(take, FolderInUse)
+        yield
+
+
 def open_output(recipe: Recipe) -> Path:
     """
     Creates the output directory and writes `recipe.json`.
@@ -87,7 +112,7 @@ def run_entries(output: Path) -> list[Path]:
     Raises:
         RecipeError: if the directory contains anything else, which is never deleted.
     """
-    there = sorted(output.iterdir()) if output.is_dir() else []
+    there = sorted(path for path in output.glob("*") if path.name != LOCK)
     found = read_json(output / RECIPE)
     known: set[str] = set()
     if _is_recipe(found):
@@ -150,7 +175,7 @@ def identity(recipe: Recipe) -> dict[str, Any]:
 
 def _without_aside(content: dict[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in content.items() if key not in ASIDE}
-    kept["training"] = without_hub(kept["training"])
+    kept["training"] = {key: value for key, value in without_hub(kept["training"]).items() if key != SKIP}
     data = kept["data"]
     # Unset, these are left out as by versions without them, whose runs and cells of studies stay usable.
     for section, key in ((data, "pseudo_labels"), (data["scenes"], "held_out")):

@@ -142,17 +142,17 @@ def prepare_repo(repo: HubRepo) -> HubRepo:
     return replace(repo, id=name)
 
 
-def on_main_process(action: Callable[[], T]) -> T:
-    """Runs `action` in the main process; every process returns its result or raises its HubError."""
+def on_main_process(action: Callable[[], T], expected: type[Exception] = HubError) -> T:
+    """Runs `action` in the main process; every process returns its result or raises its error of the expected type."""
     outcome: list[Any] = [None, None]
     if PartialState().is_main_process:
         try:
             outcome = [action(), None]
-        except HubError as error:
+        except expected as error:
             outcome = [None, str(error)]
     broadcast_object_list(outcome)
     if outcome[1] is not None:
-        raise HubError(outcome[1])
+        raise expected(outcome[1])
     return outcome[0]
 
 

@@ -17,7 +17,7 @@ from grounded_attention.reports.study_curves import learning_curves_figure
 from grounded_attention.reports.study_figures import differences_figure, study_table
 from grounded_attention.training.experiments.checks import check
 from grounded_attention.training.experiments.experiment import Outcome, run, say
-from grounded_attention.training.experiments.output import delete_run, run_entries
+from grounded_attention.training.experiments.output import delete_run, only_process, run_entries
 from grounded_attention.training.loop.checkpoint import seal
 from grounded_attention.training.loop.progress import named
 from grounded_attention.training.loop.side_by_side import run_side_by_side
@@ -57,7 +57,13 @@ def run_study(study: Study, experiment: Experiment = run) -> None:
     say(cell_list(study, cells, states))
     if study.plan:
         return
-    _clear(study, cells, states)
+    with only_process(Path(study.output_dir)):
+        _clear(study, cells, states)
+        _run_cells(study, cells, states, experiment)
+
+
+def _run_cells(study: Study, cells: Sequence[Cell], states: dict[str, str], experiment: Experiment) -> None:
+    """Runs the unfinished cells, and writes the table after each seed and at the end."""
     try:
         for cell in _run_missing(study, cells, states, experiment):
             check_scores(study, cell)
