@@ -20,6 +20,7 @@ from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete, l
 from grounded_attention.training.loop.chosen_heads import measure_heads, supervise_chosen
 from grounded_attention.training.loop.data import Collator
 from grounded_attention.training.loop.progress import named, plain_bars
+from grounded_attention.training.loop.resume import prepare_resume
 from grounded_attention.training.loop.side_by_side import LOG, run_side_by_side
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.publish.card import Trained, progress_card, write_card
@@ -38,7 +39,8 @@ from grounded_attention.utils.whole_files import write_json
 
 from .checks import check, check_grounding
 from .measuring import TEXT_ONLY, measure_all, measured_splits, reported
-from .output import check_output, only_process, open_output, read_json
+from .output import check_output, open_output, read_json
+from .processes import join_processes, only_process
 from .setup import (
     PreparedData,
     check_pixels,
@@ -80,6 +82,7 @@ def run(recipe: Recipe) -> Outcome:
         RecipeError: if the recipe cannot run as written, or the output directory contains a run of another recipe.
         HubError: if a repository cannot be pushed to (checked before training), or the final push fails.
     """
+    join_processes(recipe.training)
     plain_bars(is_quiet(recipe))
     check_places(recipe)
     check(recipe)
@@ -395,6 +398,8 @@ class TrainingTime:
 def _fit(trainer: GroundingTrainer, resume: bool, directory: Path) -> TrainingTime:
     """Trains and saves the model; with `resume` it continues from the last complete checkpoint."""
     checkpoint = last_complete_checkpoint(directory) if resume else None
+    if checkpoint is not None:
+        prepare_resume(trainer, checkpoint)
     try:
         outcome = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     except pickle.UnpicklingError as error:

@@ -3,8 +3,6 @@
 
 import json
 import shutil
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,10 +11,10 @@ from accelerate import PartialState
 
 from grounded_attention.training.loop.checkpoint import MANIFEST
 from grounded_attention.training.loop.finite_steps import SKIP
-from grounded_attention.training.publish.hub import START, on_main_process
+from grounded_attention.training.publish.hub import START
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, without_hub
 from grounded_attention.utils import bounded_files
-from grounded_attention.utils.locks import LOCK, FolderInUse, folder_lock
+from grounded_attention.utils.locks import LOCK
 from grounded_attention.utils.safe_paths import refuse_links
 from grounded_attention.utils.whole_files import DRAFT, write_json
 
@@ -61,27 +59,6 @@ def check_output(recipe: Recipe) -> None:
 
 def _wanted(recipe: Recipe) -> dict[str, Any]:
     return json.loads(json.dumps(identity(recipe)))
-
-
-@contextmanager
-def only_process(output: Path) -> Iterator[None]:
-    """
-    Context in which no other run or study uses the output directory, which is created if needed.
-
-    The processes of one launch are one run: the main process holds the lock.
-
-    Raises:
-        FolderInUse: in every process, if another run uses it.
-    """
-
-    def take() -> None:
-        output.mkdir(parents=True, exist_ok=True)
-        hint = "wait for it, or give another output_dir"
-        held.enter_context(folder_lock(output, doing="trains here", hint=hint))
-
-    with ExitStack() as held:
-        on_main_process(take, FolderInUse)
-        yield
 
 
 def open_output(recipe: Recipe) -> Path:

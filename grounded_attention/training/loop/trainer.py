@@ -6,25 +6,26 @@ from pathlib import Path
 from typing import Any, Literal, cast, overload
 
 import torch
-from accelerate.utils import gather_object
+from accelerate.utils import FullyShardedDataParallelPlugin, gather_object
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler, Subset
 from transformers import TrainerCallback
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINING_ARGS_NAME, PrinterCallback
-from transformers.trainer_utils import rotate_checkpoints
 
 from grounded_attention.metrics.item_scores import interleave
 from grounded_attention.supervision import SupervisionMethod
 from grounded_attention.tasks import Metric, Task
 from grounded_attention.training.publish.hub import HubPush
 
-from .checkpoint import seal
+from .checkpoint import rotate, seal
 from .data import COUNTS, Collator, count_components
+from .environment import environment, write_environment
 from .finite_steps import FiniteTrainer, spread_nan
 from .learning_rates import MAPPING, map_learning_rates
 from .length_batches import LENGTH, LengthSampler
 from .preserve import Preservation
 from .progress import ProgressCallback, phase
+from .sharding import full_state, prepare_sharding
 
 
 class GroundingTrainer(FiniteTrainer):
@@ -72,6 +73,13 @@ class GroundingTrainer(FiniteTrainer):
             return super().train(*args, **kwargs)
         finally:
             self.progress.close()
+
+    def create_accelerator_and_postprocess(self) -> None:
+        super().create_accelerator_and_postprocess()
+        if self.args.fsdp and self.accelerator.num_processes > 1:
+            plugin = FullyShardedDataParallelPlugin(**self.args.fsdp_plugin_args)
+            prepare_sharding(self.accelerator, plugin, cast(torch.nn.Module, self.model))
+            self.is_fsdp_enabled = True
 
     # Data
 
@@ -206,13 +214,24 @@ class GroundingTrainer(FiniteTrainer):
                 for metric in metrics:
                     metric.update(outputs, batch)
                 advance()
+            self._keep_pace(model, loader, collator, dataset)
         figures = {key: value for metric in metrics for key, value in metric.compute(_merged(metric)).items()}
         return (figures, _gathered_items(metrics)) if items else figures
+
+    def _keep_pace(self, model: torch.nn.Module, loader: DataLoader, collator: Collator, dataset: Any) -> None:
+        """Runs the batches that the first process has more than this one: all processes gather sharded weights."""
+        if self.is_fsdp_enabled:
+            share = -(-len(dataset) // self.accelerator.num_processes)
+            batch = self._prepare_inputs(collator([dataset[0]]))
+            for _ in range(-(-share // self.args.eval_batch_size) - len(loader)):
+                model(**{name: batch[name] for name in self.task.model_inputs if name in batch})
 
     # Checkpoints
 
     def _save(self, output_dir=None, state_dict=None):
         """Saves without `training_args.bin`, which is a pickle; `recipe.json` contains the same values."""
+        if self.is_fsdp_enabled:
+            state_dict = full_state(self.model)
         super()._save(output_dir, state_dict)
         (Path(cast(str, output_dir or self.args.output_dir)) / TRAINING_ARGS_NAME).unlink(missing_ok=True)
 
@@ -227,10 +246,11 @@ class GroundingTrainer(FiniteTrainer):
         if self.args.should_save:
             run_dir = self._get_output_dir(trial=trial)
             checkpoint = Path(run_dir) / f"checkpoint-{self.state.global_step}"
+            write_environment(checkpoint, environment(self.args, self.is_fsdp_enabled))
             seal(checkpoint)
             if self.hub is not None and self.is_world_process_zero():
                 self.hub.save(checkpoint)
-            rotate_checkpoints(output_dir=run_dir, save_total_limit=limit, use_mtime=True)
+            rotate(Path(run_dir), limit, self.state.global_step, self.state.best_model_checkpoint)
 
 
 def _merged(metric: Metric) -> dict[str, Tensor]:

@@ -25,6 +25,7 @@ from transformers.trainer_utils import HubStrategy
 
 from grounded_attention.dataset_scripts.hub.hub_errors import CONNECTION_LOST, HubError, explain_failure, status_of
 from grounded_attention.training.loop.checkpoint import CARD, MANIFEST, snapshot, step_of
+from grounded_attention.training.loop.environment import ENVIRONMENT
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, check_names
 from grounded_attention.utils.whole_files import DRAFT
 
@@ -37,7 +38,7 @@ LAST_CHECKPOINT = "last-checkpoint"
 # Seconds before a retry of the final push; a push during training is retried at the next save.
 WAITS = (1.0, 5.0)
 # Files of the Trainer, and scores of single examples, which are not part of a model.
-TRAINER_SUFFIXES, TRAINER_FILES = (".pt", ".pth", ".bin"), ("trainer_state.json", MANIFEST)
+TRAINER_SUFFIXES, TRAINER_FILES = (".pt", ".pth", ".bin"), ("trainer_state.json", ENVIRONMENT, MANIFEST)
 LEFT_OUT = (MANIFEST, "checkpoint-*/*", f"{SNAPSHOTS}/*", "*.bin", f"*{DRAFT}", "items_*.json", "predictions_*.json")
 # Files of an earlier commit that a new commit deletes: old weights, and figures of other weights.
 STALE = ("*.safetensors", "*.safetensors.index.json", "results.json", "history.json", FIGURE, EVAL_RESULTS)
