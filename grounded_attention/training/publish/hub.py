@@ -23,7 +23,13 @@ from huggingface_hub.errors import HFValidationError, OfflineModeIsEnabled
 from huggingface_hub.utils import disable_progress_bars, enable_progress_bars, validate_repo_id
 from transformers.trainer_utils import HubStrategy
 
-from grounded_attention.dataset_scripts.hub.hub_errors import CONNECTION_LOST, HubError, explain_failure, status_of
+from grounded_attention.dataset_scripts.hub.hub_errors import (
+    CONNECTION_LOST,
+    HubError,
+    explain_failure,
+    status_of,
+    wait_asked,
+)
 from grounded_attention.training.loop.checkpoint import CARD, MANIFEST, snapshot, step_of
 from grounded_attention.training.loop.environment import ENVIRONMENT
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, check_names
@@ -35,8 +41,9 @@ T = TypeVar("T")
 START = "start"
 SNAPSHOTS = ".push"
 LAST_CHECKPOINT = "last-checkpoint"
-# Seconds before a retry of the final push; a push during training is retried at the next save.
-WAITS = (1.0, 5.0)
+# Seconds before a retry of the final push; a push during training is retried at the next save. The Hub may ask for
+# more (`Retry-After`); a longer wait than this is an error.
+WAITS, LONGEST_WAIT = (1.0, 5.0), 120.0
 # Files of the Trainer, and scores of single examples, which are not part of a model.
 TRAINER_SUFFIXES, TRAINER_FILES = (".pt", ".pth", ".bin"), ("trainer_state.json", ENVIRONMENT, MANIFEST)
 LEFT_OUT = (MANIFEST, "checkpoint-*/*", f"{SNAPSHOTS}/*", "*.bin", f"*{DRAFT}", "items_*.json", "predictions_*.json")
@@ -259,11 +266,13 @@ def push_folder(repo: HubRepo, directory: Path, message: str, again: str) -> str
         try:
             return push_files(repo, kept, message)
         except (OSError, RuntimeError, ValueError, CONNECTION_LOST) as error:
-            if wait is None or not _may_pass(error):
+            asked = wait_asked(error) or 0.0
+            if wait is None or not _may_pass(error) or asked > LONGEST_WAIT:
                 raise HubError(
                     f"{directory} was not pushed to {repo.id}: {explain_failure(error)}; the local files are complete "
                     f"and the Hub keeps the last good commit. {again}"
                 ) from error
+            wait = max(wait, asked)
             print(f"warning: push to {repo.id}: {explain_failure(error)}; retry in {wait:g} s", file=sys.stderr)
             time.sleep(wait)
     raise AssertionError("unreachable")
