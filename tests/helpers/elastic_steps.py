@@ -14,7 +14,6 @@ from safetensors.torch import save_file
 from grounded_attention.training.loop.finite_steps import skipped_steps
 from grounded_attention.training.loop.learning_rates import GroundingTrainingArguments
 from grounded_attention.training.loop.resume import prepare_resume
-from grounded_attention.training.loop.sharding import full_state
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from tests.helpers.not_finite import spoil_gradient, spoil_loss
 from tests.helpers.tiny_trainer import logged, make_trainer
@@ -38,7 +37,8 @@ def train(folder: Path, resume: Path | None = None, spoil=None, **arguments) -> 
     if spoil is not None:
         spoil(trainer)
     trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
-    weights = full_state(trainer.model)
+    weights = {name: getattr(w, "full_tensor", lambda w=w: w)() for name, w in trainer.model.state_dict().items()}
+    weights = {name: weight.detach().clone() for name, weight in weights.items()}
     if trainer.is_world_process_zero():
         save_file(weights, folder / "after.safetensors")
         found = {"losses": [{k: v for k, v in entry.items() if k.startswith("loss")} for entry in logged(trainer)]}

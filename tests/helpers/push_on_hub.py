@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from unittest import mock
 
+from huggingface_hub.utils import disable_progress_bars
+
 from grounded_attention.training.publish import hub
 from tests.helpers.loopback_hub_state import State
 
@@ -40,6 +42,7 @@ def push(step: dict, slept: list[float]) -> dict:
 
 
 if __name__ == "__main__":
+    disable_progress_bars()
     slept: list[float] = []
     hub.time = mock.Mock(sleep=slept.append)
     for step in json.loads(Path(sys.argv[1]).read_text()):

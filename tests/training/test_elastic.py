@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from safetensors.torch import load_file
 
 from grounded_attention.modeling import VLBertForVGP
@@ -142,10 +141,3 @@ def test_many_changed_files_are_counted():
     before = {"versions": {"torch": "1"}, "code": {f"{n}.py": "a" for n in range(9)}}
     now = {"versions": {"torch": "1"}, "code": {f"{n}.py": "b" for n in range(9)}}
     assert differences(before, now) == ["code: " + ", ".join(f"{n}.py a -> b" for n in range(5)) + " and 4 more"]
-
-
-def test_the_state_of_a_plain_model_is_its_weights():
-    from grounded_attention.training.loop.sharding import full_state
-
-    model = torch.nn.Linear(2, 2)
-    assert all(torch.equal(value, model.state_dict()[name]) for name, value in full_state(model).items())
