@@ -76,13 +76,14 @@ def wait_asked(error: BaseException) -> float | None:
     A date is compared with the date of the answer: the clock of this machine may be wrong.
     """
     answer = next((each for each in _causes(error) if isinstance(each, HfHubHTTPError)), None)
-    asked = answer.response.headers.get("Retry-After", "") if answer is not None else ""
+    if answer is None:
+        return None
+    asked, now = (str(answer.response.headers.get(name, "")) for name in ("Retry-After", "Date"))
     if asked.isdecimal():
         return float(asked[:9])
     try:
-        until, now = parsedate_to_datetime(asked), parsedate_to_datetime(answer.response.headers["Date"])
-        return max(0.0, (until - now).total_seconds())
-    except (AttributeError, KeyError, TypeError, ValueError):
+        return max(0.0, (parsedate_to_datetime(asked) - parsedate_to_datetime(now)).total_seconds())
+    except (TypeError, ValueError):
         return None
 
 

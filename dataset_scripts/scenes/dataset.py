@@ -150,9 +150,7 @@ def write_scenes(
         return _write_missing(root, images, seed, num_proc, force, held_out)
 
 
-def _write_missing(
-    root: Path, images: int, seed: int, num_proc: int, force: bool, held_out: bool
-) -> dict[str, Any]:
+def _write_missing(root: Path, images: int, seed: int, num_proc: int, force: bool, held_out: bool) -> dict[str, Any]:
     """Writes what the folder lacks; another process may have finished it while this one waited for the lock."""
     identity = {"version": VERSION, "seed": seed, "images": images, HELD_OUT: held_out}
     manifest = finished_manifest(root, identity, force)

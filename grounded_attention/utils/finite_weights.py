@@ -25,7 +25,7 @@ def check_finite(model: torch.nn.Module, source: str) -> None:
 
 @torch.no_grad()
 def not_finite(model: torch.nn.Module) -> list[str]:
-    """The names of the weights and buffers that contain NaN or infinity; of a sharded one this process's part counts."""
+    """The names of the weights and buffers that contain NaN or infinity; of a sharded one this process's part."""
     return [name for name, weight in model.state_dict().items() if not _is_finite(weight)]
 
 

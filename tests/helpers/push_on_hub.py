@@ -32,8 +32,12 @@ def push(step: dict, slept: list[float]) -> dict:
     error, err = None, io.StringIO()
     with contextlib.redirect_stderr(err):
         try:
-            repo = hub.prepare_repo(hub.HubRepo(step["repo"], token=step["token"])) if step.get("check", True) else None
-            hub.push_folder(repo or hub.HubRepo(step["repo"], token=step["token"]), folder, "End of training", "Again.")
+            repo = (
+                hub.prepare_repo(hub.HubRepo(step["repo"], token=step["token"])) if step.get("check", True) else None
+            )
+            hub.push_folder(
+                repo or hub.HubRepo(step["repo"], token=step["token"]), folder, "End of training", "Again."
+            )
         except hub.HubError as found:
             error = str(found)
     mock.patch.stopall()

@@ -5,18 +5,19 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from huggingface_hub.errors import HfHubHTTPError
 
+from grounded_attention.dataset_scripts.hub.hub_errors import wait_asked
 from tests.helpers.loopback_hub import TOKEN, LoopbackHub
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMIT, UPLOAD = "POST /api/models/org/{}/commit/", "PUT /lfs/"
-DATES = {"Retry-After": "Sun, 06 Nov 2044 08:49:40 GMT", "Date": "Sun, 06 Nov 2044 08:49:37 GMT"}
 # Name -> the fault of the second push, and what its clock says.
 FAULTS = {
     "asked": ([{"kind": "status", "match": COMMIT, "status": 429, "headers": {"Retry-After": "7"}}], 0),
-    "dated": ([{"kind": "status", "match": COMMIT, "status": 429, "headers": DATES}], 0),
     "banned": ([{"kind": "status", "match": COMMIT, "status": 429, "headers": {"Retry-After": "86400"}}], 0),
     "throttled": ([{"kind": "status", "match": COMMIT, "status": 429, "times": 3}], 0),
     "broken": ([{"kind": "status", "match": COMMIT, "status": 500, "times": 3}], 0),
@@ -57,7 +58,7 @@ def weights(hub, name, number=0):
     return hub.state.content(commit["files"]["model.safetensors"]).read_bytes()
 
 
-PASSING = {"asked": [7.0], "dated": [3.0], "early": [], "late": []}
+PASSING = {"asked": [7.0], "early": [], "late": []}
 
 
 @pytest.mark.parametrize("name", PASSING)
@@ -66,7 +67,8 @@ def test_what_passes_is_waited_for(pushed, name):
     second = found[name][1]
     assert second["error"] is None and second["waited"] == PASSING[name]
     assert second["err"].count("\n") == len(PASSING[name])
-    assert [weights(hub, name, n) for n in range(3)] == [f"{name} {x}".encode() * 1000 for x in ("third", "second", "first")]
+    expected = [f"{name} {x}".encode() * 1000 for x in ("third", "second", "first")]
+    assert [weights(hub, name, n) for n in range(3)] == expected
 
 
 LASTING = {
@@ -90,3 +92,13 @@ def test_what_lasts_is_one_line_and_the_hub_keeps_the_last_commit(pushed, name):
     titles = [commit["title"] for commit in hub.commits(f"org/{name}")]
     assert titles == ["End of training", "End of training", "initial commit"]  # no commit of the failed push
     assert [weights(hub, name, n) for n in range(2)] == [f"{name} {x}".encode() * 1000 for x in ("third", "first")]
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [("7", 7.0), ("Sun, 06 Nov 2044 08:49:40 GMT", 3.0), ("Sun, 06 Nov 1994 08:49:37 GMT", 0.0), ("soon", None)],
+)
+def test_a_date_is_compared_with_the_clock_of_the_hub(asked, expected):
+    answer = Mock(status_code=429, headers={"Retry-After": asked, "Date": "Sun, 06 Nov 2044 08:49:37 GMT"})
+    assert wait_asked(HfHubHTTPError("throttled", response=answer)) == expected
+    assert wait_asked(OSError("no connection")) is None

@@ -114,7 +114,7 @@ def train_by_hand(trainer, together):
 def test_a_training_that_only_skips_ends(tmp_path):
     trainer = trainer_of(tmp_path, skip=True, max_steps=20)
     spoil_loss(trainer, rows={row["example_id"] for row in trainer.train_dataset})
-    with pytest.raises(NotFiniteError, match="step 11: .*10 steps before it were left out"):
+    with pytest.raises(NotFiniteError, match=r"step 11: .*10 steps before it were left out"):
         trainer.train()
 
 

@@ -19,6 +19,7 @@ from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete, last_complete_checkpoint, seal, step_of
 from grounded_attention.training.loop.chosen_heads import measure_heads, supervise_chosen
 from grounded_attention.training.loop.data import Collator
+from grounded_attention.training.loop.finite_steps import skipped_steps
 from grounded_attention.training.loop.progress import named, plain_bars
 from grounded_attention.training.loop.resume import prepare_resume
 from grounded_attention.training.loop.side_by_side import LOG, run_side_by_side
@@ -107,9 +108,7 @@ def run(recipe: Recipe) -> Outcome:
     return Outcome(gathered, data)
 
 
-def _run_methods(
-    recipe: Recipe, data: PreparedData, processor: Any, repos: Mapping[str, HubRepo]
-) -> dict[str, Any]:
+def _run_methods(recipe: Recipe, data: PreparedData, processor: Any, repos: Mapping[str, HubRepo]) -> dict[str, Any]:
     """Trains the start and every method, and writes `results.json`; returns its content."""
     output = open_output(recipe)
     if recipe.start is not None:
@@ -274,6 +273,10 @@ def _trained(recipe: Recipe, name: str, data: PreparedData, processor: Any, hub:
         duration = _fit(trainer, recipe.resume, directory)
         figures = measure_all(trainer, data, directory)
     result = {**_headline(figures), "figures": figures, "train_seconds": duration.seconds}
+    skipped = skipped_steps(trainer.state.log_history)
+    if skipped:
+        say(f"  {skipped} of {trainer.state.global_step} steps were left out, see `skipped_rows` in history.json")
+        result["skipped_steps"] = skipped
     if trainer.is_world_process_zero():
         write_json(directory / "results.json", result)
         write_card(_described(recipe, name, trainer, processor, figures, duration), data, directory)

@@ -23,8 +23,13 @@ def join_processes(training: Mapping[str, Any]) -> None:
         training (`Mapping[str, Any]`): the `training` section of the recipe.
 
     Raises:
-        RecipeError: for several processes without a GPU and without `use_cpu`, which transformers would not connect.
+        RecipeError: for several processes without a GPU and without `use_cpu`, which transformers would not connect,
+            and for a launch with DeepSpeed.
     """
+    if os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() in ("true", "1"):
+        raise RecipeError(
+            "DeepSpeed is not supported: launch without it, and give training.fsdp=true to shard weights"
+        )
     on_cpu = bool(training.get("use_cpu")) or os.environ.get("ACCELERATE_USE_CPU", "false").lower() in ("true", "1")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not on_cpu and not torch.accelerator.is_available():
         raise RecipeError(

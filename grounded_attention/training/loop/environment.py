@@ -100,8 +100,8 @@ def share_batch(before: dict[str, Any], processes: int, checkpoint: Path) -> tup
     if together % processes:
         fitting = [str(n) for n in range(1, 2 * before["processes"] + 1) if together % n == 0]
         raise RecipeError(
-            f"{checkpoint}: a step has {together} rows, which {processes} processes cannot share equally: continue with "
-            f"{', '.join(fitting)} processes"
+            f"{checkpoint}: a step has {together} rows, which {processes} processes cannot share equally: continue "
+            f"with {', '.join(fitting)} processes"
         )
     each = together // processes
     batch = max(size for size in range(1, min(before["batch"], each) + 1) if each % size == 0)
@@ -119,6 +119,6 @@ def check_sharding(before: dict[str, Any], sharded: bool, checkpoint: Path) -> N
         was, now = ("with", "without") if before["sharded"] else ("without", "with")
         how = "continue with at least 2 processes" if before["sharded"] else "continue with 1 process"
         raise RecipeError(
-            f"{checkpoint} was written {was} sharding (training.fsdp) and cannot be continued {now} it: {how}, or give "
-            "the checkpoint as model.source of a new run"
+            f"{checkpoint} was written {was} sharding (training.fsdp) and cannot be continued {now} it: {how}, or "
+            "give the checkpoint as model.source of a new run"
         )

@@ -11,7 +11,7 @@ import math
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from accelerate.utils import gather_object
@@ -136,7 +136,8 @@ class FiniteTrainer(Trainer):
         model.zero_grad(set_to_none=True)  # an optimizer passes over weights without a gradient
         self._tr_loss.copy_(self._loss_before)
         self._skipped += 1
-        self.state.log_history.append({"step": step, "epoch": self.state.epoch, SKIPPED_ROWS: rows})
+        entry: dict[str, Any] = {"step": step, "epoch": self.state.epoch, SKIPPED_ROWS: rows}
+        self.state.log_history.append(entry)
         if self.is_world_process_zero():
             print(f"warning: step {step} is left out: {reason}; rows: {named(rows)}", file=sys.stderr, flush=True)
 
@@ -146,11 +147,13 @@ class FiniteTrainer(Trainer):
         losses = sorted({name for names, _ in found for name in names})
         if losses:
             return " and ".join(losses), [key for names, keys in found if names for key in keys]
-        return f"a gradient is not finite (norm {norm}), though the loss is", [key for _, keys in found for key in keys]
+        return f"a gradient is not finite (norm {norm}), though the loss is", [
+            key for _, keys in found for key in keys
+        ]
 
     def _kept(self) -> str:
         """What remains of the run; only the main process reads checkpoints."""
-        folder = last_complete_checkpoint(self.args.output_dir) if self.is_world_process_zero() else None
+        folder = last_complete_checkpoint(str(self.args.output_dir)) if self.is_world_process_zero() else None
         kept = f"the last complete checkpoint is {folder}" if folder else "there is no checkpoint yet"
         return f"training stopped before this step changed the weights, {kept}"
 
@@ -165,7 +168,7 @@ class FiniteTrainer(Trainer):
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Saves the model, unless a weight is not finite: then the last good checkpoint stays the last one."""
-        found = gather_object(not_finite(self.model))
+        found = gather_object(not_finite(cast(torch.nn.Module, self.model)))
         if found:
             raise NotFiniteError(
                 f"step {self.state.global_step}: the weight {found[0]} contains NaN or infinity, so the model is not "

@@ -33,4 +33,3 @@ def unit_names(model: nn.Module) -> list[str]:
     words = model.get_input_embeddings()  # type: ignore[operator]
     holders = {type(module).__name__ for module in model.modules() if any(each is words for each in module.modules())}
     return sorted(units - holders)
-
