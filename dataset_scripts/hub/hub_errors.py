@@ -4,6 +4,7 @@
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
 
 from huggingface_hub.errors import (
     EntryNotFoundError,
@@ -69,6 +70,23 @@ def status_of(error: BaseException) -> int | None:
     return None if answer is None else answer.response.status_code
 
 
+def wait_asked(error: BaseException) -> float | None:
+    """Returns the seconds that the Hub asks to wait (`Retry-After`), or None if it asks nothing.
+
+    A date is compared with the date of the answer: the clock of this machine may be wrong.
+    """
+    answer = next((each for each in _causes(error) if isinstance(each, HfHubHTTPError)), None)
+    if answer is None:
+        return None
+    asked, now = (str(answer.response.headers.get(name, "")) for name in ("Retry-After", "Date"))
+    if asked.isdecimal():
+        return float(asked[:9])
+    try:
+        return max(0.0, (parsedate_to_datetime(asked) - parsedate_to_datetime(now)).total_seconds())
+    except (TypeError, ValueError):
+        return None
+
+
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
     """Yields an error, its cause, the cause of that, and so on."""
     while error is not None:
@@ -112,6 +130,8 @@ def _explain_one(error: BaseException, hint: str | None) -> tuple[str | None, st
         return f"a file is missing there: {_first_line(error)}", None
     if status == 403:
         return f"the token may not write there{_server_message(error)}", _LOG_IN
+    if status == 429:
+        return f"too many requests{_server_message(error)}", "wait some minutes, then run the same command again"
     if status in (409, 412):
         return "the repository changed in the meantime", "nothing was written; run the same command again"
     if status is not None:

@@ -45,6 +45,7 @@ from tqdm import tqdm
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTableWriter, normalise_boxes
+from grounded_attention.utils.locks import folder_lock
 
 from . import (
     annotators,
@@ -144,6 +145,17 @@ def write_scenes(
     """
     _check_arguments(images, seed, num_proc)
     root = Path(output)
+    identity = {"version": VERSION, "seed": seed, "images": images, HELD_OUT: held_out}
+    manifest = finished_manifest(root, identity, force)
+    if manifest is not None and GQA_COUNT in manifest and LXMERT_COUNT in manifest:
+        return manifest
+    root.mkdir(parents=True, exist_ok=True)
+    with folder_lock(root, doing="draws these scenes", hint="wait for it", wait=True):
+        return _write_missing(root, images, seed, num_proc, force, held_out)
+
+
+def _write_missing(root: Path, images: int, seed: int, num_proc: int, force: bool, held_out: bool) -> dict[str, Any]:
+    """Writes what the folder lacks; another process may have finished it while this one waited for the lock."""
     identity = {"version": VERSION, "seed": seed, "images": images, HELD_OUT: held_out}
     manifest = finished_manifest(root, identity, force)
     if manifest is not None:

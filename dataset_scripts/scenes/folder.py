@@ -8,6 +8,7 @@ from typing import Any
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.utils.bounded_files import read_json
+from grounded_attention.utils.locks import LOCK
 from grounded_attention.utils.safe_paths import refuse_links
 from grounded_attention.utils.whole_files import write_text
 
@@ -43,7 +44,7 @@ def finished_manifest(root: Path, identity: dict[str, Any], force: bool) -> dict
     Raises:
         DataError: The folder holds other files or scenes that must not be replaced.
     """
-    if not root.exists() or (root.is_dir() and not any(root.iterdir())):
+    if not root.exists() or (root.is_dir() and not any(path.name != LOCK for path in root.iterdir())):
         return None
     marker = next((root / name for name in (MANIFEST, PARTIAL) if (root / name).is_file()), None)
     if marker is None:

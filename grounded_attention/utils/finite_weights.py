@@ -15,8 +15,7 @@ def check_finite(model: torch.nn.Module, source: str) -> None:
     Raises:
         ValueError: if a weight contains NaN or infinity; the message names the first one.
     """
-    with torch.no_grad():
-        bad = [name for name, weight in model.state_dict().items() if not _is_finite(weight)]
+    bad = not_finite(model)
     if bad:
         raise ValueError(
             f"{source}: the weight {bad[0]} contains NaN or infinity ({len(bad)} weights in all), expected numbers; "
@@ -24,7 +23,14 @@ def check_finite(model: torch.nn.Module, source: str) -> None:
         )
 
 
+@torch.no_grad()
+def not_finite(model: torch.nn.Module) -> list[str]:
+    """The names of the weights and buffers that contain NaN or infinity; of a sharded one this process's part."""
+    return [name for name, weight in model.state_dict().items() if not _is_finite(weight)]
+
+
 def _is_finite(weight: object) -> bool:
+    weight = weight.to_local() if hasattr(weight, "to_local") else weight
     if not isinstance(weight, torch.Tensor) or not weight.is_floating_point() or weight.is_meta or not weight.numel():
         return True
     low, high = torch.aminmax(weight)  # both are NaN if one value is; no copy of the weight is made

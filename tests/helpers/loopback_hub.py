@@ -74,7 +74,16 @@ class LoopbackHub:
         kept.pop("HF_TOKEN", None)
         return {**kept, **mine, **({} if token is None else {"HF_TOKEN": token})}
 
-    def inject(self, kind: str, match: str, *, times: int = 1, status: int = 500, after: int = 0) -> None:
+    def inject(
+        self,
+        kind: str,
+        match: str,
+        *,
+        times: int = 1,
+        status: int = 500,
+        after: int = 0,
+        headers: dict[str, str] | None = None,
+    ) -> None:
         """Makes some requests fail.
 
         Args:
@@ -84,10 +93,12 @@ class LoopbackHub:
             times (`int`, *optional*, defaults to 1): number of matching requests that fail.
             status (`int`, *optional*, defaults to 500): status of the answer.
             after (`int`, *optional*, defaults to 0): number of bytes.
+            headers (`dict[str, str]`, *optional*): headers of a failing answer, such as `Retry-After`.
         """
         if kind not in ("status", "drop", "cut"):
             raise ValueError(f"fault {kind!r}: expected status, drop or cut")
-        self.state.add_fault({"kind": kind, "match": match, "times": times, "status": status, "after": after})
+        fault = {"kind": kind, "match": match, "times": times, "status": status, "after": after}
+        self.state.add_fault({**fault, "headers": headers})
 
     def pending_faults(self) -> int:
         """Returns the number of injected failures that have not happened yet."""
@@ -144,7 +155,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self.body = self._read_body()
             if self.fault.get("kind") == "status":
-                raise HubError(self.fault["status"], None, "an injected fault")
+                raise HubError(self.fault["status"], None, "an injected fault", self.fault.get("headers"))
             self._route(path)
         except HubError as error:
             self._answer_error(error)
@@ -221,6 +232,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {"X-Error-Message": error.message, **({"X-Error-Code": error.code} if error.code else {})}
         if error.code == "EntryNotFound" and getattr(self, "revision", None):
             headers["X-Repo-Commit"] = self.revision["id"]
+        headers |= error.headers
         self._answer({"error": error.message}, error.status, headers)
 
     # Users and repositories

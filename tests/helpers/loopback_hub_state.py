@@ -27,9 +27,9 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 class HubError(Exception):
     """An error response: status, `X-Error-Code`, `X-Error-Message`."""
 
-    def __init__(self, status: int, code: str | None, message: str):
+    def __init__(self, status: int, code: str | None, message: str, headers: dict[str, str] | None = None):
         super().__init__(message)
-        self.status, self.code, self.message = status, code, message
+        self.status, self.code, self.message, self.headers = status, code, message, headers or {}
 
 
 class State:

@@ -2,10 +2,11 @@
 """Checkpoints: only complete ones are resumed from."""
 
 import json
+import os
 
 import pytest
 
-from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete, last_complete_checkpoint, seal
+from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete, last_complete_checkpoint, rotate, seal
 
 
 def checkpoint(run, step, sealed=True):
@@ -56,3 +57,31 @@ def test_a_torn_manifest_is_no_manifest(tmp_path):
 
 def test_no_directory_no_checkpoint(tmp_path):
     assert last_complete_checkpoint(tmp_path / "absent") is None
+
+
+def names(run):
+    return sorted(path.name for path in run.iterdir())
+
+
+def test_the_oldest_steps_are_deleted_whatever_the_clock_says(tmp_path):
+    for step, seconds in ((9, 3000), (10, 2000), (100, 1000)):  # the clock was set back twice
+        os.utime(checkpoint(tmp_path, step), (seconds, seconds))
+    rotate(tmp_path, 2, 100, None)
+    assert names(tmp_path) == ["checkpoint-10", "checkpoint-100"]
+    rotate(tmp_path, None, 100, None)
+    assert len(names(tmp_path)) == 2
+
+
+def test_the_newest_and_the_best_checkpoint_are_kept(tmp_path):
+    for step in (1, 2, 3, 4):
+        checkpoint(tmp_path, step)
+    rotate(tmp_path, 2, 4, str(tmp_path / "checkpoint-1"))
+    assert names(tmp_path) == ["checkpoint-1", "checkpoint-4"]
+
+
+def test_checkpoints_beyond_the_newest_step_go_first(tmp_path):
+    """A training was continued from step 3, because the checkpoints after it were damaged."""
+    for step in (2, 3, 4, 90, 100):
+        checkpoint(tmp_path, step)
+    rotate(tmp_path, 3, 4, None)
+    assert names(tmp_path) == ["checkpoint-2", "checkpoint-3", "checkpoint-4"]

@@ -19,7 +19,9 @@ from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete, last_complete_checkpoint, seal, step_of
 from grounded_attention.training.loop.chosen_heads import measure_heads, supervise_chosen
 from grounded_attention.training.loop.data import Collator
+from grounded_attention.training.loop.finite_steps import skipped_steps
 from grounded_attention.training.loop.progress import named, plain_bars
+from grounded_attention.training.loop.resume import prepare_resume
 from grounded_attention.training.loop.side_by_side import LOG, run_side_by_side
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.publish.card import Trained, progress_card, write_card
@@ -39,6 +41,7 @@ from grounded_attention.utils.whole_files import write_json
 from .checks import check, check_grounding
 from .measuring import BEFORE, BEFORE_FILE, TEXT_ONLY, measure_all, measured_splits, reported
 from .output import check_output, open_output, read_json
+from .processes import join_processes, only_process
 from .setup import (
     PreparedData,
     check_pixels,
@@ -80,6 +83,7 @@ def run(recipe: Recipe) -> Outcome:
         RecipeError: if the recipe cannot run as written, or the output directory contains a run of another recipe.
         HubError: if a repository cannot be pushed to (checked before training), or the final push fails.
     """
+    join_processes(recipe.training)
     plain_bars(is_quiet(recipe))
     check_places(recipe)
     check(recipe)
@@ -98,6 +102,14 @@ def run(recipe: Recipe) -> Outcome:
         say(f"model.source {recipe.model.source}: {other.partition(':')[0]}; training continues on the new features")
     rehearse(recipe, data, processor)
     repos = prepare_repos(recipe)
+    with only_process(Path(recipe.output_dir)):
+        check_output(recipe)  # again: another run may have used the folder in the meantime
+        gathered = _run_methods(recipe, data, processor, repos)
+    return Outcome(gathered, data)
+
+
+def _run_methods(recipe: Recipe, data: PreparedData, processor: Any, repos: Mapping[str, HubRepo]) -> dict[str, Any]:
+    """Trains the start and every method, and writes `results.json`; returns its content."""
     output = open_output(recipe)
     if recipe.start is not None:
         recipe = replace(recipe, model=_trained_start(recipe.start, processor, repos.get(START)))
@@ -107,7 +119,7 @@ def run(recipe: Recipe) -> Outcome:
     gathered = {**_gather(results), **chosen, **before, "recipe": read_json(output / "recipe.json")}
     if PartialState().is_main_process:
         write_json(output / "results.json", gathered)
-    return Outcome(gathered, data)
+    return gathered
 
 
 def rehearse(recipe: Recipe, data: PreparedData, processor: Any) -> None:
@@ -278,6 +290,10 @@ def _trained(recipe: Recipe, name: str, data: PreparedData, processor: Any, hub:
         duration = _fit(trainer, recipe.resume, directory)
         figures = measure_all(trainer, data, directory)
     result = {**_headline(figures), "figures": figures, "train_seconds": duration.seconds}
+    skipped = skipped_steps(trainer.state.log_history)
+    if skipped:
+        say(f"  {skipped} of {trainer.state.global_step} steps were left out, see `skipped_rows` in history.json")
+        result["skipped_steps"] = skipped
     if trainer.is_world_process_zero():
         write_json(directory / "results.json", result)
         write_card(_described(recipe, name, trainer, processor, figures, duration), data, directory)
@@ -406,6 +422,8 @@ class TrainingTime:
 def _fit(trainer: GroundingTrainer, resume: bool, directory: Path) -> TrainingTime:
     """Trains and saves the model; with `resume` it continues from the last complete checkpoint."""
     checkpoint = last_complete_checkpoint(directory) if resume else None
+    if checkpoint is not None:
+        prepare_resume(trainer, checkpoint)
     try:
         outcome = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     except pickle.UnpicklingError as error:

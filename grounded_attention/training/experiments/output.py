@@ -10,15 +10,17 @@ from typing import Any
 from accelerate import PartialState
 
 from grounded_attention.training.loop.checkpoint import MANIFEST
+from grounded_attention.training.loop.finite_steps import SKIP
 from grounded_attention.training.publish.hub import START
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, without_hub
 from grounded_attention.utils import bounded_files
+from grounded_attention.utils.locks import LOCK
 from grounded_attention.utils.safe_paths import refuse_links
 from grounded_attention.utils.whole_files import DRAFT, write_json
 
 from .measuring import BEFORE_FILE, TEXT_ONLY
 
-# Keys that may differ when a run is resumed; the Hub keys may differ too.
+# Keys that may differ when a run is resumed; the Hub keys and `training.skip_nonfinite_batches` may differ too.
 ASIDE = ("resume", "overwrite", "output_dir", "pictures", "card", "workers")
 RECIPE = "recipe.json"
 # What a run writes to its folder beside `RECIPE` and one folder for each method.
@@ -88,7 +90,7 @@ def run_entries(output: Path) -> list[Path]:
     Raises:
         RecipeError: if the directory contains anything else, which is never deleted.
     """
-    there = sorted(output.iterdir()) if output.is_dir() else []
+    there = sorted(path for path in output.glob("*") if path.name != LOCK)
     found = read_json(output / RECIPE)
     known: set[str] = set()
     if _is_recipe(found):
@@ -151,7 +153,7 @@ def identity(recipe: Recipe) -> dict[str, Any]:
 
 def _without_aside(content: dict[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in content.items() if key not in ASIDE}
-    kept["training"] = without_hub(kept["training"])
+    kept["training"] = {key: value for key, value in without_hub(kept["training"]).items() if key != SKIP}
     data, model = kept["data"], kept["model"]
     # Unset, these are left out as by versions without them, whose runs and cells of studies stay usable.
     for section, key in (

@@ -29,6 +29,7 @@ from grounded_attention.processing import FastRCNNImageProcessor
 from grounded_attention.processing.feature_sources import feature_source
 from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.loop.data import check_regions, limit_rows
+from grounded_attention.training.loop.finite_steps import SKIP
 from grounded_attention.training.loop.joined_labels import check_label_rows
 from grounded_attention.training.loop.joined_regions import JoinedRegions
 from grounded_attention.training.loop.learning_rates import MAPPING, GroundingTrainingArguments, check_mapping
@@ -444,9 +445,29 @@ def check_training(training: Mapping[str, Any], prefix: str) -> None:
     check_numbers(training, prefix)
     check_device(training, prefix)
     check_mapping(training.get(MAPPING), prefix + MAPPING)
-    if training.get(MAPPING) and training.get("deepspeed"):
+    check_sharding_keys(training, prefix)
+    if "logging_nan_inf_filter" in training:
         raise RecipeError(
-            f"{prefix}{MAPPING} cannot be combined with deepspeed, which makes its own optimizer; remove one of them"
+            f"{prefix}logging_nan_inf_filter has no effect, because training stops at a loss that is not finite "
+            f"(or leaves the step out: {prefix}{SKIP}): remove it"
+        )
+
+
+def check_sharding_keys(training: Mapping[str, Any], prefix: str) -> None:
+    """
+    Checks the keys of sharded training.
+
+    Raises:
+        RecipeError: for DeepSpeed, which is not supported, and for a sharded state, which is read through pickle.
+    """
+    if training.get("deepspeed"):
+        raise RecipeError(f"{prefix}deepspeed is not supported: give {prefix}fsdp=true, which shards the weights too")
+    config = training.get("fsdp_config")
+    kind = str(config.get("state_dict_type", "FULL_STATE_DICT")) if isinstance(config, Mapping) else "FULL_STATE_DICT"
+    if kind != "FULL_STATE_DICT":
+        raise RecipeError(
+            f"{prefix}fsdp_config.state_dict_type must be FULL_STATE_DICT, found {kind}: other checkpoints have no "
+            "model.safetensors, and are read through pickle, which can run code"
         )
 
 

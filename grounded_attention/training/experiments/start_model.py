@@ -74,10 +74,8 @@ def _check_start(recipe: Recipe) -> None:
         raise RecipeError(
             "preserve.temperature applies only to logits: give preserve.distillation_of=logits, or remove it"
         )
-    if any(recipe.training.get(name) for name in ("fsdp", "deepspeed")):
-        raise RecipeError(
-            "preserve needs whole parameters in every process: remove training.fsdp and training.deepspeed"
-        )
+    if recipe.training.get("fsdp"):
+        raise RecipeError("preserve needs whole parameters in every process: remove training.fsdp")
     logits = section.distillation and section.distillation_of == "logits"
     if (logits or section.ewc) and not _starts_with_heads(recipe):
         needing = "preserve.distillation_of=logits" if logits else "preserve.ewc"

@@ -22,7 +22,7 @@ from grounded_attention.utils.safe_paths import path_below
 from .joined_labels import join_labels
 from .shuffled_targets import ShuffledTargets
 
-COUNTS = "component_counts"  # the entry of a training batch
+COUNTS, ROW_KEYS = "component_counts", "row_keys"  # entries of a training batch
 
 # Random draws of a validation or test split use this epoch number, which no training reaches.
 EVALUATION = 2**31 - 1
@@ -127,6 +127,7 @@ class Collator:
         for reader in self._readers:
             batch |= reader.prepare_batch(batch, lambda row: self.generator(f"{row_key(rows[row])} supervision"))
         if self.training and self.method is not None:
+            batch[ROW_KEYS] = [row_key(row) for row in rows]
             # Plain numbers, so that reading them does not synchronise with the device.
             batch[COUNTS] = {
                 name: int(count) for name, count in count_components(self.task, self.method, batch).items()

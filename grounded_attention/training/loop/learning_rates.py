@@ -19,19 +19,23 @@ WRAPPERS = re.compile(r"(?<![^.])(?:module|_orig_mod|_fsdp_wrapped_module|_check
 
 @dataclass
 class GroundingTrainingArguments(TrainingArguments):
-    """`TrainingArguments` plus `learning_rate_mapping`, which sentence-transformers has too.
+    """`TrainingArguments` plus `learning_rate_mapping`, which sentence-transformers has too, and
+    `skip_nonfinite_batches`.
 
     Args:
         learning_rate_mapping (`dict[str, float]`, *optional*): regular expression -> learning rate (0 or more) of the
             weights whose name it matches with `re.search`. Names are those of `named_parameters()` of the unwrapped
             model. The first matching expression applies. All other weights keep `learning_rate`. The schedule is the
             same for all weights.
+        skip_nonfinite_batches (`bool`, *optional*, defaults to `False`): leave out a step whose loss or gradients are
+            not finite, instead of stopping; see `finite_steps.FiniteTrainer`.
 
     Raises:
         RecipeError: see `check_mapping`.
     """
 
     learning_rate_mapping: dict[str, float] | None = None
+    skip_nonfinite_batches: bool = False
 
     def __post_init__(self):
         super().__post_init__()

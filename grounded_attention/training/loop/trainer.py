@@ -6,27 +6,29 @@ from pathlib import Path
 from typing import Any, Literal, cast, overload
 
 import torch
-from accelerate.utils import gather_object
+from accelerate.utils import FullyShardedDataParallelPlugin, gather_object
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler, Subset
-from transformers import Trainer, TrainerCallback
+from transformers import TrainerCallback
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINING_ARGS_NAME, PrinterCallback
-from transformers.trainer_utils import rotate_checkpoints
 
 from grounded_attention.metrics.item_scores import interleave
 from grounded_attention.supervision import SupervisionMethod
 from grounded_attention.tasks import Metric, Task
 from grounded_attention.training.publish.hub import HubPush
 
-from .checkpoint import seal
+from .checkpoint import rotate, seal
 from .data import COUNTS, Collator, count_components
+from .environment import environment, write_environment
+from .finite_steps import FiniteTrainer, spread_nan
 from .learning_rates import MAPPING, map_learning_rates
 from .length_batches import LENGTH, LengthSampler
 from .preserve import Preservation
 from .progress import ProgressCallback, phase
+from .sharding import prepare_sharding
 
 
-class GroundingTrainer(Trainer):
+class GroundingTrainer(FiniteTrainer):
     """Trains the model of a task with a supervision method (equation 9) and logs every loss component.
 
     Each component is a sum and a count. The count covers all micro-batches of the step and all processes, so gradient
@@ -64,7 +66,6 @@ class GroundingTrainer(Trainer):
         self.attention_weight, self.preservation, self.hub = attention_weight, preservation, hub
         self.loss_is_scaled_for_ga = True
         self._logged: dict[str, Tensor] = {}
-        self._logged_from: int | None = None
 
     def train(self, *args, **kwargs):
         """Like `Trainer.train`, but removes the progress line at the end, also after an error."""
@@ -72,6 +73,13 @@ class GroundingTrainer(Trainer):
             return super().train(*args, **kwargs)
         finally:
             self.progress.close()
+
+    def create_accelerator_and_postprocess(self) -> None:
+        super().create_accelerator_and_postprocess()
+        if self.args.fsdp and self.accelerator.num_processes > 1:
+            plugin = FullyShardedDataParallelPlugin(**self.args.fsdp_plugin_args)
+            prepare_sharding(self.accelerator, plugin, cast(torch.nn.Module, self.model))
+            self.is_fsdp_enabled = True
 
     # Data
 
@@ -117,10 +125,11 @@ class GroundingTrainer(Trainer):
         counts = num_items_in_batch or self._get_num_items_in_batch([inputs], self.args.device)
         parts = self.components(outputs, inputs)
         means = {name: total / counts[name].to(total).clamp(min=1) for name, (total, _) in parts.items()}
-        if model.training:
-            self._remember(means)
         loss = sum(weight * means[name] for name, (_, weight) in parts.items())
         loss = loss * self.accelerator.num_processes
+        if model.training:
+            self._means = {name: value.detach() for name, value in means.items()}
+            loss = spread_nan(loss)
         return (loss, outputs) if return_outputs else loss
 
     def run_model(self, model, inputs: Mapping[str, Any]) -> Any:
@@ -144,20 +153,16 @@ class GroundingTrainer(Trainer):
 
     # Logs
 
-    def _remember(self, means: Mapping[str, Tensor]) -> None:
-        if self._logged_from is None:
-            self._logged_from = self.state.global_step
+    def remember(self, means: Mapping[str, Tensor]) -> None:
         for name, value in means.items():
-            value = value.detach()
             self._logged[name] = self._logged[name] + value if name in self._logged else value
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Adds `loss_<component>`, the mean over the steps since the last log."""
         if "loss" in logs and self._logged:
-            steps = self.state.global_step - (self._logged_from or 0)
-            values = self.accelerator.reduce(torch.stack(list(self._logged.values())), reduction="sum") / steps
+            values = self.accelerator.reduce(torch.stack(list(self._logged.values())), reduction="sum") / self._taken
             logs = {**logs, **{f"loss_{n}": v for n, v in zip(self._logged, values.tolist(), strict=True)}}
-            self._logged, self._logged_from = {}, None
+            self._logged = {}
         super().log(logs, start_time)
 
     # Evaluation
@@ -212,8 +217,17 @@ class GroundingTrainer(Trainer):
                 for metric in metrics:
                     metric.update(outputs, batch)
                 advance()
+            self._keep_pace(model, loader, collator, dataset)
         figures = {key: value for metric in metrics for key, value in metric.compute(_merged(metric)).items()}
         return (figures, _gathered_items(metrics)) if items else figures
+
+    def _keep_pace(self, model: torch.nn.Module, loader: DataLoader, collator: Collator, dataset: Any) -> None:
+        """Runs the batches that the first process has more than this one: all processes gather sharded weights."""
+        if self.is_fsdp_enabled:
+            share = -(-len(dataset) // self.accelerator.num_processes)
+            batch = self._prepare_inputs(collator([dataset[0]]))
+            for _ in range(-(-share // self.args.eval_batch_size) - len(loader)):
+                model(**{name: batch[name] for name in self.task.model_inputs if name in batch})
 
     # Checkpoints
 
@@ -233,10 +247,11 @@ class GroundingTrainer(Trainer):
         if self.args.should_save:
             run_dir = self._get_output_dir(trial=trial)
             checkpoint = Path(run_dir) / f"checkpoint-{self.state.global_step}"
+            write_environment(checkpoint, environment(self.args, self.is_fsdp_enabled))
             seal(checkpoint)
             if self.hub is not None and self.is_world_process_zero():
                 self.hub.save(checkpoint)
-            rotate_checkpoints(output_dir=run_dir, save_total_limit=limit, use_mtime=True)
+            rotate(Path(run_dir), limit, self.state.global_step, self.state.best_model_checkpoint)
 
 
 def _merged(metric: Metric) -> dict[str, Tensor]:

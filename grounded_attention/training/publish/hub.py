@@ -24,8 +24,15 @@ from huggingface_hub.utils import disable_progress_bars, enable_progress_bars, v
 from transformers.trainer_utils import HubStrategy
 from transformers.utils import ADAPTER_CONFIG_NAME
 
-from grounded_attention.dataset_scripts.hub.hub_errors import CONNECTION_LOST, HubError, explain_failure, status_of
+from grounded_attention.dataset_scripts.hub.hub_errors import (
+    CONNECTION_LOST,
+    HubError,
+    explain_failure,
+    status_of,
+    wait_asked,
+)
 from grounded_attention.training.loop.checkpoint import CARD, MANIFEST, snapshot, step_of
+from grounded_attention.training.loop.environment import ENVIRONMENT
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, check_names
 from grounded_attention.utils.whole_files import DRAFT
 
@@ -35,10 +42,11 @@ T = TypeVar("T")
 START = "start"
 SNAPSHOTS = ".push"
 LAST_CHECKPOINT = "last-checkpoint"
-# Seconds before a retry of the final push; a push during training is retried at the next save.
-WAITS = (1.0, 5.0)
+# Seconds before a retry of the final push; a push during training is retried at the next save. The Hub may ask for
+# more (`Retry-After`); a longer wait than this is an error.
+WAITS, LONGEST_WAIT = (1.0, 5.0), 120.0
 # Files of the Trainer, and scores of single examples, which are not part of a model.
-TRAINER_SUFFIXES, TRAINER_FILES = (".pt", ".pth", ".bin"), ("trainer_state.json", MANIFEST)
+TRAINER_SUFFIXES, TRAINER_FILES = (".pt", ".pth", ".bin"), ("trainer_state.json", ENVIRONMENT, MANIFEST)
 LEFT_OUT = (MANIFEST, "checkpoint-*/*", f"{SNAPSHOTS}/*", "*.bin", f"*{DRAFT}", "items_*.json", "predictions_*.json")
 # Files of an earlier commit that a new commit deletes: old weights, and figures of other weights.
 STALE = ("*.safetensors", "*.safetensors.index.json", "results.json", "history.json", FIGURE, EVAL_RESULTS)
@@ -143,17 +151,17 @@ def prepare_repo(repo: HubRepo) -> HubRepo:
     return replace(repo, id=name)
 
 
-def on_main_process(action: Callable[[], T]) -> T:
-    """Runs `action` in the main process; every process returns its result or raises its HubError."""
+def on_main_process(action: Callable[[], T], expected: type[Exception] = HubError) -> T:
+    """Runs `action` in the main process; every process returns its result or raises its error of the expected type."""
     outcome: list[Any] = [None, None]
     if PartialState().is_main_process:
         try:
             outcome = [action(), None]
-        except HubError as error:
+        except expected as error:
             outcome = [None, str(error)]
     broadcast_object_list(outcome)
     if outcome[1] is not None:
-        raise HubError(outcome[1])
+        raise expected(outcome[1])
     return outcome[0]
 
 
@@ -259,11 +267,13 @@ def push_folder(repo: HubRepo, directory: Path, message: str, again: str) -> str
         try:
             return push_files(repo, kept, message)
         except (OSError, RuntimeError, ValueError, CONNECTION_LOST) as error:
-            if wait is None or not _may_pass(error):
+            asked = wait_asked(error) or 0.0
+            if wait is None or not _may_pass(error) or asked > LONGEST_WAIT:
                 raise HubError(
                     f"{directory} was not pushed to {repo.id}: {explain_failure(error)}; the local files are complete "
                     f"and the Hub keeps the last good commit. {again}"
                 ) from error
+            wait = max(wait, asked)
             print(f"warning: push to {repo.id}: {explain_failure(error)}; retry in {wait:g} s", file=sys.stderr)
             time.sleep(wait)
     raise AssertionError("unreachable")

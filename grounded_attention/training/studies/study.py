@@ -18,6 +18,7 @@ from grounded_attention.reports.study_figures import differences_figure, study_t
 from grounded_attention.training.experiments.checks import check
 from grounded_attention.training.experiments.experiment import Outcome, run, say
 from grounded_attention.training.experiments.output import delete_run, run_entries
+from grounded_attention.training.experiments.processes import join_processes, only_process
 from grounded_attention.training.loop.checkpoint import seal
 from grounded_attention.training.loop.progress import named
 from grounded_attention.training.loop.side_by_side import run_side_by_side
@@ -50,6 +51,7 @@ def run_study(study: Study, experiment: Experiment = run) -> None:
         RecipeError: if the recipe of a cell cannot run as written, or a folder contains a cell of another recipe.
     """
     cells = plan_cells(study)
+    join_processes(cells[0].recipe.training)
     if not study.plan:
         check_study_places(study)
     check_cells(study, cells)
@@ -57,7 +59,13 @@ def run_study(study: Study, experiment: Experiment = run) -> None:
     say(cell_list(study, cells, states))
     if study.plan:
         return
-    _clear(study, cells, states)
+    with only_process(Path(study.output_dir)):
+        _clear(study, cells, states)
+        _run_cells(study, cells, states, experiment)
+
+
+def _run_cells(study: Study, cells: Sequence[Cell], states: dict[str, str], experiment: Experiment) -> None:
+    """Runs the unfinished cells, and writes the table after each seed and at the end."""
     try:
         for cell in _run_missing(study, cells, states, experiment):
             check_scores(study, cell)

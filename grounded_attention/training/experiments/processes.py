@@ -1,0 +1,60 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The processes of a launch: they join before any data is written, and no other launch uses their output folder."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import PartialState
+
+from grounded_attention.training.publish.hub import on_main_process
+from grounded_attention.training.recipes.recipe import RecipeError
+from grounded_attention.utils.locks import FolderInUse, folder_lock
+
+
+def join_processes(training: Mapping[str, Any]) -> None:
+    """
+    Connects the processes that torchrun or accelerate has started, so that one of them prepares the data.
+
+    Args:
+        training (`Mapping[str, Any]`): the `training` section of the recipe.
+
+    Raises:
+        RecipeError: for several processes without a GPU and without `use_cpu`, which transformers would not connect,
+            and for a launch with DeepSpeed.
+    """
+    if os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() in ("true", "1"):
+        raise RecipeError(
+            "DeepSpeed is not supported: launch without it, and give training.fsdp=true to shard weights"
+        )
+    on_cpu = bool(training.get("use_cpu")) or os.environ.get("ACCELERATE_USE_CPU", "false").lower() in ("true", "1")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not on_cpu and not torch.accelerator.is_available():
+        raise RecipeError(
+            f"{os.environ['WORLD_SIZE']} processes were started, but PyTorch finds no GPU or other accelerator: give "
+            "training.use_cpu=true to train on the CPU"
+        )
+    PartialState(cpu=on_cpu)
+
+
+@contextmanager
+def only_process(output: Path) -> Iterator[None]:
+    """
+    Context in which no other run or study uses the output directory, which is created if needed.
+
+    The processes of one launch are one run: the main process holds the lock.
+
+    Raises:
+        FolderInUse: in every process, if another run uses it.
+    """
+
+    def take() -> None:
+        output.mkdir(parents=True, exist_ok=True)
+        hint = "wait for it, or give another output_dir"
+        held.enter_context(folder_lock(output, doing="trains here", hint=hint))
+
+    with ExitStack() as held:
+        on_main_process(take, FolderInUse)
+        yield

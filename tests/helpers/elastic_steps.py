@@ -1,0 +1,62 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Trainings of the tiny model that are stopped and continued with other processes; started by torchrun or a test.
+
+`torchrun --nproc_per_node 2 elastic_steps.py OUTPUT ONE`: ONE is a folder in which one process has trained.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from grounded_attention.training.loop.finite_steps import skipped_steps
+from grounded_attention.training.loop.learning_rates import GroundingTrainingArguments
+from grounded_attention.training.loop.resume import prepare_resume
+from grounded_attention.training.loop.trainer import GroundingTrainer
+from tests.helpers.not_finite import spoil_gradient, spoil_loss
+from tests.helpers.tiny_trainer import logged, make_trainer
+
+STEPS, STOP = 6, 3  # with 8 rows in a step, an epoch has 2 steps
+ALONE = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
+TOGETHER = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 1}
+
+
+def elastic_trainer(folder: Path, **arguments) -> GroundingTrainer:
+    fixed = {"max_steps": STEPS, "save_strategy": "steps", "save_steps": STOP, "optim": "adamw_torch"}
+    fixed |= {"learning_rate": 1e-3, "lr_scheduler_type": "linear", "max_grad_norm": 1.0}
+    return make_trainer(folder, "direct", arguments_class=GroundingTrainingArguments, **{**fixed, **arguments})
+
+
+def train(folder: Path, resume: Path | None = None, spoil=None, **arguments) -> None:
+    """Trains, and writes the losses, the number of skipped steps and the weights to the folder."""
+    trainer = elastic_trainer(folder, **arguments)
+    if resume is not None:
+        prepare_resume(trainer, resume)
+    if spoil is not None:
+        spoil(trainer)
+    trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
+    weights = {name: getattr(w, "full_tensor", lambda w=w: w)() for name, w in trainer.model.state_dict().items()}
+    weights = {name: weight.detach().clone() for name, weight in weights.items()}
+    if trainer.is_world_process_zero():
+        save_file(weights, folder / "after.safetensors")
+        found = {"losses": [{k: v for k, v in entry.items() if k.startswith("loss")} for entry in logged(trainer)]}
+        found["skipped"] = skipped_steps(trainer.state.log_history)
+        (folder / "after.json").write_text(json.dumps(found))
+    trainer.accelerator.wait_for_everyone()
+
+
+def main(output: Path, one: Path) -> None:
+    """What two processes do."""
+    train(output / "two", **TOGETHER)
+    train(output / "continued", one / f"checkpoint-{STOP}", **ALONE)
+    for name, spoil in (("loss", spoil_loss), ("gradient", lambda trainer: spoil_gradient(trainer, float("inf")))):
+        train(output / name, spoil=spoil, skip_nonfinite_batches=True, **TOGETHER)
+    train(output / "sharded", fsdp=True, **TOGETHER)
+    train(output / "sharded_continued", output / "sharded" / f"checkpoint-{STOP}", fsdp=True, **TOGETHER)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    torch.distributed.destroy_process_group()

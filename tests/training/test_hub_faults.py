@@ -1,0 +1,104 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""A Hub that fails: main is always a whole commit, the error is one line, and the next push goes on."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+from huggingface_hub.errors import HfHubHTTPError
+
+from grounded_attention.dataset_scripts.hub.hub_errors import wait_asked
+from tests.helpers.loopback_hub import TOKEN, LoopbackHub
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMIT, UPLOAD = "POST /api/models/org/{}/commit/", "PUT /lfs/"
+# Name -> the fault of the second push, and what its clock says.
+FAULTS = {
+    "asked": ([{"kind": "status", "match": COMMIT, "status": 429, "headers": {"Retry-After": "7"}}], 0),
+    "banned": ([{"kind": "status", "match": COMMIT, "status": 429, "headers": {"Retry-After": "86400"}}], 0),
+    "throttled": ([{"kind": "status", "match": COMMIT, "status": 429, "times": 3}], 0),
+    "broken": ([{"kind": "status", "match": COMMIT, "status": 500, "times": 3}], 0),
+    "half": ([{"kind": "drop", "match": UPLOAD, "after": 500, "times": 30}], 0),
+    "expired": ([{"kind": "status", "match": COMMIT, "status": 401}], 0),
+    "expired_upload": ([{"kind": "status", "match": UPLOAD, "status": 403, "times": 30}], 0),
+    "early": ([], -5 * 3600),
+    "late": ([], 30 * 86400),
+}
+
+
+@pytest.fixture(scope="module")
+def pushed(tmp_path_factory):
+    """For every fault: a push, a push with the fault, and one after it, all in one process."""
+    folder, steps = tmp_path_factory.mktemp("faults"), []
+    with LoopbackHub(folder / "state") as hub:
+        for name, (faults, clock) in FAULTS.items():
+            model = folder / name
+            model.mkdir()
+            (model / "config.json").write_text("{}")
+            common = {"state": str(hub.state.folder), "folder": str(model), "repo": f"org/{name}", "token": TOKEN}
+            faults = [{**fault, "match": fault["match"].format(name)} for fault in faults]
+            steps += [{**common, "weights": f"{name} first"}]
+            steps += [{**common, "weights": f"{name} second", "faults": faults, "clock": clock, "check": False}]
+            steps += [{**common, "weights": f"{name} third", "clear": True}]
+        (folder / "steps.json").write_text(json.dumps(steps))
+        command = [sys.executable, "-m", "tests.helpers.push_on_hub", str(folder / "steps.json")]
+        environment = {**hub.environment(folder / "home"), "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr[-3000:]
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        yield hub, {name: lines[3 * n : 3 * n + 3] for n, name in enumerate(FAULTS)}
+
+
+def weights(hub, name, number=0):
+    """The weights of a commit, the newest first."""
+    commit = hub.commits(f"org/{name}")[number]
+    return hub.state.content(commit["files"]["model.safetensors"]).read_bytes()
+
+
+PASSING = {"asked": [7.0], "early": [], "late": []}
+
+
+@pytest.mark.parametrize("name", PASSING)
+def test_what_passes_is_waited_for(pushed, name):
+    hub, found = pushed
+    second = found[name][1]
+    assert second["error"] is None and second["waited"] == PASSING[name]
+    assert second["err"].count("\n") == len(PASSING[name])
+    expected = [f"{name} {x}".encode() * 1000 for x in ("third", "second", "first")]
+    assert [weights(hub, name, n) for n in range(3)] == expected
+
+
+LASTING = {
+    "banned": ("too many requests", []),
+    "throttled": ("too many requests", [1.0, 5.0]),
+    "broken": ("the Hub returned status 500", [1.0, 5.0]),
+    "half": ("", [1.0, 5.0]),
+    "expired": ("the token was rejected", []),
+    "expired_upload": ("the token may not write there", []),
+}
+
+
+@pytest.mark.parametrize("name", LASTING)
+def test_what_lasts_is_one_line_and_the_hub_keeps_the_last_commit(pushed, name):
+    hub, found = pushed
+    words, waits = LASTING[name]
+    second, third = found[name][1:]
+    assert words in second["error"] and "\n" not in second["error"] and second["waited"] == waits
+    assert "the Hub keeps the last good commit. Again." in second["error"]
+    assert third["error"] is None
+    titles = [commit["title"] for commit in hub.commits(f"org/{name}")]
+    assert titles == ["End of training", "End of training", "initial commit"]  # no commit of the failed push
+    assert [weights(hub, name, n) for n in range(2)] == [f"{name} {x}".encode() * 1000 for x in ("third", "first")]
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [("7", 7.0), ("Sun, 06 Nov 2044 08:49:40 GMT", 3.0), ("Sun, 06 Nov 1994 08:49:37 GMT", 0.0), ("soon", None)],
+)
+def test_a_date_is_compared_with_the_clock_of_the_hub(asked, expected):
+    answer = Mock(status_code=429, headers={"Retry-After": asked, "Date": "Sun, 06 Nov 2044 08:49:37 GMT"})
+    assert wait_asked(HfHubHTTPError("throttled", response=answer)) == expected
+    assert wait_asked(OSError("no connection")) is None

@@ -1,0 +1,87 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Two processes at the same time: the same scenes and rows are made once; one output folder has one training."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from grounded_attention.training.experiments.processes import join_processes, only_process
+from grounded_attention.training.recipes.recipe import RecipeError
+from grounded_attention.utils.locks import LOCK, FolderInUse
+from tests.helpers.tiny_scenes import tiny_recipe
+
+ROOT = Path(__file__).resolve().parents[2]
+TRAIN = ["-m", "grounded_attention.commands.train"]
+HOLD = """
+import sys
+from pathlib import Path
+from grounded_attention.training.experiments.processes import only_process
+with only_process(Path(sys.argv[1])):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+def start(folder, *arguments):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    environment |= {"HF_DATASETS_CACHE": str(folder / "cache")}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([sys.executable, *map(str, arguments)], env=environment, cwd=ROOT, text=True, **pipes)
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """Two equal commands, started at the same time: they draw the scenes, build the rows and want to train."""
+    folder = tmp_path_factory.mktemp("both")
+    recipe = tiny_recipe(folder / "scenes", folder / "run", pictures=0)
+    recipe["data"]["scenes"] = {"images": 24, "seed": 1}
+    recipe["training"]["max_steps"] = 60
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    running = [start(folder, *TRAIN, folder / "recipe.yaml") for _ in range(2)]
+    return folder, [(*process.communicate(timeout=300), process.returncode) for process in running]
+
+
+def test_one_of_two_equal_commands_trains_and_the_other_is_refused_in_one_line(both):
+    folder, ended = both
+    (trained,) = (each for each in ended if each[2] == 0)
+    (refused,) = (each for each in ended if each[2] == 2)
+    assert (folder / "run" / "results.json").is_file() and "direct: finished" in trained[0]
+    errors = [line for line in refused[1].splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1 and "Traceback" not in refused[1]
+    assert "trains here: wait for it, or give another output_dir" in errors[0] or "a run of this recipe" in errors[0]
+
+
+def test_the_same_scenes_are_drawn_once(both):
+    folder, ended = both
+    assert (folder / "scenes" / "scenes.json").is_file() and not (folder / "scenes" / "scenes.partial.json").exists()
+    assert not list(folder.rglob(LOCK))
+    waited = [err for _, err, _ in ended if "draws these scenes" in err]
+    assert len(waited) <= 1  # nobody waits if the other one was quick
+
+
+def test_a_run_in_a_folder_that_is_in_use_is_refused(tmp_path):
+    first = start(tmp_path, "-c", HOLD, tmp_path / "run")
+    try:
+        assert first.stdout.readline() == "locked\n"
+        with (
+            pytest.raises(FolderInUse, match=rf"run: process {first.pid} on .* trains here"),
+            only_process(tmp_path / "run"),
+        ):
+            pass
+    finally:
+        first.kill()
+        first.communicate()
+    with only_process(tmp_path / "run"):
+        pass
+
+
+def test_processes_that_would_not_know_each_other_are_refused(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delenv("ACCELERATE_USE_CPU", raising=False)
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
+    with pytest.raises(RecipeError, match=r"2 processes were started, but PyTorch finds no GPU.*use_cpu=true"):
+        join_processes({})

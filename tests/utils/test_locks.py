@@ -1,0 +1,114 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The lock of a folder: one process at a time, and none after its process has ended, however it ended."""
+
+import errno
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from grounded_attention.utils import locks
+from grounded_attention.utils.locks import LOCK, FolderInUse, folder_lock
+
+ROOT = Path(__file__).resolve().parents[2]
+HOLD = """
+import sys, os, time
+from grounded_attention.utils.locks import folder_lock
+with folder_lock(sys.argv[1], doing="trains here", hint="wait"):
+    {before}
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+COUNT = """
+import sys
+from pathlib import Path
+from grounded_attention.utils.locks import folder_lock
+for _ in range(20):
+    with folder_lock(sys.argv[1], doing="counts", hint="wait", wait=True):
+        file = Path(sys.argv[1]) / "count"
+        file.write_text(str(int(file.read_text()) + 1))
+"""
+
+
+def start(script, folder):
+    command = [sys.executable, "-c", script, str(folder)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, **pipes)
+
+
+@contextmanager
+def holder(folder, before="pass"):
+    process = start(HOLD.format(before=before), folder)
+    try:
+        assert process.stdout.readline() == "locked\n", process.stderr.read()
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(autouse=True)
+def little_patience(monkeypatch):
+    monkeypatch.setattr(locks, "POLL", 0.02)
+    monkeypatch.setattr(locks, "GRACE", 0.1)
+
+
+def lock(folder, **options):
+    return folder_lock(folder, doing="trains here", hint="wait for it", **options)
+
+
+def test_the_second_process_is_refused_with_the_first_one_s_number(tmp_path):
+    with holder(tmp_path) as first:
+        with pytest.raises(FolderInUse) as error, lock(tmp_path):
+            pass
+        text = str(error.value)
+        assert text.startswith(f"{tmp_path}: process {first.pid} on ") and text.endswith(" trains here: wait for it")
+        first.communicate("")
+    with lock(tmp_path):
+        assert (tmp_path / LOCK).is_file()
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_second_process_can_wait(tmp_path, capsys):
+    with holder(tmp_path) as first:
+        threading.Timer(0.5, first.kill).start()
+        with lock(tmp_path, wait=True):
+            assert first.wait(5) != 0
+    assert capsys.readouterr().err.count("waiting: ") == 1
+
+
+@pytest.mark.parametrize("before", ["pass", "os.fork() or time.sleep(20)"])
+def test_a_killed_process_has_no_lock_even_if_its_child_lives(tmp_path, before):
+    with holder(tmp_path, before) as first:
+        os.kill(first.pid, signal.SIGKILL)
+        os.waitpid(first.pid, 0)
+        assert (tmp_path / LOCK).is_file()
+        with lock(tmp_path):
+            pass
+
+
+def test_no_two_processes_are_inside(tmp_path):
+    """Each of four processes adds 1 to a file twenty times; without the lock some of that is lost."""
+    (tmp_path / "count").write_text("0")
+    running = [start(COUNT, tmp_path) for _ in range(4)]
+    assert [process.wait(60) for process in running] == [0] * 4
+    for process in running:
+        process.communicate()
+    assert (tmp_path / "count").read_text() == "80"
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_used_with_a_warning(tmp_path, capsys, monkeypatch, number):
+    def refuse(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "lockf", refuse)
+    with lock(tmp_path):
+        pass
+    assert "has no locks" in capsys.readouterr().err
