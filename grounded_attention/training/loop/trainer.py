@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The Trainer: task losses plus attention supervision with exact counts, and streaming evaluation."""
 
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast, overload
@@ -11,7 +12,6 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Sampler, Subset
 from transformers import Trainer, TrainerCallback
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINING_ARGS_NAME, PrinterCallback
-from transformers.trainer_utils import rotate_checkpoints
 
 from grounded_attention.metrics.item_scores import interleave
 from grounded_attention.supervision import SupervisionMethod
@@ -20,6 +20,7 @@ from grounded_attention.training.publish.hub import HubPush
 
 from .checkpoint import seal
 from .data import COUNTS, Collator, count_components
+from .exact_resume import UnloggedLosses, rotate, with_mean_loss
 from .learning_rates import MAPPING, map_learning_rates
 from .length_batches import LENGTH, LengthSampler
 from .preserve import Preservation
@@ -53,7 +54,7 @@ class GroundingTrainer(Trainer):
         hub: HubPush | None = None,
         **kwargs,
     ):
-        kwargs.setdefault("callbacks", []).append(_EpochCallback(kwargs["data_collator"]))
+        kwargs.setdefault("callbacks", []).append(_Continuation(self, kwargs["data_collator"]))
         super().__init__(*args, **kwargs)
         self.progress = ProgressCallback()
         for callback in (DEFAULT_PROGRESS_CALLBACK, PrinterCallback):
@@ -65,13 +66,25 @@ class GroundingTrainer(Trainer):
         self.loss_is_scaled_for_ga = True
         self._logged: dict[str, Tensor] = {}
         self._logged_from: int | None = None
+        self._resumed_from: str | None = None
 
-    def train(self, *args, **kwargs):
-        """Like `Trainer.train`, but removes the progress line at the end, also after an error."""
+    def train(self, resume_from_checkpoint: str | None = None, **kwargs):
+        """Like `Trainer.train`, but removes the progress line at the end, also after an error.
+
+        A training that is continued from a checkpoint ends with the same weights and logs as one without a stop.
+        """
+        self._resumed_from = resume_from_checkpoint
         try:
-            return super().train(*args, **kwargs)
+            return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
         finally:
             self.progress.close()
+
+    def _run_epoch(self, *args, **kwargs):
+        """One epoch, unless the checkpoint was that of the last step; transformers would train one more step."""
+        if self._resumed_from is None or self.state.global_step < self.state.max_steps:
+            return super()._run_epoch(*args, **kwargs)
+        self._load_rng_state(self._resumed_from)
+        self.control.should_training_stop = True
 
     # Data
 
@@ -158,7 +171,21 @@ class GroundingTrainer(Trainer):
             values = self.accelerator.reduce(torch.stack(list(self._logged.values())), reduction="sum") / steps
             logs = {**logs, **{f"loss_{n}": v for n, v in zip(self._logged, values.tolist(), strict=True)}}
             self._logged, self._logged_from = {}, None
+        if "train_loss" in logs:
+            logs = with_mean_loss(logs, self._total_loss_scalar, self.state.global_step)
         super().log(logs, start_time)
+
+    def restore_logs(self) -> None:
+        """Takes the losses that were not logged yet from the checkpoint."""
+        if self._resumed_from is None:
+            return
+        rank, processes = self.accelerator.process_index, self.accelerator.num_processes
+        found = UnloggedLosses.load(Path(self._resumed_from), rank, processes)
+        if found is not None:
+            self._tr_loss += found.loss.to(self._tr_loss)
+            self._total_loss_scalar, self._globalstep_last_logged = found.logged, found.last_step
+            self._logged = {name: value.to(self.args.device) for name, value in found.parts.items()}
+            self._logged_from = found.parts_from
 
     # Evaluation
 
@@ -221,19 +248,28 @@ class GroundingTrainer(Trainer):
 
     def _save_checkpoint(self, model, trial):
         """Saves, seals and pushes, then deletes older checkpoints, so a complete checkpoint exists at all times."""
+        run_dir = Path(self._get_output_dir(trial=trial))
+        checkpoint = run_dir / f"checkpoint-{self.state.global_step}"
+        if self.args.should_save:
+            shutil.rmtree(checkpoint, ignore_errors=True)  # of a killed run, perhaps with other files
+        self.accelerator.wait_for_everyone()
         limit, self.args.save_total_limit = self.args.save_total_limit, None
         try:
             super()._save_checkpoint(model, trial)
         finally:
             self.args.save_total_limit = limit
+        self._unlogged().save(checkpoint, self.accelerator.process_index)
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            run_dir = self._get_output_dir(trial=trial)
-            checkpoint = Path(run_dir) / f"checkpoint-{self.state.global_step}"
             seal(checkpoint)
             if self.hub is not None and self.is_world_process_zero():
                 self.hub.save(checkpoint)
-            rotate_checkpoints(output_dir=run_dir, save_total_limit=limit, use_mtime=True)
+            rotate(run_dir, self.state.global_step, limit, self.state.best_model_checkpoint)
+
+    def _unlogged(self) -> UnloggedLosses:
+        return UnloggedLosses(
+            self._tr_loss, self._total_loss_scalar, self._globalstep_last_logged, self._logged, self._logged_from
+        )
 
 
 def _merged(metric: Metric) -> dict[str, Tensor]:
@@ -252,11 +288,14 @@ def _gathered_items(metrics: list[Metric]) -> dict[str, list]:
     return interleave(shares)
 
 
-class _EpochCallback(TrainerCallback):
-    """Sets the epoch of the collator."""
+class _Continuation(TrainerCallback):
+    """Sets the epoch of the collator, and continues the logs of a checkpoint."""
 
-    def __init__(self, collator):
-        self.collator = collator
+    def __init__(self, trainer: GroundingTrainer, collator: Collator):
+        self.trainer, self.collator = trainer, collator
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.trainer.restore_logs()
 
     def on_epoch_begin(self, args, state, control, **kwargs):
         self.collator.set_epoch(int(state.epoch or 0))

@@ -1,0 +1,105 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""What a checkpoint of transformers leaves out and an equal continuation needs: losses that are not logged yet.
+
+transformers logs the mean loss since the last log, but a checkpoint between two logs does not contain the sum. Each
+process writes its own sums into the checkpoint before the checkpoint is sealed.
+"""
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+FILE = "unlogged_losses_{rank}.safetensors"
+TOTAL = "loss"
+
+
+@dataclass(frozen=True)
+class UnloggedLosses:
+    """
+    Sums of losses of one process.
+
+    Args:
+        loss (`Tensor`): sum of the losses since the last log, ().
+        logged (`float`): sum of the losses that are logged.
+        last_step (`int`): step of the last log.
+        parts (`dict[str, Tensor]`): component -> sum since `parts_from`, ().
+        parts_from (`int`, *optional*): step of the first sum of `parts`.
+    """
+
+    loss: Tensor
+    logged: float
+    last_step: int
+    parts: dict[str, Tensor] = field(default_factory=dict)
+    parts_from: int | None = None
+
+    def save(self, checkpoint: Path, rank: int) -> None:
+        """Writes the sums of a process into a checkpoint."""
+        numbers = json.dumps([self.logged, self.last_step, self.parts_from, list(self.parts)])
+        tensors = {TOTAL: self.loss, **{f"part {name}": value for name, value in self.parts.items()}}
+        tensors = {name: value.detach().cpu().clone() for name, value in tensors.items()}
+        checkpoint.mkdir(parents=True, exist_ok=True)  # with `save_only_model` the first process alone has made it
+        save_file(tensors, checkpoint / FILE.format(rank=rank), metadata={"numbers": numbers})
+
+    @classmethod
+    def load(cls, checkpoint: Path, rank: int, processes: int) -> "UnloggedLosses | None":
+        """
+        Reads the sums of a process. With another number of processes than before, each gets an equal share.
+
+        Args:
+            checkpoint (`Path`): a complete checkpoint.
+            rank (`int`): number of the process.
+            processes (`int`): number of processes.
+
+        Returns:
+            `UnloggedLosses | None`: the sums; `None` for a checkpoint of a version that did not write them.
+        """
+        paths = sorted(checkpoint.glob(FILE.format(rank="*")))
+        if len(paths) == processes:
+            return _read(checkpoint / FILE.format(rank=rank))
+        if not paths:
+            return None
+        found = [_read(path) for path in paths]
+        loss = torch.stack([each.loss for each in found]).mean()  # the mean over processes is logged
+        parts = {name: sum(each.parts[name] for each in found) / processes for name in found[0].parts}  # and this sum
+        return cls(loss, found[0].logged, found[0].last_step, parts, found[0].parts_from)
+
+
+def _read(path: Path) -> UnloggedLosses:
+    with safe_open(path, "pt") as file:
+        logged, last_step, parts_from, names = json.loads(file.metadata()["numbers"])
+        parts = {name: file.get_tensor(f"part {name}") for name in names}
+        return UnloggedLosses(file.get_tensor(TOTAL), logged, last_step, parts, parts_from)
+
+
+def rotate(run: Path, step: int, limit: int | None, best: str | None) -> None:
+    """
+    Deletes checkpoints beyond a limit; the one that was just written and the best one are kept.
+
+    Checkpoints of later steps go first: the run was continued from an earlier one, since they are incomplete. After
+    them, the oldest. transformers' own rotation would keep an incomplete one and delete the new one.
+
+    Args:
+        run (`Path`): folder with `checkpoint-<step>` folders.
+        step (`int`): step of the checkpoint that was just written.
+        limit (`int | None`): number of checkpoints to keep; `None` or 0 keeps all.
+        best (`str | None`): the checkpoint with the best figure.
+    """
+    if not limit or limit < 0:
+        return
+    steps = {int(path.name[11:]): path for path in run.glob("checkpoint-*") if path.name[11:].isdigit()}
+    kept = {step} | {number for number, path in steps.items() if best and path.name == Path(best).name}
+    order = sorted(steps.keys() - kept, key=lambda number: (number <= step, number))
+    for number in order[: max(len(steps) - max(limit, len(kept)), 0)]:
+        shutil.rmtree(steps[number], ignore_errors=True)
+
+
+def with_mean_loss(logs: Mapping[str, float], total: float, steps: int) -> dict[str, float]:
+    """The last log of a training with `train_loss`, the mean over all steps, not only those since a resume."""
+    return {**logs, "train_loss": total / max(steps, 1)}
