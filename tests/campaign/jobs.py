@@ -1,0 +1,130 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The commands under fire: each writes to its working directory, and is run again after a fault.
+
+Importing this module imports everything that the commands need, so that forked processes begin at once.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import datasets
+import yaml
+from transformers import set_seed
+
+from grounded_attention.commands import audit, build_data, draw_scenes, evaluate, import_regions, train
+from grounded_attention.dataset_scripts.regions.readers import READERS
+from grounded_attention.families import FAMILIES
+from grounded_attention.modeling import VLBertConfig
+from grounded_attention.tasks import TASKS
+from grounded_attention.training.experiments import experiment, report
+from grounded_attention.training.experiments.setup import make_processor
+from grounded_attention.training.recipes.recipe import Model
+from tests.helpers.region_samples import SIZE, lxmert_fields, sample, write_tsv
+from tests.helpers.stub_grounder import label, many_texts, rows_of, save_images
+from tests.helpers.tiny_scenes import tiny_recipe, tiny_scenes
+
+PRELOADED = (READERS, experiment, report)
+SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+SIZES |= {"max_position_embeddings": 128, "region_classes": 80}
+CAPTIONS = many_texts(12)
+
+
+@dataclass(frozen=True)
+class Job:
+    """
+    A command under fire.
+
+    Args:
+        name (`str`): its name.
+        work (`Callable[[Path], int]`): runs it in the working directory; the argument is the folder of `prepare`.
+        counted (`str`): the folder whose file operations fail.
+    """
+
+    name: str
+    work: Callable[[Path], int]
+    counted: str = "."
+
+
+def prepare(base: Path) -> None:
+    """Makes what the commands read: scenes, an untrained model, a feature file, pictures."""
+    use_cache(base)
+    scenes = tiny_scenes(base / "scenes")
+    processor = make_processor(Model(tokenizer=str(scenes / "vocab.txt")))
+    set_seed(0)
+    config = VLBertConfig(vocab_size=len(processor.tokenizer), **SIZES)
+    FAMILIES["vl_bert"].heads[TASKS["vgp"].head](config).save_pretrained(base / "model")
+    processor.save_pretrained(base / "model")
+    rows = [lxmert_fields(sample(f"image-{number}", count=3, seed=number)) for number in range(12)]
+    write_tsv(base / "obj36.tsv", rows)
+    save_images(base / "pictures", rows_of(CAPTIONS))
+
+
+def use_cache(folder: Path) -> None:
+    datasets.config.HF_DATASETS_CACHE = folder / "cache"
+
+
+def _train(changes: dict, training: dict) -> Callable[[Path], int]:
+    def work(base: Path) -> int:
+        use_cache(base)
+        recipe = tiny_recipe(base / "scenes", Path("run"), resume=True, **changes)
+        steps = {"save_strategy": "steps", "save_steps": 1, "lr_scheduler_type": "constant", "learning_rate": 1e-3}
+        recipe["training"] |= {**steps, "max_steps": 2, **training}
+        recipe["start"] = {"task": "pretraining", "training": {**recipe["training"], "max_steps": 3}}
+        recipe["data"]["limit"] = {"train": 16, "validation": 4, "test": 4}
+        text = yaml.safe_dump(recipe)
+        if not Path("../recipe.yaml").exists():
+            Path("../recipe.yaml").write_text(text)
+        sys.argv = ["train.py", "../recipe.yaml"]
+        return train.main()
+
+    return work
+
+
+def _rows(base: Path) -> int:
+    use_cache(Path.cwd())
+    options = ["negatives=nearest", f"regions={base / 'scenes' / 'regions'}"]
+    return build_data.main(["vgp", "--data-dir", str(base / "scenes"), "--output", "built", *options])
+
+
+def _scenes(base: Path) -> int:
+    return draw_scenes.main(["--output", "drawn", "--images", "5", "--seed", "3"])
+
+
+def _import(base: Path) -> int:
+    arguments = ["--format", "lxmert_tsv", "--feature-size", str(SIZE), "--quiet", "--resume", "--output", "regions"]
+    return import_regions.main([str(base / "obj36.tsv"), *arguments])
+
+
+def _audit(base: Path) -> int:
+    use_cache(base)
+    data = ["--data", "flickr30k_entities", "--data-dir", str(base / "scenes"), "--split", "test"]
+    return audit.main(["--model", str(base / "model"), *data, "--output", "audited", "--limit", "4"])
+
+
+def _evaluate(base: Path) -> int:
+    use_cache(base)
+    data = ["--task", "vgp", "--data-dir", str(base / "scenes"), "--regions", str(base / "scenes" / "regions")]
+    data += ["--images", str(base / "scenes" / "flickr30k-images"), "--limit", "4", "--cpu"]
+    return evaluate.main([str(base / "model"), *data, "--output", "measured"])
+
+
+def _labels(base: Path) -> int:
+    label(rows_of(CAPTIONS), base / "pictures", Path("labels"))
+    return 0
+
+
+JOBS = {
+    job.name: job
+    for job in (
+        Job("train", _train({"methods": ["direct"]}, {})),
+        Job("train_one_kept", _train({"methods": ["none", "direct"]}, {"save_total_limit": 1, "logging_steps": 2})),
+        Job("rows", _rows),
+        Job("scenes", _scenes),
+        Job("import", _import),
+        Job("audit", _audit),
+        Job("evaluate", _evaluate),
+        Job("pseudo_labels", _labels),
+    )
+}
