@@ -75,6 +75,16 @@ static int below(int directory, const char *path) {
   return !strncmp(whole, root, root_length) && (whole[root_length] == '/' || !whole[root_length]);
 }
 
+/* The path of an open file, for the log. */
+static const char *path_of(int fd) {
+  static __thread char path[4096];
+  char link[64];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  ssize_t length = readlink(link, path, sizeof path - 1);
+  path[length < 0 ? 0 : length] = 0;
+  return path;
+}
+
 static int below_fd(int fd) { return state && fd >= 0 && fd < MAX_FD && tracked[fd]; }
 
 /* Counts one operation; the fault to make now. */
@@ -111,7 +121,7 @@ static int next_fault(const char *name, const char *path, int allocates) {
 #define WRITE(op_name, size, whole, half)                          \
   do {                                                             \
     int first = !state->fired;                                     \
-    int fault = next_fault(op_name, NULL, 1);                      \
+    int fault = next_fault(op_name, path_of(fd), 1);                      \
     if (fault == BEFORE) die();                                    \
     if (fault == HALF) {                                           \
       if ((size) > 1) (void)!(half);                               \
@@ -222,7 +232,7 @@ ssize_t sendfile(int fd, int source, off_t *offset, size_t size) {
 #define WITH_FD(name, allocates, arguments, ...)                   \
   int name arguments {                                             \
     if (!below_fd(fd)) return REAL(name)(__VA_ARGS__);             \
-    SIMPLE(#name, NULL, allocates, REAL(name)(__VA_ARGS__));       \
+    SIMPLE(#name, path_of(fd), allocates, REAL(name)(__VA_ARGS__));       \
   }
 WITH_FD(fsync, 1, (int fd), fd)
 WITH_FD(fdatasync, 1, (int fd), fd)

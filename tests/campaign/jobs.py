@@ -6,15 +6,20 @@ Importing this module imports everything that the commands need, so that forked 
 
 import sys
 from collections.abc import Callable
+from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
+
+from grounded_attention.commands.command_line import make_parser, run
 
 import datasets
 import yaml
 from transformers import set_seed
 
 from grounded_attention.commands import audit, build_data, draw_scenes, evaluate, import_regions, train
+from grounded_attention.commands.user_errors import explain_error
 from grounded_attention.dataset_scripts.regions.readers import READERS
+from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.families import FAMILIES
 from grounded_attention.modeling import VLBertConfig
 from grounded_attention.tasks import TASKS
@@ -24,6 +29,8 @@ from grounded_attention.training.recipes.recipe import Model
 from tests.helpers.region_samples import SIZE, lxmert_fields, sample, write_tsv
 from tests.helpers.stub_grounder import label, many_texts, rows_of, save_images
 from tests.helpers.tiny_scenes import tiny_recipe, tiny_scenes
+
+from .fingerprint import fingerprint
 
 PRELOADED = (READERS, experiment, report)
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
@@ -39,16 +46,16 @@ class Job:
     Args:
         name (`str`): its name.
         work (`Callable[[Path], int]`): runs it in the working directory; the argument is the folder of `prepare`.
-        counted (`str`): the folder whose file operations fail.
+        result (`Callable[[Path], dict[str, str]]`): what must be equal afterwards, of the working directory.
     """
 
     name: str
     work: Callable[[Path], int]
-    counted: str = "."
+    result: Callable[[Path], dict[str, str]] = fingerprint
 
 
 def prepare(base: Path) -> None:
-    """Makes what the commands read: scenes, an untrained model, a feature file, pictures."""
+    """Makes what the commands read: scenes, an untrained model, a feature file, pictures, labels, an audit."""
     use_cache(base)
     scenes = tiny_scenes(base / "scenes")
     processor = make_processor(Model(tokenizer=str(scenes / "vocab.txt")))
@@ -59,6 +66,18 @@ def prepare(base: Path) -> None:
     rows = [lxmert_fields(sample(f"image-{number}", count=3, seed=number)) for number in range(12)]
     write_tsv(base / "obj36.tsv", rows)
     save_images(base / "pictures", rows_of(CAPTIONS))
+    with chdir(base):
+        _labels(base)
+        assert _audit(base) == 0
+
+
+def as_command(work: Callable[[], object]) -> int:
+    """Runs a piece of work as a command does: user errors are one line, program errors are raised."""
+
+    def quiet(options: object) -> None:
+        work()
+
+    return run(make_parser("campaign", "examples:\n  none"), quiet, [], explain_error=explain_error)
 
 
 def use_cache(folder: Path) -> None:
@@ -111,8 +130,22 @@ def _evaluate(base: Path) -> int:
 
 
 def _labels(base: Path) -> int:
-    label(rows_of(CAPTIONS), base / "pictures", Path("labels"))
-    return 0
+    return as_command(lambda: label(rows_of(CAPTIONS), base / "pictures", Path("labels")))
+
+
+def _imported(place: Path) -> dict[str, str]:
+    """The rows of the table. A continued import begins a new shard, so its files are others."""
+    table = RegionTable.open(place / "regions")
+    table.verify()
+    found = {
+        image_id: repr((table[image_id].boxes.tolist(), table[image_id].features.tolist())) for image_id in table.ids
+    }
+    return {
+        **found,
+        "checksum": table.info["checksum"],
+        "summary": repr(table.info["summary"]),
+        "ids": repr(table.ids),
+    }
 
 
 JOBS = {
@@ -122,7 +155,7 @@ JOBS = {
         Job("train_one_kept", _train({"methods": ["none", "direct"]}, {"save_total_limit": 1, "logging_steps": 2})),
         Job("rows", _rows),
         Job("scenes", _scenes),
-        Job("import", _import),
+        Job("import", _import, _imported),
         Job("audit", _audit),
         Job("evaluate", _evaluate),
         Job("pseudo_labels", _labels),

@@ -2,13 +2,14 @@
 """Kills, full disks and I/O errors at every kind of file operation; then the same command must finish, bit for bit."""
 
 import random
+import re
 import shutil
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from .fingerprint import differences, fingerprint
-from .jobs import JOBS, Job, prepare
+from .fingerprint import differences
+from .jobs import JOBS, Job
 from .sandbox import KILLS, Ended, Fault, run_apart
 
 FAULTS = (*KILLS, "full", "broken")
@@ -36,15 +37,14 @@ class Faults:
 
     Args:
         folder (`Path`): scratch folder.
+        base (`Path`): folder of `prepare`.
         jobs (`list[str]`): names of jobs.
     """
 
-    def __init__(self, folder: Path, jobs: list[str]):
-        self.folder, self.base, self.jobs = folder, folder / "base", jobs
+    def __init__(self, folder: Path, base: Path, jobs: list[str]):
+        self.folder, self.base, self.jobs = folder, base, jobs
         self._expected: dict[str, dict[str, str]] = {}
         self.operations: dict[str, list[str]] = {}
-        ended = run_apart(lambda: prepare(self.base), folder / "prepare")
-        assert ended.status == 0, ended.err
         for name in jobs:
             self._straight(JOBS[name])
 
@@ -54,21 +54,17 @@ class Faults:
             place = self.folder / job.name / name
             ended = self._run(job, place)
             assert ended.status == 0, f"{job.name} fails without a fault:\n{ended.out}\n{ended.err}"
-        self._expected[job.name], self.operations[job.name] = fingerprint(place), ended.operations
-        found = differences(fingerprint(place.with_name("first")), self._expected[job.name])
+        self._expected[job.name], self.operations[job.name] = job.result(place), ended.operations
+        found = differences(job.result(place.with_name("first")), self._expected[job.name])
         assert not found, f"{job.name} is not the same twice: {found[:5]}"
 
     def _run(self, job: Job, place: Path, fault: Fault | None = None) -> Ended:
-        return run_apart(partial(job.work, self.base), place, fault, counted=job.counted)
+        return run_apart(partial(job.work, self.base), place, fault)
 
     def cases(self, count: int, seed: int) -> list[Case]:
         """A seeded choice of faults: all jobs and kinds in turn, at operations drawn without repetition."""
         rng = random.Random(f"faults {seed}")
-        every = {
-            (job, kind): rng.sample(range(1, len(self.operations[job]) + 1), len(self.operations[job]))
-            for job in self.jobs
-            for kind in FAULTS
-        }
+        every = {(job, kind): self._order(job, rng) for job in self.jobs for kind in FAULTS}
         turns = [(job, kind) for kind in FAULTS for job in self.jobs]
         chosen = []
         for number in range(count):
@@ -76,6 +72,17 @@ class Faults:
             if every[job, kind]:
                 chosen.append(Case(job, Fault(kind, every[job, kind].pop())))
         return chosen
+
+    def _order(self, job: str, rng: random.Random) -> list[int]:
+        """All operations, the first to draw at the end; of operations of a kind on a file, one comes in each round."""
+        groups: dict[str, list[int]] = {}
+        for number, line in enumerate(self.operations[job], start=1):
+            groups.setdefault(re.sub(r"\d+", "", line), []).append(number)
+        rounds = []
+        for group in groups.values():
+            rounds += list(enumerate(rng.sample(group, len(group))))
+        rng.shuffle(rounds)
+        return [number for _, number in sorted(rounds, key=lambda pair: -pair[0])]
 
     def check(self, case: Case) -> str | None:
         """
@@ -106,7 +113,7 @@ class Faults:
     def _finished(self, case: Case, ended: Ended, place: Path, what: str) -> str | None:
         if ended.status != 0:
             return f"{what}: status {ended.status}: {_end(ended)}"
-        found = differences(self._expected[case.job], fingerprint(place))
+        found = differences(self._expected[case.job], JOBS[case.job].result(place))
         return f"{what}: {len(found)} differences: {', '.join(found[:3])}" if found else None
 
     def _operation(self, case: Case) -> str:

@@ -14,14 +14,17 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from .sandbox import restart_with_faults
+from grounded_attention.utils.plain_text import printable
+
+from .sandbox import restart_with_faults, run_apart
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same cases")
     parser.add_argument("--faults", type=int, default=200, help="number of kills, full disks and I/O errors")
-    parser.add_argument("--jobs", nargs="*", help="names of jobs; default: all")
+    parser.add_argument("--damages", type=int, default=1000, help="number of damaged files")
+    parser.add_argument("--only", default="", help="only jobs and readers whose name contains this")
     parser.add_argument("--case", default="", help="run this case only, as a failure prints it")
     parser.add_argument("--folder", type=Path, help="scratch folder, kept; default: a temporary one")
     options = parser.parse_args(arguments)
@@ -33,26 +36,61 @@ def main(arguments: list[str]) -> int:
 
 
 def _campaign(options: argparse.Namespace, folder: Path) -> int:
-    from .jobs import JOBS
-    from .kills import Case, Faults
+    from . import damage, kills
+    from .jobs import JOBS, prepare
 
-    begin, only = time.monotonic(), options.case and Case.parse(options.case)
-    faults = Faults(folder, [only.job] if only else options.jobs or list(JOBS))
-    counts = {name: len(listed) for name, listed in faults.operations.items()}
-    print(f"file operations without a fault: {counts}", flush=True)
-    failed: Counter[str] = Counter()
-    done: Counter[str] = Counter()
-    for case in [only] if only else faults.cases(options.faults, options.seed):
-        problem = faults.check(case)
-        done[case.fault.kind] += 1
+    begin, base = time.monotonic(), folder / "base"
+    ended = run_apart(lambda: prepare(base), folder / "prepare")
+    assert ended.status == 0, ended.err
+    tally = Tally(options.seed)
+    if not options.case.startswith("damage/"):
+        only = [kills.Case.parse(options.case)] if options.case else None
+        names = [only[0].job] if only else [name for name in JOBS if options.only in name]
+        faults = kills.Faults(folder, base, names if options.faults else [])
+        for case in only or faults.cases(options.faults, options.seed):
+            tally.add(f"fault {case.fault.kind}", case.text, faults.check(case))
+    if not options.case.startswith("fault/"):
+        readers = [name for name in damage.READERS if options.only in name]
+        chosen = [damage.Case.parse(options.case, options.seed)] if options.case else []
+        chosen = chosen or damage.cases(options.damages if readers else 0, options.seed, readers)
+        for verdict in damage.run_cases(folder, base, chosen):
+            words = f"{verdict.kind}: {verdict.words}" if verdict.failed else None
+            tally.add(f"damage {verdict.case.mutation}", verdict.case.text, words, "" if words else verdict.kind)
+    print(tally.table())
+    print(f"seed {options.seed}: {tally.cases} cases, {tally.failed} failed, {time.monotonic() - begin:.0f} s")
+    return int(tally.failed > 0)
+
+
+class Tally:
+    """Counts of cases by kind; prints each failure with the command that repeats it."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed, self.done, self.bad = seed, Counter[str](), Counter[str]()
+        self.outcomes: dict[str, Counter[str]] = {}
+
+    def add(self, kind: str, name: str, problem: str | None, outcome: str = "") -> None:
+        self.done[kind] += 1
         if problem:
-            failed[case.fault.kind] += 1
-            print(f"FAILED {case.text}: {problem}\n  make campaign CASE={case.text}", flush=True)
-    for kind, count in done.items():
-        print(f"{kind:10} {count:5} cases, {failed[kind]} failed")
-    print(f"seed {options.seed}: {sum(done.values())} faults, {sum(failed.values())} failed, "
-          f"{time.monotonic() - begin:.0f} s")
-    return int(bool(failed))
+            self.bad[kind] += 1
+            again = f"make campaign SEED={self.seed} CASE={name}"
+            print(f"FAILED {name}: {printable(problem)}\n  {again}", flush=True)
+        elif outcome:
+            self.outcomes.setdefault(kind, Counter())[outcome] += 1
+
+    @property
+    def cases(self) -> int:
+        return sum(self.done.values())
+
+    @property
+    def failed(self) -> int:
+        return sum(self.bad.values())
+
+    def table(self) -> str:
+        lines = []
+        for kind, count in self.done.items():
+            outcomes = ", ".join(f"{n} {name}" for name, n in sorted(self.outcomes.get(kind, Counter()).items()))
+            lines.append(f"{kind:16} {count:6} cases {self.bad[kind]:4} failed   {outcomes}".rstrip())
+        return "\n".join(lines)
 
 
 if __name__ == "__main__":

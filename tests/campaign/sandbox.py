@@ -67,9 +67,7 @@ def restart_with_faults(folder: Path, module: str, arguments: list[str]) -> None
     os.execve(sys.executable, [sys.executable, "-m", module, *arguments], environment)
 
 
-def run_apart(
-    work: Callable[[], int | None], folder: Path, fault: Fault | None = None, seconds: float = 180, counted: str = "."
-) -> Ended:
+def run_apart(work: Callable[[], int | None], folder: Path, fault: Fault | None = None, seconds: float = 180) -> Ended:
     """
     Runs `work` in a forked process whose working directory is `folder`.
 
@@ -78,7 +76,6 @@ def run_apart(
         folder (`Path`): its working directory; output and state of the fault are in `<folder>.log/`.
         fault (`Fault`, *optional*): the fault; without one, operations are only counted.
         seconds (`float`, *optional*, defaults to 180): time limit; a process that takes longer hangs.
-        counted (`str`, *optional*, defaults to `"."`): folder whose operations count, relative to `folder`.
     """
     notes = folder.with_name(folder.name + ".log")
     notes.mkdir(parents=True, exist_ok=True)
@@ -90,14 +87,14 @@ def run_apart(
     sys.stderr.flush()
     process = os.fork()
     if process == 0:
-        _child(work, folder, notes, os.path.normpath(folder / counted))
+        _child(work, folder, notes)
     status = _wait(process, seconds)
     _, _, _, fired = _STATE.unpack((notes / "state").read_bytes())
     out, err = ((notes / name).read_text(errors="replace") for name in ("out", "err"))
     return Ended(status, out, err, (notes / "operations").read_text(errors="replace").splitlines(), bool(fired))
 
 
-def _child(work: Callable[[], int | None], folder: Path, notes: Path, root: str) -> None:
+def _child(work: Callable[[], int | None], folder: Path, notes: Path) -> None:
     """The forked process; never returns."""
     status = 70
     try:
@@ -105,7 +102,7 @@ def _child(work: Callable[[], int | None], folder: Path, notes: Path, root: str)
         for number, name in ((1, "out"), (2, "err")):
             os.dup2(os.open(notes / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), number)
         os.chdir(folder)
-        places = {"STATE": str(notes / "state"), "ROOT": root, "LOG": str(notes / "operations")}
+        places = {"STATE": str(notes / "state"), "ROOT": str(folder), "LOG": str(notes / "operations")}
         os.environ.update({f"FAULTS_{name}": place for name, place in places.items()})  # for programs it starts
         if os.environ.get(LIBRARY):
             armed = ctypes.CDLL(os.environ[LIBRARY]).faults_arm(*(os.fsencode(place) for place in places.values()))
