@@ -16,7 +16,7 @@ import pickle
 import sys
 from collections.abc import Callable, Sequence
 
-from grounded_attention.utils.plain_text import printable
+from grounded_attention.utils.plain_text import printable, visible
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
 # What libraries that are not written in Python say; the last is PyTorch's when it cannot write an archive.
@@ -125,7 +125,7 @@ def run(
     finally:
         _leave_group()
     if text is not None:
-        print(text)
+        print(visible(text))
     return 0
 
 

@@ -14,27 +14,20 @@ from grounded_attention.commands.command_line import make_parser, run
 
 import datasets
 import yaml
-from transformers import set_seed
 
 from grounded_attention.commands import audit, build_data, draw_scenes, evaluate, import_regions, train
 from grounded_attention.commands.user_errors import explain_error
 from grounded_attention.dataset_scripts.regions.readers import READERS
 from grounded_attention.dataset_scripts.regions.table import RegionTable
-from grounded_attention.families import FAMILIES
-from grounded_attention.modeling import VLBertConfig
-from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments import experiment, report
-from grounded_attention.training.experiments.setup import make_processor
-from grounded_attention.training.recipes.recipe import Model
 from tests.helpers.region_samples import SIZE, lxmert_fields, sample, write_tsv
 from tests.helpers.stub_grounder import label, many_texts, rows_of, save_images
+from tests.helpers.tiny_checkpoint import save_checkpoint
 from tests.helpers.tiny_scenes import tiny_recipe, tiny_scenes
 
 from .fingerprint import fingerprint
 
 PRELOADED = (READERS, experiment, report)
-SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
-SIZES |= {"max_position_embeddings": 128, "region_classes": 80}
 CAPTIONS = many_texts(12)
 
 
@@ -58,11 +51,7 @@ def prepare(base: Path) -> None:
     """Makes what the commands read: scenes, an untrained model, a feature file, pictures, labels, an audit."""
     use_cache(base)
     scenes = tiny_scenes(base / "scenes")
-    processor = make_processor(Model(tokenizer=str(scenes / "vocab.txt")))
-    set_seed(0)
-    config = VLBertConfig(vocab_size=len(processor.tokenizer), **SIZES)
-    FAMILIES["vl_bert"].heads[TASKS["vgp"].head](config).save_pretrained(base / "model")
-    processor.save_pretrained(base / "model")
+    save_checkpoint(scenes, base / "model")
     rows = [lxmert_fields(sample(f"image-{number}", count=3, seed=number)) for number in range(12)]
     write_tsv(base / "obj36.tsv", rows)
     save_images(base / "pictures", rows_of(CAPTIONS))

@@ -76,6 +76,8 @@ class Tally:
             print(f"FAILED {name}: {printable(problem)}\n  {again}", flush=True)
         elif outcome:
             self.outcomes.setdefault(kind, Counter())[outcome] += 1
+        if self.cases % 20 == 0:
+            print(f"{self.cases} cases, {self.failed} failed", file=sys.stderr, flush=True)
 
     @property
     def cases(self) -> int:

@@ -48,6 +48,7 @@ from grounded_attention.training.recipes.recipe import (
 )
 from grounded_attention.utils.bounded_files import read_text
 from grounded_attention.utils.finite_weights import check_finite
+from grounded_attention.utils.safe_paths import check_weight_index
 
 # Processor arguments that a recipe sets with another key: `model.tokenizer`.
 PARTS = ("tokenizer",)
@@ -272,6 +273,7 @@ def _load(
     """Loads `model.source`; returns the model and transformers' loading info."""
     fields = {**model.config, **_own_fields(model_class, config), **({"bert": model.bert} if model.bert else {})}
     with recipe_key_errors(f"model.source {model.source}"), _quiet_loading():
+        check_weight_index(str(model.source))
         loaded: Any = model_class.from_pretrained(
             model.source, **fields, ignore_mismatched_sizes=True, output_loading_info=True
         )
