@@ -7,8 +7,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from grounded_attention.training.loop.checkpoint import is_complete, step_of
-from grounded_attention.training.loop.exact_resume import UnloggedLosses, rotate
+from grounded_attention.training.loop.checkpoint import is_complete, rotate, step_of
+from grounded_attention.training.loop.exact_resume import UnloggedLosses
 from grounded_attention.training.loop.length_batches import add_lengths
 from tests.helpers.tiny_trainer import make_trainer, weights
 from tests.helpers.tiny_vgp import tiny_rows, tiny_table
@@ -126,7 +126,7 @@ def made(run, *steps):
 def test_rotation(tmp_path, steps, step, limit, best, kept):
     made(tmp_path, *steps)
     (tmp_path / "checkpoint-notes").mkdir()
-    rotate(tmp_path, step, limit, best and str(tmp_path / f"checkpoint-{best}"))
+    rotate(tmp_path, limit, step, best and str(tmp_path / f"checkpoint-{best}"))
     assert {step_of(path) for path in tmp_path.glob("checkpoint-*[0-9]")} == kept
     assert (tmp_path / "checkpoint-notes").is_dir()
 

@@ -48,11 +48,31 @@ def step_of(checkpoint: Path) -> int:
 
 def last_complete_checkpoint(output_dir: str | Path) -> Path | None:
     """The complete `checkpoint-<step>` with the highest step; `None` if there is none."""
-    output_dir = Path(output_dir)
-    if not output_dir.is_dir():
-        return None
-    steps = [(int(m[1]), p) for p in output_dir.iterdir() if (m := re.fullmatch(r"checkpoint-(\d+)", p.name))]
-    return next((path for _, path in sorted(steps, reverse=True) if is_complete(path)), None)
+    return next((path for path in reversed(_checkpoints(Path(output_dir))) if is_complete(path)), None)
+
+
+def _checkpoints(output_dir: Path) -> list[Path]:
+    """The folders `checkpoint-<step>`, the highest step last."""
+    found = [path for path in output_dir.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
+    return sorted(found, key=step_of)
+
+
+def rotate(output_dir: Path, limit: int | None, step: int, best: str | None) -> None:
+    """
+    Deletes the oldest checkpoints. The order is that of the steps: a clock that is set back changes nothing.
+
+    Args:
+        output_dir (`Path`): folder of the checkpoints.
+        limit (`int | None`): number of checkpoints to keep; `None` keeps all.
+        step (`int`): step of the newest checkpoint, which is kept. Those of a higher step are left over from a
+            training that was continued before them; they are deleted first.
+        best (`str | None`): the best checkpoint, which is kept too.
+    """
+    found = sorted(_checkpoints(output_dir), key=lambda path: (step_of(path) <= step, step_of(path)))
+    kept = {f"checkpoint-{step}", Path(best).name if best else ""}
+    extra = [path for path in found if path.name not in kept]
+    for path in extra[: max(0, len(found) - limit)] if limit else ():
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def snapshot(directory: Path, target: Path) -> Path:

@@ -6,7 +6,6 @@ process writes its own sums into the checkpoint before the checkpoint is sealed.
 """
 
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,28 +75,6 @@ def _read(path: Path) -> UnloggedLosses:
         logged, last_step, parts_from, names = json.loads(file.metadata()["numbers"])
         parts = {name: file.get_tensor(f"part {name}") for name in names}
         return UnloggedLosses(file.get_tensor(TOTAL), logged, last_step, parts, parts_from)
-
-
-def rotate(run: Path, step: int, limit: int | None, best: str | None) -> None:
-    """
-    Deletes checkpoints beyond a limit; the one that was just written and the best one are kept.
-
-    Checkpoints of later steps go first: the run was continued from an earlier one, since they are incomplete. After
-    them, the oldest. transformers' own rotation would keep an incomplete one and delete the new one.
-
-    Args:
-        run (`Path`): folder with `checkpoint-<step>` folders.
-        step (`int`): step of the checkpoint that was just written.
-        limit (`int | None`): number of checkpoints to keep; `None` or 0 keeps all.
-        best (`str | None`): the checkpoint with the best figure.
-    """
-    if not limit or limit < 0:
-        return
-    steps = {int(path.name[11:]): path for path in run.glob("checkpoint-*") if path.name[11:].isdigit()}
-    kept = {step} | {number for number, path in steps.items() if best and path.name == Path(best).name}
-    order = sorted(steps.keys() - kept, key=lambda number: (number <= step, number))
-    for number in order[: max(len(steps) - max(limit, len(kept)), 0)]:
-        shutil.rmtree(steps[number], ignore_errors=True)
 
 
 def with_mean_loss(logs: Mapping[str, float], total: float, steps: int) -> dict[str, float]:

@@ -18,9 +18,9 @@ from grounded_attention.supervision import SupervisionMethod
 from grounded_attention.tasks import Metric, Task
 from grounded_attention.training.publish.hub import HubPush
 
-from .checkpoint import seal
+from .checkpoint import rotate, seal
 from .data import COUNTS, Collator, count_components
-from .exact_resume import UnloggedLosses, rotate, with_mean_loss
+from .exact_resume import UnloggedLosses, with_mean_loss
 from .learning_rates import MAPPING, map_learning_rates
 from .length_batches import LENGTH, LengthSampler
 from .preserve import Preservation
@@ -264,7 +264,7 @@ class GroundingTrainer(Trainer):
             seal(checkpoint)
             if self.hub is not None and self.is_world_process_zero():
                 self.hub.save(checkpoint)
-            rotate(run_dir, self.state.global_step, limit, self.state.best_model_checkpoint)
+            rotate(run_dir, limit, self.state.global_step, self.state.best_model_checkpoint)
 
     def _unlogged(self) -> UnloggedLosses:
         return UnloggedLosses(
