@@ -9,13 +9,10 @@ from safetensors.torch import load_file
 
 from grounded_attention.training.loop.checkpoint import is_complete, rotate, step_of
 from grounded_attention.training.loop.exact_resume import UnloggedLosses
-from grounded_attention.training.loop.length_batches import add_lengths
-from tests.helpers.tiny_trainer import make_trainer, weights
-from tests.helpers.tiny_vgp import tiny_rows, tiny_table
+from tests.helpers.resume_steps import assert_equal_bits, train_and_continue, trainer_of
+from tests.helpers.tiny_trainer import weights
+from tests.helpers.two_processes import launch
 
-TIME = ("_runtime", "_per_second")
-# 16 rows: 4 steps an epoch with batches of 4.
-PLAIN = {"per_device_train_batch_size": 4, "max_steps": 7, "save_strategy": "steps", "save_steps": 1}
 CASES = {
     "plain": {},
     "the last step is the end of an epoch": {"max_steps": 8},
@@ -37,40 +34,21 @@ CASES = {
 }
 
 
-def history(trainer):
-    return [{k: v for k, v in entry.items() if not k.endswith(TIME)} for entry in trainer.state.log_history]
-
-
-def assert_equal_bits(one, other):
-    found, expected = weights(other.model), weights(one.model)
-    assert [name for name in expected if not torch.equal(found[name], expected[name])] == []
-    assert history(other) == history(one)
-
-
-def rows_with_lengths():
-    return add_lengths(tiny_rows(tiny_table(8)), None)
-
-
-def trainer_of(directory, arguments):
-    rows = rows_with_lengths() if "train_sampling_strategy" in arguments else None
-    return make_trainer(directory, rows=rows, **{**PLAIN, "length_column_name": "length", **arguments})
-
-
-def train_and_continue(directory, arguments, kept=(0, -2, -1)):
-    """A run without a stop, and one continued from the first, the last but one and the last of its checkpoints."""
-    straight = trainer_of(directory / "straight", arguments)
-    straight.train()
-    checkpoints = sorted((directory / "straight").glob("checkpoint-*"), key=step_of)
-    for checkpoint in {checkpoints[number] for number in kept}:
-        resumed = trainer_of(directory / checkpoint.name, arguments)
-        resumed.train(resume_from_checkpoint=str(checkpoint))
-        yield straight, resumed
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_continued_from_any_checkpoint(tmp_path, case):
     for straight, resumed in train_and_continue(tmp_path, CASES[case]):
         assert_equal_bits(straight, resumed)
+
+
+def test_two_processes_continue_equally(tmp_path):
+    """Alone, with loader workers, and with losses between two logs."""
+    script = (
+        "import sys; from pathlib import Path; from tests.helpers.resume_steps import main; main(Path(sys.argv[1]))"
+    )
+    for process in launch(script, tmp_path):
+        _, errors = process.communicate(timeout=600)
+        assert process.returncode == 0, errors[-4000:]
+    assert len(list(tmp_path.glob("equal-*-of-2"))) == 2
 
 
 def test_the_last_step_is_not_trained_twice(tmp_path):
