@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Trainings that are continued from their checkpoints; `main` runs in each of two processes."""
 
-
 import torch
 from accelerate import PartialState
 

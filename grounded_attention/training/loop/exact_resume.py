@@ -65,8 +65,8 @@ class UnloggedLosses:
         if not paths:
             return None
         found = [_read(path) for path in paths]
-        loss = torch.stack([each.loss for each in found]).mean()  # the mean over processes is logged
-        parts = {name: sum(each.parts[name] for each in found) / processes for name in found[0].parts}  # and this sum
+        loss = torch.stack([each.loss for each in found]).mean()  # the mean over processes is logged, but this sum:
+        parts = {n: torch.stack([each.parts[n] for each in found]).sum() / processes for n in found[0].parts}
         return cls(loss, found[0].logged, found[0].last_step, parts, found[0].parts_from)
 
 
