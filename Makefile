@@ -84,6 +84,14 @@ quality: $(INSTALLED)  ## check format, lint, types, Hugging Face model conventi
 	$(BIN)/mypy grounded_attention train.py
 	$(BIN)/mlinter modeling processing
 
+SEED ?= 1
+FAULTS ?= 150
+DAMAGES ?= 1500
+CASE ?=
+.PHONY: campaign
+campaign: $(INSTALLED)  ## kill commands, fill the disk, damage files; SEED=2 draws other cases (half an hour)
+	$(BIN)/python -m tests.campaign.run --seed $(SEED) --faults $(FAULTS) --damages $(DAMAGES) --case "$(CASE)"
+
 conformance: $(INSTALLED)  ## run transformers' own common model tests on every model class
 	$(BIN)/python -m tests.conformance.run
 

@@ -143,7 +143,7 @@ def read_npy(file: BinaryIO, name: str | os.PathLike[str]) -> Any:
     """
     try:
         shape, fortran, dtype = _npy_header(file)
-    except (ValueError, EOFError, OSError, SyntaxError, TypeError) as error:
+    except Exception as error:  # NumPy reads the header as Python text, which can raise any error
         raise DataError("not a NumPy array", file=name, found=str(error)[:200]) from error
     if dtype.kind == "O":
         array = loads(file.read(MAX_BYTES), file=name)

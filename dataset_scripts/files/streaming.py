@@ -3,6 +3,7 @@
 
 import codecs
 import json
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -10,6 +11,8 @@ from typing import IO, Any
 from grounded_attention.utils.bounded_files import open_data
 
 from .errors import DataError, MissingFileError
+
+logger = logging.getLogger(__name__)
 
 MAX_LINE_BYTES = 16 * 2**20
 _CHUNK = 2**20
@@ -22,7 +25,8 @@ _WHITESPACE = " \t\n\r"
 def text_lines(path: Path, hint: str) -> Iterator[tuple[int, str]]:
     """Reads the lines of a UTF-8 file, one in memory at a time.
 
-    Only a line feed ends a line. A byte order mark at the start of the file is skipped.
+    Only a line feed ends a line. A byte order mark at the start of the file is skipped. A last line without a line
+    feed is read, with a warning: most tools end it, so the file may be cut.
 
     Args:
         path (`Path`): The file.
@@ -53,6 +57,8 @@ def text_lines(path: Path, hint: str) -> Iterator[tuple[int, str]]:
             if "\0" in text:
                 problem = "a NUL byte, so the file is damaged or no text"
                 raise DataError(problem, file=path, where=f"line {number}", hint=hint)
+            if not text.endswith("\n"):
+                logger.warning("%s: line %d has no end, so the file may be cut", path, number)
             yield number, text.removesuffix("\n").removesuffix("\r")
 
 

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.files.manifests import sha256
+from grounded_attention.utils.safe_paths import path_below
 
 from .files import read_manifest
 from .hub import local_folder
@@ -80,7 +81,7 @@ class PseudoLabelTable:
         return cls(local_folder(place))
 
     def _shards(self) -> list[Path]:
-        paths = [self.path / shard["file"] for shard in self.info["shards"]]
+        paths = [path_below(self.path, shard["file"]) for shard in self.info["shards"]]
         for path, shard in zip(paths, self.info["shards"], strict=True):
             if not path.exists():
                 raise MissingFileError("a file of the pseudo-labels is missing", file=path, hint=_COPY_HINT)

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.utils.bounded_files import open_data
 
 from .arrow_layout import RECORD_BATCH, LayoutError, messages
 from .reader_records import FEATURE_SIZE, SourceRecord, whole_number
@@ -42,6 +43,7 @@ def read_frcnn_vg(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[Sour
     files = sorted(path.rglob("*.arrow")) if path.is_dir() else [path]
     row = 0
     for file in files:
+        open_data(file).close()  # refuses a pipe, which Arrow would wait for
         try:
             with pa.memory_map(str(file)) as source:
                 for batch in _batches(source):

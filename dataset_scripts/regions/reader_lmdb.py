@@ -1,6 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Reader of LMDB files of region features: ViLBERT, VOLTA and MMF."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -34,12 +37,42 @@ def read_lmdb(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceRe
         DataError: The file is damaged, or lmdb is not installed.
     """
     lmdb = import_library("lmdb")
+    _check_pages(path)
     try:
         options = {"subdir": path.is_dir(), "readonly": True, "lock": False, "readahead": False, "meminit": False}
         with lmdb.open(str(path), max_readers=1, **options) as environment, environment.begin() as transaction:
             yield from _records(path, environment, transaction, feature_size)
     except lmdb.Error as error:
         raise DataError("damaged LMDB file", file=path, found=str(error), hint="copy it again") from error
+
+
+# The LMDB library trusts the pages of a file: in a damaged one it reads beyond the file, which ends the process.
+_CHECK = """
+import os, sys, lmdb
+path = sys.argv[1]
+data = os.path.join(path, "data.mdb") if os.path.isdir(path) else path
+options = dict(subdir=os.path.isdir(path), readonly=True, lock=False, readahead=False, meminit=False, max_readers=1)
+with lmdb.open(path, **options) as environment:
+    pages = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
+    if pages > os.path.getsize(data):
+        sys.exit(f"found {os.path.getsize(data)} bytes, expected {pages}")
+    with environment.begin(buffers=True) as transaction:
+        entries = environment.stat()["entries"]
+        for number, key in enumerate(transaction.cursor().iternext(values=False)):
+            if number == entries:
+                sys.exit("the pages form a circle")
+            value = transaction.get(bytes(key))
+            bytes(value[:1]), bytes(value[-1:])
+"""
+
+
+def _check_pages(path: Path) -> None:
+    """Visits every entry in another process, and raises `DataError` if that process does not end well."""
+    done = subprocess.run([sys.executable, "-c", _CHECK, os.fspath(path)], capture_output=True, text=True)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        found = lines[-1] if lines else f"reading it ends with signal {-done.returncode}"
+        raise DataError("damaged LMDB file", file=path, found=found[:200], hint="copy it again")
 
 
 def _records(path: Path, environment: Any, transaction: Any, feature_size: int) -> Iterator[SourceRecord]:

@@ -10,7 +10,7 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.locks import LOCK
 from grounded_attention.utils.safe_paths import refuse_links
-from grounded_attention.utils.whole_files import write_text
+from grounded_attention.utils.whole_files import DRAFT, write_text
 
 MANIFEST, PARTIAL = "scenes.json", "scenes.partial.json"
 # Whether combinations are held out; files without it are those of scenes where none are.
@@ -44,7 +44,7 @@ def finished_manifest(root: Path, identity: dict[str, Any], force: bool) -> dict
     Raises:
         DataError: The folder holds other files or scenes that must not be replaced.
     """
-    if not root.exists() or (root.is_dir() and not any(path.name != LOCK for path in root.iterdir())):
+    if not root.exists() or (root.is_dir() and all(_is_left_over(path) for path in root.iterdir())):
         return None
     marker = next((root / name for name in (MANIFEST, PARTIAL) if (root / name).is_file()), None)
     if marker is None:
@@ -62,6 +62,11 @@ def finished_manifest(root: Path, identity: dict[str, Any], force: bool) -> dict
             "the output folder holds other scenes", file=root, found=found, expected=f"{identity}", hint=hint
         )
     return described(content) if same and marker.name == MANIFEST else None
+
+
+def _is_left_over(path: Path) -> bool:
+    """Whether a file is a lock, or the draft of a marker, left by a process that was killed at its start."""
+    return path.name == LOCK or (path.name.startswith((MANIFEST, PARTIAL)) and path.suffix == DRAFT)
 
 
 def described(content: dict[str, Any]) -> dict[str, Any]:

@@ -60,6 +60,7 @@ from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.loop.data import check_regions
 from grounded_attention.training.recipes.number_checks import check_sizes
 from grounded_attention.utils.finite_weights import check_finite
+from grounded_attention.utils.safe_paths import check_weight_index
 from grounded_attention.utils.whole_files import write_text
 
 from .command_line import make_parser, run
@@ -116,6 +117,7 @@ def load(path: str, tokenizer: str | None, regions: RegionTable) -> Loaded:
                 "transformers' attention interface, see the Python example in docs/audit.md"
             )
         processor = _processor(path, config, tokenizer, regions)
+        check_weight_index(path)
         loaded, found = AutoModel.from_pretrained(path, config=config, output_loading_info=True)
     except (OSError, ValueError, SafetensorError) as error:
         raise ValueError(f"--model {path}: {str(error).strip().splitlines()[0]}") from error

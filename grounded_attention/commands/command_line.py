@@ -16,11 +16,12 @@ import pickle
 import sys
 from collections.abc import Callable, Sequence
 
-from grounded_attention.utils.plain_text import printable
+from grounded_attention.utils.plain_text import printable, visible
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
-# What libraries that are not written in Python say; the last is PyTorch's when it cannot write an archive.
-DISK_TEXTS = ("No space left on device", "Input/output error", "Disk quota exceeded", "inline_container.cc")
+# What libraries that are not written in Python say; the last two are PyTorch's when it cannot write an archive.
+DISK_TEXTS = ("No space left on device", "Input/output error", "Disk quota exceeded")
+DISK_TEXTS += ("inline_container.cc", "basic_ios::clear: iostream error")
 INTERRUPTED = 130  # exit status of an interrupted program in a shell
 
 
@@ -125,7 +126,7 @@ def run(
     finally:
         _leave_group()
     if text is not None:
-        print(text)
+        print(visible(text))
     return 0
 
 

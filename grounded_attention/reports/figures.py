@@ -211,8 +211,11 @@ def _ignoring_nan(values: np.ndarray, *reductions: Any) -> list[np.ndarray]:
 
 
 def _components(histories: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
-    """The components of the logs to draw: losses first, then evaluation, each once, in order of appearance."""
-    names = dict.fromkeys(name for history in histories.values() for record in history for name in record)
+    """The components of the logs to draw, each once: the loss, its parts by name, then evaluation by name.
+
+    Not in order of appearance: a checkpoint stores the logs with sorted names.
+    """
+    names = sorted({name for history in histories.values() for record in history for name in record})
     losses = [name for name in names if name == "loss" or name.startswith("loss_")]
     return losses + [name for name in names if name.startswith("eval_") and "accuracy" in name]
 

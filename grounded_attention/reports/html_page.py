@@ -4,11 +4,17 @@
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+from grounded_attention.utils.plain_text import REPLACEMENT
+
 from .figure_style import BLUE, SKY, VERMILLION
+
+# Of no use in HTML; a terminal that shows the file would obey them.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 STYLE = f"""
 :root {{ --ink: #1b1f24; --soft: #5a6470; --line: #d9dee3; --gold: {BLUE}; --predicted: {VERMILLION}; }}
@@ -53,7 +59,7 @@ def html_page(title: str, body: str, style: str = "", script: str = "", about: S
         about (`Sequence[tuple[str, str]]`, *optional*, defaults to `()`): (name, text) lines below the heading.
     """
     rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in about)
-    return (
+    page = (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -63,6 +69,7 @@ def html_page(title: str, body: str, style: str = "", script: str = "", about: S
         + (f"<script>{script}</script>" if script else "")
         + "</body></html>\n"
     )
+    return _CONTROLS.sub(REPLACEMENT, page)
 
 
 def _policy(script: str) -> str:

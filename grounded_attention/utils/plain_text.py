@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Texts from data in a terminal and in Markdown: no control characters, no markup, not endless."""
 
+import json
 import re
 import unicodedata
 
@@ -21,6 +22,21 @@ def printable(text: str, length: int = 4000) -> str:
     if len(text) > length:
         text = f"{text[: length // 2 - 3]} ... {text[-(length // 2 - 3) :]}"
     return "".join(REPLACEMENT if unicodedata.category(character) in HIDDEN else character for character in text)
+
+
+def visible(text: str) -> str:
+    """
+    Writes control and direction characters as JSON does, such as `\\u202e`; line feeds and tabs stay.
+
+    Args:
+        text (`str`): any text; JSON stays the same JSON.
+    """
+    return "".join(
+        json.dumps(character)[1:-1]
+        if character not in "\n\t" and unicodedata.category(character) in HIDDEN
+        else character
+        for character in text
+    )
 
 
 def markdown_text(text: str, length: int = 200) -> str:

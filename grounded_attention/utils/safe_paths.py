@@ -4,6 +4,8 @@
 import os
 from pathlib import Path
 
+from .bounded_files import read_json
+
 
 def path_below(folder: str | os.PathLike[str], name: str) -> Path:
     """
@@ -26,6 +28,27 @@ def path_below(folder: str | os.PathLike[str], name: str) -> Path:
             "no '..', not absolute; correct the id or the file name"
         )
     return Path(folder, name)
+
+
+def check_weight_index(folder: str | os.PathLike[str]) -> None:
+    """
+    Checks that the index of a checkpoint in several files names only files of its folder.
+
+    Args:
+        folder (`str | os.PathLike[str]`): the folder; anything else, such as a name on the Hub, is not checked.
+
+    Raises:
+        ValueError: if it names a file outside, or is damaged.
+    """
+    path = Path(folder, "model.safetensors.index.json")
+    if not path.is_file():
+        return
+    content = read_json(path)
+    named = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(named, dict) or not all(isinstance(name, str) for name in named.values()):
+        raise ValueError(f"{path}: expected a weight_map of weights and files; copy the checkpoint again")
+    for name in set(named.values()):
+        path_below(folder, name)
 
 
 def refuse_links(folder: Path) -> None:

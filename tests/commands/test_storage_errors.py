@@ -53,6 +53,7 @@ WORK = {
     "an I/O error": raised(OSError(errno.EIO, os.strerror(errno.EIO), "runs/a.json")),
     "wrapped": wrapped(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "runs/a.json")),
     "text of a library": raised(RuntimeError("I/O error: No space left on device (os error 28)")),
+    "PyTorch at the end of a file": raised(RuntimeError("basic_ios::clear: iostream error")),
     "no permission": raised(PermissionError(errno.EACCES, os.strerror(errno.EACCES), "runs")),
 }
 

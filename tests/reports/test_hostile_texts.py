@@ -13,16 +13,7 @@ from grounded_attention.dataset_scripts.regions.card import write_region_card
 from grounded_attention.reports.figure_style import save
 from grounded_attention.reports.html_page import embedded_json, html_page
 from grounded_attention.utils.plain_text import HIDDEN, markdown_text, printable
-
-HOSTILE = {
-    "script": "</script><script>alert(1)</script><img src=http://x onerror=y>",
-    "attribute": "\" onmouseover='x' & <b>",
-    "right to left": "\u202egnp.exe\u2066",
-    "terminal": "\x1b[2J\x1b]0;gone\x07\x9b31m",
-    "markdown": "a | b\n\n# c `d` [e](http://x) ![](http://y) <i>",
-    "formula": r"$\frac{1}{$ costs $5 or $\foo$",
-    "long": "x" * 100_000,
-}
+from tests.helpers.hostile_texts import HOSTILE
 
 
 class Tags(HTMLParser):

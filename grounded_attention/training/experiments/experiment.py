@@ -17,7 +17,7 @@ from grounded_attention.metrics.attention_grounding import AttentionGrounding, s
 from grounded_attention.supervision import GroundingAlignment, SupervisionMethod, supervise
 from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete, last_complete_checkpoint, seal, step_of
-from grounded_attention.training.loop.chosen_heads import measure_heads, supervise_chosen
+from grounded_attention.training.loop.chosen_heads import measure_heads, model_sizes, read_heads, supervise_chosen
 from grounded_attention.training.loop.data import Collator
 from grounded_attention.training.loop.finite_steps import skipped_steps
 from grounded_attention.training.loop.progress import named, plain_bars
@@ -235,7 +235,7 @@ def _choose_heads(recipe: Recipe, data: PreparedData, processor: Any) -> tuple[R
     if recipe.supervision.heads == "all":
         return recipe, {}
     path = Path(recipe.output_dir) / "start_heads.json"
-    measured = read_json(path)
+    measured = read_heads(path, *model_sizes(recipe.model))
     if measured is None:
         plain = replace(recipe, preserve=Preserve())
         with named("heads of the start"):

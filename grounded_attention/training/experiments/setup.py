@@ -54,6 +54,7 @@ from grounded_attention.training.recipes.recipe import (
 )
 from grounded_attention.utils.bounded_files import read_text
 from grounded_attention.utils.finite_weights import check_finite
+from grounded_attention.utils.safe_paths import check_weight_index
 
 from .answer_rows import answer_weights, other_answers, take_answers
 from .vision_language import check_vision_language, load_vlm, make_vlm, make_vlm_processor
@@ -287,6 +288,7 @@ def _load(
     """Loads `model.source`; returns the model and transformers' loading info."""
     fields = {**model.config, **_own_fields(model_class, config), **({"bert": model.bert} if model.bert else {})}
     with recipe_key_errors(f"model.source {model.source}"), _quiet_loading():
+        check_weight_index(str(model.source))
         loaded: Any = model_class.from_pretrained(
             model.source, **fields, ignore_mismatched_sizes=True, output_loading_info=True
         )

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 from grounded_attention.utils.bounded_files import read_json
+from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import DRAFT, write_text
 
 MANIFEST = "checkpoint_manifest.json"
@@ -33,7 +34,11 @@ def is_complete(directory: str | Path) -> bool:
     if not isinstance(files, dict):
         return False
     files.pop(CARD, None)  # earlier manifests contain it
-    return all((directory / name).is_file() and _describe(directory / name) == d for name, d in files.items())
+    try:
+        paths = {path_below(directory, name): expected for name, expected in files.items()}
+    except ValueError:  # no manifest of ours names files elsewhere
+        return False
+    return all(path.is_file() and _describe(path) == expected for path, expected in paths.items())
 
 
 def step_of(checkpoint: Path) -> int:

@@ -6,6 +6,7 @@ Shape letters: L layers, H heads.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from grounded_attention.supervision.supervise import find_calls
 from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.training.recipes.model_family import family_name, is_vision_language
 from grounded_attention.training.recipes.recipe import Model, Recipe, RecipeError, check_names, recipe_key_errors
+from grounded_attention.utils.bounded_files import read_json
 
 from .data import limit_rows
 from .trainer import GroundingTrainer
@@ -184,6 +186,39 @@ def measure_heads(trainer: GroundingTrainer, seed: int) -> dict[str, Any]:
         "chance": figures["text_to_region_chance"],
         "accuracy": figures["text_to_region_by_head"],
     }
+
+
+def read_heads(path: Path, layers: int, heads: int) -> dict[str, Any] | None:
+    """
+    Reads a measurement that an earlier process wrote.
+
+    Args:
+        path (`Path`): the file.
+        layers (`int`): number of layers of the model.
+        heads (`int`): number of heads of each layer.
+
+    Returns:
+        `dict[str, Any] | None`: the result of `measure_heads`; `None` if there is no file.
+
+    Raises:
+        RecipeError: if it is not such a measurement.
+    """
+    try:
+        found = read_json(path)
+        accuracy = np.array(found["accuracy"], dtype=np.float64)
+        good = accuracy.shape == (layers, heads) and bool(np.isfinite(accuracy).all())
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise RecipeError(
+            f"{path}: not a measurement of heads ({error}); delete this file to measure again"
+        ) from error
+    if not good:
+        raise RecipeError(
+            f"{path}: found accuracies of shape {accuracy.shape}, expected {layers} layers of {heads} finite numbers; "
+            "delete this file to measure again"
+        )
+    return found
 
 
 def supervise_chosen(recipe: Recipe, measured: Mapping[str, Any]) -> tuple[Recipe, dict[str, Any]]:

@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The Trainer: task losses plus attention supervision with exact counts, and streaming evaluation."""
 
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast, overload
@@ -20,6 +21,7 @@ from grounded_attention.training.publish.hub import HubPush
 from .checkpoint import rotate, seal
 from .data import COUNTS, Collator, count_components
 from .environment import environment, write_environment
+from .exact_resume import UnloggedLosses, with_mean_loss
 from .finite_steps import FiniteTrainer, spread_nan
 from .learning_rates import MAPPING, map_learning_rates
 from .length_batches import LENGTH, LengthSampler
@@ -55,7 +57,7 @@ class GroundingTrainer(FiniteTrainer):
         hub: HubPush | None = None,
         **kwargs,
     ):
-        kwargs.setdefault("callbacks", []).append(_EpochCallback(kwargs["data_collator"]))
+        kwargs.setdefault("callbacks", []).append(_Continuation(self, kwargs["data_collator"]))
         super().__init__(*args, **kwargs)
         self.progress = ProgressCallback()
         for callback in (DEFAULT_PROGRESS_CALLBACK, PrinterCallback):
@@ -66,11 +68,16 @@ class GroundingTrainer(FiniteTrainer):
         self.attention_weight, self.preservation, self.hub = attention_weight, preservation, hub
         self.loss_is_scaled_for_ga = True
         self._logged: dict[str, Tensor] = {}
+        self._resumed_from: str | None = None
 
-    def train(self, *args, **kwargs):
-        """Like `Trainer.train`, but removes the progress line at the end, also after an error."""
+    def train(self, resume_from_checkpoint: str | None = None, **kwargs):
+        """Like `Trainer.train`, but removes the progress line at the end, also after an error.
+
+        A training that is continued from a checkpoint ends with the same weights and logs as one without a stop.
+        """
+        self._resumed_from = resume_from_checkpoint
         try:
-            return super().train(*args, **kwargs)
+            return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
         finally:
             self.progress.close()
 
@@ -80,6 +87,13 @@ class GroundingTrainer(FiniteTrainer):
             plugin = FullyShardedDataParallelPlugin(**self.args.fsdp_plugin_args)
             prepare_sharding(self.accelerator, plugin, cast(torch.nn.Module, self.model))
             self.is_fsdp_enabled = True
+
+    def _run_epoch(self, *args, **kwargs):
+        """One epoch, unless the checkpoint was that of the last step; transformers would train one more step."""
+        if self._resumed_from is None or self.state.global_step < self.state.max_steps:
+            return super()._run_epoch(*args, **kwargs)
+        self._load_rng_state(self._resumed_from)
+        self.control.should_training_stop = True
 
     # Data
 
@@ -163,7 +177,24 @@ class GroundingTrainer(FiniteTrainer):
             values = self.accelerator.reduce(torch.stack(list(self._logged.values())), reduction="sum") / self._taken
             logs = {**logs, **{f"loss_{n}": v for n, v in zip(self._logged, values.tolist(), strict=True)}}
             self._logged = {}
+        if "train_loss" in logs:
+            logs = with_mean_loss(logs, self._total_loss_scalar, self.state.global_step)
         super().log(logs, start_time)
+
+    def continue_from_checkpoint(self) -> None:
+        """Takes unlogged losses from the checkpoint; deletes checkpoints that a kill left half-deleted."""
+        if self._resumed_from is None:
+            return
+        if self.args.should_save:
+            run_dir, best = Path(cast(str, self.args.output_dir)), self.state.best_model_checkpoint
+            rotate(run_dir, self.args.save_total_limit, self.state.global_step, best)
+        rank, processes = self.accelerator.process_index, self.accelerator.num_processes
+        found = UnloggedLosses.load(Path(self._resumed_from), rank, processes)
+        if found is not None:
+            self._tr_loss += found.loss.to(self._tr_loss)
+            self._total_loss_scalar, self._globalstep_last_logged = found.logged, found.last_step
+            self._logged = {name: value.to(self.args.device) for name, value in found.parts.items()}
+            self._taken, self._skipped = found.taken, found.skipped
 
     # Evaluation
 
@@ -238,20 +269,34 @@ class GroundingTrainer(FiniteTrainer):
 
     def _save_checkpoint(self, model, trial):
         """Saves, seals and pushes, then deletes older checkpoints, so a complete checkpoint exists at all times."""
+        run_dir = Path(self._get_output_dir(trial=trial))
+        checkpoint = run_dir / f"checkpoint-{self.state.global_step}"
+        if self.args.should_save:
+            shutil.rmtree(checkpoint, ignore_errors=True)  # of a killed run, perhaps with other files
+        self.accelerator.wait_for_everyone()
         limit, self.args.save_total_limit = self.args.save_total_limit, None
         try:
             super()._save_checkpoint(model, trial)
         finally:
             self.args.save_total_limit = limit
+        self._unlogged().save(checkpoint, self.accelerator.process_index)
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            run_dir = self._get_output_dir(trial=trial)
-            checkpoint = Path(run_dir) / f"checkpoint-{self.state.global_step}"
             write_environment(checkpoint, environment(self.args, self.is_fsdp_enabled))
             seal(checkpoint)
             if self.hub is not None and self.is_world_process_zero():
                 self.hub.save(checkpoint)
-            rotate(Path(run_dir), limit, self.state.global_step, self.state.best_model_checkpoint)
+            rotate(run_dir, limit, self.state.global_step, self.state.best_model_checkpoint)
+
+    def _unlogged(self) -> UnloggedLosses:
+        return UnloggedLosses(
+            self._tr_loss,
+            self._total_loss_scalar,
+            self._globalstep_last_logged,
+            self._logged,
+            self._taken,
+            self._skipped,
+        )
 
 
 def _merged(metric: Metric) -> dict[str, Tensor]:
@@ -270,11 +315,14 @@ def _gathered_items(metrics: list[Metric]) -> dict[str, list]:
     return interleave(shares)
 
 
-class _EpochCallback(TrainerCallback):
-    """Sets the epoch of the collator."""
+class _Continuation(TrainerCallback):
+    """Sets the epoch of the collator, and continues the logs of a checkpoint."""
 
-    def __init__(self, collator):
-        self.collator = collator
+    def __init__(self, trainer: GroundingTrainer, collator: Collator):
+        self.trainer, self.collator = trainer, collator
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.trainer.continue_from_checkpoint()
 
     def on_epoch_begin(self, args, state, control, **kwargs):
         self.collator.set_epoch(int(state.epoch or 0))

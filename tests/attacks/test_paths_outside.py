@@ -1,0 +1,94 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Manifests and rows that name files outside their folder: nothing there is read, written or deleted."""
+
+import json
+import shutil
+
+import pytest
+from safetensors.torch import load_file
+
+from grounded_attention.analysis.audit.result import AuditResult
+from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
+from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.training.experiments.setup import load_model
+from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete, seal
+from grounded_attention.training.recipes.model_family import head_class
+from grounded_attention.training.recipes.recipe import Model, RecipeError
+from tests.helpers.region_samples import write_table
+from tests.helpers.stub_grounder import label, many_texts, rows_of, save_images
+from tests.helpers.tiny_checkpoint import save_checkpoint
+from tests.helpers.tiny_scenes import tiny_scenes
+
+
+def renamed(content, old, new):
+    """JSON in which every text that is the name of a file has another one."""
+    if isinstance(content, dict):
+        return {renamed(key, old, new): renamed(value, old, new) for key, value in content.items()}
+    if isinstance(content, list):
+        return [renamed(value, old, new) for value in content]
+    return new if content == old else content
+
+
+def move_out(folder, manifest, name, outside):
+    """Moves a file out of its folder, and lets the manifest name its new place."""
+    shutil.move(folder / name, outside / name)
+    path = folder / manifest
+    content = json.loads(path.read_text())
+    changed = renamed(content, name, f"../{outside.name}/{name}")
+    assert changed != content
+    path.write_text(json.dumps(changed))
+
+
+@pytest.fixture
+def outside(tmp_path):
+    (tmp_path / "outside").mkdir()
+    return tmp_path / "outside"
+
+
+def test_a_region_table_with_a_shard_elsewhere(tmp_path, outside):
+    write_table(tmp_path / "regions", ["a", "b"])
+    move_out(tmp_path / "regions", "regions.json", "regions-00000.arrow", outside)
+    with pytest.raises(ValueError, match="outside"):
+        table = RegionTable.open(tmp_path / "regions")
+        table.verify()
+        table["a"]
+
+
+def test_pseudo_labels_with_a_part_elsewhere(tmp_path, outside):
+    rows = rows_of(many_texts(7))
+    label(rows, save_images(tmp_path / "images", rows), tmp_path / "labels")
+    parts = [path.name for path in (tmp_path / "labels").iterdir() if path.suffix != ".json"]
+    move_out(tmp_path / "labels", "pseudo_labels.json", parts[0], outside)
+    with pytest.raises(ValueError, match="outside"):
+        list(PseudoLabelTable(tmp_path / "labels").rows())
+
+
+def test_an_audit_with_counts_elsewhere(tmp_path, outside):
+    (tmp_path / "audited").mkdir()
+    content = {"format": 1, "counts": {"file": "../outside/counts.npz", "sha256": ""}, "layers": [], "heads": 1}
+    (outside / "counts.npz").write_bytes(b"secret")
+    (tmp_path / "audited" / "audit.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"cannot read the audit"):
+        AuditResult.load(tmp_path / "audited")
+
+
+def test_a_checkpoint_whose_manifest_names_other_files(tmp_path, outside):
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(b"weights")
+    seal(folder)
+    assert is_complete(folder)
+    move_out(folder, MANIFEST, "model.safetensors", outside)
+    assert not is_complete(folder)
+
+
+def test_a_sharded_checkpoint_whose_index_names_other_files(tmp_path, outside):
+    """transformers itself would load the weights of the other folder."""
+    folder = save_checkpoint(tiny_scenes(tmp_path / "scenes"), tmp_path / "model")
+    names = load_file(folder / "model.safetensors")
+    shutil.move(folder / "model.safetensors", outside / "model.safetensors")
+    index = {"metadata": {}, "weight_map": dict.fromkeys(names, "../outside/model.safetensors")}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    source = Model(source=str(folder))
+    with pytest.raises(RecipeError, match=r"outside"):
+        load_model(head_class("vgp", source), source)

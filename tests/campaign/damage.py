@@ -1,0 +1,161 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Damaged files for every reader: read right, or one line of ours; no traceback, no hang, no silence."""
+
+import contextlib
+import io
+import json
+import random
+import re
+import resource
+import shutil
+import signal
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from .mutations import MUTATIONS, mutate
+from .readers import OUT, READERS, Reader, digest_of_output
+from .sandbox import run_apart
+
+SECONDS = 30  # for one file
+MEMORY = 3 << 30  # bytes that reading one file may take beyond what the process has
+BATCH = 25  # cases in one process
+# Lines say nothing of each other: fewer lines are a whole file, unless the last one has no end.
+LINE_FORMATS = (".csv", ".tsv", ".txt", ".conllu", ".jsonl")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One damaged file. `text` names it, as in `make campaign CASE=...`."""
+
+    reader: str
+    mutation: str
+    number: int
+    seed: int
+
+    @property
+    def text(self) -> str:
+        return f"damage/{self.reader.replace(' ', '_')}/{self.mutation}/{self.number}"
+
+    @classmethod
+    def parse(cls, text: str, seed: int) -> "Case":
+        _, reader, mutation, number = text.split("/")
+        known = {name.replace(" ", "_"): name for name in READERS}
+        return cls(known[reader], mutation, int(number), seed)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of a case: `refused`, `right` (as the sound file), `read` (as the damaged file says), or a failure."""
+
+    case: Case
+    kind: str
+    words: str = ""
+
+    @property
+    def failed(self) -> bool:
+        return self.kind not in ("refused", "right", "read")
+
+
+def cases(count: int, seed: int, readers: Sequence[str] = tuple(READERS)) -> list[Case]:
+    """A seeded choice: all readers and kinds of damage in turn, grouped by reader."""
+    turns = [(reader, mutation) for mutation in MUTATIONS for reader in readers]
+    chosen = [Case(*turns[number % len(turns)], number // len(turns), seed) for number in range(count)]
+    return sorted(chosen, key=lambda case: list(readers).index(case.reader))
+
+
+def run_cases(folder: Path, base: Path, chosen: Sequence[Case]) -> list[Verdict]:
+    """Runs cases in forked processes; a process that crashes or hangs ends one case, and the rest go on."""
+    verdicts: list[Verdict] = []
+    while len(verdicts) < len(chosen):
+        reader = chosen[len(verdicts)].reader
+        batch = [case for case in chosen[len(verdicts) :][:BATCH] if case.reader == reader]
+        place = folder / "damage"
+        shutil.rmtree(place, ignore_errors=True)
+        ended = run_apart(partial(_batch, base, batch), place, seconds=SECONDS * (len(batch) + 2))
+        notes = place / "verdicts.jsonl"
+        done = [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []
+        assert done or (place / "begun").exists(), f"{reader}: the sound files are not read:\n{ended.out}{ended.err}"
+        verdicts += [Verdict(case, *each) for case, each in zip(batch, done, strict=False)]
+        if len(done) < len(batch):
+            hung = ended.status in (None, -signal.SIGALRM)
+            verdicts.append(Verdict(batch[len(done)], "hang" if hung else "crash", f"status {ended.status}"))
+    return verdicts
+
+
+def _batch(base: Path, batch: Sequence[Case]) -> int:
+    """In a process of its own: reads the sound files, then each damaged one."""
+    reader = READERS[batch[0].reader]
+    sound = Path("sound")
+    sound.mkdir()
+    reader.make(base, sound)
+    status, words = _read(reader, sound)
+    assert status == 0, words
+    expected = digest_of_output(), reader.rows(), _plain(words)
+    Path("begun").touch()
+    with open("verdicts.jsonl", "a", buffering=1) as notes:
+        for case in batch:
+            signal.alarm(SECONDS)
+            kind, words = _judge(reader, sound, case, expected)
+            signal.alarm(0)
+            notes.write(json.dumps([kind, words[-400:]]) + "\n")
+    return 0
+
+
+def damaged_file(case: Case, folder: Path) -> tuple[Path, bytes]:
+    """The file that a case damages, and its new content."""
+    seed = f"{case.seed}/{case.text}"
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
+    # One file of each kind has the same chance, or the many small ones would be all that is damaged.
+    kinds = sorted({(path.parent.name, path.suffix) for path in files})
+    rng = random.Random(f"file {seed}")
+    kind = rng.choice(kinds)
+    path = rng.choice([path for path in files if (path.parent.name, path.suffix) == kind])
+    return path, mutate(case.mutation, path.read_bytes(), seed)
+
+
+def _judge(reader: Reader, sound: Path, case: Case, expected: tuple[str, int, set[str]]) -> tuple[str, str]:
+    path, content = damaged_file(case, sound)
+    original = path.read_bytes()
+    what = f"{path.relative_to(sound)}, {len(content)} of {len(original)} bytes"
+    path.write_bytes(content)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    try:
+        status, words = _read(reader, sound)
+    except BaseException as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        return "traceback", f"{what}: {type(error).__name__}: {error!s:.200} ({place.filename}:{place.lineno})"
+    finally:
+        path.write_bytes(original)
+    if 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) > MEMORY:
+        return "memory", f"{what}: more than {MEMORY >> 30} GB"
+    if status != 0:
+        lines = [line for line in words.splitlines() if line.startswith("error: ")]
+        one = status == 2 and len(lines) == 1 and "Traceback" not in words and len(lines[0]) < 5000
+        return ("refused" if one else "no line of ours"), f"{what}: {words}"
+    if digest_of_output() == expected[0]:
+        return "right", what
+    whole = path.suffix in LINE_FORMATS and (case.mutation != "cut" or content[-1:] in (b"\n", b""))
+    if whole or reader.rows() >= expected[1] or _plain(words) - expected[2]:
+        return "read", what
+    return "silent", f"{what}: {reader.rows()} of {expected[1]} rows, without a word"
+
+
+def _read(reader: Reader, folder: Path) -> tuple[int, str]:
+    shutil.rmtree(OUT, ignore_errors=True)
+    for name in ("table", "measured"):
+        shutil.rmtree(name, ignore_errors=True)
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        try:
+            status = reader.read(folder)
+        except SystemExit as error:
+            status = error.code if isinstance(error.code, int) else 1
+    return status, out.getvalue()
+
+
+def _plain(words: str) -> set[str]:
+    """The lines without digits, which counts of rows change; and which counters there are."""
+    return {re.sub(r"\d+", "", line).strip() for line in words.splitlines()}

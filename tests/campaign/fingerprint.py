@@ -1,0 +1,58 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The content of a folder of output, without what two equal runs may differ in: times, and the names of drafts."""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from grounded_attention.utils.whole_files import DRAFT
+
+# Durations: what a run took, and what is computed from it.
+TIMES = re.compile(r"seconds|_runtime$|_per_second$|^created|_time$|^duration")
+# These contain durations in words, or the step that a run was continued from; that they exist is compared.
+IN_WORDS = ("README.md", "log.txt", "table.md")
+# Locks and unfinished builds of `datasets` stay after a kill; nothing reads them.
+LITTER = re.compile(r"\.lock$|\.incomplete(/|$)|_builder\.lock|(^|/)\.tmp")
+# It contains the digests of the files in `IN_WORDS`.
+SEALS = ("checkpoint_manifest.json",)
+
+
+def fingerprint(folder: Path) -> dict[str, str]:
+    """File name -> digest of its content, below a folder."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_dir() or path.suffix == DRAFT or LITTER.search(name):
+            continue
+        found[name] = _digest(path)
+    return found
+
+
+def differences(expected: dict[str, str], found: dict[str, str]) -> list[str]:
+    """The names of files that are missing, are new or have another content."""
+    missing = [f"{name}: missing" for name in sorted(expected.keys() - found.keys())]
+    new = [f"{name}: not in the run without a fault" for name in sorted(found.keys() - expected.keys())]
+    both = sorted(expected.keys() & found.keys())
+    return missing + new + [f"{name}: other content" for name in both if expected[name] != found[name]]
+
+
+def _digest(path: Path) -> str:
+    if path.name in IN_WORDS:
+        return "exists"
+    content = path.read_bytes()
+    if path.suffix in (".json", ".jsonl") or path.name in SEALS:
+        try:
+            content = json.dumps(_timeless(json.loads(content), path.name in SEALS), sort_keys=True).encode()
+        except ValueError:
+            pass
+    return hashlib.sha256(content).hexdigest()
+
+
+def _timeless(value: Any, names_only: bool = False) -> Any:
+    if names_only:
+        return sorted(value)
+    if isinstance(value, dict):
+        return {key: _timeless(inner) for key, inner in value.items() if not TIMES.search(key)}
+    return [_timeless(inner) for inner in value] if isinstance(value, list) else value

@@ -1,0 +1,152 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The commands under fire: each writes to its working directory, and is run again after a fault.
+
+Importing this module imports everything that the commands need, so that forked processes begin at once.
+"""
+
+import sys
+from collections.abc import Callable
+from contextlib import chdir
+from dataclasses import dataclass
+from pathlib import Path
+
+from grounded_attention.commands.command_line import make_parser, run
+
+import datasets
+import yaml
+
+from grounded_attention.commands import audit, build_data, draw_scenes, evaluate, import_regions, train
+from grounded_attention.commands.user_errors import explain_error
+from grounded_attention.dataset_scripts.regions.readers import READERS
+from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.training.experiments import experiment, report
+from tests.helpers.region_samples import SIZE, lxmert_fields, sample, write_tsv
+from tests.helpers.stub_grounder import label, many_texts, rows_of, save_images
+from tests.helpers.tiny_checkpoint import save_checkpoint
+from tests.helpers.tiny_scenes import tiny_recipe, tiny_scenes
+
+from .fingerprint import fingerprint
+
+PRELOADED = (READERS, experiment, report)
+CAPTIONS = many_texts(12)
+
+
+@dataclass(frozen=True)
+class Job:
+    """
+    A command under fire.
+
+    Args:
+        name (`str`): its name.
+        work (`Callable[[Path], int]`): runs it in the working directory; the argument is the folder of `prepare`.
+        result (`Callable[[Path], dict[str, str]]`): what must be equal afterwards, of the working directory.
+    """
+
+    name: str
+    work: Callable[[Path], int]
+    result: Callable[[Path], dict[str, str]] = fingerprint
+
+
+def prepare(base: Path) -> None:
+    """Makes what the commands read: scenes, an untrained model, a feature file, pictures, labels, an audit."""
+    use_cache(base)
+    scenes = tiny_scenes(base / "scenes")
+    save_checkpoint(scenes, base / "model")
+    rows = [lxmert_fields(sample(f"image-{number}", count=3, seed=number)) for number in range(12)]
+    write_tsv(base / "obj36.tsv", rows)
+    save_images(base / "pictures", rows_of(CAPTIONS))
+    with chdir(base):
+        _labels(base)
+        assert _audit(base) == 0
+
+
+def as_command(work: Callable[[], object]) -> int:
+    """Runs a piece of work as a command does: user errors are one line, program errors are raised."""
+
+    def quiet(options: object) -> None:
+        work()
+
+    return run(make_parser("campaign", "examples:\n  none"), quiet, [], explain_error=explain_error)
+
+
+def use_cache(folder: Path) -> None:
+    datasets.config.HF_DATASETS_CACHE = folder / "cache"
+
+
+def _train(changes: dict, training: dict) -> Callable[[Path], int]:
+    def work(base: Path) -> int:
+        use_cache(base)
+        recipe = tiny_recipe(base / "scenes", Path("run"), resume=True, **changes)
+        steps = {"save_strategy": "steps", "save_steps": 1, "lr_scheduler_type": "constant", "learning_rate": 1e-3}
+        recipe["training"] |= {**steps, "max_steps": 2, **training}
+        recipe["start"] = {"task": "pretraining", "training": {**recipe["training"], "max_steps": 3}}
+        recipe["data"]["limit"] = {"train": 16, "validation": 4, "test": 4}
+        text = yaml.safe_dump(recipe)
+        if not Path("../recipe.yaml").exists():
+            Path("../recipe.yaml").write_text(text)
+        sys.argv = ["train.py", "../recipe.yaml"]
+        return train.main()
+
+    return work
+
+
+def _rows(base: Path) -> int:
+    use_cache(Path.cwd())
+    options = ["negatives=nearest", f"regions={base / 'scenes' / 'regions'}"]
+    return build_data.main(["vgp", "--data-dir", str(base / "scenes"), "--output", "built", *options])
+
+
+def _scenes(base: Path) -> int:
+    return draw_scenes.main(["--output", "drawn", "--images", "5", "--seed", "3"])
+
+
+def _import(base: Path) -> int:
+    arguments = ["--format", "lxmert_tsv", "--feature-size", str(SIZE), "--quiet", "--resume", "--output", "regions"]
+    return import_regions.main([str(base / "obj36.tsv"), *arguments])
+
+
+def _audit(base: Path) -> int:
+    use_cache(base)
+    data = ["--data", "flickr30k_entities", "--data-dir", str(base / "scenes"), "--split", "test"]
+    return audit.main(["--model", str(base / "model"), *data, "--output", "audited", "--limit", "4"])
+
+
+def _evaluate(base: Path) -> int:
+    use_cache(base)
+    data = ["--task", "vgp", "--data-dir", str(base / "scenes"), "--regions", str(base / "scenes" / "regions")]
+    data += ["--images", str(base / "scenes" / "flickr30k-images"), "--limit", "4", "--cpu"]
+    return evaluate.main([str(base / "model"), *data, "--output", "measured"])
+
+
+def _labels(base: Path) -> int:
+    return as_command(lambda: label(rows_of(CAPTIONS), base / "pictures", Path("labels")))
+
+
+def _imported(place: Path) -> dict[str, str]:
+    """The rows of the table. A continued import begins a new shard, so its files are others."""
+    table = RegionTable.open(place / "regions")
+    table.verify()
+    found = {
+        image_id: repr((table[image_id].boxes.tolist(), table[image_id].features.tolist())) for image_id in table.ids
+    }
+    return {
+        **found,
+        "checksum": table.info["checksum"],
+        "summary": repr(table.info["summary"]),
+        "ids": repr(table.ids),
+    }
+
+
+JOBS = {
+    job.name: job
+    for job in (
+        Job("train", _train({"methods": ["direct"]}, {})),
+        Job("train_one_kept", _train({"methods": ["none", "direct"]}, {"save_total_limit": 1, "logging_steps": 2})),
+        Job("rows", _rows),
+        Job("scenes", _scenes),
+        Job("import", _import, _imported),
+        Job("audit", _audit),
+        Job("evaluate", _evaluate),
+        Job("pseudo_labels", _labels),
+    )
+}

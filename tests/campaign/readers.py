@@ -1,0 +1,258 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The readers under fire: what they read, and the command that reads it."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as parquet
+import yaml
+
+from grounded_attention.analysis.audit.result import AuditResult
+from grounded_attention.commands import build_data, evaluate, import_regions
+from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
+from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.tasks.answer_lists import read_answers
+from grounded_attention.training.experiments.setup import load_model, make_processor
+from grounded_attention.training.loop.chosen_heads import read_heads, supervise_chosen
+from grounded_attention.training.recipes.model_family import head_class
+from grounded_attention.training.recipes.recipe import Model, Recipe, Supervision, load_recipe
+from tests.helpers.legacy_region_files import CASES
+from tests.helpers.region_samples import SIZE, lxmert_fields, sample, write_table, write_tsv
+from tests.helpers.tiny_scenes import tiny_recipe
+
+from .jobs import as_command
+
+# What each builder reads of the scenes, and its options.
+BUILT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "coco_captions": (("coco",), ()),
+    "flickr30k_entities": (("flickr30k_entities",), ()),
+    "gqa": (("gqa",), ()),
+    "lxmert_pretraining": (("lxmert",), ()),
+    "nlvr2": (("nlvr2",), ("image_id_format=url_stem",)),
+    "refcoco": (("refcoco+",), ("--config", "refcoco+")),
+    "text_corpus": (("corpus.txt",), ()),
+    "vgp": (("vgp", "flickr30k_entities"), ("negatives=random",)),
+    "vqa_v2": (("vqa",), ()),
+}
+OUT = Path("out")  # in the working directory; deleted before each case
+
+
+@dataclass(frozen=True)
+class Reader:
+    """
+    A reader under fire.
+
+    Args:
+        name (`str`): its name.
+        make (`Callable[[Path, Path], None]`): writes sound files to a folder; the first argument has the scenes.
+        read (`Callable[[Path], int]`): reads the files as a command does; returns the exit status.
+        rows (`Callable[[], int]`): number of rows that were read into `OUT`.
+    """
+
+    name: str
+    make: Callable[[Path, Path], Any]
+    read: Callable[[Path], int]
+    rows: Callable[[], int]
+
+
+def digest_of_output() -> str:
+    """A digest of everything that a reader wrote."""
+    content = hashlib.sha256()
+    for path in sorted(path for path in OUT.rglob("*") if path.is_file() and path.suffix != ".json"):
+        content.update(path.read_bytes())
+    return content.hexdigest()
+
+
+def keep(content: Any, rows: int) -> None:
+    """Stores what was read, for the comparison."""
+    OUT.mkdir(exist_ok=True)
+    (OUT / "rows.npy").write_bytes(np.int64(rows).tobytes())
+    (OUT / "content.txt").write_text(repr(content), encoding="utf-8", errors="backslashreplace")
+
+
+def kept_rows() -> int:
+    return int(np.frombuffer((OUT / "rows.npy").read_bytes(), np.int64)[0])
+
+
+# Builders
+
+
+def _copy(names: tuple[str, ...], base: Path, folder: Path) -> None:
+    for name in names:
+        source = base / "scenes" / name
+        shutil.copytree(source, folder / name) if source.is_dir() else shutil.copyfile(source, folder / name)
+
+
+def _build(name: str, options: tuple[str, ...], folder: Path) -> int:
+    where = folder / "corpus.txt" if name == "text_corpus" else folder
+    return build_data.main([name, "--data-dir", str(where), "--output", str(OUT), *options])
+
+
+def _built_rows() -> int:
+    return sum(parquet.read_metadata(path).num_rows for path in OUT.rglob("*.parquet"))
+
+
+# Region tables and feature files
+
+
+def _digest_table(path: Path) -> None:
+    table = RegionTable.open(path)
+    table.verify()
+    found = hashlib.sha256()
+    for image_id in table.ids:
+        regions = table[image_id]
+        found.update(image_id.encode() + regions.boxes.tobytes() + regions.features.tobytes())
+    keep(found.hexdigest(), len(table.ids))
+
+
+def _import(kind: str, folder: Path) -> int:
+    if kind in ("npy", "vl_bert_zip") and not list(folder.glob("*.zip")):
+        source = folder
+    else:
+        found = [path for path in sorted(folder.iterdir()) if path.suffix not in (".json", ".pkl")]
+        source = found[0]
+    arguments = [str(source), "--format", kind, "--feature-size", str(SIZE), "--quiet", "--output", "table"]
+    shutil.rmtree("table", ignore_errors=True)
+    status = import_regions.main(arguments)
+    if status == 0:
+        _digest_table(Path("table"))
+    return status
+
+
+def _write_legacy(write: Callable, base: Path, folder: Path) -> None:
+    write(folder, [sample(str(number), seed=number) for number in (11, 12, 13, 14)])
+
+
+def _write_tsv(base: Path, folder: Path) -> None:
+    write_tsv(folder / "obj36.tsv", [lxmert_fields(sample(f"image-{n}", count=2, seed=n)) for n in range(6)])
+
+
+# Models, recipes, lists
+
+
+def _checkpoint(base: Path, folder: Path) -> None:
+    shutil.copytree(base / "model", folder, dirs_exist_ok=True)
+
+
+def _model(folder: Path) -> int:
+    def load() -> None:
+        source = Model(source=str(folder))
+        processor = make_processor(source)
+        model, _ = load_model(head_class("vgp", source), source)
+        found = hashlib.sha256()
+        for name, value in sorted(model.state_dict().items()):
+            found.update(name.encode() + value.numpy().tobytes())
+        keep((processor.tokenizer.get_vocab(), found.hexdigest()), len(processor.tokenizer))
+
+    return as_command(load)
+
+
+def _recipe(base: Path, folder: Path) -> None:
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(tiny_recipe(Path("scenes"), Path("run"))))
+
+
+def _read_recipe(folder: Path) -> int:
+    return as_command(lambda: keep(load_recipe(folder / "recipe.yaml", []), 1))
+
+
+def _answers(base: Path, folder: Path) -> None:
+    (folder / "answers.json").write_text(json.dumps([f"answer {number}" for number in range(50)]))
+
+
+def _read_answers(folder: Path) -> int:
+    def read() -> None:
+        found = read_answers(str(folder / "answers.json"), [])
+        keep(found, len(found))
+
+    return as_command(read)
+
+
+def _predictions(base: Path, folder: Path) -> None:
+    _copy(("vqa",), base, folder)
+    questions = json.loads(next((folder / "vqa").glob("*val*questions.json")).read_text())["questions"]
+    answers = [{"question_id": each["question_id"], "answer": "yes"} for each in questions]
+    (folder / "answers.json").write_text(json.dumps(answers))
+
+
+def _read_predictions(folder: Path) -> int:
+    files = ["--predictions", str(folder / "answers.json"), "--task", "vqa", "--data-dir", str(folder)]
+    status = evaluate.main([*files, "--split", "validation", "--output", "measured"])
+    if status == 0:
+        keep(json.loads(Path("measured/metrics.json").read_text()), 1)
+    return status
+
+
+def _labels(base: Path, folder: Path) -> None:
+    shutil.copytree(base / "labels", folder / "labels")
+
+
+def _read_labels(folder: Path) -> int:
+    def read() -> None:
+        table = PseudoLabelTable(folder / "labels")
+        rows = list(table.rows())
+        keep(rows, len(rows))
+
+    return as_command(read)
+
+
+def _audited(base: Path, folder: Path) -> None:
+    shutil.copytree(base / "audited", folder / "audited")
+
+
+def _read_audited(folder: Path) -> int:
+    def read() -> None:
+        result = AuditResult.load(folder / "audited")
+        keep(result.to_pandas().to_csv(), len(result.to_pandas()))
+
+    return as_command(read)
+
+
+def _heads(base: Path, folder: Path) -> None:
+    found = {"rows": 8, "tokens": 31, "chance": 0.2, "accuracy": [[0.1, 0.2], [0.3, 0.05]]}
+    (folder / "start_heads.json").write_text(json.dumps(found))
+
+
+def _read_heads(folder: Path) -> int:
+    def read() -> None:
+        recipe = Recipe(supervision=Supervision(heads={"best": 2}))
+        found = read_heads(folder / "start_heads.json", 2, 2)
+        keep(supervise_chosen(recipe, found), len(found["accuracy"]))
+
+    return as_command(read)
+
+
+def _table(base: Path, folder: Path) -> None:
+    write_table(folder / "regions", ["a", "bb", "ccc", "dddd"])
+
+
+READERS = {
+    reader.name: reader
+    for reader in (
+        *(
+            Reader(f"build {name}", partial(_copy, files), partial(_build, name, options), _built_rows)
+            for name, (files, options) in BUILT.items()
+        ),
+        *(
+            Reader(f"import {name}", partial(_write_legacy, write), partial(_import, kind), kept_rows)
+            for name, (kind, write, _) in CASES.items()
+        ),
+        Reader("import LXMERT tsv", _write_tsv, partial(_import, "lxmert_tsv"), kept_rows),
+        Reader(
+            "region table", _table, lambda folder: as_command(lambda: _digest_table(folder / "regions")), kept_rows
+        ),
+        Reader("recipe", _recipe, _read_recipe, kept_rows),
+        Reader("answers list", _answers, _read_answers, kept_rows),
+        Reader("predictions", _predictions, _read_predictions, kept_rows),
+        Reader("checkpoint", _checkpoint, _model, kept_rows),
+        Reader("pseudo-labels", _labels, _read_labels, kept_rows),
+        Reader("audit result", _audited, _read_audited, kept_rows),
+        Reader("heads", _heads, _read_heads, kept_rows),
+    )
+}

@@ -1,0 +1,113 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""A small share of the campaign, and the campaign itself: its faults are seen, its damage is seeded."""
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.campaign.damage import Case, damaged_file
+from tests.campaign.fingerprint import differences, fingerprint
+from tests.campaign.mutations import MUTATIONS, mutate
+from tests.campaign.sandbox import SOURCE, run_apart
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run_campaign(folder, *arguments):
+    command = [sys.executable, "-m", "tests.campaign.run", "--folder", str(folder), *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_a_share_of_the_campaign(tmp_path):
+    done = run_campaign(tmp_path, "--faults", "10", "--damages", "64", "--only", "i")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "74 cases, 0 failed" in done.stdout
+
+
+FILES = """
+import os
+from pathlib import Path
+from tests.campaign.sandbox import Fault, run_apart
+
+def work():
+    Path("a").write_bytes(b"12345678")
+    os.replace("a", "b")
+
+def left(kind, at):
+    folder = Path(os.environ["FOLDER"], f"{kind}{at}")
+    ended = run_apart(work, folder, Fault(kind, at) if at else None)
+    return ended, {path.name: path.read_bytes() for path in folder.iterdir()}
+
+ended, files = left("none", 0)
+assert [line.split()[1] for line in ended.operations] == ["open", "write", "rename"], ended.operations
+assert ended.status == 0 and files == {"b": b"12345678"}
+expected = {("before", 1): {}, ("after", 1): {"a": b""}, ("before", 2): {"a": b""}, ("half", 2): {"a": b"1234"},
+            ("after", 2): {"a": b"12345678"}, ("before", 3): {"a": b"12345678"}, ("after", 3): {"b": b"12345678"}}
+for (kind, at), wanted in expected.items():
+    ended, files = left(kind, at)
+    assert ended.killed and ended.fired and files == wanted, (kind, at, files)
+for kind, name in (("full", "No space left"), ("broken", "Input/output error")):
+    ended, files = left(kind, 2)
+    assert ended.status == 1 and name in ended.err and files == {"a": b"1234" if kind == "full" else b""}, files
+assert left("before", 9)[0].status == 0
+print("all faults seen")
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_every_fault_leaves_what_a_real_one_would(tmp_path):
+    library = tmp_path / "faults.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, SOURCE, "-ldl"], check=True)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "FOLDER": str(tmp_path / "work")}
+    environment |= {"LD_PRELOAD": str(library), "FAULTS_LIBRARY": str(library)}
+    done = subprocess.run([sys.executable, "-c", FILES], env=environment, capture_output=True, text=True)
+    assert done.stdout == "all faults seen\n", done.stderr
+
+
+@pytest.mark.parametrize("kind", MUTATIONS)
+def test_damage_is_seeded_and_damages(kind):
+    content = bytes(range(256)) * 4 + b'{"a": [1, 2.5], "b": "x"}'
+    assert mutate(kind, content, "1") == mutate(kind, content, "1") != content
+    assert len({mutate(kind, content, str(seed)) for seed in range(20)}) > 2
+    random.seed(0)  # the global generator plays no part
+    first = mutate(kind, content, "2")
+    random.seed(1)
+    assert mutate(kind, content, "2") == first
+
+
+def test_each_case_damages_one_file(tmp_path):
+    for name in ("a.json", "b.json", "c.txt"):
+        (tmp_path / name).write_text("1, 2, 3")
+    cases = [Case("recipe", "cut", number, 3) for number in range(30)]
+    chosen = [damaged_file(case, tmp_path) for case in cases]
+    assert chosen == [damaged_file(case, tmp_path) for case in cases]
+    assert {path.name for path, _ in chosen} == {"a.json", "b.json", "c.txt"}
+
+
+def test_a_process_that_hangs_and_one_that_dies(tmp_path):
+    assert run_apart(lambda: 3, tmp_path / "a").status == 3
+    assert run_apart(os.abort, tmp_path / "b").status == -6
+    assert run_apart(lambda: [1][2], tmp_path / "c").status == 1
+    assert run_apart(lambda: __import__("time").sleep(60), tmp_path / "d", seconds=0.2).status is None
+    ended = run_apart(lambda: print("error: a") or 2, tmp_path / "e")
+    assert ended.out == "error: a\n" and not ended.refused()
+
+
+def test_fingerprints_leave_out_times_and_drafts(tmp_path):
+    for name, seconds in (("one", 1.5), ("two", 2.5)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.json").write_text(f'{{"loss": 0.5, "train_seconds": {seconds}}}')
+        (tmp_path / name / f"b.{seconds}.partial").write_text("draft")
+    one, two = fingerprint(tmp_path / "one"), fingerprint(tmp_path / "two")
+    assert one == two and list(one) == ["a.json"]
+    (tmp_path / "two" / "a.json").write_text('{"loss": 0.25}')
+    (tmp_path / "two" / "c").write_text("new")
+    changed = differences(one, fingerprint(tmp_path / "two"))
+    assert changed == ["c: not in the run without a fault", "a.json: other content"]

@@ -1,0 +1,57 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Trainings that are continued from their checkpoints; `main` runs in each of two processes."""
+
+import torch
+from accelerate import PartialState
+
+from grounded_attention.training.loop.checkpoint import step_of
+from grounded_attention.training.loop.length_batches import add_lengths
+from tests.helpers.tiny_trainer import make_trainer, weights
+from tests.helpers.tiny_vgp import tiny_rows, tiny_table
+
+TIME = ("_runtime", "_per_second")
+# 16 rows: 4 steps an epoch with batches of 4.
+PLAIN = {"per_device_train_batch_size": 4, "max_steps": 7, "save_strategy": "steps", "save_steps": 1}
+TWO_PROCESSES = {
+    "plain": {"per_device_train_batch_size": 2},
+    "loader workers": {"per_device_train_batch_size": 2, "dataloader_num_workers": 2, "max_steps": 5},
+    "logs": {"per_device_train_batch_size": 2, "logging_steps": 3, "save_steps": 2, "save_total_limit": 2},
+}
+
+
+def history(trainer):
+    """The logs without times."""
+    return [{k: v for k, v in entry.items() if not k.endswith(TIME)} for entry in trainer.state.log_history]
+
+
+def assert_equal_bits(one, other):
+    found, expected = weights(other.model), weights(one.model)
+    assert [name for name in expected if not torch.equal(found[name], expected[name])] == []
+    assert history(other) == history(one)
+
+
+def trainer_of(directory, arguments):
+    rows = add_lengths(tiny_rows(tiny_table(8)), None) if "train_sampling_strategy" in arguments else None
+    return make_trainer(directory, rows=rows, **{**PLAIN, "length_column_name": "length", **arguments})
+
+
+def train_and_continue(directory, arguments, kept=(0, -2, -1)):
+    """A run without a stop, and one continued from the first, the last but one and the last of its checkpoints."""
+    straight = trainer_of(directory / "straight", arguments)
+    straight.train()
+    checkpoints = sorted((directory / "straight").glob("checkpoint-*"), key=step_of)
+    for checkpoint in sorted({checkpoints[number] for number in kept}):
+        resumed = trainer_of(directory / checkpoint.name, arguments)
+        resumed.train(resume_from_checkpoint=str(checkpoint))
+        yield straight, resumed
+
+
+def main(output):
+    """Fails if a case of two processes is not equal."""
+    for name, arguments in TWO_PROCESSES.items():
+        for straight, resumed in train_and_continue(output / name.replace(" ", "_"), arguments, kept=(0, -1)):
+            assert_equal_bits(straight, resumed)
+    state = PartialState()
+    state.wait_for_everyone()
+    (output / f"equal-{state.process_index}-of-{state.num_processes}").touch()
+    torch.distributed.destroy_process_group()

@@ -1,0 +1,25 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""An untrained model for generated scenes, saved with its processor."""
+
+from pathlib import Path
+
+from transformers import set_seed
+
+from grounded_attention.families import FAMILIES
+from grounded_attention.modeling import VLBertConfig
+from grounded_attention.tasks import TASKS
+from grounded_attention.training.experiments.setup import make_processor
+from grounded_attention.training.recipes.recipe import Model
+
+SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+SIZES |= {"max_position_embeddings": 128, "region_classes": 80}
+
+
+def save_checkpoint(scenes: Path, folder: Path, task: str = "vgp") -> Path:
+    """Saves VL-BERT with the head of a task; its vocabulary is that of the scenes."""
+    processor = make_processor(Model(tokenizer=str(scenes / "vocab.txt")))
+    set_seed(0)
+    config = VLBertConfig(vocab_size=len(processor.tokenizer), **SIZES)
+    FAMILIES["vl_bert"].heads[TASKS[task].head](config).save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return folder

@@ -1,0 +1,144 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""A training that is continued from any of its checkpoints ends with the same bits: weights and logged losses."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from grounded_attention.training.loop.checkpoint import is_complete, rotate, step_of
+from grounded_attention.training.loop.exact_resume import UnloggedLosses
+from tests.helpers.resume_steps import assert_equal_bits, train_and_continue, trainer_of
+from tests.helpers.tiny_trainer import weights
+from tests.helpers.two_processes import launch
+
+CASES = {
+    "plain": {},
+    "the last step is the end of an epoch": {"max_steps": 8},
+    "logs that do not divide the saves": {"logging_steps": 3, "save_steps": 2, "max_steps": 8},
+    "accumulation": {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "logging_steps": 2},
+    "accumulation with a remainder": {"per_device_train_batch_size": 3, "gradient_accumulation_steps": 2},
+    "loader workers": {"dataloader_num_workers": 2, "max_steps": 6},
+    "loader workers that stay": {"dataloader_num_workers": 1, "dataloader_persistent_workers": True},
+    "lengths": {"train_sampling_strategy": "group_by_length"},
+    "adam with a schedule": {"optim": "adamw_torch", "lr_scheduler_type": "cosine", "warmup_steps": 2},
+    "whole epochs": {"max_steps": -1, "num_train_epochs": 2},
+    "logs and saves of epochs": {
+        "logging_strategy": "epoch",
+        "save_strategy": "epoch",
+        "num_train_epochs": 3,
+        "max_steps": -1,
+    },
+    "evaluation": {"eval_strategy": "steps", "eval_steps": 2},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_continued_from_any_checkpoint(tmp_path, case):
+    for straight, resumed in train_and_continue(tmp_path, CASES[case]):
+        assert_equal_bits(straight, resumed)
+
+
+def test_two_processes_continue_equally(tmp_path):
+    """Alone, with loader workers, and with losses between two logs."""
+    script = (
+        "import sys; from pathlib import Path; from tests.helpers.resume_steps import main; main(Path(sys.argv[1]))"
+    )
+    for process in launch(script, tmp_path):
+        _, errors = process.communicate(timeout=600)
+        assert process.returncode == 0, errors[-4000:]
+    assert len(list(tmp_path.glob("equal-*-of-2"))) == 2
+
+
+def test_the_last_step_is_not_trained_twice(tmp_path):
+    """transformers itself trains one step more when it continues from the last checkpoint within an epoch."""
+    for straight, resumed in train_and_continue(tmp_path, {"max_steps": 5}, kept=(-1,)):
+        assert resumed.state.global_step == straight.state.global_step == 5
+        assert_equal_bits(straight, resumed)
+
+
+# What is not equal, and why.
+
+
+def test_ignore_data_skip_draws_the_rows_of_the_epoch_again(tmp_path):
+    """The option asks for it: a continued run begins its epoch again, so it trains on other rows."""
+    for straight, resumed in train_and_continue(tmp_path, {"ignore_data_skip": True}, kept=(0,)):
+        assert resumed.state.global_step == straight.state.global_step
+        found, expected = weights(resumed.model), weights(straight.model)
+        assert any(not torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_an_evaluation_at_the_end_of_an_epoch_is_not_repeated(tmp_path):
+    """A checkpoint of the last step of an epoch is older than the evaluation after it; the weights are equal."""
+    arguments = {"eval_strategy": "epoch", "save_steps": 4, "max_steps": 8}
+    for straight, resumed in train_and_continue(tmp_path, arguments, kept=(0,)):
+        found, expected = weights(resumed.model), weights(straight.model)
+        assert all(torch.equal(found[name], expected[name]) for name in expected)
+        assert [e["step"] for e in straight.state.log_history if "eval_vgp_accuracy" in e] == [4, 8]
+        assert [e["step"] for e in resumed.state.log_history if "eval_vgp_accuracy" in e] == [8]
+
+
+# Checkpoints that are kept
+
+
+def made(run, *steps):
+    for step in steps:
+        (run / f"checkpoint-{step}").mkdir()
+        (run / f"checkpoint-{step}" / "a").write_text("a")
+
+
+@pytest.mark.parametrize(
+    ("steps", "step", "limit", "best", "kept"),
+    [
+        ((1, 2, 3), 3, 1, None, {3}),
+        ((1, 2, 10), 10, 2, None, {2, 10}),
+        ((1, 2, 3), 3, 0, None, {1, 2, 3}),
+        ((1, 2, 3), 3, None, None, {1, 2, 3}),
+        ((1, 2, 9), 2, 1, None, {2}),  # 9 is incomplete, or the run had continued from it
+        ((1, 2, 9), 2, 2, None, {1, 2}),
+        ((1, 2, 3), 3, 1, 1, {1, 3}),
+        ((1, 2, 3, 4), 4, 2, 1, {1, 4}),
+    ],
+)
+def test_rotation(tmp_path, steps, step, limit, best, kept):
+    made(tmp_path, *steps)
+    (tmp_path / "checkpoint-notes").mkdir()
+    rotate(tmp_path, limit, step, best and str(tmp_path / f"checkpoint-{best}"))
+    assert {step_of(path) for path in tmp_path.glob("checkpoint-*[0-9]")} == kept
+    assert (tmp_path / "checkpoint-notes").is_dir()
+
+
+def test_the_best_checkpoint_is_kept_and_loaded(tmp_path):
+    arguments = {"eval_strategy": "steps", "eval_steps": 1, "load_best_model_at_end": True, "save_total_limit": 1}
+    arguments |= {"metric_for_best_model": "eval_vgp_accuracy", "max_steps": 5, "learning_rate": 1.0}
+    trainer = trainer_of(tmp_path, arguments)
+    trainer.train()
+    figures = {e["step"]: e["eval_vgp_accuracy"] for e in trainer.state.log_history if "eval_vgp_accuracy" in e}
+    best = Path(trainer.state.best_model_checkpoint)
+    assert figures[step_of(best)] == max(figures.values())
+    saved = load_file(best / "model.safetensors")
+    assert all(torch.equal(value, saved[name]) for name, value in weights(trainer.model).items() if name in saved)
+
+
+def test_a_killed_checkpoint_leaves_nothing_in_the_new_one(tmp_path):
+    stale = tmp_path / "checkpoint-2" / "rng_state_1.pth"
+    stale.parent.mkdir()
+    stale.write_bytes(b"of a run of two processes")
+    trainer_of(tmp_path, {"max_steps": 2, "save_steps": 2}).train()
+    assert not stale.exists() and is_complete(stale.parent)
+
+
+# Losses between two logs, with another number of processes
+
+
+def test_unlogged_losses_are_shared_by_another_number_of_processes(tmp_path):
+    for rank, value in enumerate((1.0, 3.0)):
+        parts = {"b": torch.tensor(value), "a": torch.tensor(10 * value)}
+        UnloggedLosses(torch.tensor(value), 7.0, 4, parts, 4).save(tmp_path, rank)
+    same = UnloggedLosses.load(tmp_path, 1, 2)
+    assert (same.loss, same.logged, same.last_step, same.taken) == (3, 7.0, 4, 4)
+    assert list(same.parts.items()) == [("b", 3), ("a", 30)]
+    alone = UnloggedLosses.load(tmp_path, 0, 1)
+    assert alone.loss == 2 and alone.parts == {"b": 4, "a": 40}  # the mean is logged of one, the sum of the others
+    assert UnloggedLosses.load(tmp_path / "other", 0, 1) is None
