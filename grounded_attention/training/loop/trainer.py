@@ -150,7 +150,7 @@ class GroundingTrainer(Trainer):
         return cast(PreTrainedModel, self.model).num_parameters(exclude_embeddings=True)
 
     def floating_point_ops(self, inputs: Mapping[str, Any]) -> int:
-        """The number of transformers, which counts the parameters again in every step: 2% of it in a small model."""
+        """As in transformers, but the parameters are counted once: each count takes 2% of a step of a small model."""
         tokens = inputs.get(getattr(self.model, "main_input_name", "input_ids"))
         return 0 if tokens is None else 6 * tokens.numel() * self._parameter_count
 
