@@ -209,6 +209,7 @@ def ground_phrases(
     given = np.zeros((len(flat.records), regions.columns.shape[1]), dtype=bool)
     scores = np.zeros(given.shape, dtype=np.float32)  # 0 where no box with a score decides
     boxes: list[tuple[int, np.ndarray]] = []
+    has_scores = any(record.get("scores") is not None for record in flat.records)
     box_scores = [np.ones(0, dtype=np.float32)] * len(flat.records)
     for index, record in enumerate(flat.records):
         if record.get("regions") is not None:
@@ -216,16 +217,20 @@ def ground_phrases(
         elif record.get("boxes") is not None:
             found = _gold_boxes(flat, index)
             boxes += [(index, box) for box in found]
-            box_scores[index] = _box_scores(flat, index, len(found))
+            if has_scores:
+                box_scores[index] = _box_scores(flat, index, len(found))
     if boxes:
-        _match_boxes(flat, boxes, given, regions.given_boxes, match, np.concatenate(box_scores), scores)
+        box, region = _match_boxes(flat, boxes, given, regions.given_boxes, match)
+        if has_scores:
+            phrase = np.array([index for index, _ in boxes], dtype=np.int64)[box]
+            np.maximum.at(scores, (phrase, region), np.concatenate(box_scores)[box])
     target = np.zeros((len(given), regions.arrays["region_boxes"].shape[1]), dtype=bool)
     phrase, region = np.nonzero(given)
     column = regions.columns[flat.example[phrase], region]
     phrase, region, column = (values[column >= 0] for values in (phrase, region, column))
     target[phrase, column] = True
     lost = np.logical_and(given.any(axis=1), ~target.any(axis=1))
-    if not any(record.get("scores") is not None for record in flat.records):
+    if not has_scores:
         return target, lost, None
     highest = np.array([each.max() if each.size else 1.0 for each in box_scores], dtype=np.float32)
     sure = np.repeat(highest[:, None], target.shape[1], axis=1)
@@ -280,12 +285,10 @@ def _match_boxes(
     given: np.ndarray,
     region_boxes: np.ndarray,
     match: BoxMatch,
-    box_scores: np.ndarray,
-    scores: np.ndarray,
-) -> None:
+) -> tuple[np.ndarray, np.ndarray]:
     """
-    Marks in `given` (F, G) the regions that match a gold box of the phrase, and writes the highest of the `box_scores`
-    (one per box) of these boxes to `scores` (F, G).
+    Marks in `given` (F, G) the regions that match a gold box of the phrase. Returns the box and the region of each
+    match, int64.
     """
     phrase = np.array([index for index, _ in boxes], dtype=np.int64)
     gold = np.array([box for _, box in boxes], dtype=np.float32)
@@ -294,7 +297,7 @@ def _match_boxes(
         raise ValueError(f"{flat.name(phrase[problem[0]])}: gold {problem[1]} (gold boxes are always normalised).")
     box, region = np.nonzero(match(phrase, gold, region_boxes[flat.example[phrase]]))
     given[phrase[box], region] = True
-    np.maximum.at(scores, (phrase[box], region), box_scores[box])
+    return box, region
 
 
 def pair_phrases(

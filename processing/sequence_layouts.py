@@ -18,6 +18,7 @@ Shapes: S texts of an example, B batch, L tokens of the longest text, T columns 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -39,12 +40,12 @@ class SequenceLayout:
     pieces: tuple[tuple[int | str, int], ...]
     text_end: str = ""
 
-    @property
+    @cached_property
     def text_count(self) -> int:
         """Number of texts of an example."""
         return sum(isinstance(piece, int) for piece, _ in self.pieces)
 
-    @property
+    @cached_property
     def special_count(self) -> int:
         """Number of columns for special tokens."""
         return len(self.pieces) - self.text_count

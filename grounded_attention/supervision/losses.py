@@ -59,7 +59,7 @@ class VisibleTargets(NamedTuple):
 
 def visible_targets(pair: AttentionPair, targets: GroundingTargets) -> VisibleTargets:
     """Finds the targets that a layer can see; a causal mask or a sliding window may hide some of them."""
-    columns = ~is_hidden(pair[0].amin(1))  # padded columns are hidden too
+    columns = ~is_hidden(pair[0].detach().amin(1))  # padded columns are hidden too
     return VisibleTargets(columns, targets.gold & columns)
 
 

@@ -292,7 +292,7 @@ def identify(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
 
 def pad_labels(labels: Sequence[Sequence[int]], width: int, padding: int = -100) -> Tensor:
     """Converts label lists of different lengths to an int64 tensor (B, width), padded with `padding`."""
-    padded = torch.full((len(labels), width), padding, dtype=torch.int64)
+    padded = np.full((len(labels), width), padding, dtype=np.int64)
     for row, values in zip(padded, labels, strict=True):
-        row[: len(values)] = torch.as_tensor(values, dtype=torch.int64)
-    return padded
+        row[: len(values)] = values
+    return torch.from_numpy(padded)

@@ -18,7 +18,9 @@ from transformers import (
 )
 
 from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase, entity_examples
+from grounded_attention.analysis.audit.items import Items
 from grounded_attention.analysis.audit.run import CONFIDENT, FIRST, audit
+from grounded_attention.analysis.audit.tally import Tally
 from grounded_attention.analysis.observers import get_observer
 from grounded_attention.modeling import VisualBERTConfig, VisualBERTForVGP, VisualBERTModel
 from tests.helpers.supervision_models import forbid_maps
@@ -329,3 +331,26 @@ def test_examples_of_rows_of_images_and_of_pairs():
     assert (example.caption, example.phrases[0].boxes.shape) == ("a dog", (1, 4))
     with pytest.raises(ValueError, match="rows of question have no captions with phrases"):
         list(entity_examples([{"question": "what"}]))
+
+
+def test_the_counts_keep_no_arrays_of_a_batch():
+    items, tokens, heads = 400, 5, 6
+    one = torch.arange(tokens)[None]
+    asked = Items(
+        one,
+        one,
+        np.zeros(items, dtype=np.int64),
+        np.zeros((items, 1), dtype=np.int64),
+        np.ones((items, tokens), dtype=bool),
+        np.ones(items, dtype=bool),
+        [(f"group {number}",) for number in range(items)],
+    )
+    pair = torch.zeros(2, 1, heads, tokens, tokens).log_softmax(-1), torch.zeros(2, 1, heads, tokens)
+    tally = Tally()
+    tally.add(asked, pair, ["image"], [0])
+    kept = [
+        array for images in tally.groups.values() for sums in images.values() for array in (sums.correct, sums.share)
+    ]
+    assert len(kept) == 2 * (items + 1)
+    assert {array.shape for array in kept} == {(2, heads)}
+    assert all(array.base is None for array in kept)

@@ -234,6 +234,22 @@ def test_pool_phrases_is_a_maximum_without_gradient_for_padding():
     assert states.grad.isfinite().all()
 
 
+def test_pool_phrases_shares_the_gradient_of_equal_maxima():
+    states = torch.randint(0, 2, (2, 9, 4), generator=torch.Generator().manual_seed(0)).float().requires_grad_()
+    mask = torch.zeros(2, 3, 9, dtype=torch.bool)
+    mask[0, 0, [1, 4, 8]] = mask[0, 1, 2:5] = mask[1, 0, :] = mask[1, 2, 6] = True
+    pooled = pool_phrases(states, mask)
+    weights = torch.arange(1.0, 1 + pooled.numel()).view_as(pooled)
+    (pooled * weights).sum().backward()
+    expected = torch.zeros_like(states)
+    for b, p, d in torch.cartesian_prod(torch.arange(2), torch.arange(3), torch.arange(4)).tolist():
+        values = [(t, float(states[b, t, d])) for t in range(9) if mask[b, p, t]]
+        best = [t for t, value in values if value == max(value for _, value in values)]
+        for t in best:
+            expected[b, t, d] += weights[b, p, d] / len(best)
+    torch.testing.assert_close(states.grad, expected)
+
+
 def vgp_by_formula(model, states, mask, pairs):
     logits = torch.zeros(B, K, 5)
     for b in range(B):

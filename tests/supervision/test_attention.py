@@ -7,6 +7,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from grounded_attention.supervision import SupervisedAttention, supervised_implementation
 from grounded_attention.supervision import head_mean as head_mean_file
+from grounded_attention.supervision.attention_function import attend_rows
 from tests.helpers.supervision_models import (
     HEADS,
     LAYERS,
@@ -22,7 +23,7 @@ from tests.helpers.supervision_models import (
 
 ROWS = torch.tensor([[1, 4, 6, -1], [2, -1, -1, -1]])
 COLUMNS = torch.tensor([[9, 10, 11, 12, 13], [9, 10, 11, -1, -1]])
-# 12 rows of heads 8 wide: the way of many rows, which copies the columns' keys.
+# More rows than columns.
 MANY = (torch.arange(12).expand(2, -1), torch.tensor([[20, 3, 5], [1, 14, -1]]))
 
 
@@ -181,6 +182,22 @@ def test_flash_attention_gets_its_own_name_and_mask(monkeypatch, make, padded):
     assert told[0][0] == "flash_attention_2"
     assert torch.equal(told[0][1], PADDING.bool()) if padded else told[0][1] is None
     torch.testing.assert_close(found[-1].pairs, expected[-1].pairs)
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_the_order_of_heads_and_positions_in_memory_does_not_matter(share):
+    torch.manual_seed(0)
+    query, key = torch.randn(2, 2, LENGTH, HEADS, 8).unbind()
+    found = []
+    for by_position in (True, False):
+        states = [(x if by_position else x.transpose(1, 2).contiguous()).requires_grad_() for x in (query, key)]
+        views = [x.transpose(1, 2) if by_position else x for x in states]
+        pairs = attend_rows(*views, [(ROWS, COLUMNS), MANY], 0.3, None, share)
+        loss = sum(pair[0].clamp(min=-9).square().sum() for pair in pairs)
+        made = torch.autograd.grad(loss, states)
+        found.append([pair[0] for pair in pairs] + [x if by_position else x.transpose(1, 2) for x in made])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_scores_that_are_not_repeated_are_refused():

@@ -113,7 +113,7 @@ def _of_items(items: Items, right: np.ndarray, share: np.ndarray, numbers: Seque
             numbers[example],
             1,
             right[n].astype(np.int64),
-            share[n],
+            share[n].copy(),  # a view would keep the shares of the whole batch in memory
             int(items.baseline[n]),
             float(chance[n]),
             int(reachable[n]),
