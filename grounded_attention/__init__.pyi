@@ -3,6 +3,11 @@
 from .analysis.audit.examples import AuditExample
 from .analysis.audit.result import AuditResult
 from .analysis.audit.run import audit
+from .analysis.heads.chosen import ChosenHeads
+from .analysis.heads.examples import grounded_examples
+from .analysis.heads.pipeline import PatchGroundingPipeline
+from .analysis.heads.result import HeadRanking
+from .analysis.heads.run import evaluate_heads, rank_heads
 from .dataset_scripts.builders import BUILDERS
 from .dataset_scripts.regions.table import RegionTable, RegionTableWriter
 from .families import FAMILIES, Family
@@ -66,6 +71,8 @@ from .processing import (
     locate_image_tokens,
 )
 from .supervision import attention_rollout, get_method, method_names, supervise
+from .supervision.head_masking import mask_heads
+from .supervision.steering import box_columns, steer_heads
 from .tasks import TASKS, Task
 from .training.loop.trainer import GroundingTrainer
 from .training.recipes.recipe import load_recipe
@@ -81,12 +88,14 @@ __all__ = [
     "AuditResult",
     "BackboneRegionFeatures",
     "BackboneRegionsConfig",
+    "ChosenHeads",
     "Family",
     "FastRCNNConfig",
     "FastRCNNFeatures",
     "FastRCNNImageProcessor",
     "GroundedProcessor",
     "GroundingTrainer",
+    "HeadRanking",
     "ImageTokens",
     "LXMERTConfig",
     "LXMERTForMultipleChoice",
@@ -99,6 +108,7 @@ __all__ = [
     "LXMERTModel",
     "LXMERTPreTrainedModel",
     "LXMERTProcessor",
+    "PatchGroundingPipeline",
     "PatchGroundingProcessor",
     "RegionTable",
     "RegionTableWriter",
@@ -138,10 +148,16 @@ __all__ = [
     "VisualGroundingPipeline",
     "attention_rollout",
     "audit",
+    "box_columns",
+    "evaluate_heads",
     "get_method",
+    "grounded_examples",
     "load_recipe",
     "load_region_features",
     "locate_image_tokens",
+    "mask_heads",
     "method_names",
+    "rank_heads",
+    "steer_heads",
     "supervise",
 ]

@@ -21,7 +21,7 @@ Shape letters: B batch, L layers, H heads, T text, R regions, P phrases, n regio
 from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -96,12 +96,17 @@ class VisualGroundingPipeline(Pipeline):
         threshold (`float`, *optional*): lowest score of returned regions, in [0, 1].
         kwargs: arguments of every pipeline: `model`, `processor`, `device`, `dtype`, `batch_size` ...
 
+    For a vision-language model such as LLaVA, importing `grounded_attention` registers a subclass in `others`.
+
     A call also accepts `layer`, `head`, `top_k` and `threshold`.
 
     Attributes:
         remarks (`list[str]`): all warnings so far, each once: words that the tokenizer does not know, and features
             that differ from those of training.
     """
+
+    # Pipelines for models outside this package: model type -> subclass. `VisualGroundingPipeline(model)` makes them.
+    others: ClassVar[dict[str, type["VisualGroundingPipeline"]]] = {}
 
     model: Any
     processor: Any
@@ -110,6 +115,11 @@ class VisualGroundingPipeline(Pipeline):
     _load_image_processor: Any = False
     _load_feature_extractor: Any = False
     _load_video_processor: Any = False
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> "VisualGroundingPipeline":
+        model = kwargs.get("model", args[0] if args else None)
+        kind = getattr(getattr(model, "config", None), "model_type", "")
+        return super().__new__(cls.others.get(kind, cls))
 
     def __init__(
         self,
@@ -120,8 +130,10 @@ class VisualGroundingPipeline(Pipeline):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        if self.processor is None:
-            raise ValueError('a model object needs a processor: pipeline("visual-grounding", model, processor=...)')
+        self._check_parts()
+        if not hasattr(self.model.config, "grounding_calls"):
+            known = f"; other models that ground are {', '.join(self.others)}" if self.others else ""
+            raise ValueError(f"model type {self.model.config.model_type} is not of this package{known}")
         self.remarks: list[str] = []
         self.feature_model_name = feature_model if isinstance(feature_model, str) else ""
         self.feature_model: Any = None
@@ -137,6 +149,10 @@ class VisualGroundingPipeline(Pipeline):
         if detector is not None and not hasattr(detector, "extract"):
             self.extractor = self._make_extractor(detector, queries)
         self._check_source(self.extractor)
+
+    def _check_parts(self) -> None:
+        if self.processor is None:
+            raise ValueError('a model object needs a processor: pipeline("visual-grounding", model, processor=...)')
 
     @property
     def reads_pixels(self) -> bool:
@@ -251,13 +267,7 @@ class VisualGroundingPipeline(Pipeline):
         self, input_: Any, **preprocess_parameters: Any
     ) -> dict[str, list[GroundingItem]]:
         """The checked input as a batch of one."""
-        if not isinstance(input_, Mapping):
-            raise ValueError(f"found {type(input_).__name__}, expected an image with a caption, or a dictionary")
-        unknown, caption = sorted(set(input_) - set(_INPUTS)), input_.get("caption")
-        if unknown:
-            raise ValueError(f"unknown: {', '.join(unknown)}; known keys of an input are {', '.join(_INPUTS)}")
-        if not isinstance(caption, str) or not caption.strip():
-            raise ValueError(f"caption {caption!r}: expected a text")
+        caption = read_caption(input_, _INPUTS)
         phrases, way = find_phrases(caption, input_.get("phrases"))
         if way == BY_WORDS:
             logger.warning_once("spaCy is not installed: each content word is a phrase. Give phrases to choose them.")
@@ -318,11 +328,8 @@ class VisualGroundingPipeline(Pipeline):
             item.labels = of_each(given.get("labels"), count, "labels") or [None] * count
 
     def _open(self, image: Any, upright: bool) -> Image.Image | None:
-        if isinstance(image, str) and image.startswith(("http://", "https://")):
-            try:
-                return load_image(image, timeout=60)
-            except Exception as error:  # any error of the client or the file format
-                raise ValueError(f"image {image}: {type(error).__name__}: {error}") from error
+        if is_url(image):
+            return download_image(image)
         return None if image is None else self.processor.open_image(image, upright=upright)
 
     def find_regions(self, image: Any, caption: str, **known: Any) -> GroundingItem:
@@ -476,6 +483,31 @@ def _collate(batch: Sequence[Mapping[str, list[GroundingItem]]]) -> dict[str, li
     return {"items": [item for one in batch for item in one["items"]]}
 
 
+def read_caption(given: Any, known: Sequence[str]) -> str:
+    """The caption of an input. `ValueError` if the input is no dictionary with these keys, or has no caption."""
+    if not isinstance(given, Mapping):
+        raise ValueError(f"found {type(given).__name__}, expected an image with a caption, or a dictionary")
+    unknown, caption = sorted(set(given) - set(known)), given.get("caption")
+    if unknown:
+        raise ValueError(f"unknown: {', '.join(unknown)}; known keys of an input are {', '.join(known)}")
+    if not isinstance(caption, str) or not caption.strip():
+        raise ValueError(f"caption {caption!r}: expected a text")
+    return caption
+
+
+def is_url(image: Any) -> bool:
+    """Whether an image is given by its address."""
+    return isinstance(image, str) and image.startswith(("http://", "https://"))
+
+
+def download_image(address: str) -> Image.Image:
+    """Gets an image by its address. `ValueError` for any error of the client or the file format."""
+    try:
+        return load_image(address, timeout=60)
+    except Exception as error:
+        raise ValueError(f"image {address}: {type(error).__name__}: {error}") from error
+
+
 def _rows_of_boxes(features: Any, count: int) -> np.ndarray:
     values = np.asarray(features, np.float32)
     if values.ndim != 2 or len(values) != count:
@@ -491,4 +523,11 @@ def _load_features(name: str) -> Any:
         raise ValueError(f"feature model {name}: {str(error).splitlines()[0]}{hint}") from error
 
 
-__all__ = ["OLDEST_TRANSFORMERS", "VisualGroundingPipeline", "choose_layers"]
+__all__ = [
+    "OLDEST_TRANSFORMERS",
+    "VisualGroundingPipeline",
+    "choose_layers",
+    "download_image",
+    "is_url",
+    "read_caption",
+]

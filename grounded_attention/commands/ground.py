@@ -12,6 +12,9 @@ shapes and a model that was trained on drawn scenes. The command warns, also in 
 from those of training, or if a word was not in the training data. Phrases are those of --phrases; without them, noun
 phrases if spaCy and en_core_web_sm are installed; otherwise each content word.
 
+A vision-language model (LLaVA, Qwen2.5-VL, SmolVLM, Gemma 3 ...) needs no regions: the attention of a few heads gives
+the box of the caption, or of each of --phrases. `grounded-attention heads` finds these heads.
+
 examples:
   # a picture of coloured shapes, after make train
   grounded-attention ground shapes.png "a red ball left of a blue cube" --model runs/scenes_vgp/direct \\
@@ -24,6 +27,9 @@ examples:
   # an image whose regions are in a table; its id is the file name without suffix
   grounded-attention ground data/scenes/flickr30k-images/10004.jpg "the red ball" --model runs/scenes_vgp/direct \\
       --regions data/scenes/regions --phrases "the red ball" --json
+
+  # a vision-language model with heads.json beside it
+  grounded-attention ground dog.jpg "the red ball" --model runs/my_vlm --output ball.png
 """
 
 import argparse
@@ -33,6 +39,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from accelerate import PartialState
 from transformers.utils import logging
 
 from grounded_attention.modeling import pipeline_visual_grounding
@@ -41,7 +48,10 @@ from grounded_attention.modeling.pipeline_visual_grounding import choose_layers
 from grounded_attention.reports.attention_pictures import WordAttention, attention_figure
 
 from .command_line import make_parser, run
+from .device_options import find_device
+from .ground_heads import ground_with_heads
 from .image_options import add_region_options, load_pipeline, open_input, read_regions
+from .vlm_options import BACK_ENDS, add_vlm_options, is_vision_language_model
 
 
 def ground(options: argparse.Namespace) -> str:
@@ -52,9 +62,12 @@ def ground(options: argparse.Namespace) -> str:
     """
     logging.disable_progress_bar()
     image = open_input(options)
+    if is_vision_language_model(options.model, options.revision):
+        return ground_with_heads(options, image)
+    check_own(options)
     phrases, way = find_phrases(options.caption, None if options.phrases is None else options.phrases.split(","))
     known = read_regions(options)
-    pipe = load_pipeline(options)
+    pipe = load_pipeline(options, find_device(options.device, PartialState()))
     pipeline_visual_grounding.logger.setLevel(logging.ERROR)  # this command prints the remarks itself
     layers = choose_layers(pipe.model.config.grounding_calls, options.layer, options.head)
     spans = [(phrase.start, phrase.end) for phrase in phrases]
@@ -73,6 +86,21 @@ def ground(options: argparse.Namespace) -> str:
     heads = "mean over heads" if options.head is None else f"head {options.head}"
     where = f"layer {layers[0]}" if len(layers) == 1 else f"mean over layers {layers[0]} to {layers[-1]}"
     return f"{count} regions; phrases: {way}; {where}, {heads}\n{table(grounding)}"
+
+
+def check_own(options: argparse.Namespace) -> None:
+    """
+    Checks the options for a model of this project.
+
+    Raises:
+        ValueError: if there is no source of regions, or an option is only for vision-language models.
+    """
+    if options.detector is None and options.boxes is None and options.regions is None:
+        raise ValueError(f"--model {options.model} reads regions: give --detector, --boxes or --regions")
+    defaults = {"heads": None, "revision": None, "dtype": "float32", "attention": BACK_ENDS[0]}
+    given = [f"--{name}" for name, default in defaults.items() if getattr(options, name) != default]
+    if given:
+        raise ValueError(f"{', '.join(given)}: only for vision-language models such as LLaVA; remove these options")
 
 
 def to_picture(regions: Sequence[Mapping[str, Any]], size: tuple[int, int]) -> WordAttention:
@@ -104,7 +132,9 @@ def build_parser() -> argparse.ArgumentParser:
     add("image", metavar="IMAGE", help="file of the image")
     add("caption", metavar="CAPTION", help="text that the model reads")
     add("--model", required=True, metavar="DIR", help="checkpoint with its processor, or a name on the Hub")
-    add_region_options(parser)
+    add_region_options(parser, required=False)
+    add_vlm_options(parser)
+    add("--heads", metavar="FILE", help="heads.json of a vision-language model (default: the one beside the model)")
     add("--phrases", metavar="TEXT,TEXT", help="phrases of the caption, separated by commas")
     add("--layer", type=int, metavar="N", help="use this layer, counted from 0")
     add("--head", type=int, metavar="N", help="use this head, counted from 0")

@@ -23,9 +23,9 @@ from grounded_attention.training.recipes.number_checks import check_sizes
 from grounded_attention.utils.finite_weights import check_finite
 
 
-def add_region_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that select the source of the regions and of their features."""
-    source = parser.add_mutually_exclusive_group(required=True)
+def add_region_options(parser: argparse.ArgumentParser, required: bool = True) -> None:
+    """Adds the options that select the source of the regions and of their features; the source may be required."""
+    source = parser.add_mutually_exclusive_group(required=required)
     source.add_argument("--detector", metavar="NAME_OR_PATH", help='detector of transformers, or "scenes"')
     source.add_argument(
         "--boxes", metavar="FILE", help="JSON file: image file name without suffix -> boxes x1 y1 x2 y2 in pixels"

@@ -247,7 +247,7 @@ class _Override:
         return getattr(self._target, name)
 
 
-def _eager_function(module: nn.Module) -> Callable:
+def eager_function(module: nn.Module) -> Callable:
     """Finds the eager attention function in the file that defines the class; each model file has its own."""
     for cls in type(module).__mro__:
         function = getattr(sys.modules.get(cls.__module__), "eager_attention_forward", None)
@@ -258,7 +258,7 @@ def _eager_function(module: nn.Module) -> Callable:
 
 def _run_back_end(implementation: str, module: Any, *args: Any, **kwargs: Any) -> Tensor:
     if implementation == "eager":
-        return _eager_function(module)(module, *args, **kwargs)[0]
+        return eager_function(module)(module, *args, **kwargs)[0]
     if implementation == "flash_attention_2":
         # The back end reads the name of its kernel from the config, which contains the supervised name.
         module = _Override(module, config=_Override(module.config, _attn_implementation=implementation))

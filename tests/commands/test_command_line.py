@@ -31,6 +31,7 @@ ABSENT = {
     "evaluate": "{absent} --task vgp --data-dir {absent} --regions {absent}",
     "export": "{absent} caption --model m --regions r --output {folder}/a.npz",
     "ground": "{absent} caption --model m --regions r",
+    "heads": "--model m --data refcoco --data-dir {absent} --images {folder}",
     "join-vcr": "{absent} {absent}",
     "perturb": "{absent} --task vgp --data-dir {absent} --regions {absent}",
     "push": "{absent} org/name",

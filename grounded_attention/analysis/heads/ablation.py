@@ -1,0 +1,246 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""What chosen heads count for: the log-likelihood of grounded words without them, against other heads of their layers.
+
+Heads that look at an object need not be the heads that a model needs to name it (arXiv 2605.08200, 2605.19792).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from grounded_attention.analysis.audit.examples import AuditExample
+from grounded_attention.analysis.audit.statistics import ratio_intervals
+from grounded_attention.metrics.intervals import Interval
+from grounded_attention.supervision.head_masking import mask_heads
+
+from .examples import Images, PromptSettings, grounded_prompts, make_batch
+
+INSTRUCTION = "Describe the image."
+# Sets of random heads for the comparison.
+DRAWS = 5
+
+Heads = Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The change of the mean log-likelihood of grounded words, in nats for each token.
+
+    Args:
+        heads (`Heads`): the removed heads.
+        change (`float`): without the heads minus with them; negative if the model needs them.
+        interval (`Interval`): 95 % interval over images.
+        random (`float`, *optional*): the mean change without as many other heads of the same layers; None if all
+            heads of a layer are chosen.
+        difference (`Interval`, *optional*): 95 % interval over images of `change` minus `random`.
+    """
+
+    heads: Heads
+    change: float
+    interval: Interval
+    random: float | None
+    difference: Interval | None
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """The effects of removing heads.
+
+    Args:
+        log_likelihood (`float`): the mean log-likelihood of grounded words of the whole model, for each token.
+        tokens (`int`): number of these tokens.
+        images (`int`): number of images.
+        together (`Effect`): the effect of removing all chosen heads.
+        single (`tuple[Effect, ...]`): the effect of each chosen head.
+    """
+
+    log_likelihood: float
+    tokens: int
+    images: int
+    together: Effect
+    single: tuple[Effect, ...]
+
+
+def ablate_heads(
+    model: Any,
+    processor: Any,
+    examples: Sequence[AuditExample],
+    images: Images,
+    heads: Heads,
+    *,
+    instruction: str | None = None,
+    batch_size: int = 4,
+    draws: int = DRAWS,
+    seed: int = 0,
+    progress: str | None = None,
+) -> Ablation:
+    """Removes chosen heads and measures how well the model still predicts the words of grounded phrases.
+
+    With a chat template the text is the answer to an instruction. Without one it follows the images. A token counts
+    if it belongs to a phrase with boxes.
+
+    Args:
+        model (`PreTrainedModel`): a causal model with its language head.
+        processor (`PatchGroundingProcessor`): the processor.
+        examples (`Sequence[AuditExample]`): texts with phrases.
+        images (`Images`): the pictures, by image id.
+        heads (`Heads`): (layer, head) pairs, counted from 0.
+        instruction (`str`, *optional*): words of the user; "Describe the image." by default.
+        batch_size (`int`, *optional*, defaults to 4): examples in a batch.
+        draws (`int`, *optional*, defaults to 5): number of random sets of heads. Each replaces every chosen head by
+            another head of its layer that is not chosen.
+        seed (`int`, *optional*, defaults to 0): seed of these sets.
+        progress (`str`, *optional*): title of a progress bar.
+
+    Returns:
+        `Ablation`: the effects.
+
+    Raises:
+        ValueError: if no phrase has a token, or the model predicts a word after reading it (a bidirectional prefix).
+    """
+    chat = getattr(processor.processor, "chat_template", None) or processor.tokenizer.chat_template
+    settings = PromptSettings(instruction=(instruction or INSTRUCTION) if chat else None)
+    prompts = grounded_prompts(examples, settings)
+    batches = _Batches(processor, prompts, images, settings, batch_size)
+    removed: list[Heads] = [[], heads, *([head] for head in heads)]
+    others = _other_heads(model, heads, draws, seed)
+    removed += others
+    removed += [[drawn[index]] for drawn in others for index in range(len(heads))]
+    sums = _log_likelihoods(model, batches, removed, progress)
+    return _summarise(sums, heads, len(others), [prompt.image_id for prompt in prompts])
+
+
+def _other_heads(model: Any, heads: Heads, draws: int, seed: int) -> list[list[tuple[int, int]]]:
+    """Draws sets of other heads of the same layers; none if a layer has too few."""
+    count = model.config.get_text_config().num_attention_heads
+    generator = np.random.default_rng(seed)
+    drawn: list[list[tuple[int, int]]] = []
+    for _ in range(draws):
+        found: dict[tuple[int, int], tuple[int, int]] = {}
+        for layer in sorted({layer for layer, _ in heads}):
+            chosen = [pair for pair in heads if pair[0] == layer]
+            free = [head for head in range(count) if (layer, head) not in chosen]
+            if len(free) < len(chosen):
+                return []
+            picked = generator.choice(free, len(chosen), replace=False)
+            found.update(zip(chosen, ((layer, int(head)) for head in picked), strict=True))
+        drawn.append([found[pair] for pair in heads])
+    return drawn
+
+
+@dataclass
+class _Batches:
+    """Batches of prompts, made when they are read."""
+
+    processor: Any
+    prompts: Sequence[AuditExample]
+    images: Images
+    settings: PromptSettings
+    size: int
+
+    def __len__(self) -> int:
+        return -(-len(self.prompts) // self.size)
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        for start in range(0, len(self.prompts), self.size):
+            yield make_batch(self.processor, self.prompts[start : start + self.size], self.images, self.settings)
+
+
+@torch.no_grad()
+def _log_likelihoods(model: Any, batches: _Batches, removed: Sequence[Heads], progress: str | None) -> np.ndarray:
+    """(examples, 1 + sets): number of grounded tokens, then the sum of their log-likelihoods without each set."""
+    rows = []
+    for number, batch in enumerate(tqdm(batches, desc=progress, disable=progress is None, unit=" batches")):
+        device = next(model.parameters()).device
+        inputs = {
+            name: value.to(device) if isinstance(value, Tensor) else value
+            for name, value in batches.processor.model_inputs(batch).items()
+        }
+        grounded = batch["phrase_mask"].any(1) & (batch["text_positions"] > 0)
+        if number == 0:
+            _check_causal(model, inputs, batch["text_positions"], grounded)
+        found = [grounded.sum(1).double()]
+        for heads in removed:
+            with mask_heads(model, heads):
+                found.append(_text_log_likelihood(model, inputs, batch["text_positions"], grounded))
+        rows.append(torch.stack(found, 1).numpy())
+    return np.concatenate(rows) if rows else np.zeros((0, 1 + len(removed)))
+
+
+def _logits_before(model: Any, inputs: Mapping[str, Any], positions: Tensor) -> Tensor:
+    """(B, T, V) float32: the logits of the token before each position."""
+    logits = model(**inputs, use_cache=False).logits
+    before = (positions - 1).clamp(min=0).to(logits.device)
+    return logits.gather(1, before[..., None].expand(-1, -1, logits.shape[-1])).float()
+
+
+def _text_log_likelihood(model: Any, inputs: Mapping[str, Any], positions: Tensor, grounded: Tensor) -> Tensor:
+    """(B,) float64: the sum of the log-likelihoods of the grounded tokens."""
+    logs = _logits_before(model, inputs, positions).log_softmax(-1)
+    tokens = inputs["input_ids"].gather(1, positions.clamp(min=0).to(logs.device))
+    found = logs.gather(-1, tokens[..., None])[..., 0].cpu()
+    return (found * grounded).sum(1).double()
+
+
+def _check_causal(model: Any, inputs: Mapping[str, Any], positions: Tensor, grounded: Tensor) -> None:
+    """Raises a ValueError if a word changes its own prediction."""
+    example = int(grounded.any(1).int().argmax())
+    if not grounded.any():
+        return
+    last = int(positions[example][grounded[example]].max())
+    ids = inputs["input_ids"].clone()
+    ids[example, last] = ids[example, last - 1]
+    if torch.equal(ids, inputs["input_ids"]):
+        return
+    place = torch.full((len(ids), 1), last)
+    plain, changed = (
+        _logits_before(model, {**inputs, "input_ids": each}, place)[example] for each in (inputs["input_ids"], ids)
+    )
+    if not torch.allclose(plain, changed, atol=1e-3):
+        raise ValueError(
+            f"{type(model).__name__} reads a word of the prompt before it predicts it (a bidirectional prefix), so "
+            "that removing heads has no meaningful effect on its likelihood; leave ablation out (--ablate 0)"
+        )
+
+
+def _summarise(sums: np.ndarray, heads: Heads, draws: int, image_ids: Sequence[str]) -> Ablation:
+    tokens, logs = sums[:, 0], sums[:, 1:]
+    if not tokens.sum():
+        raise ValueError("no phrase with boxes has a token; nothing to ablate")
+    _, index = np.unique(np.array(image_ids), return_inverse=True)
+    change = logs - logs[:, :1]
+    k = len(heads)
+    single, together = change[:, 2 : 2 + k], change[:, 1]
+    drawn = change[:, 2 + k :]
+    random_sets = drawn[:, :draws].mean(1) if draws else None
+    random_single = drawn[:, draws:].reshape(len(sums), draws, k).mean(1) if draws else None
+
+    def effect(heads: Heads, change: np.ndarray, random: np.ndarray | None) -> Effect:
+        columns = np.stack([change] + ([] if random is None else [random, change - random]), 1)
+        per_image = np.zeros((index.max() + 1, columns.shape[1]))
+        np.add.at(per_image, index, columns)
+        items = np.bincount(index, weights=tokens)
+        kept = items > 0
+        low, high = ratio_intervals(per_image[kept], items[kept])
+        mean = columns.sum(0) / tokens.sum()
+        if random is None:
+            return Effect(heads, float(mean[0]), (float(low[0]), float(high[0])), None, None)
+        return Effect(
+            heads, float(mean[0]), (float(low[0]), float(high[0])), float(mean[1]), (float(low[2]), float(high[2]))
+        )
+
+    return Ablation(
+        float(logs[:, 0].sum() / tokens.sum()),
+        int(tokens.sum()),
+        int(index.max() + 1),
+        effect(heads, together, random_sets),
+        tuple(
+            effect([head], single[:, i], None if random_single is None else random_single[:, i])
+            for i, head in enumerate(heads)
+        ),
+    )

@@ -1,0 +1,151 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Boxes from the attention of chosen heads, without training, and how good they are.
+
+Shape letters: n phrases, L layers, H heads, R image tokens, Y and X rows and columns of a grid.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from grounded_attention.metrics.intervals import Interval
+from grounded_attention.utils.boxes import box_iou
+
+from .maps import TokenGrid, attended_cells
+
+IOU_THRESHOLD = 0.5
+CENTRE, RANDOM = "centre box", "chance"
+
+Heads = Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True, eq=False)
+class GroundedBox:
+    """Where heads look.
+
+    Args:
+        box (`tuple[float, ...]`): x1, y1, x2, y2 divided by the width and height of the image.
+        token (`int`): the image token with the most attention.
+        share (`float`): the part of the attention on the image that is in the box.
+        map (`np.ndarray`): (Y, X) float32, attention on the cells of the grid; its sum is 1.
+        frame (`tuple[float, ...]`): the box of the grid in the image.
+    """
+
+    box: tuple[float, float, float, float]
+    token: int
+    share: float
+    map: np.ndarray
+    frame: tuple[float, float, float, float]
+
+
+def ground_box(attention: Tensor, candidates: Tensor, grid: TokenGrid) -> GroundedBox:
+    """Finds the box of a phrase: the summed maps of the heads are smoothed and cut at the mean; the largest part wins.
+
+    The steps are those of Localization Heads (arXiv 2503.06287, section 5); see `attended_cells` for the difference.
+
+    Args:
+        attention (`Tensor`): (heads, R) float32, attention of the phrase on the image tokens.
+        candidates (`Tensor`): (R,) bool, tokens that show a part of the image.
+        grid (`TokenGrid`): the grid of these tokens.
+
+    Returns:
+        `GroundedBox`: the box.
+    """
+    summed = (attention * candidates).sum(0)
+    cells = grid.maps(summed)
+    total = float(cells.sum())
+    chosen = attended_cells(cells)
+    share = float(cells[chosen].sum()) / total if total > 0 else 0.0
+    shown = cells / total if total > 0 else torch.full_like(cells, 1 / cells.numel())
+    return GroundedBox(grid.box(chosen), int(summed.argmax()), share, shown.cpu().numpy(), grid.frame)
+
+
+@dataclass(frozen=True)
+class BoxScore:
+    """How well a way to ground phrases finds their boxes.
+
+    Args:
+        name (`str`): the heads, or the baseline.
+        pointing (`float`): part of the phrases whose most-attended image token is gold, in [0, 1].
+        pointing_interval (`Interval`): 95 % interval over images.
+        accuracy (`float`): part of the phrases whose box has an IoU of at least 0.5 with a gold box.
+        accuracy_interval (`Interval`): 95 % interval over images.
+    """
+
+    name: str
+    pointing: float
+    pointing_interval: Interval
+    accuracy: float
+    accuracy_interval: Interval
+
+
+@dataclass
+class BoxTally:
+    """Collects, for each way to ground, whether point and box of each phrase are right.
+
+    Args:
+        centre_size (`tuple[float, float]`): width and height of the box in the centre of every image, the baseline.
+        found (`dict[str, list]`): way -> pairs (point, box) of 0 or 1, one for each phrase.
+    """
+
+    centre_size: tuple[float, float]
+    found: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    gold: list[np.ndarray] = field(default_factory=list)
+    chance: list[float] = field(default_factory=list)
+
+    def add(
+        self,
+        attention: Tensor,
+        heads: Mapping[str, Heads],
+        gold_tokens: Tensor,
+        gold_boxes: np.ndarray,
+        tokens: tuple[Tensor, Tensor, TokenGrid],
+    ) -> None:
+        """Adds a phrase.
+
+        Args:
+            attention (`Tensor`): (L, H, R) float32.
+            heads (`Mapping[str, Heads]`): name of a way -> its heads, whose attention is summed.
+            gold_tokens (`Tensor`): (R,) bool.
+            gold_boxes (`np.ndarray`): (G, 4), at least one.
+            tokens (`tuple`): boxes (R, 4) of the tokens, which of them show a part of the image (R,), their grid.
+        """
+        boxes, candidates, grid = tokens
+        for name, chosen in heads.items():
+            layers, numbers = torch.tensor(chosen, device=attention.device).T
+            found = ground_box(attention[layers, numbers], candidates, grid)
+            self._add(name, bool(gold_tokens[found.token]), _fits(found.box, gold_boxes))
+        width, height = self.centre_size
+        centre = (0.5 - width / 2, 0.5 - height / 2, 0.5 + width / 2, 0.5 + height / 2)
+        offsets = ((boxes[:, :2] + boxes[:, 2:]) / 2 - 0.5).norm(dim=1).masked_fill(~candidates, torch.inf)
+        self._add(CENTRE, bool(gold_tokens[offsets.argmin()]), _fits(centre, gold_boxes))
+        self.gold.append(gold_boxes)
+        self.chance.append(float(gold_tokens[candidates].float().mean()))
+
+    def _add(self, name: str, point: bool, box: bool) -> None:
+        self.found.setdefault(name, []).append((float(point), float(box)))
+
+    def columns(self, image_ids: Sequence[str], seed: int = 0) -> dict[str, np.ndarray]:
+        """Way -> (n, 2): whether point and box of each phrase are right.
+
+        For chance these are a random image token, as its probability, and the box of a phrase of another image.
+
+        Args:
+            image_ids (`Sequence[str]`): the image of each of the n phrases.
+            seed (`int`, *optional*, defaults to 0): seed of the boxes of others.
+        """
+        generator, images = np.random.default_rng(seed), np.array(image_ids)
+        boxes = np.zeros(len(images))
+        for index, gold in enumerate(self.gold):
+            others = np.flatnonzero(images != images[index])
+            if len(others):
+                boxes[index] = _fits(self.gold[generator.choice(others)][0], gold)
+        chance = np.stack([np.array(self.chance), boxes], 1)
+        return {**{name: np.array(pairs) for name, pairs in self.found.items()}, RANDOM: chance}
+
+
+def _fits(box: Sequence[float] | np.ndarray, gold: np.ndarray) -> bool:
+    return bool((box_iou(box, gold) >= IOU_THRESHOLD).any())

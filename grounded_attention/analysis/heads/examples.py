@@ -1,0 +1,146 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Texts with phrases and boxes from the rows of builders, and prompts of a vision-language model from them."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase, entity_examples
+
+# Which tokens of a prompt ask where a phrase is.
+WORDS = ("mean", "last", "prompt")
+
+# A picture of an image id.
+Images = Callable[[str], Any] | Mapping[str, Any]
+
+
+def grounded_examples(rows: Iterable[Mapping[str, Any]]) -> Iterator[AuditExample]:
+    """Makes examples of the texts and phrases of a builder's rows.
+
+    Args:
+        rows (`Iterable[Mapping[str, Any]]`): rows of `flickr30k_entities` or `vgp`, whose captions have phrases; of
+            `refcoco`, whose expression is one phrase; or of `visual_genome_regions`, likewise.
+
+    Returns:
+        `Iterator[AuditExample]`: the examples; captions without phrases are left out.
+
+    Raises:
+        ValueError: if the rows have other columns.
+    """
+    rows = iter(rows)
+    first = next(rows, None)
+    if first is None:
+        return
+    every = chain([first], rows)
+    if "text" in first and "box" in first:
+        for row in every:
+            yield _whole_text(row["image_id"], row["text"], row["box"])
+    elif "regions" in first:
+        for row in every:
+            for region in row["regions"]:
+                yield _whole_text(row["image_id"], region["text"], region["box"])
+    elif "entities" in first or "phrases" in first:
+        yield from (example for example in entity_examples(every) if example.phrases)
+    else:
+        raise ValueError(
+            f"rows with the columns {', '.join(first)} have no phrases with boxes; use flickr30k_entities, vgp, "
+            "refcoco or visual_genome_regions"
+        )
+
+
+def _whole_text(image_id: str, text: str, box: Sequence[float]) -> AuditExample:
+    boxes = np.asarray(box, dtype=np.float32).reshape(-1, 4)
+    return AuditExample(image_id, text, (AuditPhrase(0, len(text), boxes),))
+
+
+@dataclass(frozen=True)
+class PromptSettings:
+    """How a text with phrases becomes a prompt, and which tokens ask where a phrase is.
+
+    Args:
+        words (`str`, *optional*, defaults to `"mean"`): `"mean"` is the mean over all tokens of the phrase; `"last"`
+            its last token, the only one that has read the whole phrase in a causal model; `"prompt"` the last token of
+            the prompt, as in Localization Heads: then each phrase is a prompt of its own.
+        instruction (`str`, *optional*): words of the user; the text is then the answer of the assistant. Without it
+            the text is what the user says. It needs a chat template.
+
+    Raises:
+        ValueError: if `words` has another value, or both are used in a way that leaves no answer to read.
+    """
+
+    words: str = "mean"
+    instruction: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.words not in WORDS:
+            raise ValueError(f"words={self.words!r} is unknown; expected one of {', '.join(WORDS)}")
+        if self.words == "prompt" and self.instruction is not None:
+            raise ValueError("words='prompt' reads the end of the user's words; remove the instruction")
+
+    def split(self, example: AuditExample) -> Iterator[AuditExample]:
+        """The prompts of an example: itself, or one for each phrase."""
+        if self.words != "prompt":
+            yield example
+            return
+        for phrase in example.phrases:
+            text = example.caption[phrase.start : phrase.end]
+            yield AuditExample(example.image_id, text, (AuditPhrase(0, len(text), phrase.boxes, phrase.groups),))
+
+
+def grounded_prompts(examples: Iterable[AuditExample], settings: PromptSettings) -> list[AuditExample]:
+    """The prompts of examples; phrases without boxes, and examples without phrases, are left out."""
+    prompts = []
+    for example in examples:
+        phrases = tuple(phrase for phrase in example.phrases if len(phrase.boxes))
+        if phrases:
+            prompts += settings.split(AuditExample(example.image_id, example.caption, phrases))
+    return prompts
+
+
+def find_picture(images: Images, image_id: str) -> Any:
+    """The picture of an image.
+
+    Raises:
+        ValueError: if a mapping does not have the image. A function raises its own errors.
+    """
+    if callable(images):
+        return images(image_id)
+    if image_id not in images:
+        raise ValueError(f"image {image_id!r}: images has no picture of it")
+    return images[image_id]
+
+
+def make_batch(processor: Any, examples: Sequence[AuditExample], images: Images, settings: PromptSettings) -> Any:
+    """Makes the batch of examples.
+
+    Args:
+        processor (`PatchGroundingProcessor`): the processor.
+        examples (`Sequence[AuditExample]`): B prompts, as made by `PromptSettings.split`.
+        images (`Images`): the pictures.
+        settings (`PromptSettings`): how texts become prompts.
+
+    Returns:
+        `GroundedBatch`: the batch, with phrases.
+
+    Raises:
+        ValueError: if an image has no picture, or the processor refuses an example; the message has the image.
+    """
+    pictures = [find_picture(images, example.image_id) for example in examples]
+    answers = settings.instruction is not None
+    phrases = [
+        [
+            {"text": int(answers), "start": phrase.start, "end": phrase.end, "boxes": phrase.boxes}
+            for phrase in example.phrases
+        ]
+        for example in examples
+    ]
+    texts = [example.caption for example in examples]
+    given = ([settings.instruction] * len(texts), texts) if answers else (texts, None)
+    try:
+        return processor(*given, images=pictures, phrases=phrases)
+    except ValueError as error:
+        names = ", ".join(dict.fromkeys(example.image_id for example in examples))
+        raise ValueError(f"a batch of the images {names}: {error}") from error

@@ -1,0 +1,167 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Attention on image tokens as maps: from tokens to a grid, spatial entropy, and the box of the attended area.
+
+Entropy and box follow Localization Heads (Kang et al., CVPR 2025, arXiv 2503.06287, sections 4.1 and 5). Shape
+letters: R image tokens, Y and X rows and columns of the grid, C cells.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import conv1d, max_pool2d, pad
+
+# The Gaussian of the paper, in cells.
+SIGMA, KERNEL = 1.0, 7
+# The finest grid, in cells along an edge.
+MOST_CELLS = 128
+# Boxes are float32.
+ROUNDING = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class TokenGrid:
+    """A regular grid over the part of an image that its tokens show, with cells as small as the smallest tokens.
+
+    If the tokens are one grid of patches, each cell is one token. If tiles and the whole image show the same place,
+    the attention of each token is spread evenly over its box and added.
+
+    Args:
+        spread (`Tensor`): (R, C) float32, the part of the attention of each token that each cell gets. A row sums to
+            1, or to 0 for a token without a place.
+        rows (`int`): Y.
+        columns (`int`): X; C = Y * X, row by row.
+        frame (`tuple[float, ...]`): x1, y1, x2, y2 of the grid in the image, divided by its width and height.
+    """
+
+    spread: Tensor
+    rows: int
+    columns: int
+    frame: tuple[float, float, float, float]
+
+    @classmethod
+    def of_tokens(cls, boxes: Tensor, has_place: Tensor) -> "TokenGrid":
+        """Makes the grid of the tokens of one image.
+
+        Args:
+            boxes (`Tensor`): (R, 4) float, x1, y1, x2, y2 divided by width and height.
+            has_place (`Tensor`): (R,) bool, False for tokens that show no part of the image.
+
+        Returns:
+            `TokenGrid`: The grid.
+
+        Raises:
+            ValueError: No token has a place.
+        """
+        if not has_place.any():
+            raise ValueError("no image token shows a part of the image")
+        shown = boxes[has_place].double()
+        low, high = shown[:, :2].amin(0), shown[:, 2:].amax(0)
+        # Tokens at the edge of a picture may be cut, so the size of most tokens decides.
+        sides = (shown[:, 2:] - shown[:, :2]).median(0).values
+        columns, rows = ((high - low) / sides).round().clamp(1, MOST_CELLS).int().tolist()
+        across = _shares(boxes[:, 0], boxes[:, 2], low[0], high[0], columns)
+        down = _shares(boxes[:, 1], boxes[:, 3], low[1], high[1], rows)
+        spread = (down[:, :, None] * across[:, None]).flatten(1) * has_place[:, None]
+        return cls(spread.float(), rows, columns, (*low.tolist(), *high.tolist()))
+
+    def maps(self, attention: Tensor) -> Tensor:
+        """Turns attention on tokens (..., R) into maps (..., Y, X) float32 with the same sum."""
+        return (attention.float() @ self.spread.to(attention.device)).unflatten(-1, (self.rows, self.columns))
+
+    def box(self, cells: Tensor) -> tuple[float, float, float, float]:
+        """Returns the smallest box around the cells that are True in (Y, X), divided by width and height."""
+        down, across = cells.any(1).nonzero().flatten().tolist(), cells.any(0).nonzero().flatten().tolist()
+        x1, y1, x2, y2 = self.frame
+        width, height = (x2 - x1) / self.columns, (y2 - y1) / self.rows
+        edges = (x1 + across[0] * width, y1 + down[0] * height)
+        ends = (x1 + (across[-1] + 1) * width, y1 + (down[-1] + 1) * height)
+        left, top, right, bottom = (min(max(edge, 0.0), 1.0) for edge in (*edges, *ends))
+        return left, top, right, bottom
+
+
+def _shares(starts: Tensor, ends: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
+    """(R, count): the share of each interval [start, end] in each of `count` equal parts of [low, high]."""
+    edges = torch.linspace(0, 1, count + 1, dtype=torch.float64, device=starts.device) * (high - low) + low
+    begin, stop = starts.double()[:, None], ends.double()[:, None]
+    shared = (torch.minimum(stop, edges[1:]) - torch.maximum(begin, edges[:-1])).clamp(min=0)
+    # A token covers its cells exactly, up to rounding, so slivers of its neighbours are removed.
+    shared = shared.where(shared > ROUNDING * (high - low) / count, 0.0)
+    return shared / shared.sum(1, keepdim=True).clamp(min=1e-12)
+
+
+def smooth(maps: Tensor) -> Tensor:
+    """Smooths maps (n, Y, X) with the Gaussian of the paper: sigma 1, 7 cells wide; cells at the edge are repeated."""
+    steps = torch.arange(KERNEL, dtype=maps.dtype, device=maps.device) - KERNEL // 2
+    kernel = torch.exp(-(steps**2) / (2 * SIGMA**2))
+    kernel = (kernel / kernel.sum())[None, None]
+    for _ in range(2):
+        lines = pad(maps.flatten(0, 1)[:, None], (KERNEL // 2, KERNEL // 2), mode="replicate")
+        maps = conv1d(lines, kernel)[:, 0].unflatten(0, maps.shape[:2]).transpose(1, 2)
+    return maps
+
+
+def label_components(cells: Tensor) -> Tensor:
+    """Numbers the connected components of cells, where diagonal neighbours are connected.
+
+    Args:
+        cells (`Tensor`): (n, Y, X) bool.
+
+    Returns:
+        `Tensor`: (n, Y, X) int64; 0 outside, else the number of the component: 1 + its last cell, row by row.
+    """
+    count = cells.shape[1] * cells.shape[2]
+    numbers = torch.arange(1, count + 1, device=cells.device).view(1, *cells.shape[1:])
+    # max_pool2d has no whole numbers on every device; float64 holds them exactly.
+    labels = (numbers * cells).double()
+    while True:
+        spread = max_pool2d(labels[:, None], 3, stride=1, padding=1)[:, 0] * cells
+        if torch.equal(spread, labels):
+            return labels.long()
+        labels = spread
+
+
+def spatial_entropy(maps: Tensor) -> Tensor:
+    """The spatial entropy of maps: 0 if all attention above the mean is in one place, larger if it is scattered.
+
+    The mean of the map is subtracted, and what remains above 0 falls into connected components. The entropy is that of
+    their shares of the remaining attention, in nats (section 4.1).
+
+    Args:
+        maps (`Tensor`): (n, Y, X) float, not negative.
+
+    Returns:
+        `Tensor`: (n,) float32; log(Y * X), the largest value, for a map without any cell above its mean.
+    """
+    above = (maps - maps.mean((1, 2), keepdim=True)).clamp(min=0)
+    labels = label_components(above > 0).flatten(1)
+    mass = torch.zeros(len(maps), labels.shape[1] + 1, device=maps.device, dtype=above.dtype)
+    mass.scatter_add_(1, labels, above.flatten(1))
+    total = mass.sum(1)
+    shares = mass / total.clamp(min=torch.finfo(mass.dtype).tiny)[:, None]
+    entropy = torch.special.entr(shares).sum(1)
+    largest = torch.tensor(float(labels.shape[1]), device=maps.device).log()
+    return torch.where(total > 0, entropy, largest.to(entropy)).float()
+
+
+def attended_cells(attention_map: Tensor) -> Tensor:
+    """Finds the place that a map attends to: of the cells above the mean of the smoothed map, the largest component.
+
+    Localization Heads takes the component with the largest convex hull (section 5). Here it is the component with
+    the most attention, so that a long thin edge does not win over an object.
+
+    Args:
+        attention_map (`Tensor`): (Y, X) float, the sum of the maps of the chosen heads.
+
+    Returns:
+        `Tensor`: (Y, X) bool; all True for a map without differences.
+    """
+    smoothed = smooth(attention_map[None].double())[0]
+    above = smoothed > smoothed.mean()
+    if not above.any():
+        return torch.ones_like(above)
+    labels = label_components(above[None])[0]
+    mass = torch.zeros(labels.numel() + 1, dtype=torch.float64, device=labels.device)
+    mass.scatter_add_(0, labels.flatten(), smoothed.flatten())
+    mass[0] = -1.0
+    return labels == mass.argmax()

@@ -1,0 +1,188 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The scores of every head for every phrase, and the choice of heads by them.
+
+Shape letters: n phrases, I images, L layers, H heads, R image tokens.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from grounded_attention.analysis.audit.statistics import ratio_intervals
+
+from .maps import TokenGrid, spatial_entropy
+
+MEASURES = ("pointing", "lift", "share", "entropy")
+# How heads are ranked: by a measure, or as Localization Heads does, without boxes.
+RANKS = ("pointing", "lift", "localization")
+# Localization Heads counts how often a head is among this many heads of lowest entropy (section 4.2).
+LOWEST = 10
+
+
+def phrase_scores(attention: Tensor, gold: Tensor, candidates: Tensor, grid: TokenGrid) -> dict[str, Tensor]:
+    """Scores the heads of one layer for one phrase.
+
+    Args:
+        attention (`Tensor`): (H, R) float32, attention of the phrase on the image tokens of its example.
+        gold (`Tensor`): (R,) bool, the tokens of the phrase, at least one.
+        candidates (`Tensor`): (R,) bool, the tokens that show a part of the image.
+        grid (`TokenGrid`): the grid of these tokens.
+
+    Returns:
+        `dict[str, Tensor]`: each (H,) float32:
+
+        - `pointing`: 1 if the candidate with the most attention is gold, else 0; 0 without any attention.
+        - `lift`: the part of the attention on candidates that is on gold tokens, divided by their part of the
+          candidates; 1 if attention is uniform.
+        - `share`: the attention on candidates, in [0, 1].
+        - `entropy`: `spatial_entropy` of the map.
+    """
+    seen = attention * candidates
+    share = seen.sum(-1)
+    best = seen.argmax(-1)
+    inside = (seen * gold).sum(-1) / share.clamp(min=torch.finfo(torch.float32).tiny)
+    return {
+        "pointing": (gold[best] & (share > 0)).float(),
+        "lift": inside * candidates.sum() / (gold & candidates).sum(),
+        "share": share,
+        "entropy": spatial_entropy(grid.maps(seen)),
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class HeadScores:
+    """The scores of all heads for the phrases of a split.
+
+    Args:
+        image_ids (`tuple[str, ...]`): the image of each of the n phrases.
+        scores (`dict[str, np.ndarray]`): each of `MEASURES` -> (n, L, H) float32, see [`phrase_scores`].
+        chance (`np.ndarray`): (n,) float32, the part of the candidates that is gold.
+        gold_sizes (`np.ndarray`): (n, 2) float32, mean width and height of the gold boxes of each phrase.
+        skipped (`int`): phrases that no image token shows, which are not scored.
+    """
+
+    image_ids: tuple[str, ...]
+    scores: dict[str, np.ndarray]
+    chance: np.ndarray
+    gold_sizes: np.ndarray
+    skipped: int = 0
+
+    def mean(self, measure: str) -> np.ndarray:
+        """(L, H) float64: the mean over all phrases."""
+        return self.scores[measure].mean(0, dtype=np.float64)
+
+    @cached_property
+    def blind_layers(self) -> tuple[int, ...]:
+        """Layers that see no image token in any phrase, as sliding windows that end before the image."""
+        return tuple(np.flatnonzero((self.scores["share"] == 0).all((0, 2))).tolist())
+
+    @cached_property
+    def _images(self) -> tuple[tuple[str, ...], np.ndarray]:
+        """The I images, and the image of each phrase as an index."""
+        names, index = np.unique(np.array(self.image_ids, dtype=object).astype(str), return_inverse=True)
+        return tuple(names.tolist()), index
+
+    def intervals(self, measure: str) -> np.ndarray:
+        """(2, L, H): 95 % bootstrap intervals of the means over images; NaN for a single image."""
+        values = self.scores[measure]
+        return self.bootstrap(values.reshape(len(values), -1)).reshape(2, *values.shape[1:])
+
+    def bootstrap(self, values: np.ndarray) -> np.ndarray:
+        """(2, K): 95 % bootstrap intervals over images of the means of K columns of values (n, K)."""
+        names, index = self._images
+        sums = np.zeros((len(names), values.shape[1]))
+        np.add.at(sums, index, values)
+        return ratio_intervals(sums, np.bincount(index, minlength=len(names)))
+
+    @property
+    def layers(self) -> int:
+        """L."""
+        return self.scores["pointing"].shape[1]
+
+    @property
+    def heads(self) -> int:
+        """H."""
+        return self.scores["pointing"].shape[2]
+
+    @property
+    def mean_size(self) -> tuple[float, float]:
+        """Mean width and height of the gold boxes."""
+        width, height = self.gold_sizes.mean(0, dtype=np.float64)
+        return float(width), float(height)
+
+    @property
+    def images(self) -> int:
+        """Number of images."""
+        return len(self._images[0])
+
+    def summary(self) -> dict[str, Any]:
+        """What `heads.json` has of a split: counts, chance, and the mean scores of all heads as lists (L, H)."""
+        return {
+            "phrases": len(self.image_ids),
+            "images": self.images,
+            "skipped": self.skipped,
+            "chance": float(self.chance.mean()),
+            "scores": {name: np.round(self.mean(name), 6).tolist() for name in MEASURES},
+        }
+
+
+def choose_heads(scores: HeadScores, count: int, rank: str = "pointing") -> list[tuple[int, int]]:
+    """Chooses the heads that ground best.
+
+    Args:
+        scores (`HeadScores`): the scores on the split of the choice.
+        count (`int`): k, number of heads.
+        rank (`str`, *optional*, defaults to `"pointing"`): `"pointing"` or `"lift"`, which need boxes, or
+            `"localization"`, which does not: of the heads with an attention on the image above the elbow of all heads,
+            those that are most often among the ten of lowest spatial entropy (Localization Heads, section 4.2).
+
+    Returns:
+        `list[tuple[int, int]]`: (layer, head), the best first; equal heads in the order of the model.
+
+    Raises:
+        ValueError: if the rank is unknown, or there are not so many heads that see the image.
+    """
+    if rank not in RANKS:
+        raise ValueError(f"rank={rank!r} is unknown; expected one of {', '.join(RANKS)}")
+    values = localization_frequency(scores) if rank == "localization" else scores.mean(rank)
+    seeing = [layer for layer in range(len(values)) if layer not in scores.blind_layers]
+    if not 1 <= count <= len(seeing) * values.shape[1]:
+        raise ValueError(
+            f"{count} heads cannot be chosen: the model has {len(seeing) * values.shape[1]} heads that see the image"
+        )
+    values = values.copy()
+    values[list(scores.blind_layers)] = -np.inf
+    order = np.argsort(-values, axis=None, kind="stable")[:count]
+    return [(int(layer), int(head)) for layer, head in zip(*np.unravel_index(order, values.shape), strict=True)]
+
+
+def localization_frequency(scores: HeadScores) -> np.ndarray:
+    """How often each head is among the ten of lowest spatial entropy, of the heads that look at the image.
+
+    Args:
+        scores (`HeadScores`): the scores of a split.
+
+    Returns:
+        `np.ndarray`: (L, H) float64 in [0, 1]; -1 for heads whose attention on the image is not above the elbow.
+    """
+    share = scores.mean("share")
+    bend = elbow(share)
+    passed = (share > bend) | (share.min() == share.max())
+    entropy = np.where(passed, scores.scores["entropy"], np.inf).reshape(len(scores.image_ids), -1)
+    lowest = np.argsort(entropy, axis=1, kind="stable")[:, : min(LOWEST, int(passed.sum()))]
+    frequency = np.bincount(lowest.ravel(), minlength=entropy.shape[1]) / len(entropy)
+    return np.where(passed, frequency.reshape(share.shape), -1.0)
+
+
+def elbow(values: np.ndarray) -> float:
+    """The value at the elbow of the sorted values: the point farthest from the line between the two ends."""
+    ordered = np.sort(values, axis=None)
+    if ordered[0] == ordered[-1]:
+        return float(ordered[0])
+    steps = np.linspace(0.0, 1.0, len(ordered))
+    heights = (ordered - ordered[0]) / (ordered[-1] - ordered[0])
+    return float(ordered[int(np.abs(heights - steps).argmax())])

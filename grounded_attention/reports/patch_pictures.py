@@ -1,0 +1,86 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Pictures of an image with a map of attention over its patches, and the box found from it."""
+
+import math
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.patheffects import withStroke
+from PIL import Image
+
+from .figure_style import DPI, VERMILLION, WIDTH, save
+
+# Characters of a caption in a line of a panel.
+CAPTION_WIDTH = 34
+# Where there is no attention, this much of the light is gone.
+DARKEST = 0.8
+
+
+@dataclass(frozen=True, eq=False)
+class PatchAttention:
+    """The attention of a phrase on the patches of an image.
+
+    Args:
+        phrase (`str`): the phrase.
+        map (`np.ndarray`): (Y, X) float, attention on the cells of a grid, not negative.
+        frame (`tuple[float, ...]`): x1, y1, x2, y2 of the grid, divided by width and height of the image.
+        box (`tuple[float, ...]`): the box found, likewise.
+        share (`float`): the part of the attention that is in the box.
+    """
+
+    phrase: str
+    map: np.ndarray
+    frame: tuple[float, float, float, float]
+    box: tuple[float, float, float, float]
+    share: float
+
+
+def patch_figure(image: Image.Image, phrases: Sequence[PatchAttention], path: str | Path) -> Figure:
+    """Draws one panel for each phrase: the image, brighter where the phrase attends, and the box.
+
+    Args:
+        image (`Image.Image`): the image.
+        phrases (`Sequence[PatchAttention]`): one or more phrases.
+        path (`str` or `Path`): a .png, .pdf or .svg file; its folder is created.
+
+    Returns:
+        `Figure`: the figure, already saved.
+    """
+    across = min(len(phrases), 3)
+    down = math.ceil(len(phrases) / across)
+    width = min(WIDTH / DPI, 4.2 * across)
+    height = down * (width / across * min(image.height / image.width, 2.0) + 0.65)
+    figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+    panels = list(figure.subplots(down, across, squeeze=False).flat)
+    for axes, phrase in zip(panels, phrases, strict=False):
+        _draw(axes, image, phrase)
+    for axes in panels[len(phrases) :]:
+        axes.set_axis_off()
+    return save(figure, path)
+
+
+def _draw(axes: Axes, image: Image.Image, phrase: PatchAttention) -> None:
+    width, height = image.size
+    axes.imshow(np.asarray(image))
+    x1, y1, x2, y2 = phrase.frame
+    light = np.sqrt(phrase.map / max(float(phrase.map.max()), 1e-12))
+    extent = (x1 * width, x2 * width, y2 * height, y1 * height)
+    dark = np.zeros((*light.shape, 4))
+    dark[..., 3] = DARKEST * (1 - light)
+    axes.imshow(dark, extent=extent, interpolation="nearest")
+    x1, y1, x2, y2 = (edge * side for edge, side in zip(phrase.box, (width, height) * 2, strict=True))
+    box = Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, edgecolor=VERMILLION, linewidth=2.5)
+    box.set_path_effects([withStroke(linewidth=4.5, foreground="white")])
+    axes.add_patch(box)
+    axes.set_xlim(0, width)
+    axes.set_ylim(height, 0)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    caption = "\n".join(textwrap.wrap(phrase.phrase, CAPTION_WIDTH)[:3])
+    axes.set_title(f"{caption}\n{phrase.share:.0%} of the attention in the box", fontsize=9)

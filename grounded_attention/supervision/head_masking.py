@@ -1,0 +1,111 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Removes the output of chosen attention heads, to see what a model does without them."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from torch import nn
+
+from .supervise import find_language_model
+
+# How models name the layer after attention that mixes the heads.
+OUTPUT_PROJECTIONS = ("o_proj", "out_proj", "dense", "c_proj", "wo")
+
+
+def attention_modules(model: Any) -> list[Any]:
+    """Finds the self-attention modules of the language model, in the order of its layers.
+
+    Args:
+        model (`PreTrainedModel`): a model whose attention modules have a `layer_idx` and an output projection, as the
+            decoders of transformers do.
+
+    Returns:
+        `list[nn.Module]`: one module for each layer.
+
+    Raises:
+        ValueError: if the model is built in another way.
+    """
+    language_model = find_language_model(model)
+    found: dict[int, Any] = {
+        int(module.layer_idx): module  # type: ignore[arg-type]
+        for module in language_model.modules()
+        if hasattr(module, "layer_idx") and any(hasattr(module, name) for name in OUTPUT_PROJECTIONS)
+    }
+    layers = language_model.config.num_hidden_layers
+    if sorted(found) != list(range(layers)):
+        raise ValueError(
+            f"{type(language_model).__name__} has {layers} layers, but attention modules for the layers "
+            f"{sorted(found)}; its heads cannot be changed one by one"
+        )
+    return [found[layer] for layer in range(layers)]
+
+
+def check_heads(model: Any, heads: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
+    """Groups (layer, head) pairs by layer.
+
+    Args:
+        model (`PreTrainedModel`): the model.
+        heads (`Iterable[tuple[int, int]]`): pairs of layer and head, counted from 0.
+
+    Returns:
+        `dict[int, list[int]]`: layer -> its heads, sorted, each once.
+
+    Raises:
+        ValueError: if the model does not have a layer or head.
+    """
+    config = find_language_model(model).config
+    layers, width = config.num_hidden_layers, config.num_attention_heads
+    grouped: dict[int, list[int]] = {}
+    for layer, head in sorted({(int(layer), int(head)) for layer, head in heads}):
+        if not (0 <= layer < layers and 0 <= head < width):
+            raise ValueError(
+                f"layer {layer}, head {head}: the model has the layers 0 to {layers - 1}, with the heads 0 to "
+                f"{width - 1}"
+            )
+        grouped.setdefault(layer, []).append(head)
+    return grouped
+
+
+@contextmanager
+def mask_heads(model: Any, heads: Iterable[tuple[int, int]]) -> Iterator[None]:
+    """Sets the output of chosen heads to zero, before the output projection, for any family and back end.
+
+    Args:
+        model (`PreTrainedModel`): the model, with or without a language head, or in a wrapper of PEFT.
+        heads (`Iterable[tuple[int, int]]`): pairs of layer and head, counted from 0.
+
+    Raises:
+        ValueError: if the model does not have a layer or head, or is built in another way than transformers' decoders.
+
+    Example:
+        >>> import torch
+        >>> from transformers import LlamaConfig, LlamaForCausalLM
+        >>> from grounded_attention import mask_heads
+        >>> sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
+        >>> model = LlamaForCausalLM(LlamaConfig(vocab_size=99, **sizes))
+        >>> with mask_heads(model, [(0, 1), (1, 3)]):
+        ...     logits = model(torch.arange(6)[None]).logits
+    """
+    grouped = check_heads(model, heads)
+    modules = attention_modules(model)
+    count = find_language_model(model).config.num_attention_heads
+    with ExitStack() as stack:
+        for layer, chosen in grouped.items():
+            projection = next(
+                getattr(modules[layer], name) for name in OUTPUT_PROJECTIONS if hasattr(modules[layer], name)
+            )
+            handle = projection.register_forward_pre_hook(_zero(chosen, count))
+            stack.callback(handle.remove)
+        yield
+
+
+def _zero(heads: list[int], count: int) -> Any:
+    """A hook that sets the parts of some heads in the input (..., H * d) of a layer to zero."""
+
+    def zero(module: nn.Module, args: tuple) -> tuple:
+        states = args[0].unflatten(-1, (count, -1)).clone()
+        states[..., heads, :] = 0
+        return (states.flatten(-2), *args[1:])
+
+    return zero

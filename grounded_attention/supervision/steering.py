@@ -1,0 +1,224 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Steers chosen attention heads towards parts of the image, also while a model generates text.
+
+A number is added to the scores of chosen columns before the softmax, as Gaze Heads does (arXiv 2606.14703). Shape
+letters: B batch, H heads, N query positions, M key positions, K steered columns.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from grounded_attention.processing.patch_grounding import match_coverage
+
+from .attention_function import eager_function
+from .head_masking import attention_modules, check_heads
+from .supervise import find_language_model
+
+PREFIX = "steered_"
+STEERED = ("sdpa", "eager", "supervised_sdpa", "supervised_eager")
+
+
+class SteeredColumns(NamedTuple):
+    """The positions of a sequence that heads are steered to, and from where on.
+
+    Args:
+        columns (`Tensor`): (B, K) int64 positions in the sequence; -1 is padding.
+        first_row (`Tensor`): (B,) int64: rows from this position on are steered.
+    """
+
+    columns: Tensor
+    first_row: Tensor
+
+
+class _Steering(NamedTuple):
+    """What an attention module adds to its scores."""
+
+    heads: list[int]
+    target: SteeredColumns
+    strength: float
+
+
+def box_columns(
+    batch: Mapping[str, Any], boxes: Sequence[Any], coverage_threshold: float = 0.5, image: int = 0
+) -> SteeredColumns:
+    """Finds the image tokens in boxes; the rows after the last image token of an example are steered.
+
+    Args:
+        batch (`Mapping[str, Any]`): a batch of `PatchGroundingProcessor`.
+        boxes (`Sequence`): for each of the B examples boxes (n, 4), x1, y1, x2, y2 divided by width and height of the
+            original image; n may be 0, then the example is not steered.
+        coverage_threshold (`float`, *optional*, defaults to 0.5): as for `PatchGroundingProcessor`.
+        image (`int`, *optional*, defaults to 0): the image of the boxes, for examples with several.
+
+    Returns:
+        `SteeredColumns`: for `steer_heads`.
+
+    Raises:
+        ValueError: if there are not B entries, or a box is not in the image.
+    """
+    positions, places = batch["region_positions"], batch["region_boxes"]
+    if len(boxes) != len(positions):
+        raise ValueError(f"boxes of {len(boxes)} examples, but the batch has {len(positions)}")
+    shown = (batch["region_candidate_mask"] & (batch["region_token_type_ids"] == image)).cpu().numpy()
+    found = []
+    for example, given in enumerate(boxes):
+        array = np.asarray(given, dtype=np.float64).reshape(-1, 4)
+        if not ((array >= 0) & (array <= 1)).all() or (array[:, :2] > array[:, 2:]).any():
+            raise ValueError(f"example {example}: boxes {array.tolist()}, expected x1, y1, x2, y2 in [0, 1]")
+        patches = np.where(shown[example][:, None], places[example].cpu().numpy(), 0.0)
+        marks = match_coverage(array, np.broadcast_to(patches, (len(array), *patches.shape)), coverage_threshold)
+        found.append(positions[example].cpu()[torch.from_numpy(marks.any(0))])
+    columns = torch.nn.utils.rnn.pad_sequence(found, batch_first=True, padding_value=-1)
+    return SteeredColumns(columns, positions.cpu().amax(1) + 1)
+
+
+@contextmanager
+def steer_heads(
+    model: Any, heads: Iterable[tuple[int, int]], columns: SteeredColumns | Tensor, strength: float
+) -> Iterator[None]:
+    """Adds a number to the scores of chosen heads at chosen columns, before the softmax.
+
+    Inside the context `model(...)` and `model.generate(...)` are steered, with a cache of keys too. The columns are
+    those of the batch that the model reads. Beams and several sequences for each prompt are supported.
+
+    Args:
+        model (`PreTrainedModel`): the model, on the back ends sdpa or eager.
+        heads (`Iterable[tuple[int, int]]`): pairs of layer and head, counted from 0.
+        columns (`SteeredColumns` or `Tensor`): from `box_columns`; or positions (B, K), -1 for padding, then rows
+            after the last of them are steered.
+        strength (`float`): the number; each steered column gets exp(strength) times its weight before normalisation.
+            Negative numbers steer away.
+
+    Raises:
+        ValueError: if the back end takes no bias for single heads (FlashAttention, flex), a layer has a sliding window
+            (its cache forgets positions), or a head, a position or the strength is not valid.
+
+    Example:
+        >>> import torch
+        >>> from transformers import LlamaConfig, LlamaForCausalLM
+        >>> from grounded_attention import steer_heads
+        >>> sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
+        >>> model = LlamaForCausalLM(LlamaConfig(vocab_size=99, **sizes))
+        >>> with steer_heads(model, [(1, 3)], torch.tensor([[2, 3]]), strength=4.0):
+        ...     text = model.generate(torch.arange(6)[None], max_new_tokens=3, do_sample=False)
+    """
+    language_model = find_language_model(model)
+    grouped, modules = check_heads(model, heads), attention_modules(model)
+    before = language_model.config._attn_implementation or "eager"
+    _check(language_model, before, [modules[layer] for layer in grouped], strength)
+    target = _check_columns(columns)
+    language_model.set_attn_implementation(PREFIX + before)
+    try:
+        for layer, chosen in grouped.items():
+            modules[layer].head_steering = _Steering(chosen, target, float(strength))
+        yield
+    finally:
+        for layer in grouped:
+            modules[layer].__dict__.pop("head_steering", None)
+        language_model.set_attn_implementation(before)
+
+
+def _check(model: Any, back_end: str, modules: Sequence[Any], strength: float) -> None:
+    if back_end.startswith(PREFIX):
+        raise ValueError("the model is steered already; leave the first context, or give all heads to one")
+    if back_end not in STEERED:
+        raise ValueError(
+            f"attention back end '{back_end}' takes no bias for single heads: load the model with "
+            "attn_implementation='sdpa'"
+        )
+    if not math.isfinite(strength):
+        raise ValueError(f"strength={strength}, expected a finite number")
+    sliding = [module.layer_idx for module in modules if _slides(model.config, module)]
+    if sliding:
+        raise ValueError(
+            f"layers {sliding} of {type(model).__name__} attend in a sliding window, whose cache forgets positions: "
+            "they cannot be steered; choose heads of other layers"
+        )
+
+
+def _slides(config: Any, module: Any) -> bool:
+    """Whether a layer sees the last positions only; models without kinds of layers have one window for all."""
+    if getattr(config, "layer_types", None):
+        return config.layer_types[module.layer_idx] == "sliding_attention"
+    return getattr(config, "sliding_window", None) is not None
+
+
+def _check_columns(columns: SteeredColumns | Tensor) -> SteeredColumns:
+    if not isinstance(columns, SteeredColumns):
+        columns = SteeredColumns(columns, columns.amax(1) + 1)
+    positions = columns.columns
+    if positions.dim() != 2 or positions.dtype != torch.int64 or (positions < -1).any():
+        raise ValueError(f"columns of shape {tuple(positions.shape)} {positions.dtype}, expected (B, K) int64 from -1")
+    return columns
+
+
+def _steered_mask(module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, steering: _Steering) -> Tensor:
+    """The mask of all heads with the bias, (B, H, N, M), additive."""
+    rows, length = query.shape[2], key.shape[2]
+    batch = len(steering.target.columns)
+    if query.shape[0] % batch:
+        raise ValueError(f"columns for {batch} sequences, but the model reads {query.shape[0]}")
+    columns, first_row = (
+        part.to(query.device).repeat_interleave(query.shape[0] // batch, 0) for part in steering.target
+    )
+    if columns.numel() and int(columns.max()) >= length:
+        raise ValueError(f"position {int(columns.max())} is outside of the sequence of {length} tokens")
+    visible = _visible(module, rows, length, mask, query)
+    hidden = torch.finfo(query.dtype).min
+    bias = torch.zeros(len(columns), length + 1, device=query.device, dtype=query.dtype)
+    bias.scatter_(1, columns.masked_fill(columns < 0, length), steering.strength)
+    steered = _row_positions(visible, rows, length) >= first_row[:, None]  # (B, N)
+    added = (steered[..., None] * bias[:, None, :length])[:, None]  # (B, 1, N, M)
+    chosen = torch.zeros(query.shape[1], device=query.device, dtype=query.dtype)
+    chosen[steering.heads] = 1
+    plain = visible if visible.dtype != torch.bool else torch.zeros_like(added).masked_fill(~visible, hidden)
+    # Adding to the lowest number of the type could make it infinite.
+    return (plain + added * chosen[:, None, None]).clamp(min=hidden)
+
+
+def _visible(module: nn.Module, rows: int, length: int, mask: Tensor | None, query: Tensor) -> Tensor:
+    """The mask of the back end, (B or 1, 1 or H, N, M); without one, SDPA hides later keys in a longer prompt."""
+    if mask is not None:
+        return mask[..., :length]
+    places = torch.arange(length, device=query.device)
+    if rows > 1 and getattr(module, "is_causal", True):
+        return (places <= places[length - rows :, None])[None, None]
+    return torch.ones(1, 1, rows, length, dtype=torch.bool, device=query.device)
+
+
+def _row_positions(visible: Tensor, rows: int, length: int) -> Tensor:
+    """The position of each row in the sequence, (1 or B, N)."""
+    if rows in (1, length):  # a whole prompt, or one new token at the end
+        return torch.arange(length - rows, length, device=visible.device)[None]
+    # A part of a prompt, or a cache with room for later keys: a row sees itself, and nothing after it.
+    shown = visible if visible.dtype == torch.bool else visible > torch.finfo(visible.dtype).min / 2
+    return (shown[:, 0] * torch.arange(1, length + 1, device=visible.device)).argmax(-1)
+
+
+def _steered(back_end: str) -> Callable:
+    def steered_attention_forward(
+        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any = None, **kwargs: Any
+    ) -> tuple[Tensor, Any]:
+        """The attention of a back end, with the bias of `steer_heads` on the heads of this module."""
+        steering = getattr(module, "head_steering", None)
+        if steering is not None:
+            attention_mask = _steered_mask(module, query, key, attention_mask, steering)
+        function = eager_function(module) if back_end == "eager" else ALL_ATTENTION_FUNCTIONS[back_end]
+        return function(module, query, key, value, attention_mask, **kwargs)
+
+    return steered_attention_forward
+
+
+for _back_end in STEERED:
+    AttentionInterface.register(PREFIX + _back_end, _steered(_back_end))
+    # A name without a mask function gets no mask, and padding would be attended.
+    AttentionMaskInterface.register(PREFIX + _back_end, ALL_MASK_ATTENTION_FUNCTIONS[_back_end])

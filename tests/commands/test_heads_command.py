@@ -1,0 +1,243 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""`grounded-attention heads`, and grounding with the heads that it finds: command and pipeline."""
+
+import json
+import shutil
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from transformers import AutoModel, AutoProcessor, BertConfig, pipeline
+
+from grounded_attention.analysis.heads.boxes import ground_box
+from grounded_attention.analysis.heads.chosen import ChosenHeads
+from grounded_attention.analysis.heads.examples import PromptSettings
+from grounded_attention.analysis.heads.maps import TokenGrid
+from grounded_attention.analysis.heads.pipeline import PatchGroundingPipeline
+from grounded_attention.commands import ground, heads
+from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
+from grounded_attention.modeling import VisualGroundingPipeline
+from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from tests.helpers.tiny_llava_files import save_llava
+from tests.helpers.tiny_vgp import tiny_model
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Scenes, a tiny LLaVA, and its ranking in `ranked`."""
+    folder = tmp_path_factory.mktemp("heads")
+    write_scenes(folder / "scenes", images=24, seed=1)
+    save_llava(folder / "llava")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", folder / "cache")
+        assert run(folder, "--output", folder / "ranked", "--ablate", 2, "--split", "test") == 0
+        yield folder
+
+
+def run(files, *options, data="flickr30k_entities", model="llava"):
+    scenes = files / "scenes"
+    given = ["--model", files / model, "--data", data, "--data-dir", scenes, "--quiet", "--limit", 3, "--top-k", 2]
+    pictures = [] if "--images" in options else ["--images", scenes / "flickr30k-images"]
+    return heads.main([*map(str, [*given, *pictures, *options])])
+
+
+def error(capsys) -> str:
+    printed = capsys.readouterr()
+    (line,) = [line for line in printed.err.splitlines() if line.startswith("error: ")]
+    assert printed.out == "" and "Traceback" not in printed.err
+    return line
+
+
+def test_the_folder_has_the_ranking(files):
+    content = json.loads((files / "ranked" / "heads.json").read_text())
+    assert content["about"]["data"] == "flickr30k_entities, split test" and content["about"]["choose_on"] == "train"
+    assert content["about"]["model_type"] == "llava" and content["about"]["same_split"] is False
+    assert content["choice"]["images"] == 3 and content["report"]["images"] == 2
+    assert len(content["chosen"]) == 2 and content["ablation"]["tokens"] > 0
+    assert np.shape(content["report"]["scores"]["pointing"]) == (2, 4)
+    assert (files / "ranked" / "heads.png").stat().st_size > 5000
+    assert "reported on" in (files / "ranked" / "heads.md").read_text()
+
+
+def test_expressions_are_ranked_as_localization_heads_does(files, tmp_path, capsys):
+    options = ("--split", "testA", "--words", "prompt", "--rank", "localization", "--ablate", 0, "--json")
+    assert run(files, *options, "--output", tmp_path, "--config", "refcoco+", data="refcoco") == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert len(printed["chosen"]) == 2 and printed["folder"] == str(tmp_path)
+    content = json.loads((tmp_path / "heads.json").read_text())
+    assert content["about"]["options"]["words"] == "prompt" and content["ablation"] is None
+    assert content["report"]["phrases"] == 3
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_chosen_heads_are_measured_on_other_data(files, tmp_path, capsys, beside):
+    model = "llava"
+    if beside:
+        shutil.copytree(files / "llava", files / "with_heads", dirs_exist_ok=True)
+        shutil.copy(files / "ranked" / "heads.json", files / "with_heads")
+        model = "with_heads"
+    given = [] if beside else [files / "ranked" / "heads.json"]
+    options = ("--split", "testA", "--output", tmp_path, "--evaluate", *given)
+    assert run(files, *options, data="refcoco", model=model) == 0
+    assert "centre box" in capsys.readouterr().out
+    content = json.loads((tmp_path / "boxes.json").read_text())
+    assert [row["name"] for row in content["boxes"]][-2:] == ["centre box", "chance"]
+    assert "heads.json" in content["about"]["heads"] and (tmp_path / "boxes.md").is_file()
+
+
+@pytest.mark.parametrize(
+    ("options", "data", "message"),
+    [
+        (["--images", "nowhere"], "refcoco", "--images nowhere: no such folder"),
+        (["--top-k", "0"], "refcoco", "--top-k 0: expected 1 or more"),
+        (["--choose-on", "test", "--split", "test"], "refcoco", "--choose-on test is also the reported split"),
+        (["--words", "prompt", "--instruction", "where"], "refcoco", "remove the instruction"),
+        (["--config", "refcoco++"], "refcoco", "refcoco has no such --config: found 'refcoco++'"),
+        (["no=1"], "refcoco", "unknown option: found 'no=1'"),
+        ([], "vqa_v2", "have no phrases with boxes; use flickr30k_entities, vgp, refcoco"),
+        (["--evaluate"], "flickr30k_entities", "has no heads.json, which names its heads that ground"),
+        (["--evaluate", "nowhere.json"], "refcoco", "nowhere.json: no such file; make it with"),
+    ],
+)
+def test_mistakes_are_one_line(files, tmp_path, capsys, options, data, message):
+    assert run(files, "--output", tmp_path / "out", *options, data=data) == 2
+    assert message in error(capsys)
+    assert not (tmp_path / "out").exists()
+
+
+def test_missing_pictures_are_found_before_the_model_is_loaded(files, tmp_path, capsys):
+    first = sorted((files / "scenes" / "flickr30k-images").iterdir())[0]
+    shutil.copy(first, tmp_path)
+    assert run(files, "--images", tmp_path, model="nowhere") == 2
+    line = error(capsys)
+    assert "images are missing, the first is" in line and ".jpg" in line
+
+
+def test_other_models_are_refused(files, tmp_path, capsys):
+    BertConfig().save_pretrained(tmp_path / "bert")
+    assert run(files, model=tmp_path / "bert") == 2
+    assert "model type bert is not known to read images as tokens; known: llava, llava_next" in error(capsys)
+    assert run(files, model=tmp_path / "nowhere") == 2
+    assert "nowhere" in error(capsys)
+    words = AutoProcessor.from_pretrained(files / "llava").tokenizer
+    shutil.copytree(files / "llava", tmp_path / "words", ignore=shutil.ignore_patterns("processor*"))
+    words.save_pretrained(tmp_path / "words")
+    assert run(files, model=tmp_path / "words") == 2
+    assert "words: " in error(capsys)
+
+
+# Grounding
+
+
+def picture(files):
+    return sorted((files / "scenes" / "flickr30k-images").iterdir())[0]
+
+
+@torch.no_grad()
+def boxes_by_hand(files, image, caption: str, spans: list[tuple[int, int]]) -> list[list[float]]:
+    """The boxes in pixels, from eager maps of the whole model."""
+    model = AutoModel.from_pretrained(files / "llava", attn_implementation="eager")
+    grounding = PatchGroundingProcessor(AutoProcessor.from_pretrained(files / "llava"))
+    phrases = [{"text": 0, "start": start, "end": end} for start, end in spans]
+    batch = grounding(caption, images=image, phrases=phrases)
+    maps = model(**grounding.model_inputs(batch), output_attentions=True).attentions
+    candidates = batch["region_candidate_mask"][0]
+    grid = TokenGrid.of_tokens(batch["region_boxes"][0], candidates)
+    found = []
+    for mask in batch["phrase_mask"][0]:
+        rows = batch["text_positions"][0][mask]
+        chosen = ChosenHeads.from_file(files / "ranked").heads
+        attention = [maps[layer][0, head][rows][:, batch["region_positions"][0]].mean(0) for layer, head in chosen]
+        box = ground_box(torch.stack(attention), candidates, grid).box
+        found.append([edge * side for edge, side in zip(box, image.size * 2, strict=True)])
+    return found
+
+
+def test_the_pipeline_finds_boxes(files):
+    pipe = pipeline("visual-grounding", model=str(files / "llava"), heads=files / "ranked")
+    assert isinstance(pipe, PatchGroundingPipeline)
+    image, caption = Image.open(picture(files)), "a red ball near the cube"
+    (whole,) = pipe(image, caption)
+    assert (whole["start"], whole["end"], whole["text"], whole["label"]) == (0, len(caption), caption, None)
+    assert 0 < whole["score"] <= 1
+    items = [
+        {"image": image, "caption": caption, "phrases": ["the cube", "a red ball"]},
+        {"image": image, "caption": "a"},
+    ]
+    together = pipe(items, batch_size=2)
+    assert [one["text"] for one in together[0]] == ["a red ball", "the cube"] and len(together[1]) == 1
+    expected = boxes_by_hand(files, image, caption, [(0, 24), (0, 10), (16, 24)])
+    for one, box in zip([whole, *together[0]], expected, strict=True):
+        assert list(one["box"].values()) == pytest.approx(box, abs=0.06)
+    json.dumps(together)
+
+
+def test_the_pipeline_reads_heads_beside_the_model(files, tmp_path):
+    shutil.copytree(files / "llava", tmp_path / "model")
+    with pytest.raises(ValueError, match=r"model has no heads\.json"):
+        pipeline("visual-grounding", model=str(tmp_path / "model"))
+    shutil.copy(files / "ranked" / "heads.json", tmp_path / "model")
+    pipe = pipeline("visual-grounding", model=str(tmp_path / "model"))
+    assert pipe.chosen.heads == ChosenHeads.from_file(files / "ranked").heads
+
+
+def test_heads_that_read_the_end_of_the_prompt_ask_for_each_phrase(files):
+    model = AutoModel.from_pretrained(files / "llava")
+    processor = AutoProcessor.from_pretrained(files / "llava")
+    chosen = ChosenHeads(((0, 1), (1, 2)), PromptSettings("prompt"))
+    pipe = VisualGroundingPipeline(model, processor=processor, heads=chosen, task="visual-grounding")
+    image = Image.open(picture(files))
+    together = pipe(image, "a red ball near the cube", phrases=["a red ball", "the cube"])
+    alone = [pipe(image, text)[0] for text in ("a red ball", "the cube")]
+    assert [one["box"] for one in together] == [one["box"] for one in alone]
+    assert together[1]["start"] == 16
+
+
+def test_mistakes_with_the_pipeline(files):
+    model, processor = AutoModel.from_pretrained(files / "llava"), AutoProcessor.from_pretrained(files / "llava")
+    made = {"processor": processor, "task": "visual-grounding"}
+    wrong = [([], "heads is empty"), ([(9, 0)], r"layer and head \(9, 0\)"), ("nowhere", "no such file")]
+    for given, message in wrong:
+        with pytest.raises(ValueError, match=message):
+            VisualGroundingPipeline(model, heads=given, **made)
+    with pytest.raises(ValueError, match="a model object needs a processor"):
+        VisualGroundingPipeline(model, heads=[(0, 0)], task="visual-grounding")
+    pipe = VisualGroundingPipeline(model, heads=[(0, 0)], **made)
+    with pytest.raises(ValueError, match="phrase 'horse' does not occur"):
+        pipe(Image.open(picture(files)), "a ball", phrases=["horse"])
+    with pytest.raises(ValueError, match="has no image"):
+        pipe({"caption": "a ball"})
+    with pytest.raises(TypeError, match="llava takes only heads"):
+        pipe(Image.open(picture(files)), "a ball", layer=1)
+    bert = tiny_model()
+    bert.config = BertConfig()
+    with pytest.raises(ValueError, match="model type bert is not of this package; other models that ground are llava"):
+        VisualGroundingPipeline(bert, **made)
+
+
+def test_the_command_grounds_and_draws(files, tmp_path, capsys):
+    arguments = [str(picture(files)), "a red ball near the cube", "--model", str(files / "llava")]
+    given = ["--heads", str(files / "ranked" / "heads.json"), "--phrases", "the cube,a red ball"]
+    assert ground.main([*arguments, *given, "--output", str(tmp_path / "ball.png"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    expected = boxes_by_hand(files, Image.open(picture(files)), "a red ball near the cube", [(0, 10), (16, 24)])
+    for one, box in zip(found["grounding"], expected, strict=True):
+        assert list(one["box"].values()) == pytest.approx(box, abs=0.06)
+    assert Image.open(tmp_path / "ball.png").size[0] > 300
+    assert ground.main([*arguments, *given]) == 0
+    assert "attention of L" in capsys.readouterr().out
+    assert ground.main([*arguments, *given, "--layer", "1"]) == 2
+    assert "--layer: --model" in error(capsys)
+    assert ground.main(arguments) == 2
+    assert "has no heads.json" in error(capsys)
+
+
+def test_options_of_one_kind_of_model_are_refused_by_the_other(files, tmp_path, capsys):
+    tiny_model().save_pretrained(tmp_path / "ours")
+    arguments = [str(picture(files)), "a ball", "--model", str(tmp_path / "ours")]
+    assert ground.main(arguments) == 2
+    assert "reads regions: give --detector, --boxes or --regions" in error(capsys)
+    assert ground.main([*arguments, "--regions", "x", "--heads", "y"]) == 2
+    assert "--heads: only for vision-language models" in error(capsys)

@@ -1,0 +1,35 @@
+"""Texts with phrases and boxes, and pictures, for tiny vision-language models."""
+
+import numpy as np
+from PIL import Image
+
+from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase
+
+TEXTS = ("a dog runs after the small cat .", "two red balls near a small cat", "the cat and a dog")
+
+
+def pictures(count: int) -> dict[str, Image.Image]:
+    """Pictures of odd sizes, by image id."""
+    generator = np.random.default_rng(7)
+    sizes = [(53, 37), (31, 64), (40, 40), (62, 33)]
+    made = {}
+    for index in range(count):
+        width, height = sizes[index % len(sizes)]
+        made[f"image {index}"] = Image.fromarray(generator.integers(0, 255, (height, width, 3), dtype=np.uint8))
+    return made
+
+
+def examples(count: int) -> list[AuditExample]:
+    """One text for each picture, with two phrases; boxes are inside the part that a centre crop leaves."""
+    generator = np.random.default_rng(11)
+    made = []
+    for index in range(count):
+        text = TEXTS[index % len(TEXTS)]
+        spans = [(0, text.index(" ", 2)), (text.rindex(" ", 0, len(text) - 2) + 1, len(text))]
+        phrases = []
+        for start, end in spans:
+            corner, size = generator.uniform(0.2, 0.45, 2), generator.uniform(0.2, 0.35, 2)
+            boxes = np.array([[*corner, *(corner + size)]], dtype=np.float32)
+            phrases.append(AuditPhrase(start, end, boxes))
+        made.append(AuditExample(f"image {index}", text, tuple(phrases)))
+    return made
