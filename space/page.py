@@ -57,9 +57,9 @@ def build_page(settings: SpaceSettings) -> gr.Blocks:
     names = list(settings.models)
     with gr.Blocks(title=TITLE, analytics_enabled=False) as page:
         gr.Markdown(INTRODUCTION)
-        with gr.Tab("Words and regions"):
+        with gr.Tab("Regions"):
             _Tab(captures.grounded, scenes, names, names[:2], "grounded").build()
-        with gr.Tab("Vision-language model"):
+        with gr.Tab("Vision-language models"):
             gr.Markdown(VLM_INTRODUCTION)
             vlms = [settings.vlm] if settings.vlm else []
             _Tab(captures.vision_language, scenes, vlms, vlms, "vlm", compares=False).build()
@@ -130,7 +130,7 @@ class _Tab:
 
     def move(self, shown: Shown, choice: Choice, layer: float, head: float, show: str) -> Any:
         choice = replace(choice, layer=int(layer), head=int(head), show=show)
-        return choice, view_html(shown.captures, choice)
+        return choice, view_html(shown.captures, choice) if shown.captures else gr.skip()
 
     def figure(self, shown: Shown, choice: Choice) -> Any:
         folder = Path(tempfile.mkdtemp(prefix="grounded_attention_"))
@@ -186,16 +186,20 @@ class _Tab:
         gallery = thumbnails(self.scenes)
         self.gallery = gr.HTML(gallery, elem_id=f"{self.key}-scenes", js_on_load=script())
         self.file = gr.File(
-            label="or your own picture", height=110, elem_id=f"{self.key}-file", elem_classes="ga-drop"
+            label="or your own picture", height=150, elem_id=f"{self.key}-file", elem_classes="ga-drop"
         )
         self.caption = gr.Textbox(
             self.scenes[0].caption, label="Caption", lines=2, elem_id=f"{self.key}-caption", submit_btn=False
         )
-        label = "Checkpoint" if self.compares else "Model"
+        self.button = gr.Button("Show", variant="primary", elem_id=f"{self.key}-show")
+        with gr.Accordion("Checkpoints" if self.compares else "Model", open=not self.compares):
+            self._build_names()
+
+    def _build_names(self) -> None:
         self.first_name = gr.Dropdown(
             self.names,
             value=next(iter(self.first), None),
-            label=label,
+            label="First" if self.compares else "Name",
             info="one of the list, or ORG/NAME on the Hub",
             allow_custom_value=True,
             elem_id=f"{self.key}-first",
@@ -203,22 +207,21 @@ class _Tab:
         self.second_name = gr.Dropdown(
             [NO_SECOND, *self.names],
             value=self.first[1] if len(self.first) > 1 else NO_SECOND,
-            label="Compare with",
+            label="Second",
             allow_custom_value=True,
             visible=self.compares,
             elem_id=f"{self.key}-second",
         )
-        self.button = gr.Button("Show", variant="primary", elem_id=f"{self.key}-show")
 
     def _build_picture(self) -> None:
         layers, heads = _most(self.start.captures)
         self.error = gr.HTML(error_line(""), elem_id=f"{self.key}-error")
         with gr.Row():
             self.layer = gr.Slider(
-                0, max(layers - 1, 1), self.choice.layer, step=1, label="Layer", elem_id=f"{self.key}-layer"
+                0, max(layers - 1, 1), self.choice.layer, step=1, label="Layer", elem_id=f"{self.key}-layer", buttons=[]
             )
             self.head = gr.Slider(
-                MEAN, heads - 1, self.choice.head, step=1, label="Head (-1: mean)", elem_id=f"{self.key}-head"
+                MEAN, heads - 1, self.choice.head, step=1, label="Head (-1: mean)", elem_id=f"{self.key}-head", buttons=[]
             )
         self.show = gr.Radio([WORD, PHRASES], value=WORD, label="Show", elem_id=f"{self.key}-mode")
         self.view = gr.HTML(
@@ -261,7 +264,7 @@ def first_choice(captures: Sequence[Capture]) -> Choice:
     """The first word that names something, in the layer and head to begin with: those that ground, or the last."""
     capture = captures[0]
     example = capture.example
-    longest = max(range(len(example.words)), key=lambda word: len(example.text(word)))
+    longest = max(range(len(example.words)), key=lambda word: (len(example.text(word)), word))
     layer, head = capture.heads[0] if capture.heads else (len(example.layers) - 1, MEAN)
     return Choice(longest, layer, head)
 

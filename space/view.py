@@ -115,6 +115,8 @@ def _words(capture: Capture, choice: Choice) -> str:
     buttons = "".join(
         f'<button type="button" class="ga-word" data-word="{word}" aria-pressed="{str(word == pressed).lower()}">'
         f"{escape(example.text(word))}</button>"
+        if example.text(word)[0].isalnum()
+        else f'<span class="ga-mark">{escape(example.text(word))}</span>'
         for word in range(len(example.words))
     )
     return f'<div class="ga-words" role="group" aria-label="words of the caption">{buttons}</div>'
@@ -217,7 +219,7 @@ def _box(capture: Capture, box: Sequence[float], share: float, colour: str, name
 
 def _label(capture: Capture, box: Sequence[float], text: str, colour: str) -> str:
     (width, height), (x1, y1, _, _) = _size(capture), np.clip(box, 0, 1)
-    wide = 9.5 * len(text) + 10
+    wide = 11 * len(text) + 10
     x = min(max(float(x1) * width, 0), max(width - wide, 0))
     y = float(y1) * height
     y = y - 22 if y >= 24 else min(y + 2, height - 21)
@@ -274,8 +276,8 @@ def _percent(value: float) -> str:
 
 
 def _map(capture: Capture, choice: Choice) -> str:
-    """One cell for each head: the share of the word's attention that goes to regions."""
-    shares = capture.example.attention[:, :, choice.word].sum(-1)
+    """One cell for each head: how much of the word's attention goes to one region, or to the image."""
+    shares = head_shares(capture, choice.word)
     layers, heads = shares.shape
     cells = "".join(_map_cell(capture, choice, layer, head, shares) for layer in range(layers) for head in range(heads))
     names = "".join(
@@ -287,13 +289,19 @@ def _map(capture: Capture, choice: Choice) -> str:
         for head in range(heads)
         if heads <= 16 or head % 4 == 0
     )
-    to = "the image" if capture.grid is not None else "regions"
+    to = "the image" if capture.grid is not None else "its top region"
     return (
         f"<details open><summary>All heads: attention of “{escape(capture.example.text(choice.word))}” on {to}"
         f"</summary>{_best_heads(capture, shares)}"
         f'<svg class="ga-map" style="max-width:{max(180, 30 * heads)}px" '
         f'viewBox="-1.6 -0.1 {heads + 1.7} {layers + 0.9}">{cells}{names}</svg></details>'
     )
+
+
+def head_shares(capture: Capture, word: int) -> np.ndarray:
+    """(L, H): the share of a word's attention on its top region; with image tokens, on the whole image."""
+    attention = capture.example.attention[:, :, word]
+    return attention.sum(-1) if capture.grid is not None else attention.max(-1)
 
 
 def _short(capture: Capture, layer: int) -> str:
