@@ -125,7 +125,8 @@ class Captures:
             raise VisitorError(one_sentence(error)) from error
         unknown = ", ".join(f"“{word}”" for word in unknown_words(pipe.processor.tokenizer, caption))
         notes = [f"The model does not know {unknown}; where these words look has no meaning."] if unknown else []
-        return Capture(name, example, notes=(*notes, *pipe.remarks))
+        shown = Path(name).name if name not in self.settings.models and Path(name).is_dir() else name
+        return Capture(shown, example, notes=(*notes, *pipe.remarks))
 
     def _load_pipeline(self, place: str) -> Any:
         given = self.settings
@@ -144,7 +145,8 @@ class Captures:
             example, grid = capture_image_tokens(model, processor, image, caption)
         except ValueError as error:
             raise VisitorError(one_sentence(error)) from error
-        return Capture(name, example, grid, heads=heads)
+        shown = Path(name).name if Path(name).is_dir() else name
+        return Capture(shown, example, grid, heads=heads)
 
     def _model(self, kind: str, name: str, load: Callable[[str], T]) -> T:
         place = self.place(name)

@@ -15,7 +15,7 @@ from PIL import Image
 
 from grounded_attention.analysis.heads.maps import attended_cells
 from grounded_attention.analysis.image_attention import phrase_attention
-from grounded_attention.modeling.caption_phrases import Phrase, find_phrases
+from grounded_attention.modeling.caption_phrases import BY_WORDS, Phrase, find_phrases
 from grounded_attention.reports.figure_style import BLUE, GREEN, PURPLE, VERMILLION
 from grounded_attention.reports.report_pictures import embed
 
@@ -84,11 +84,23 @@ def grounded_phrases(capture: Capture, choice: Choice) -> list[tuple[Phrase, np.
     """The phrases of the caption, with the distribution (R,) of each over the regions; at most `MOST_PHRASES`."""
     example = capture.example
     try:
-        phrases, _ = find_phrases(example.caption)
+        phrases, way = find_phrases(example.caption)
     except ValueError:  # the caption has only words such as "the" and "of"
         return []
+    phrases = join_neighbours(example.caption, phrases) if way == BY_WORDS else phrases
     found = [(phrase, phrase_attention(example, phrase, choice.layer, choice.one_head)) for phrase in phrases]
     return [(phrase, weights) for phrase, weights in found if weights is not None][:MOST_PHRASES]
+
+
+def join_neighbours(caption: str, words: Sequence[Phrase]) -> list[Phrase]:
+    """Joins words with only a space between them, for example “small pink hoop”."""
+    joined: list[Phrase] = []
+    for word in words:
+        if joined and caption[joined[-1].end : word.start] == " ":
+            start = joined.pop().start
+            word = Phrase(caption[start : word.end], start, word.end)
+        joined.append(word)
+    return joined
 
 
 def attended_box(capture: Capture, weights: np.ndarray) -> tuple[tuple[float, ...], float]:
@@ -175,7 +187,8 @@ def _rectangle(capture: Capture, box: Sequence[float]) -> str:
 
 def _draw_word(capture: Capture, weights: np.ndarray) -> str:
     if capture.grid is not None:
-        return _cells(capture, weights) + _box(capture, *attended_box(capture, weights), COLOURS[0])
+        box, share = attended_box(capture, weights)
+        return _cells(capture, weights) + _box(capture, box, _percent(share), COLOURS[0])
     top = int(weights.argmax())
     order = np.argsort(weights, kind="stable")
     drawn = "".join(_region(capture, int(region), float(weights[region]), region == top) for region in order)
@@ -208,12 +221,12 @@ def _cells(capture: Capture, weights: np.ndarray) -> str:
     )
 
 
-def _box(capture: Capture, box: Sequence[float], share: float, colour: str, name: str = "") -> str:
+def _box(capture: Capture, box: Sequence[float], text: str, colour: str) -> str:
     place = _rectangle(capture, box)
     return (
         f'<rect {place} fill="none" stroke="#fff" stroke-width="6"/>'
         f'<rect {place} fill="none" stroke="{colour}" stroke-width="3.5"/>'
-        + _label(capture, box, f"{name} {_percent(share)}".strip(), colour)
+        + _label(capture, box, text, colour)
     )
 
 
@@ -231,15 +244,20 @@ def _label(capture: Capture, box: Sequence[float], text: str, colour: str) -> st
 
 def _draw_phrases(capture: Capture, choice: Choice) -> tuple[str, str]:
     """The box of each phrase, and the list of phrases; numbers join the two, not only colours."""
-    drawn, rows = [], []
+    rows: list[str] = []
+    boxes: dict[tuple[float, ...], list[int]] = {}
     for number, (phrase, weights) in enumerate(grounded_phrases(capture, choice), 1):
         box, share = attended_box(capture, weights)
-        colour = COLOURS[(number - 1) % len(COLOURS)]
-        drawn.append(_box(capture, box, share, colour, f"{number}:"))
+        colour = COLOURS[(boxes.setdefault(box, [number])[0] - 1) % len(COLOURS)]
+        boxes[box] += [number] if number not in boxes[box] else []
         rows.append(
             f'<tr><td><b style="color:{colour}">■</b> {number}</td><td>{escape(phrase.text)}</td>'
             f"<td>{escape(_place(capture, box, weights))}</td><td>{_percent(share)}</td></tr>"
         )
+    drawn = [
+        _box(capture, box, ", ".join(map(str, numbers)), COLOURS[(numbers[0] - 1) % len(COLOURS)])
+        for box, numbers in boxes.items()
+    ]
     if not rows:
         return "", "<p>The caption names nothing that can be seen.</p>"
     head = "<tr><th></th><th>phrase</th><th>box, in pixels</th><th>attention in it</th></tr>"
