@@ -23,14 +23,12 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 from transformers.utils import logging
 
-from grounded_attention.analysis.audit.examples import AuditExample
-from grounded_attention.analysis.example_attention import ExampleAttention, capture_examples
-from grounded_attention.analysis.observers import get_observer
+from grounded_attention.analysis.example_attention import ExampleAttention
+from grounded_attention.analysis.image_attention import capture_image
 from grounded_attention.reports.attention_explorer import explorer_page
 from grounded_attention.reports.bertviz_export import VIEWS, write_bertviz
 from grounded_attention.utils.whole_files import whole_file, write_text
@@ -51,18 +49,7 @@ def capture(options: argparse.Namespace) -> ExampleAttention:
     logging.disable_progress_bar()
     image, known = open_input(options), read_regions(options)
     pipe = load_pipeline(options)
-    # The caption as one phrase: every word is exported, so none has to be found.
-    item = pipe.find_regions(image, options.caption, phrases=[options.caption], **known)
-    name = Path(options.image).stem
-    labels = [label or "" for label in item.labels]
-    names = sorted(set(labels))
-    classes = np.array([names.index(label) for label in labels])
-    record = SimpleNamespace(boxes=item.boxes, features=item.features, classes=classes)
-    example = AuditExample(name, options.caption, ())
-    found = capture_examples(
-        get_observer(pipe.model), pipe.processor, [example], {name: record}, lambda _: image, names
-    )
-    return found[0]
+    return capture_image(pipe, image, options.caption, Path(options.image).stem, **known)
 
 
 def write_arrays(example: ExampleAttention, path: Path) -> None:

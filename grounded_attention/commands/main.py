@@ -49,6 +49,11 @@ SECTIONS: dict[str, dict[str, Command]] = {
         ),
         "regions vcr-boxes": Command("vcr_boxes", "Write the object boxes of VCR for `regions extract`."),
     },
+    "Space": {
+        "space run": Command("run_space", "Open the page on which you click a word and see where it looks."),
+        "space push": Command("push_space", "Push this page to the Hub as a Space."),
+        "space build": Command("build_space", "Make the small checkpoints of the page from a finished run."),
+    },
     "Help": {
         "join-vcr": Command("join_vcr", "Join the answers and rationales of two VCR runs into Q→AR."),
         "completion": Command("completion", "Print a completion script for your shell."),

@@ -40,6 +40,9 @@ ABSENT = {
     "regions push": "{absent} org/name --licence cc0-1.0",
     "regions refcoco-boxes": "--data-dir {absent} --output {folder}/out.json",
     "regions vcr-boxes": "--data-dir {absent} --output {folder}/out.json",
+    "space build": "{absent} --output {folder}/out",
+    "space push": "org/name --model {absent}",
+    "space run": "--model {absent}",
     "train": "{absent}",
     "vlm-run": "{absent}",
 }

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +22,7 @@ FLAGS = (
     "--disable-background-networking",
     "--no-first-run",
     "--remote-debugging-pipe",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
 SECONDS = 300
 
@@ -48,14 +49,15 @@ class Page:
         self.requests: list[str] = []
         self.problems: list[str] = []
 
-    def open(self, path: Path, width: int = 1200, height: int = 900) -> None:
-        """Opens a file and waits until it is loaded."""
+    def open(self, place: Path | str, width: int = 1200, height: int = 900) -> None:
+        """Opens a file, or an address, and waits until it is loaded."""
+        address = place if isinstance(place, str) else place.resolve().as_uri()
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Network", "Runtime", "Log"):
             self.call(f"{domain}.enable")
         self.resize(width, height)
-        self.call("Page.navigate", url=path.resolve().as_uri())
+        self.call("Page.navigate", url=address)
         self._until(lambda message: message.get("method") == "Page.loadEventFired")
 
     def resize(self, width: int, height: int) -> None:
@@ -71,12 +73,40 @@ class Page:
 
     def click(self, selector: str) -> None:
         """Scrolls to an element and clicks in its middle."""
+        place = self.middle(selector)
+        for kind in ("mousePressed", "mouseReleased"):
+            self._mouse(kind, *place)
+
+    def middle(self, selector: str) -> tuple[float, float]:
+        """Scrolls to an element and returns the place of its middle."""
         found = f"document.querySelector({json.dumps(selector)})"
         self.evaluate(f"{found}.scrollIntoView({{block: 'center'}})")
         box = self.evaluate(f"{found}.getBoundingClientRect().toJSON()")
-        place = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-        for kind in ("mousePressed", "mouseReleased"):
-            self.call("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)
+        return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+    def drag(self, start: tuple[float, float], end: tuple[float, float], steps: int = 8) -> None:
+        """Presses the mouse at one place and releases it at another."""
+        self._mouse("mousePressed", *start)
+        for step in range(1, steps + 1):
+            self._mouse("mouseMoved", *(a + (b - a) * step / steps for a, b in zip(start, end, strict=True)))
+        self._mouse("mouseReleased", *end)
+
+    def _mouse(self, kind: str, x: float, y: float) -> None:
+        self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1)
+
+    def upload(self, selector: str, *files: Path) -> None:
+        """Gives files to an `<input type="file">`."""
+        root = self.call("DOM.getDocument")["root"]["nodeId"]
+        node = self.call("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
+        self.call("DOM.setFileInputFiles", nodeId=node, files=[str(file) for file in files])
+
+    def wait(self, expression: str, seconds: float = 60) -> Any:
+        """Waits until a JavaScript expression is true, and returns its value."""
+        end = time.monotonic() + seconds
+        while not (value := self.evaluate(expression)):
+            assert time.monotonic() < end, f"still not true: {expression}"
+            time.sleep(0.02)
+        return value
 
     def key(self, name: str, times: int = 1) -> None:
         """Presses a key, such as Tab, Enter, ArrowRight."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "grounded_attention"
-LINKS = ("modeling", "processing", "dataset_scripts")
+LINKS = ("modeling", "processing", "dataset_scripts", "space")
 
 
 class Import(NamedTuple):

@@ -1,0 +1,50 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Pushes the page of `grounded-attention space run` to the Hub as a Space, in one commit.
+
+The Space contains the package, the settings and the checkpoints that are folders here; checkpoints with a name on the
+Hub are loaded from there. Visitors may also write other names on the Hub. The same command updates the Space.
+
+examples:
+  grounded-attention space push ORG/where-words-look
+  grounded-attention space push ORG/where-words-look --model ORG/scenes-vgp-direct --vlm ORG/my-vlm --private
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from .command_line import make_parser, run
+from .space_options import add_space_options, check_gradio, space_settings
+
+
+def push(options: argparse.Namespace) -> str:
+    """
+    Pushes the Space and returns the text to print.
+
+    Raises:
+        ValueError: if gradio is missing, or a checkpoint or the repository cannot be used.
+    """
+    check_gradio()
+    from grounded_attention.space.publish import push_space
+
+    address = push_space(options.repository, space_settings(options), options.private)
+    return json.dumps({"commit_url": address}) if options.json else f"pushed: {address}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
+    return run(build_parser(), push, arguments)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = make_parser("grounded-attention space push", __doc__)
+    parser.add_argument("repository", help="ORG/NAME, or a name in your own namespace; created if missing")
+    add_space_options(parser)
+    parser.add_argument("--private", action="store_true", help="make a new Space private")
+    parser.add_argument("--json", action="store_true", help="print the address of the commit as JSON")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

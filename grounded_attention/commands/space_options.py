@@ -1,0 +1,56 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Shared by commands about the Space: its options, and the settings they make."""
+
+import argparse
+import importlib.util
+from pathlib import Path
+
+from grounded_attention.dataset_scripts.scenes.shape_regions import SOURCE
+from grounded_attention.space.settings import SMALL_MODELS, SpaceSettings
+
+
+def add_space_options(parser: argparse.ArgumentParser) -> None:
+    """Adds `--model`, `--vlm`, `--detector` and `--features`."""
+    add = parser.add_argument
+    add(
+        "--model",
+        action="append",
+        metavar="NAME_OR_DIR",
+        help="checkpoint, may be repeated; the first two are compared (default: two small ones of drawn scenes)",
+    )
+    add("--vlm", metavar="NAME_OR_DIR", help="vision-language model of the second tab")
+    add("--detector", default=SOURCE, metavar="NAME", help='detector of transformers, or "scenes" (default)')
+    add("--features", default=SOURCE, metavar="NAME", help='feature network or backbone, or "scenes" (default)')
+
+
+def space_settings(options: argparse.Namespace) -> SpaceSettings:
+    """The settings of the options.
+
+    Raises:
+        ValueError: if a checkpoint is given twice, or there is neither such a folder nor such a name.
+    """
+    given = options.model or []
+    if len(set(given)) < len(given):
+        raise ValueError(f"--model: {next(name for name in given if given.count(name) > 1)} is given twice")
+    for name in [*given, *([options.vlm] if options.vlm else [])]:
+        if not Path(name).is_dir() and (name.count("/") != 1 or name.startswith(("/", "."))):
+            raise ValueError(f"{name}: no such folder, and not a name on the Hub (ORG/NAME)")
+    models = {short_name(name, given): name for name in given} or dict(SMALL_MODELS)
+    return SpaceSettings(models, options.vlm, options.detector, options.features)
+
+
+def short_name(name: str, names: list[str]) -> str:
+    """What the page calls a checkpoint: the name of its folder, unless two have the same."""
+    last = Path(name).name
+    return name if not Path(name).is_dir() or [Path(one).name for one in names].count(last) > 1 else last
+
+
+def check_gradio() -> None:
+    """
+    Checks that the page can be made here.
+
+    Raises:
+        ValueError: if gradio is not installed.
+    """
+    if importlib.util.find_spec("gradio") is None:
+        raise ValueError('gradio is not installed, which makes the page: pip install "grounded-attention[space]"')

@@ -1,0 +1,72 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The figure that a visitor downloads: what the page shows, as a PNG file."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from grounded_attention.modeling.caption_phrases import Phrase
+from grounded_attention.reports.attention_pictures import WordAttention, method_comparison_figure
+from grounded_attention.reports.patch_pictures import PatchAttention, patch_figure
+
+from .loading import Capture, VisitorError
+from .view import WORD, Choice, attended_box, grounded_phrases, where
+
+MOST_COLUMNS = 3
+
+
+def write_figure(captures: Sequence[Capture], choice: Choice, path: Path) -> Path:
+    """Draws the chosen word, or the first phrases, of every checkpoint.
+
+    Args:
+        captures (`Sequence[Capture]`): the checkpoints, with the same image and caption.
+        choice (`Choice`): what the page shows.
+        path (`Path`): a .png file.
+
+    Returns:
+        `Path`: the file.
+
+    Raises:
+        VisitorError: if nothing is shown.
+    """
+    if not captures:
+        raise VisitorError("There is nothing to draw yet: choose a picture first.")
+    shown = [_shown(capture, choice.within(capture)) for capture in captures]
+    if not all(shown):
+        raise VisitorError("The caption names nothing that can be seen, so there is no figure; choose “one word”.")
+    first = captures[0]
+    if first.grid is not None:
+        patch_figure(first.example.image, [_patches(first, *one) for one in shown[0]], path)
+        return path
+    rows = {
+        f"{number}. {capture.name}, {where(capture, choice.within(capture))}": [
+            _regions(capture, *one) for one in words[:MOST_COLUMNS]
+        ]
+        for number, (capture, words) in enumerate(zip(captures, shown, strict=True), 1)
+    }
+    method_comparison_figure(first.example.image, first.example.caption, rows, path)
+    return path
+
+
+def _shown(capture: Capture, choice: Choice) -> list[tuple[Phrase, np.ndarray]]:
+    if choice.show != WORD:
+        return grounded_phrases(capture, choice)
+    example = capture.example
+    weights, _ = example.over_regions(choice.word, choice.layer, choice.one_head)
+    return [(Phrase(example.text(choice.word), *example.words[choice.word]), weights)]
+
+
+def _regions(capture: Capture, phrase: Phrase, weights: np.ndarray) -> WordAttention:
+    boxes = np.clip(capture.example.boxes, 0, 1)
+    return WordAttention(phrase.text, (phrase.start, phrase.end), boxes, weights, np.zeros(len(boxes), bool))
+
+
+def _patches(capture: Capture, phrase: Phrase, weights: np.ndarray) -> PatchAttention:
+    grid = capture.grid
+    assert grid is not None
+    box, share = attended_box(capture, weights)
+    left, top, right, bottom = box
+    return PatchAttention(
+        phrase.text, weights.reshape(grid.rows, grid.columns), grid.frame, (left, top, right, bottom), share
+    )

@@ -1,0 +1,211 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Loads checkpoints and captures the attention of an image and its caption; both are kept for the next click."""
+
+import hashlib
+from argparse import Namespace
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any, TypeVar
+
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
+from PIL import Image
+
+from grounded_attention.analysis.example_attention import ExampleAttention
+from grounded_attention.analysis.heads.chosen import ChosenHeads
+from grounded_attention.analysis.heads.maps import TokenGrid
+from grounded_attention.analysis.image_attention import capture_image, capture_image_tokens
+from grounded_attention.commands.image_options import load_pipeline
+from grounded_attention.commands.vlm_options import load_vlm
+from grounded_attention.modeling.caption_phrases import unknown_words
+from grounded_attention.processing.open_images import open_image
+
+from .settings import SpaceSettings
+
+KEPT_MODELS, KEPT_CAPTURES = 4, 64
+# A longer caption does not fit into the models, and its words do not fit on a screen.
+LONGEST_CAPTION = 400
+# Larger pictures are scaled down: detectors and processors do so, too, and a visitor waits for every copy.
+LARGEST_SIDE = 1600
+T = TypeVar("T")
+
+
+class VisitorError(ValueError):
+    """Something that a visitor can correct; the message is one sentence for the page."""
+
+
+@dataclass(frozen=True, eq=False)
+class Capture:
+    """The attention of one checkpoint in one image.
+
+    Args:
+        name (`str`): the checkpoint, as the page calls it.
+        example (`ExampleAttention`): the attention of all words, layers and heads.
+        grid (`TokenGrid`, *optional*): the grid of a vision-language model, whose cells are the regions.
+        notes (`tuple[str, ...]`, *optional*, defaults to `()`): warnings.
+        heads (`tuple[tuple[int, int], ...]`, *optional*, defaults to `()`): heads that are known to ground.
+    """
+
+    name: str
+    example: ExampleAttention
+    grid: TokenGrid | None = None
+    notes: tuple[str, ...] = ()
+    heads: tuple[tuple[int, int], ...] = ()
+
+
+class _Kept:
+    """The newest results of a function, by a key."""
+
+    def __init__(self, most: int):
+        self._most = most
+        self._found: OrderedDict[Hashable, Any] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
+        if key not in self._found:
+            self._found[key] = make()
+        self._found.move_to_end(key)
+        while len(self._found) > self._most:
+            self._found.popitem(last=False)
+        return self._found[key]
+
+
+class Captures:
+    """Captures attention for a page. One at a time, since a capture exchanges the attention function of the model.
+
+    Args:
+        settings (`SpaceSettings`): the checkpoints and the source of regions.
+    """
+
+    def __init__(self, settings: SpaceSettings):
+        self.settings = settings
+        self._lock = Lock()
+        self._models, self._captures = _Kept(KEPT_MODELS), _Kept(KEPT_CAPTURES)
+
+    def grounded(self, image: Image.Image, caption: str, name: str) -> Capture:
+        """The attention of a checkpoint of this package.
+
+        Raises:
+            VisitorError: if there is no such checkpoint, or it cannot read the image with this caption.
+        """
+        return self._capture("grounded", image, caption, name, self._capture_regions)
+
+    def vision_language(self, image: Image.Image, caption: str, name: str) -> Capture:
+        """The attention of a vision-language model on its image tokens.
+
+        Raises:
+            VisitorError: as for `grounded`.
+        """
+        return self._capture("vlm", image, caption, name, self._capture_tokens)
+
+    def _capture(
+        self, kind: str, image: Image.Image, caption: str, name: str, capture: Callable[..., Capture]
+    ) -> Capture:
+        caption, name = " ".join(caption.split()), name.strip()
+        if not caption:
+            raise VisitorError("The caption is empty: write what the picture shows, for example “a red ball”.")
+        if len(caption) > LONGEST_CAPTION:
+            raise VisitorError(f"The caption has {len(caption)} characters: shorten it to {LONGEST_CAPTION}.")
+        if not any(character.isalnum() for character in caption):
+            raise VisitorError("The caption has no word: write what the picture shows, for example “a red ball”.")
+        key = (kind, name, caption, image.size, hashlib.sha256(image.tobytes()).digest())
+        with self._lock:
+            return self._captures.get(key, lambda: capture(image, caption, name))
+
+    def _capture_regions(self, image: Image.Image, caption: str, name: str) -> Capture:
+        pipe = self._model("grounded", name, lambda place: self._load_pipeline(place))
+        try:
+            example = capture_image(pipe, image, caption)
+        except ValueError as error:
+            if "0 regions" in str(error) or "no region" in str(error):
+                hint = "give one with shapes of one colour each on a plain ground, or another detector"
+                raise VisitorError(f"No objects were found in this picture: {hint}.") from error
+            raise VisitorError(one_sentence(error)) from error
+        unknown = ", ".join(f"“{word}”" for word in unknown_words(pipe.processor.tokenizer, caption))
+        notes = [f"The model does not know {unknown}; where these words look has no meaning."] if unknown else []
+        shown = Path(name).name if name not in self.settings.models and Path(name).is_dir() else name
+        return Capture(shown, example, notes=(*notes, *pipe.remarks))
+
+    def _load_pipeline(self, place: str) -> Any:
+        given = self.settings
+        options = Namespace(model=place, detector=given.detector, features=given.features, queries=None, regions=None)
+        try:
+            return load_pipeline(options)
+        except ValueError as error:
+            if "reads pixels" not in str(error):
+                raise
+        return load_pipeline(Namespace(**{**vars(options), "features": None}))
+
+    def _capture_tokens(self, image: Image.Image, caption: str, name: str) -> Capture:
+        options = {"revision": None, "device": None, "dtype": "float32", "attention": "sdpa"}
+        model, processor, heads = self._model("vlm", name, lambda place: _load_vlm(Namespace(model=place, **options)))
+        try:
+            example, grid = capture_image_tokens(model, processor, image, caption)
+        except ValueError as error:
+            raise VisitorError(one_sentence(error)) from error
+        shown = Path(name).name if Path(name).is_dir() else name
+        return Capture(shown, example, grid, heads=heads)
+
+    def _model(self, kind: str, name: str, load: Callable[[str], T]) -> T:
+        place = self.place(name)
+        try:
+            return self._models.get((kind, place), lambda: load(place))
+        except (OSError, ValueError, RuntimeError, ImportError) as error:
+            reason = one_sentence(error).removeprefix(f"--model {place}: ")
+            raise VisitorError(f"The checkpoint “{name}” cannot be used: {reason}") from error
+
+    def place(self, name: str) -> str:
+        """The folder or Hub name of a checkpoint as the page calls it.
+
+        Raises:
+            VisitorError: if it is neither one of the page's nor a name that a visitor may give.
+        """
+        if not name:
+            raise VisitorError("No checkpoint is chosen: choose one of the list, or write its name on the Hub.")
+        if name in self.settings.models:
+            return str(self.settings.models[name])
+        if name == self.settings.vlm or (self.settings.folders and Path(name).is_dir()):
+            return name
+        try:
+            validate_repo_id(name)
+        except HFValidationError as error:
+            raise VisitorError(f"There is no checkpoint “{name}”: write ORG/NAME, its name on the Hub.") from error
+        if not self.settings.folders and (name.count("/") != 1 or Path(name).exists()):
+            raise VisitorError(f"There is no checkpoint “{name}”: write ORG/NAME, its name on the Hub.")
+        return name
+
+
+def _load_vlm(options: Namespace) -> tuple[Any, Any, tuple[tuple[int, int], ...]]:
+    model, processor = load_vlm(options)
+    try:
+        heads = ChosenHeads.of_model(model)
+        heads.check(model)
+    except ValueError:
+        return model, processor, ()  # no heads.json beside this model
+    return model, processor, heads.heads
+
+
+def open_picture(path: str | Path) -> Image.Image:
+    """
+    Opens the picture of a visitor, upright and not larger than needed.
+
+    Raises:
+        VisitorError: if the file is no picture, is damaged or has too many pixels.
+    """
+    try:
+        picture = open_image(path, upright=True)
+    except ValueError as error:
+        kinds = "give a JPEG, PNG or WebP file"
+        if "pixels" in str(error):
+            raise VisitorError(f"{Path(path).name} has too many pixels, or none: {kinds} of a usual size.") from error
+        raise VisitorError(f"{Path(path).name} is not a picture that can be read: {kinds}.") from error
+    picture.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
+    return picture
+
+
+def one_sentence(error: BaseException) -> str:
+    """The first line of an error, with a full stop."""
+    text = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+    return text if text.endswith((".", "!", "?")) else f"{text}."

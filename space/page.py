@@ -1,0 +1,301 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The page: two tabs with the same controls, one for the checkpoints of this package, one for vision-language models."""
+
+import logging
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+from PIL import Image
+
+from grounded_attention.reports.report_pictures import embed
+
+from .figure import write_figure
+from .loading import Capture, Captures, VisitorError, open_picture
+from .settings import HERE, Scene, SpaceSettings, read_scenes
+from .view import MEAN, PHRASES, WORD, Choice, view_html
+
+TITLE = "Where does a word look?"
+INTRODUCTION = (
+    f"# {TITLE}\nA vision-and-language model reads a caption and the regions of a picture. **Click a word** to see "
+    "which regions it attends to, in each layer and head."
+)
+VLM_INTRODUCTION = (
+    "The image tokens of a vision-language model are its regions: bright where the word attends. Write the name of a "
+    "model on the Hub (LLaVA, Qwen-VL, SmolVLM, Gemma 3, InternVL, PaliGemma ...); the first time it is downloaded."
+)
+NO_SECOND = "none"
+THUMBNAIL = 144
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What one visitor sees: the picture, and its attention in one or two checkpoints."""
+
+    image: Image.Image
+    captures: tuple[Capture, ...] = ()
+
+
+def build_page(settings: SpaceSettings) -> gr.Blocks:
+    """Builds the page, and captures the first pictures, so that it opens with one.
+
+    Args:
+        settings (`SpaceSettings`): what the page offers.
+
+    Returns:
+        `gr.Blocks`: the page; `launch_page` serves it.
+
+    Raises:
+        ValueError: if a checkpoint of the settings cannot be used, or a picture is missing.
+    """
+    captures, scenes = Captures(settings), read_scenes()
+    names = list(settings.models)
+    with gr.Blocks(title=TITLE, analytics_enabled=False) as page:
+        gr.Markdown(INTRODUCTION)
+        with gr.Tab("Regions"):
+            _Tab(captures.grounded, scenes, names, names[:2], "grounded").build()
+        with gr.Tab("Vision-language models"):
+            gr.Markdown(VLM_INTRODUCTION)
+            vlms = [settings.vlm] if settings.vlm else []
+            _Tab(captures.vision_language, scenes, vlms, vlms, "vlm", compares=False).build()
+    return page
+
+
+def launch_page(page: gr.Blocks, **options: Any) -> Any:
+    """Serves a page of `build_page`, without telemetry; `options` are those of `gr.Blocks.launch`."""
+    given = {"footer_links": [], "max_file_size": "20mb", "ssr_mode": False, "show_error": True}
+    return page.launch(css_paths=HERE / "page.css", theme=gr.themes.Default(font=["system-ui"]), **given | options)
+
+
+class _Tab:
+    """One tab.
+
+    Args:
+        capture (`Callable`): captures an image and a caption with the checkpoint of a name.
+        scenes (`Sequence[Scene]`): pictures to begin with.
+        names (`Sequence[str]`): the checkpoints of the lists.
+        first (`Sequence[str]`): those that are chosen at the start; without any, the tab starts empty.
+        key (`str`): begin of the ids of its elements.
+        compares (`bool`, *optional*, defaults to `True`): whether a second checkpoint can be chosen.
+    """
+
+    def __init__(
+        self,
+        capture: Callable[[Image.Image, str, str], Capture],
+        scenes: Sequence[Scene],
+        names: Sequence[str],
+        first: Sequence[str],
+        key: str,
+        compares: bool = True,
+    ):
+        self.capture, self.scenes, self.names, self.first = capture, scenes, list(names), list(first)
+        self.key, self.compares = key, compares
+        self.start, self.choice = Shown(open_picture(scenes[0].path)), Choice()
+        if self.first:
+            self.start = self.look(self.start.image, scenes[0].caption, *self.first)
+            self.choice = first_choice(self.start.captures)
+
+    # What the events do
+
+    def look(self, image: Image.Image, caption: str, *names: str) -> Shown:
+        """The attention of the checkpoints; a name that is empty or `NO_SECOND` is left out, except the first."""
+        asked = [name or "" for name in names[:1]] + [name for name in names[1:] if name and name != NO_SECOND]
+        return Shown(image, tuple(self.capture(image, caption, name) for name in dict.fromkeys(asked)))
+
+    def show_scene(self, choice: Choice, first: str, second: str, event: gr.EventData) -> Any:
+        scene = self.scenes[int(event._data["scene"])]
+        return self.answer(lambda: self.look(open_picture(scene.path), scene.caption, first, second), choice, scene)
+
+    def show_file(self, shown: Shown, path: str | None) -> Any:
+        if path is None:
+            return self.nothing()
+        return self.answer(lambda: Shown(open_picture(path)), Choice())
+
+    def show_caption(self, shown: Shown, choice: Choice, caption: str, first: str, second: str) -> Any:
+        return self.answer(lambda: self.look(shown.image, caption or "", first, second), choice)
+
+    def click(self, shown: Shown, choice: Choice, event: gr.EventData) -> Any:
+        data = event._data
+        if data["word"]:
+            choice = replace(choice, word=int(data["word"]), show=WORD)
+        elif data["cell"]:
+            layer, head = map(int, data["cell"].split())
+            choice = replace(choice, layer=layer, head=head)
+        return choice, view_html(shown.captures, choice), choice.layer, choice.head, choice.show
+
+    def move(self, shown: Shown, choice: Choice, layer: float, head: float, show: str) -> Any:
+        choice = replace(choice, layer=int(layer), head=int(head), show=show)
+        return choice, view_html(shown.captures, choice) if shown.captures else gr.skip()
+
+    def figure(self, shown: Shown, choice: Choice) -> Any:
+        folder = Path(tempfile.mkdtemp(prefix="grounded_attention_"))
+        try:
+            return str(write_figure(shown.captures, choice, folder / "attention.png")), error_line("")
+        except VisitorError as error:
+            return gr.skip(), error_line(str(error))
+
+    def answer(self, look: Callable[[], Shown], choice: Choice, scene: Scene | None = None) -> list[Any]:
+        """The new values of `self.outputs` after a picture, a caption or a checkpoint has changed."""
+        try:
+            shown = look()
+        except VisitorError as error:
+            return self.nothing(str(error))
+        except Exception:
+            log.exception("the page has not answered")
+            return self.nothing("Something went wrong on the server; another picture or checkpoint may work.")
+        if not shown.captures:
+            hint = "Now write a caption for this picture and press Show."
+            return [shown, choice, plain_picture(shown.image, hint), gr.skip(), gr.skip(), error_line(""), ""]
+        choice = choice.within(shown.captures[0]) if same_shape(shown, choice) else first_choice(shown.captures)
+        layers, heads = _most(shown.captures)
+        return [
+            shown,
+            choice,
+            view_html(shown.captures, choice),
+            gr.Slider(maximum=max(layers - 1, 1), value=choice.layer),
+            gr.Slider(maximum=heads - 1, value=choice.head),
+            error_line(""),
+            gr.skip() if scene is None else scene.caption,
+        ]
+
+    def nothing(self, message: str = "") -> list[Any]:
+        """Leaves the page as it is, with a line for the visitor."""
+        return [*[gr.skip()] * 5, error_line(message), gr.skip()]
+
+    # The parts of the tab
+
+    def build(self) -> None:
+        """Adds the tab to the page that is being built."""
+        self.shown, self.chosen = gr.State(self.start), gr.State(self.choice)
+        with gr.Row():
+            with gr.Column(scale=2, min_width=280):
+                self._build_inputs()
+            with gr.Column(scale=5, min_width=280):
+                self._build_picture()
+        self.outputs = [
+            self.shown, self.chosen, self.view, self.layer, self.head, self.error, self.caption
+        ]  # fmt: skip
+        self._connect()
+
+    def _build_inputs(self) -> None:
+        gallery = thumbnails(self.scenes)
+        self.gallery = gr.HTML(gallery, elem_id=f"{self.key}-scenes", js_on_load=script())
+        self.file = gr.File(
+            label="or your own picture", height=150, elem_id=f"{self.key}-file", elem_classes="ga-drop"
+        )
+        self.caption = gr.Textbox(
+            self.scenes[0].caption, label="Caption", lines=2, elem_id=f"{self.key}-caption", submit_btn=False
+        )
+        self.button = gr.Button("Show", variant="primary", elem_id=f"{self.key}-show")
+        with gr.Accordion("Checkpoints" if self.compares else "Model", open=not self.compares):
+            self._build_names()
+
+    def _build_names(self) -> None:
+        self.first_name = gr.Dropdown(
+            self.names,
+            value=next(iter(self.first), None),
+            label="First" if self.compares else "Name",
+            info="one of the list, or ORG/NAME on the Hub",
+            allow_custom_value=True,
+            elem_id=f"{self.key}-first",
+        )
+        self.second_name = gr.Dropdown(
+            [NO_SECOND, *self.names],
+            value=self.first[1] if len(self.first) > 1 else NO_SECOND,
+            label="Second",
+            allow_custom_value=True,
+            visible=self.compares,
+            elem_id=f"{self.key}-second",
+        )
+
+    def _build_picture(self) -> None:
+        layers, heads = _most(self.start.captures)
+        self.error = gr.HTML(error_line(""), elem_id=f"{self.key}-error")
+        with gr.Row():
+            self.layer = gr.Slider(
+                0, max(layers - 1, 1), self.choice.layer, step=1, label="Layer", elem_id=f"{self.key}-layer", buttons=[]
+            )
+            self.head = gr.Slider(
+                MEAN, heads - 1, self.choice.head, step=1, label="Head (-1: mean)", elem_id=f"{self.key}-head", buttons=[]
+            )
+        self.show = gr.Radio([WORD, PHRASES], value=WORD, label="Show", elem_id=f"{self.key}-mode")
+        self.view = gr.HTML(
+            view_html(self.start.captures, self.choice) or plain_picture(self.start.image, "Choose a model."),
+            elem_id=f"{self.key}-view",
+            js_on_load=script(),
+        )
+        self.download = gr.Button("Download the figure", elem_id=f"{self.key}-download")
+        self.ready = gr.DownloadButton(visible="hidden", elem_id=f"{self.key}-ready")
+
+    def _connect(self) -> None:
+        names = [self.first_name, self.second_name]
+        quick: dict[str, Any] = {"queue": False, "show_progress": "hidden"}
+        slow: dict[str, Any] = {"show_progress": "minimal", "show_progress_on": [self.view]}
+        inputs = [self.shown, self.chosen, self.caption, *names]
+        self.gallery.click(self.show_scene, [self.chosen, *names], self.outputs, **slow)
+        self.file.upload(self.show_file, [self.shown, self.file], self.outputs, **slow)
+        for event in (self.button.click, self.caption.submit, self.first_name.input, self.second_name.input):
+            event(self.show_caption, inputs, self.outputs, **slow)
+        self.view.click(
+            self.click,
+            [self.shown, self.chosen],
+            [self.chosen, self.view, self.layer, self.head, self.show],
+            **quick,
+        )
+        controls = [self.shown, self.chosen, self.layer, self.head, self.show]
+        for event in (self.layer.input, self.head.input, self.show.input):
+            event(self.move, controls, [self.chosen, self.view], trigger_mode="always_last", **quick)
+        self.download.click(
+            self.figure, [self.shown, self.chosen], [self.ready, self.error], show_progress="hidden"
+        ).success(None, js=f"() => document.querySelector('#{self.key}-ready').click()")
+
+
+def script() -> str:
+    """The JavaScript of the views."""
+    return (HERE / "page.js").read_text(encoding="utf-8")
+
+
+def first_choice(captures: Sequence[Capture]) -> Choice:
+    """The first word that names something, in the layer and head to begin with: those that ground, or the last."""
+    capture = captures[0]
+    example = capture.example
+    longest = max(range(len(example.words)), key=lambda word: (len(example.text(word)), word))
+    layer, head = capture.heads[0] if capture.heads else (len(example.layers) - 1, MEAN)
+    return Choice(longest, layer, head)
+
+
+def same_shape(shown: Shown, choice: Choice) -> bool:
+    """Whether a choice is possible in the model and caption."""
+    return choice.within(shown.captures[0]) == choice
+
+
+def error_line(message: str) -> str:
+    """One line for the visitor, which a screen reader reads out; empty without a message."""
+    return f'<div role="alert" class="ga-error">{escape(message)}</div>' if message else ""
+
+
+def plain_picture(image: Image.Image, hint: str) -> str:
+    """A picture without attention, and what to do next."""
+    source = embed(image, 560).source
+    return f'<p>{escape(hint)}</p><img class="ga-scene" style="width:auto" alt="your picture" src="{source}">'
+
+
+def thumbnails(scenes: Sequence[Scene]) -> str:
+    """A button for each picture to begin with."""
+    buttons = "".join(
+        f'<button type="button" data-scene="{number}" title="{escape(scene.caption)}">'
+        f'<img src="{embed(open_picture(scene.path), THUMBNAIL).source}" alt="{escape(scene.caption)}"></button>'
+        for number, scene in enumerate(scenes)
+    )
+    return f'<p>Choose a picture</p><div class="ga-scenes">{buttons}</div>'
+
+
+def _most(captures: Sequence[Capture]) -> tuple[int, int]:
+    """The largest number of layers and of heads."""
+    shapes = [capture.example.attention.shape for capture in captures] or [(2, 1)]
+    return max(shape[0] for shape in shapes), max(shape[1] for shape in shapes)

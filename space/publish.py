@@ -1,0 +1,158 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The files of a Space on the Hub, and the commit that puts them there.
+
+The package travels in the repository, since a Space installs only what a package registry has.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from importlib.metadata import requires, version
+from pathlib import Path
+
+import yaml
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+
+import grounded_attention
+from grounded_attention.dataset_scripts.hub.hub_errors import HubError, hub_errors
+
+from .settings import HERE, SMALL_MODELS, SpaceSettings
+
+PACKAGE = Path(grounded_attention.__file__).parent
+APP, SETTINGS, CARD, REQUIREMENTS, MODELS = "app.py", "space.json", "README.md", "requirements.txt", "checkpoints"
+# Files of the package; caches of this machine have other names.
+SUFFIXES = (".py", ".pyi", ".css", ".js", ".json", ".md", ".yaml", ".typed", ".jpg", ".safetensors")
+# Files that load a model; a checkpoint folder may contain more.
+MODEL_FILES = ("config.json", "*.safetensors", "*.safetensors.index.json", "*processor_config.json", "heads.json")
+MODEL_FILES += ("tokenizer*", "vocab.*", "merges.txt", "special_tokens_map.json", "chat_template*")
+MODEL_FILES += ("generation_config.json",)
+# A Space has two processors and no GPU unless its owner chooses another machine.
+CPU_WHEELS = "--extra-index-url https://download.pytorch.org/whl/cpu"
+TITLE = "Where does a word look?"
+
+Files = dict[str, Path | bytes]
+
+
+def space_files(settings: SpaceSettings) -> Files:
+    """The files of a Space.
+
+    Args:
+        settings (`SpaceSettings`): what the page offers. Checkpoints in folders of this machine travel in the
+            repository; the Space loads names on the Hub.
+
+    Returns:
+        `Files`: path in the repository -> local file or content.
+
+    Raises:
+        ValueError: if a folder contains no model, or a small checkpoint of the package is missing.
+    """
+    files: Files = {f"grounded_attention/{name}": path for name, path in _files(PACKAGE) if path.suffix in SUFFIXES}
+    models = {name: _add_model(files, str(place)) for name, place in settings.models.items()}
+    vlm = None if settings.vlm is None else _add_model(files, settings.vlm)
+    given = {"vlm": vlm, "detector": settings.detector, "features": settings.features, "folders": False}
+    if settings.models != SMALL_MODELS:  # these are in the package, at the same place in every copy
+        given["models"] = models
+    files[APP] = HERE / APP
+    files[SETTINGS] = (json.dumps(given, indent=1) + "\n").encode()
+    files[REQUIREMENTS] = requirements().encode()
+    shown = [*models.values(), *([vlm] if vlm else [])]
+    files[CARD] = space_card([name for name in shown if not _travels(name)]).encode()
+    return files
+
+
+def _add_model(files: Files, place: str) -> str:
+    """Adds the files of a folder; returns its place in the repository, or the name on the Hub."""
+    folder = Path(place)
+    if not folder.is_dir() and not folder.is_relative_to(HERE):
+        return place
+    _check_model(folder)
+    if folder.is_relative_to(HERE):
+        return place
+    taken = {name.split("/")[1] for name in files if name.startswith(f"{MODELS}/")}
+    target = folder.name if folder.name not in taken else f"{folder.parent.name}_{folder.name}"
+    for name, path in _files(folder):
+        if any(fnmatch(name, pattern) for pattern in MODEL_FILES):
+            files[f"{MODELS}/{target}/{name}"] = path
+    return f"{MODELS}/{target}"
+
+
+def _travels(place: str) -> bool:
+    return place.startswith(f"{MODELS}/") or Path(place).is_relative_to(HERE)
+
+
+def _check_model(folder: Path) -> None:
+    if not (folder / "config.json").is_file() or not any(folder.glob("*.safetensors")):
+        raise ValueError(f"{folder} contains no model: expected config.json and safetensors, as save_pretrained writes")
+
+
+def _files(folder: Path) -> Iterator[tuple[str, Path]]:
+    """(path below the folder, file) of all files, also behind the links of the package."""
+    for place, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        for name in sorted(names):
+            path = Path(place, name)
+            yield path.relative_to(folder).as_posix(), path
+
+
+def requirements() -> str:
+    """The requirements of the package without its extras; gradio comes with the Space."""
+    needed = [line for line in requires("grounded-attention") or [] if "extra ==" not in line]
+    return "\n".join([CPU_WHEELS, *needed]) + "\n"
+
+
+def space_card(models: list[str]) -> str:
+    """The README of a Space, whose first lines configure it.
+
+    Args:
+        models (`list[str]`): names on the Hub of the models that it shows.
+    """
+    about = {
+        "title": TITLE,
+        "emoji": "👁️",
+        "colorFrom": "yellow",
+        "colorTo": "blue",
+        "sdk": "gradio",
+        "sdk_version": version("gradio"),
+        "app_file": APP,
+        "python_version": "3.12",
+        "license": "apache-2.0",
+        "short_description": "Click a word and see where each attention head looks",
+        **({"models": models} if models else {}),
+    }
+    text = (HERE / "card.md").read_text(encoding="utf-8")
+    return f"---\n{yaml.safe_dump(about, sort_keys=False, allow_unicode=True)}---\n\n{text}"
+
+
+def push_space(name: str, settings: SpaceSettings, private: bool = False) -> str:
+    """Pushes a Space in one commit; it is created if it is missing.
+
+    Args:
+        name (`str`): `ORG/NAME`, or a name in the namespace of the token's user.
+        settings (`SpaceSettings`): what the page offers.
+        private (`bool`, *optional*, defaults to `False`): whether a new Space is private.
+
+    Returns:
+        `str`: the address of the commit.
+
+    Raises:
+        ValueError: if a checkpoint cannot be pushed.
+        HubError: if the Hub cannot be reached, refuses, or the Space contains other files.
+    """
+    files, api = space_files(settings), HfApi()
+    with hub_errors("the push", name, "nothing was written; run the same command again"):
+        api.whoami()
+        full = api.create_repo(name, repo_type="space", space_sdk="gradio", private=private, exist_ok=True).repo_id
+        there = [path for path in api.list_repo_files(full, repo_type="space") if not path.startswith(".")]
+        if SETTINGS not in there and set(there) - {CARD}:
+            hint = "push to another Space"
+            raise HubError("the Space contains other files", where=full, found=there[0], hint=hint)
+        changes = [
+            CommitOperationAdd(path, content if isinstance(content, bytes) else str(content))
+            for path, content in sorted(files.items())
+        ]
+        # Files of an older version of the package, and checkpoints that are no longer shown.
+        old = [path for path in there if path not in files and path.split("/")[0] in ("grounded_attention", MODELS)]
+        changes += [CommitOperationDelete(path) for path in old]
+        message = "Push the Space"
+        return str(api.create_commit(full, changes, commit_message=message, repo_type="space").commit_url)

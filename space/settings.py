@@ -1,0 +1,57 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""What a page offers: checkpoints, where regions come from, pictures to begin with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from grounded_attention.dataset_scripts.scenes.shape_regions import SOURCE
+from grounded_attention.utils.bounded_files import read_json
+
+HERE = Path(__file__).resolve().parent
+MODELS, SCENES, CAPTIONS = HERE / "models", HERE / "scenes", "captions.json"
+# The checkpoints that come with the package, and what they are called on the page.
+SMALL_MODELS = {"without supervision": MODELS / "none", "supervised (direct)": MODELS / "direct"}
+
+
+class Scene(NamedTuple):
+    """A picture to begin with: its file and its caption."""
+
+    path: Path
+    caption: str
+
+
+@dataclass(frozen=True)
+class SpaceSettings:
+    """What a page offers.
+
+    Args:
+        models (`Mapping[str, str | Path]`, *optional*): name on the page -> folder or name on the Hub; the first two
+            are compared at the start. The default is the small checkpoints of drawn scenes.
+        vlm (`str`, *optional*): folder or name of a vision-language model.
+        detector (`str`, *optional*, defaults to `"scenes"`): finds the regions of an image.
+        features (`str`, *optional*, defaults to `"scenes"`): computes their features; not used by models that read
+            pixels.
+        folders (`bool`, *optional*, defaults to `True`): whether visitors may name folders of this machine; names on
+            the Hub are always allowed.
+    """
+
+    models: Mapping[str, str | Path] = field(default_factory=lambda: dict(SMALL_MODELS))
+    vlm: str | None = None
+    detector: str = SOURCE
+    features: str = SOURCE
+    folders: bool = True
+
+
+def read_scenes(folder: Path = SCENES) -> list[Scene]:
+    """The pictures to begin with, and their captions.
+
+    Raises:
+        ValueError: if a picture is missing.
+    """
+    scenes = [Scene(folder / name, caption) for name, caption in read_json(folder / CAPTIONS).items()]
+    for scene in scenes:
+        if not scene.path.is_file():
+            raise ValueError(f"{scene.path}: no such picture, but {folder / CAPTIONS} names it")
+    return scenes

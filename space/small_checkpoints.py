@@ -1,0 +1,52 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Small copies of checkpoints: what the page needs, and nothing else."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModel
+
+from grounded_attention.families import FAMILIES
+from grounded_attention.modeling import registration as registration  # registers the families with AutoModel
+
+# The configuration, the tokenizer and the processor; the classes come from the package.
+SUFFIX, WEIGHTS = ".json", "model.safetensors"
+LEFT_OUT = ("checkpoint_manifest.json", "history.json", "results.json")
+
+
+def write_small(source: Path, target: Path) -> int:
+    """Writes the base model of a checkpoint with weights in half precision, its tokenizer and its processor.
+
+    The configuration keeps its type, so that the weights are float32 again once they are loaded.
+
+    Args:
+        source (`Path`): a checkpoint of this package.
+        target (`Path`): the folder to write; an older one is replaced.
+
+    Returns:
+        `int`: the bytes of the new folder.
+
+    Raises:
+        ValueError: if the model belongs to no family of this package.
+    """
+    kind = AutoConfig.from_pretrained(source).model_type
+    if kind not in FAMILIES:
+        raise ValueError(f"{source}: a model of type {kind}; expected one of {', '.join(FAMILIES)}")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}_") as place:
+        whole, small = Path(place) / "whole", Path(place) / "small"
+        small.mkdir()
+        AutoModel.from_pretrained(source, dtype=torch.float32).save_pretrained(whole)
+        weights = {name: value.half() for name, value in load_file(whole / WEIGHTS).items()}
+        save_file(weights, small / WEIGHTS, metadata={"format": "pt"})
+        shutil.copyfile(whole / "config.json", small / "config.json")
+        for path in source.glob(f"*{SUFFIX}"):
+            if path.name not in LEFT_OUT and not (small / path.name).exists() and not path.name.startswith("items_"):
+                shutil.copyfile(path, small / path.name)
+        if target.exists():
+            shutil.rmtree(target)
+        small.rename(target)
+    return sum(path.stat().st_size for path in target.iterdir())

@@ -1,0 +1,31 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The page of the Space on a free port of this machine, for tests with and without a browser."""
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+
+def require_gradio() -> None:
+    """Without gradio the tests of a module are skipped, or fail if CI is set."""
+    if importlib.util.find_spec("gradio") is None:
+        if os.environ.get("CI"):
+            pytest.fail("needs gradio, which the extra `dev` installs", pytrace=False)
+        pytest.skip("needs gradio, which the extra `dev` installs", allow_module_level=True)
+
+
+@contextmanager
+def serve(settings: Any) -> Iterator[str]:
+    """Serves the page of these settings, and gives its address."""
+    from grounded_attention.space.page import build_page, launch_page
+
+    page = build_page(settings)
+    try:
+        launch_page(page, prevent_thread_lock=True, quiet=True, server_name="127.0.0.1")
+        yield page.local_url.rstrip("/")
+    finally:
+        page.close(verbose=False)

@@ -1,0 +1,203 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The picture of the page as HTML, its figure, the checkpoints behind it, and what a visitor may do wrong."""
+
+import re
+from argparse import Namespace
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from grounded_attention.analysis.example_attention import ExampleAttention, find_words
+from grounded_attention.analysis.heads.maps import TokenGrid
+from grounded_attention.analysis.image_attention import capture_image_tokens, cell_boxes
+from grounded_attention.commands.vlm_options import load_vlm
+from grounded_attention.space.figure import write_figure
+from grounded_attention.space.loading import LONGEST_CAPTION, Capture, Captures, VisitorError, open_picture
+from grounded_attention.space.settings import SCENES, SpaceSettings, read_scenes
+from grounded_attention.space.small_checkpoints import write_small
+from grounded_attention.space.view import PHRASES, Choice, grounded_phrases, view_html
+from tests.helpers.tiny_llava_files import save_llava
+
+CAPTION = 'a <b>red</b> ball & the "small" cube'
+LAYERS, HEADS, REGIONS = 3, 4, 5
+RED = 4  # index of this word
+
+
+def capture(caption=CAPTION, name="<model>", seed=0, layers=LAYERS):
+    rng, words = np.random.default_rng(seed), tuple(find_words(caption))
+    left = np.arange(REGIONS) / REGIONS
+    boxes = np.stack([left, 0.2 + 0 * left, left + 0.15, 0.8 + 0 * left], 1)
+    there = rng.dirichlet(np.full(REGIONS + 1, 0.3), (layers, HEADS, len(words)))[..., :-1]
+    image = Image.fromarray(rng.integers(0, 255, (60, 120, 3), dtype=np.uint8))
+    names = tuple(str(layer) for layer in range(layers))
+    return Capture(name, ExampleAttention(image, caption, words, boxes, there, names, labels=("<i>",) * REGIONS))
+
+
+@pytest.fixture(scope="module")
+def captures():
+    return Captures(SpaceSettings())
+
+
+@pytest.fixture(scope="module")
+def scene():
+    first = read_scenes()[3]
+    return open_picture(first.path), first.caption
+
+
+# The view
+
+
+def test_it_shows_the_shares_of_the_chosen_head():
+    one = capture()
+    word = RED
+    html = view_html([one], Choice(word, layer=1, head=2))
+    shares = dict(re.findall(r'data-region="(\d+)" data-share="([\d.]+)"', html))
+    expected = one.example.attention[1, 2, word] / one.example.attention[1, 2, word].sum()
+    assert [float(shares[str(region)]) for region in range(REGIONS)] == pytest.approx(expected.tolist(), abs=1e-5)
+    assert html.count('aria-pressed="true"') == 1 and f'data-word="{word}" aria-pressed="true"' in html
+    assert html.count("ga-here") == 1 and 'ga-here" data-cell="1 2"' in html
+
+
+def test_the_mean_over_heads_is_the_mean_of_their_attention():
+    one = capture()
+    html = view_html([one], Choice(RED, layer=2))
+    mean = one.example.attention[2, :, RED].mean(0)
+    shares = dict(re.findall(r'data-region="(\d+)" data-share="([\d.]+)"', html))
+    assert [float(shares[str(region)]) for region in range(REGIONS)] == pytest.approx(
+        (mean / mean.sum()).tolist(), abs=1e-5
+    )
+
+
+def test_texts_of_data_stay_texts():
+    html = view_html([capture()], Choice(0)) + view_html([capture()], replace(Choice(0), show=PHRASES))
+    assert "<model>" not in html and "<i>" not in html and "&lt;model&gt;" in html
+    assert html.count("<b>") == 0, "only the style of a number is bold"
+
+
+def test_a_smaller_model_beside_a_larger_one_shows_its_last_layer():
+    html = view_html([capture(), capture(name="small", seed=1, layers=2)], Choice(0, layer=2, head=3))
+    assert re.findall(r'class="ga-where">([^<]+)<', html) == ["layer 2, head 3", "layer 1, head 3"]
+
+
+def test_phrases_are_runs_of_content_words_and_point_to_the_mean_of_their_words():
+    one = capture("the small red ball near a cube")
+    (ball, ball_weights), (cube, _) = grounded_phrases(one, Choice(0, layer=1, head=1))
+    assert (ball.text, cube.text) == ("small red ball", "cube")
+    rows = one.example.attention[1, 1, 1:4]
+    assert ball_weights == pytest.approx((rows / rows.sum(1, keepdims=True)).mean(0))
+
+
+def test_cells_of_a_grid_cover_its_frame():
+    boxes = torch.tensor([[0, 0, 0.5, 0.5], [0.5, 0, 1, 0.5], [0, 0.5, 0.5, 1], [0.5, 0.5, 1, 1]])
+    grid = TokenGrid.of_tokens(boxes, torch.ones(4, dtype=torch.bool))
+    assert np.allclose(cell_boxes(grid), boxes.numpy())
+
+
+@pytest.mark.parametrize("show", ["one word", PHRASES])
+def test_the_figure_is_a_picture_of_every_checkpoint(tmp_path, show):
+    pair = [capture(), capture(name="other", seed=1)]
+    path = write_figure(pair, Choice(RED, 1, 2, show), tmp_path / "figure.png")
+    with Image.open(path) as two, Image.open(write_figure(pair[:1], Choice(RED, 1, 2, show), tmp_path / "1.png")) as one:
+        assert two.height > one.height
+
+
+def test_without_a_picture_there_is_no_figure(tmp_path):
+    with pytest.raises(VisitorError, match="choose a picture"):
+        write_figure([], Choice(), tmp_path / "figure.png")
+
+
+# Checkpoints
+
+
+def test_the_small_checkpoints_read_the_scenes(captures, scene):
+    image, caption = scene  # a red cross under a small pink hoop
+    before, after = (captures.grounded(image, caption, name) for name in captures.settings.models)
+    assert before.example.attention.shape == after.example.attention.shape
+    assert not before.notes and not after.notes
+    assert captures.grounded(image, caption, after.name) is after, "a second click computes nothing"
+
+
+def test_supervised_attention_finds_what_the_phrases_name(captures, scene):
+    """The hoop and the cross of this scene are the only small pink and the only cross-shaped objects."""
+    image, caption = scene
+    after = captures.grounded(image, caption, list(captures.settings.models)[1])
+    best = max(
+        sum(
+            after.example.labels[int(weights.argmax())] == colour
+            for (_, weights), colour in zip(grounded_phrases(after, Choice(0, layer)), ("red", "pink"), strict=True)
+        )
+        for layer in range(len(after.example.layers))
+    )
+    assert best == 2
+
+
+def test_unknown_words_are_named(captures, scene):
+    found = captures.grounded(scene[0], "a red helicopter", list(captures.settings.models)[0])
+    assert "“helicopter”" in found.notes[0]
+
+
+def test_a_small_copy_gives_the_same_attention(captures, scene, tmp_path):
+    name, place = list(captures.settings.models.items())[1]
+    assert write_small(place, tmp_path / "small") < 1e6
+    again = Captures(SpaceSettings(models={"again": tmp_path / "small"})).grounded(*scene, "again")
+    assert np.array_equal(again.example.attention, captures.grounded(*scene, name).example.attention)
+
+
+def test_image_tokens_of_a_vision_language_model_are_read_as_a_grid(tmp_path, scene):
+    folder = save_llava(tmp_path / "llava")
+    options = Namespace(model=str(folder), revision=None, device=None, dtype="float32", attention="sdpa")
+    model, processor = load_vlm(options)
+    example, grid = capture_image_tokens(model, processor, *scene)
+    inputs = processor([scene[1]], images=[scene[0]], phrases=[[{"text": 0, "start": 0, "end": 5}]])
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        maps = model(**processor.model_inputs(inputs), output_attentions=True).attentions
+    # The map of the last layer: the rows of the text's tokens, over the columns of the image tokens.
+    rows, columns = inputs["text_positions"][0], inputs["region_positions"][0]
+    total = maps[-1][0][:, rows][:, :, columns].sum(-1)  # (H, T)
+    there = inputs["phrase_mask"][0, 0]  # the tokens of “There”
+    assert grid.rows * grid.columns == len(columns)
+    assert np.allclose(example.attention[-1, :, 0].sum(-1), total[:, there].mean(-1), atol=1e-5)
+
+
+# Mistakes of visitors
+
+
+@pytest.mark.parametrize(
+    ("caption", "line"),
+    [(" ", "The caption is empty"), ("?!", "no word"), ("a " * LONGEST_CAPTION, "shorten it")],
+)
+def test_captions_that_cannot_be_read(captures, scene, caption, line):
+    with pytest.raises(VisitorError, match=line):
+        captures.grounded(scene[0], caption, list(captures.settings.models)[0])
+
+
+@pytest.mark.parametrize("name", ["", "nobody/nothing", "a b", "../..", "/etc", "x" * 200])
+def test_checkpoints_that_do_not_exist(captures, scene, name):
+    with pytest.raises(VisitorError) as found:
+        captures.grounded(*scene, name)
+    assert "\n" not in str(found.value) and (name in str(found.value))
+
+
+def test_visitors_of_a_public_page_name_no_folders(tmp_path):
+    private = Captures(replace(SpaceSettings(), folders=False))
+    for name in (str(tmp_path), "space/models", "space"):
+        with pytest.raises(VisitorError, match="ORG/NAME"):
+            private.place(name)
+    assert private.place("org/name") == "org/name"
+
+
+def test_files_that_are_no_pictures(tmp_path):
+    (tmp_path / "notes.txt").write_text("no picture")
+    (tmp_path / "cut.jpg").write_bytes((SCENES / "11313.jpg").read_bytes()[:500])
+    for name in ("notes.txt", "cut.jpg"):
+        with pytest.raises(VisitorError, match=f"^{name} is not a picture that can be read"):
+            open_picture(tmp_path / name)
+
+
+def test_large_pictures_are_made_smaller(tmp_path):
+    Image.new("RGB", (3000, 1500)).save(tmp_path / "large.png")
+    assert open_picture(tmp_path / "large.png").size == (1600, 800)
