@@ -218,10 +218,22 @@ class _Tab:
         self.error = gr.HTML(error_line(""), elem_id=f"{self.key}-error")
         with gr.Row():
             self.layer = gr.Slider(
-                0, max(layers - 1, 1), self.choice.layer, step=1, label="Layer", elem_id=f"{self.key}-layer", buttons=[]
+                0,
+                max(layers - 1, 1),
+                self.choice.layer,
+                step=1,
+                label="Layer",
+                elem_id=f"{self.key}-layer",
+                buttons=[],
             )
             self.head = gr.Slider(
-                MEAN, heads - 1, self.choice.head, step=1, label="Head (-1: mean)", elem_id=f"{self.key}-head", buttons=[]
+                MEAN,
+                heads - 1,
+                self.choice.head,
+                step=1,
+                label="Head (-1: mean)",
+                elem_id=f"{self.key}-head",
+                buttons=[],
             )
         self.show = gr.Radio([WORD, PHRASES], value=WORD, label="Show", elem_id=f"{self.key}-mode")
         self.view = gr.HTML(

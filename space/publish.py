@@ -83,7 +83,9 @@ def _travels(place: str) -> bool:
 
 def _check_model(folder: Path) -> None:
     if not (folder / "config.json").is_file() or not any(folder.glob("*.safetensors")):
-        raise ValueError(f"{folder} contains no model: expected config.json and safetensors, as save_pretrained writes")
+        raise ValueError(
+            f"{folder} contains no model: expected config.json and safetensors, as save_pretrained writes"
+        )
 
 
 def _files(folder: Path) -> Iterator[tuple[str, Path]]:

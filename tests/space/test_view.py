@@ -100,7 +100,10 @@ def test_cells_of_a_grid_cover_its_frame():
 def test_the_figure_is_a_picture_of_every_checkpoint(tmp_path, show):
     pair = [capture(), capture(name="other", seed=1)]
     path = write_figure(pair, Choice(RED, 1, 2, show), tmp_path / "figure.png")
-    with Image.open(path) as two, Image.open(write_figure(pair[:1], Choice(RED, 1, 2, show), tmp_path / "1.png")) as one:
+    with (
+        Image.open(path) as two,
+        Image.open(write_figure(pair[:1], Choice(RED, 1, 2, show), tmp_path / "1.png")) as one,
+    ):
         assert two.height > one.height
 
 
