@@ -1,6 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Checks of a recipe that run before any training."""
 
+from collections.abc import Collection
+
 from accelerate import PartialState
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
@@ -78,7 +80,7 @@ def _check_workers(recipe: Recipe) -> None:
         )
 
 
-def _check_known(key: str, name: str | None, known: dict) -> None:
+def _check_known(key: str, name: str | None, known: Collection[str]) -> None:
     if name is not None and name not in known:
         raise RecipeError(f"unknown {key} {name!r}; expected one of {', '.join(sorted(known))}")
 
