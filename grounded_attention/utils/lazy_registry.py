@@ -25,6 +25,9 @@ class LazyRegistry(Mapping[str, T]):
         found: T = getattr(import_module(f"{self._package}.{module}"), attribute)
         return found
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)
 

@@ -33,6 +33,7 @@ from grounded_attention.training.loop.joined_labels import check_label_rows
 from grounded_attention.training.loop.joined_regions import JoinedRegions
 from grounded_attention.training.loop.learning_rates import MAPPING, GroundingTrainingArguments, check_mapping
 from grounded_attention.training.loop.length_batches import LENGTH, add_lengths
+from grounded_attention.training.recipes.early_checks import check_trackers
 from grounded_attention.training.recipes.methods import needs_grounding
 from grounded_attention.training.recipes.model_family import family_name, head_class, processor_class
 from grounded_attention.training.recipes.number_checks import check_numbers, check_sizes
@@ -417,6 +418,7 @@ def check_training(training: Mapping[str, Any], prefix: str) -> None:
             convert(hints[name], value, "", prefix + name)
     check_numbers(training, prefix)
     check_device(training, prefix)
+    check_trackers(training.get("report_to"), f"{prefix}report_to")
     check_mapping(training.get(MAPPING), prefix + MAPPING)
     if training.get(MAPPING) and training.get("deepspeed"):
         raise RecipeError(
