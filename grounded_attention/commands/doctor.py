@@ -103,7 +103,7 @@ def _look_at_torch(found: dict[str, Any], remarks: list[str]) -> None:
         return
     kind = torch.accelerator.current_accelerator()
     for number in range(torch.accelerator.device_count()):
-        device = {"device": f"{kind}:{number}"}
+        device: dict[str, Any] = {"device": f"{kind}:{number}"}
         if torch.cuda.is_available():
             properties = torch.cuda.get_device_properties(number)
             device |= {"name": properties.name, "memory": properties.total_memory}

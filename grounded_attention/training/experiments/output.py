@@ -25,11 +25,13 @@ RECIPE = "recipe.json"
 WRITTEN = (
     "cell.json",
     "heads.png",
+    "heads_over_time.png",
     "layers.png",
     "log.txt",
     "loss_curves.png",
     "pictures",
     "results.json",
+    "run.html",
     "start_heads.json",
     "table.md",
 )

@@ -11,6 +11,7 @@ from transformers import AutoConfig
 from grounded_attention.metrics.classification import accuracy_table
 from grounded_attention.modeling.attention_calls import layer_labels
 from grounded_attention.reports.figures import heads_figure, layer_curve_figure, loss_curves_figure
+from grounded_attention.reports.heads_over_time import heads_over_time_figure, measured_heads
 from grounded_attention.reports.tables import comparison_table, print_table
 from grounded_attention.supervision.supervise import find_calls
 from grounded_attention.training.recipes.recipe import Recipe
@@ -20,6 +21,7 @@ from grounded_attention.utils.whole_files import write_text
 from .experiment import Outcome
 from .measuring import reported, scored_splits
 from .pictures import draw_pictures
+from .run_page import next_steps, write_run_page
 
 
 def report(outcome: Outcome, recipe: Recipe) -> None:
@@ -27,12 +29,15 @@ def report(outcome: Outcome, recipe: Recipe) -> None:
     if not PartialState().is_main_process:
         return
     results, output = outcome.results, Path(recipe.output_dir)
-    write_text(output / "table.md", _table(results) + "\n")
+    table = _table(results)
+    write_text(output / "table.md", table + "\n")
     _curves(results, output)
     _heads(results, output)
     if recipe.pictures and outcome.data.regions is not None:
         draw_pictures(results, recipe, outcome.data, output / "pictures")
+    page = write_run_page(results, recipe, table)
     print(f"written: {output}/ (results.json, table.md, figures; one checkpoint directory per method)")
+    print("\n".join([f"next: open {page}; then", *(f"  {line}" for line in next_steps(output, results))]))
 
 
 def _table(results: dict[str, Any]) -> str:
@@ -71,4 +76,7 @@ def _heads(results: dict[str, Any], output: Path) -> None:
         chance = next(iter(figures.values()))["text_to_region_chance"]
         layers = layer_labels(find_calls(AutoConfig.from_pretrained(output / next(iter(accuracy)))))
         heads_figure(accuracy, chance, output / "heads.png", layers)
+        measured = {name: measured_heads(_history(output / name)) for name in accuracy}
+        if any(len(steps) > 1 for steps in measured.values()):
+            heads_over_time_figure(measured, output / "heads_over_time.png", layers)
         layer_curve_figure(accuracy, chance, output / "layers.png", layers)

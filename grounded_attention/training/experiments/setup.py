@@ -376,7 +376,9 @@ def training_arguments(recipe: Recipe, output_dir: Path) -> GroundingTrainingArg
         "label_names": [],
         "length_column_name": LENGTH,
     }
-    defaults = {"seed": recipe.seed, "report_to": "none", "disable_tqdm": False}
+    # Names in a tracker: the run is the project, the method the run.
+    names = {"project": output_dir.parent.name or "grounded-attention", "run_name": output_dir.name}
+    defaults = {"seed": recipe.seed, "report_to": "none", "disable_tqdm": False, **names}
     with recipe_key_errors("training"):
         return GroundingTrainingArguments(**{**defaults, **without_hub(recipe.training), **fixed})
 

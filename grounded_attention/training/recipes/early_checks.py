@@ -109,7 +109,7 @@ def training_argument_names() -> set[str]:
 def method_names() -> list[str]:
     """The names of the supervision methods, read from the sources of `supervision`."""
     return sorted(
-        line.value.value
+        str(line.value.value)
         for path in (PACKAGE / "supervision").glob("*.py")
         for body in _classes(path)
         for line in body
