@@ -342,6 +342,15 @@ def _json(found: Mapping[str, Audited], page: Path) -> str:
     return to_json({"page": str(page), "heads_chosen_on": CHOSEN_ON, "split": REPORTED, "methods": methods})
 
 
+def _text(found: Mapping[str, Audited], folder: Path, run: Path) -> str:
+    return (
+        f"{_table(found)}\nwritten: {folder / PAGE}\n"
+        f"next: open {folder / PAGE} in a browser (its explorer shows every head); then\n"
+        "  grounded-attention ground --help    # what a model looks at in your image\n"
+        f"  grounded-attention push {run / list(found)[-1]} ORG/NAME --private"
+    )
+
+
 def work(options: argparse.Namespace) -> str:
     """Runs the command and returns the text to print.
 
@@ -361,4 +370,4 @@ def work(options: argparse.Namespace) -> str:
     print("figures and page", file=sys.stderr)
     for warning in write(run, found, folder, relations):
         print(warning, file=sys.stderr)
-    return _json(found, folder / PAGE) if options.json else f"{_table(found)}\nwritten: {folder / PAGE}"
+    return _json(found, folder / PAGE) if options.json else _text(found, folder, run.folder)

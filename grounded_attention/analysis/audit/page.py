@@ -85,7 +85,7 @@ def audit_page(
         about (`Sequence[tuple[str, str]]`, *optional*, defaults to `()`): (name, text) lines below the title.
         examples (`Mapping[str, Sequence[ExampleAttention]]`, *optional*): name of a model -> captured examples, for
             the explorer; see `explorer_page`.
-        extra (`Sequence[ExtraSection]`, *optional*, defaults to `()`): additional sections, before the explorer.
+        extra (`Sequence[ExtraSection]`, *optional*, defaults to `()`): additional sections, after the relations.
         correction (`tuple[str, Correction]`, *optional*): name and function that corrects the (L, H) p-values of a
             comparison for the number of heads.
 
@@ -95,6 +95,8 @@ def audit_page(
     if not results:
         raise ValueError("results is empty; give at least one model with its result")
     parts = [("best-heads", "Best heads", _best_heads(results))]
+    if examples:
+        parts.append(("explore", "Explorer", explorer_body(examples)))
     parts += [("by-layer", "By layer and head", "".join(_layer_figures(results)))]
     if len(results) > 1:
         parts.append(("changes", "What changed", "".join(_changes(results, correction))))
@@ -103,7 +105,6 @@ def audit_page(
     parts += [(f"extra-{n}", section.heading, _extra(section)) for n, section in enumerate(extra)]
     if examples:
         parts.append(("words", "Words across layers", "".join(_words(results, examples))))
-        parts.append(("explore", "Explorer", explorer_body(examples)))
     links = "".join(f'<a href="#{place}">{escape(heading)}</a>' for place, heading, _ in parts)
     body = f"<nav>{links}</nav>" + "\n".join(
         f'<h2 id="{place}">{escape(heading)}</h2>\n{content}' for place, heading, content in parts
