@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from grounded_attention.utils.quiet import hidden
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 
@@ -90,7 +91,7 @@ def nearest_rows(vectors: np.ndarray) -> list[int]:
     nearest: list[int] = []
     chunks = range(0, len(vectors), _CHUNK)
     for start in tqdm(
-        chunks, desc="Nearest images", unit_scale=_CHUNK, unit=" images", disable=len(chunks) < 2 or None
+        chunks, desc="Nearest images", unit_scale=_CHUNK, unit=" images", disable=len(chunks) < 2 or hidden()
     ):
         cosines = vectors[start : start + _CHUNK] @ vectors.T
         np.round(cosines, _DIGITS, out=cosines)

@@ -173,7 +173,6 @@ def build_parser() -> argparse.ArgumentParser:
     add_device_options(parser)
     add("--on-error", choices=("refuse", "skip"), default="refuse", help="what to do at a damaged image: %(default)s")
     add("--json", action="store_true", help="print the table's manifest as JSON")
-    add("--quiet", action="store_true", help="no progress bar")
     return parser
 
 

@@ -139,7 +139,6 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     add_device_options(parser)
     parser.set_defaults(dtype=None)
     add("--json", action="store_true", help="print the statistics as JSON")
-    add("--quiet", action="store_true", help="no progress bars")
 
 
 def _positive(text: str) -> int:

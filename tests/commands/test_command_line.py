@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from grounded_attention.commands import command_line, main
+from grounded_attention.utils.quiet import is_quiet
 from tests.helpers.commands import BENCHMARKS, COMMANDS, FILES, FOLDER, ROOT, is_program
 
 # For those who work on the project; the first two hand their options to pytest.
@@ -91,7 +92,8 @@ def test_a_missing_file_is_one_line(name, tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize("name", [*COMMANDS, *BENCHMARKS])
 def test_a_command_that_prints_a_result_prints_json_too(name, capsys):
     call(name, "--help")
-    assert "--json" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "--json" in printed and "--quiet" in printed
 
 
 @pytest.mark.parametrize("name", [*COMMANDS, *BENCHMARKS, *TOOLS])
@@ -222,6 +224,24 @@ def test_a_mistake_is_one_line(capsys, monkeypatch, outcome, line):
     assert doing(outcome, capsys) == (2, "", f"error: {line}\n")
     monkeypatch.setenv("RANK", "1")
     assert doing(outcome, capsys) == (2, "", ""), "one of several processes tells it"
+
+
+def test_quiet_hides_progress_while_a_command_works(capsys, monkeypatch):
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)
+    parser = command_line.make_parser("x", "What.\n\nexamples:\n  x\n")
+    seen = []
+    for words in ([], ["--quiet"]):
+        assert command_line.run(parser, lambda options: seen.append(is_quiet()), words) == 0
+    assert seen == [False, True] and not is_quiet()
+
+
+def test_colours_are_for_terminals(capsys, monkeypatch):
+    assert doing(ValueError("a"), capsys)[2] == "error: a\n"
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert doing(ValueError("a"), capsys)[2] == "\x1b[31merror:\x1b[0m a\n"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert doing(ValueError("a"), capsys)[2] == "error: a\n"
 
 
 def test_results_faults_and_interruptions(capsys):

@@ -14,12 +14,14 @@ from grounded_attention.reports.figures import heads_figure, layer_curve_figure,
 from grounded_attention.reports.heads_over_time import heads_over_time_figure, measured_heads
 from grounded_attention.reports.tables import comparison_table, print_table
 from grounded_attention.supervision.supervise import find_calls
+from grounded_attention.training.loop.checkpoint import CARD
+from grounded_attention.training.publish.card_results import with_text_only
 from grounded_attention.training.recipes.recipe import Recipe
 from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.whole_files import write_text
 
 from .experiment import Outcome
-from .measuring import reported, scored_splits
+from .measuring import TEXT_ONLY, reported, scored_splits
 from .pictures import draw_pictures
 from .run_page import next_steps, write_run_page
 
@@ -35,6 +37,7 @@ def report(outcome: Outcome, recipe: Recipe) -> None:
     _heads(results, output)
     if recipe.pictures and outcome.data.regions is not None:
         draw_pictures(results, recipe, outcome.data, output / "pictures")
+    _complete_cards(results, output)
     page = write_run_page(results, recipe, table)
     print(f"written: {output}/ (results.json, table.md, figures; one checkpoint directory per method)")
     print("\n".join([f"next: open {page}; then", *(f"  {line}" for line in next_steps(output, results))]))
@@ -54,6 +57,18 @@ def _table(results: dict[str, Any]) -> str:
     table = accuracy_table(shown)
     print(table)
     return table
+
+
+def _complete_cards(results: dict[str, Any], output: Path) -> None:
+    """Adds the accuracies from words alone to the cards; the text-only baseline is trained after the methods."""
+    if TEXT_ONLY not in results["baselines"]:
+        return
+    for name in results["methods"]:
+        card = output / name / CARD
+        text = card.read_text(encoding="utf-8") if card.is_file() else ""
+        completed = with_text_only(text, results["baselines"][TEXT_ONLY]["figures"])
+        if completed != text:
+            write_text(card, completed)
 
 
 def _curves(results: dict[str, Any], output: Path) -> None:
