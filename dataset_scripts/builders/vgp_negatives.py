@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from grounded_attention.utils.quiet import hidden
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.utils.quiet import hidden
 
 # Cosines are compared after rounding, so that the order of the ids breaks ties (two copies of an image), not the order
 # of additions in a matrix product.
