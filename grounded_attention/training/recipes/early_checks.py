@@ -66,8 +66,8 @@ def _check_method(name: str, key: str) -> None:
     known = method_names()
     if name not in known:
         close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-        hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(known)}"
-        raise RecipeError(f"{key}: {name!r} is unknown; {hint}")
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise RecipeError(f"{key}: {name!r} is unknown; {hint}expected one of {', '.join(known)}")
 
 
 def check_known(key: str, name: str | None, known: Collection[str]) -> None:
