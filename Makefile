@@ -22,9 +22,6 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 train: $(INSTALLED)  ## draw the scenes, train the four supervision methods, show the comparison (minutes)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/scenes/scenes_vgp.yaml
-	@echo "next: look at runs/scenes_vgp/table.md, heads.png and pictures/; then"
-	@echo "  make audit                 measures where every head looks, before and after, as one page"
-	@echo "  . .venv/bin/activate && grounded-attention ground --help    shows what a model looks at in an image"
 
 RUN ?= runs/scenes_vgp
 .PHONY: audit

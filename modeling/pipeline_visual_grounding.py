@@ -129,7 +129,15 @@ class VisualGroundingPipeline(Pipeline):
         queries: Sequence[str] | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(*args, **kwargs)
+        try:
+            super().__init__(*args, **kwargs)
+        except (AssertionError, RuntimeError) as error:  # PyTorch's two ways to say that a device is missing
+            if kwargs.get("device") is None:
+                raise
+            reason = " ".join(str(error).split()).partition(". ")[0]
+            raise ValueError(
+                f"device={kwargs['device']!r} cannot be used: {reason}; leave it out or give 'cpu'"
+            ) from error
         self._check_parts()
         if not hasattr(self.model.config, "grounding_calls"):
             known = f"; other models that ground are {', '.join(self.others)}" if self.others else ""

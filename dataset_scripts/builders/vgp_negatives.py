@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.utils.quiet import hidden
 
 # Cosines are compared after rounding, so that the order of the ids breaks ties (two copies of an image), not the order
 # of additions in a matrix product.
@@ -90,7 +91,7 @@ def nearest_rows(vectors: np.ndarray) -> list[int]:
     nearest: list[int] = []
     chunks = range(0, len(vectors), _CHUNK)
     for start in tqdm(
-        chunks, desc="Nearest images", unit_scale=_CHUNK, unit=" images", disable=len(chunks) < 2 or None
+        chunks, desc="Nearest images", unit_scale=_CHUNK, unit=" images", disable=len(chunks) < 2 or hidden()
     ):
         cosines = vectors[start : start + _CHUNK] @ vectors.T
         np.round(cosines, _DIGITS, out=cosines)

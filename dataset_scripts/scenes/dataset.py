@@ -46,6 +46,7 @@ from tqdm import tqdm
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTableWriter, normalise_boxes
 from grounded_attention.utils.locks import folder_lock
+from grounded_attention.utils.quiet import hidden
 
 from . import (
     annotators,
@@ -325,7 +326,7 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int, held_out: bool
         _mapper(num_proc) as mapped,
     ):
         drawn = mapped(partial(_draw_number, seed, images, root, held_out), range(images))
-        for each in tqdm(drawn, total=images, desc="scenes", unit="image", disable=None):
+        for each in tqdm(drawn, total=images, desc="scenes", unit="image", disable=hidden()):
             detected.write(each.regions)
             true.write(each.true_regions)
             texts[each.record.number] = each.texts

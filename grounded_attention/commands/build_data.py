@@ -16,32 +16,37 @@ examples:
   datasets.load_dataset("parquet", data_dir="data/built/vgp")
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
-from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.hub.push_rows import RowsPush, plan_push
 from grounded_attention.utils.bounded_files import read_json
 
-from .builder_options import options_of, parse_options
+from .builder_options import builder_options_help
 from .command_line import make_parser, run
+
+if TYPE_CHECKING:
+    from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
+    from grounded_attention.dataset_scripts.hub.push_rows import RowsPush
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
-    return run(build_parser(), _build, arguments, intermixed=True)
+    given = sys.argv[1:] if arguments is None else arguments
+    return run(build_parser(given), _build, arguments, intermixed=True)
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention data build", __doc__)
-    options = "\n".join(f"  {name}: {', '.join(options_of(builder))}" for name, builder in BUILDERS.items())
-    parser.epilog = f"options (key=value) of the builders:\n{options}\n\n{parser.epilog}"
+    parser.epilog = f"{builder_options_help(arguments)}\n\n{parser.epilog}"
     parser.add_argument("name", choices=list(BUILDERS), help="the data set")
     parser.add_argument("options", nargs="*", metavar="key=value", help="options of the builder, see below")
     parser.add_argument("--data-dir", required=True, type=Path, help="folder of the downloaded files")
@@ -79,6 +84,8 @@ def _add_push_options(group: argparse._ArgumentGroup) -> None:
 
 
 def _build(options: argparse.Namespace) -> str:
+    from .builder_options import parse_options
+
     output: Path = options.output
     _check_replaceable(output, options.name)
     builder_class = BUILDERS[options.name]
@@ -114,6 +121,8 @@ def _build(options: argparse.Namespace) -> str:
 
 
 def _plan_push(builder: LocalBuilder, options: argparse.Namespace) -> RowsPush | None:
+    from grounded_attention.dataset_scripts.hub.push_rows import plan_push
+
     if options.push is None:
         given = {"--private": options.private, "--revision": options.revision, "--push-as": options.push_as}
         given |= {"--permission": options.permission, "--licence": options.licence}

@@ -1,13 +1,18 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Options of a data builder, given as `key=value`."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
+from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.utils.bounded_files import FileError, parse_yaml
+
+if TYPE_CHECKING:
+    from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
 
 
 def options_of(builder: type[LocalBuilder]) -> dict[str, dataclasses.Field]:
@@ -15,6 +20,20 @@ def options_of(builder: type[LocalBuilder]) -> dict[str, dataclasses.Field]:
     general = {"name", "version", "data_dir", "data_files", "description", "splits"}
     fields = dataclasses.fields(builder.BUILDER_CONFIG_CLASS)
     return {field.name: field for field in fields if field.name not in general}
+
+
+def builder_options_help(arguments: Sequence[str]) -> str:
+    """
+    What the help says about the options of builders.
+
+    Args:
+        arguments (`Sequence[str]`): words of the command line; a builder is imported only if its name stands beside
+            `--help`.
+    """
+    named = [word for word in arguments if word in BUILDERS]
+    if not named or not {"-h", "--help"} & set(arguments):
+        return "options (key=value) differ by builder; give its name and --help to list them"
+    return f"options (key=value) of {named[0]}: {', '.join(options_of(BUILDERS[named[0]])) or 'none'}"
 
 
 def parse_options(builder: type[LocalBuilder], pairs: Sequence[str]) -> dict[str, Any]:

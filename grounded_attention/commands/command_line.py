@@ -10,13 +10,15 @@ where `_work(options)` does the work and returns the text to print. Only command
 """
 
 import argparse
+import contextlib
 import errno
 import os
 import pickle
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from grounded_attention.utils.plain_text import printable, visible
+from grounded_attention.utils.quiet import NO_BARS
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
 # What libraries that are not written in Python say; the last two are PyTorch's when it cannot write an archive.
@@ -38,12 +40,14 @@ def make_parser(name: str, docstring: str | None) -> argparse.ArgumentParser:
     introduction, found, examples = (docstring or "").partition("examples:\n")
     if not found or not examples.strip():
         raise ValueError(f"the docstring of {name} has no part `examples:`")
-    return argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog=name,
         description=introduction,
         epilog=f"examples:\n{examples}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--quiet", action="store_true", help="no progress line and no progress bars")
+    return parser
 
 
 def one_line(error: BaseException) -> str:
@@ -112,7 +116,8 @@ def run(
     """
     options = parser.parse_intermixed_args(arguments) if intermixed else parser.parse_args(arguments)
     try:
-        text = work(options)
+        with _quiet(getattr(options, "quiet", False)):
+            text = work(options)
     except KeyboardInterrupt:
         _print_error("; ".join(filter(None, ("interrupted", resumable))))
         return INTERRUPTED
@@ -130,6 +135,19 @@ def run(
     return 0
 
 
+@contextlib.contextmanager
+def _quiet(quiet: bool) -> Iterator[None]:
+    """Hides the bars of all libraries, and our progress line, which reads the same variable of the environment."""
+    before = os.environ.get(NO_BARS)
+    if quiet:
+        os.environ[NO_BARS] = "1"
+    try:
+        yield
+    finally:
+        if quiet and before is None:
+            os.environ.pop(NO_BARS, None)
+
+
 def _leave_group() -> None:
     """Leaves the process group of a launch; a process that ends without leaving may abort."""
     distributed = sys.modules.get("torch.distributed")
@@ -139,4 +157,10 @@ def _leave_group() -> None:
 
 def _print_error(line: str) -> None:
     if os.environ.get("RANK", "0") == "0":
-        print(f"error: {printable(line)}", file=sys.stderr)
+        print(f"{_red('error:')} {printable(line)}", file=sys.stderr)
+
+
+def _red(word: str) -> str:
+    """The word in red on a terminal; unchanged in files and pipes, or where NO_COLOR is set."""
+    coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    return f"\033[31m{word}\033[0m" if coloured else word

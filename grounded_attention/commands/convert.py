@@ -33,24 +33,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grounded_attention.conversion.errors import CheckpointError, OverrideError
-from grounded_attention.conversion.fast_rcnn import FAST_RCNN
-from grounded_attention.conversion.file import read_checkpoint, read_overrides
-from grounded_attention.conversion.output import check_output, format_summary, make_record, write_model
-from grounded_attention.conversion.volta_families import (
-    VOLTA_FAMILIES,
-    find_volta_config,
-    is_volta,
-    make_volta_converter,
-)
 from grounded_attention.families import FAMILIES
 
+from .choices import CONVERTERS
 from .command_line import make_parser, run
-
-# Family -> its converter.
-CONVERTERS = {
-    "fast_rcnn": FAST_RCNN,
-    **{name: family.load_converter() for name, family in FAMILIES.items() if family.converter},
-}
 
 
 def convert_checkpoint(
@@ -60,7 +46,7 @@ def convert_checkpoint(
     Converts an original checkpoint file; nothing in the file is executed.
 
     Args:
-        family (`str`): a key of `CONVERTERS`.
+        family (`str`): one of `CONVERTERS`.
         checkpoint (`Path`): file of the original code, such as `vl-bert-base-prec.model`.
         output (`Path`): directory to write: safetensors, config, modeling code and conversion.json.
         config (`Path`, *optional*): JSON file with config fields that the tensor shapes do not determine.
@@ -73,11 +59,21 @@ def convert_checkpoint(
         CheckpointError: if the file, the configuration or the output directory is wrong.
         FileNotFoundError: if the checkpoint does not exist.
     """
+    from grounded_attention.conversion.fast_rcnn import FAST_RCNN
+    from grounded_attention.conversion.file import read_checkpoint, read_overrides
+    from grounded_attention.conversion.output import check_output, format_summary, make_record, write_model
+    from grounded_attention.conversion.volta_families import (
+        VOLTA_FAMILIES,
+        find_volta_config,
+        is_volta,
+        make_volta_converter,
+    )
+
     check_output(output, force, tuple(path for path in (checkpoint, config) if path is not None))
     given = read_overrides(config)
     file = read_checkpoint(checkpoint)
     try:
-        converter = CONVERTERS[family]
+        converter = FAST_RCNN if family == "fast_rcnn" else FAMILIES[family].load_converter()
         if is_volta(file.state_dict, given) and family in VOLTA_FAMILIES:
             if config is None:
                 config = find_volta_config(checkpoint)
@@ -100,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention convert", __doc__)
-    parser.add_argument("family", choices=sorted(CONVERTERS), help="model family of the checkpoint")
+    parser.add_argument("family", choices=CONVERTERS, help="model family of the checkpoint")
     parser.add_argument("--checkpoint", type=Path, required=True, help="original file (.model, .th)")
     parser.add_argument("--output", type=Path, required=True, help="directory to write")
     parser.add_argument(

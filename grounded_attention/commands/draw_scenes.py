@@ -16,8 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from grounded_attention.dataset_scripts.scenes.dataset import MIN_IMAGES, write_scenes
-
+from .choices import MIN_IMAGES
 from .command_line import make_parser, run
 
 
@@ -48,6 +47,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _work(options: argparse.Namespace) -> str:
+    from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
+
     manifest = write_scenes(
         options.output, options.images, options.seed, options.num_proc, options.force, options.held_out
     )

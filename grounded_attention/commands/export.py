@@ -18,23 +18,23 @@ examples:
       --regions data/scenes/regions --output explorer.html
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-from transformers.utils import logging
-
-from grounded_attention.analysis.example_attention import ExampleAttention
-from grounded_attention.analysis.image_attention import capture_image
-from grounded_attention.reports.attention_explorer import explorer_page
-from grounded_attention.reports.bertviz_export import VIEWS, write_bertviz
 from grounded_attention.utils.whole_files import whole_file, write_text
 
+from .choices import VIEWS
 from .command_line import make_parser, run
-from .image_options import add_region_options, load_pipeline, open_input, read_regions
+from .image_options import add_region_options
+
+if TYPE_CHECKING:
+    from grounded_attention.analysis.example_attention import ExampleAttention
 
 FORMS = (".npz", ".html")
 
@@ -46,6 +46,12 @@ def capture(options: argparse.Namespace) -> ExampleAttention:
     Raises:
         ValueError: for a user error; the message is one sentence.
     """
+    from transformers.utils import logging
+
+    from grounded_attention.analysis.image_attention import capture_image
+
+    from .image_options import load_pipeline, open_input, read_regions
+
     logging.disable_progress_bar()
     image, known = open_input(options), read_regions(options)
     pipe = load_pipeline(options)
@@ -54,6 +60,8 @@ def capture(options: argparse.Namespace) -> ExampleAttention:
 
 def write_arrays(example: ExampleAttention, path: Path) -> None:
     """Writes the arrays that the help of the command lists."""
+    import numpy as np
+
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as draft, draft.open("wb") as file:
         np.savez(
@@ -74,6 +82,9 @@ def export(options: argparse.Namespace) -> str:
     Raises:
         ValueError: for a user error; the message is one sentence.
     """
+    from grounded_attention.reports.attention_explorer import explorer_page
+    from grounded_attention.reports.bertviz_export import write_bertviz
+
     if options.output.suffix not in FORMS:
         raise ValueError(f"--output {options.output}: expected a file that ends with {' or '.join(FORMS)}")
     if options.view is not None and options.output.suffix != ".html":

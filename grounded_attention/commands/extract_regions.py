@@ -29,27 +29,26 @@ examples:
       --detector PekingU/rtdetr_r50vd --features microsoft/resnet-50
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import torch
-from transformers.utils import logging
+from typing import TYPE_CHECKING, Any
 
 from grounded_attention.dataset_scripts.files.image_files import list_images
 from grounded_attention.dataset_scripts.regions.boxes import read_boxes
-from grounded_attention.dataset_scripts.regions.extraction_run import extract_table, join_processes
-from grounded_attention.modeling.region_feature_models import load_region_features
-from grounded_attention.processing.feature_pixels import load_feature_processor
-from grounded_attention.processing.open_images import open_image
-from grounded_attention.processing.region_detection import BoxSource, GivenBoxes, first_line, load_detector
-from grounded_attention.processing.region_extraction import RegionExtractor
 
 from .command_line import make_parser, run
-from .device_options import DTYPES, add_device_options, find_device
+from .device_options import add_device_options, find_device
+
+if TYPE_CHECKING:
+    import torch
+
+    from grounded_attention.processing.region_detection import BoxSource
+    from grounded_attention.processing.region_extraction import RegionExtractor
 
 
 def load_extractor(options: argparse.Namespace, device: torch.device) -> RegionExtractor:
@@ -58,7 +57,14 @@ def load_extractor(options: argparse.Namespace, device: torch.device) -> RegionE
     Raises:
         ValueError: if a model, a processor or a file of boxes cannot be used, or an option is out of range.
     """
-    dtype = DTYPES[options.dtype]
+    import torch
+
+    from grounded_attention.modeling.region_feature_models import load_region_features
+    from grounded_attention.processing.feature_pixels import load_feature_processor
+    from grounded_attention.processing.region_detection import GivenBoxes, first_line, load_detector
+    from grounded_attention.processing.region_extraction import RegionExtractor
+
+    dtype = getattr(torch, options.dtype)
     detector: BoxSource
     if options.boxes is not None:
         if options.queries:
@@ -91,6 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _work(options: argparse.Namespace) -> str | None:
+    from transformers.utils import logging
+
     if options.quiet:
         logging.disable_progress_bar()
     info = _extract(options)
@@ -100,6 +108,9 @@ def _work(options: argparse.Namespace) -> str | None:
 
 
 def _extract(options: argparse.Namespace) -> dict[str, Any] | None:
+    from grounded_attention.dataset_scripts.regions.extraction_run import extract_table, join_processes
+    from grounded_attention.processing.open_images import open_image
+
     images = list_images(options.images)
     device = find_device(options.device, join_processes(cpu=options.device == "cpu"))
     return extract_table(
@@ -162,7 +173,6 @@ def build_parser() -> argparse.ArgumentParser:
     add_device_options(parser)
     add("--on-error", choices=("refuse", "skip"), default="refuse", help="what to do at a damaged image: %(default)s")
     add("--json", action="store_true", help="print the table's manifest as JSON")
-    add("--quiet", action="store_true", help="no progress bar")
     return parser
 
 

@@ -32,26 +32,20 @@ examples:
   grounded-attention ground dog.jpg "the red ball" --model runs/my_vlm --output ball.png
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-import numpy as np
-from accelerate import PartialState
-from transformers.utils import logging
-
-from grounded_attention.modeling import pipeline_visual_grounding
-from grounded_attention.modeling.caption_phrases import find_phrases
-from grounded_attention.modeling.pipeline_visual_grounding import choose_layers
-from grounded_attention.reports.attention_pictures import WordAttention, attention_figure
+from typing import TYPE_CHECKING, Any
 
 from .command_line import make_parser, run
-from .device_options import find_device
-from .ground_heads import ground_with_heads
-from .image_options import add_region_options, load_pipeline, open_input, read_regions
+from .image_options import add_region_options
 from .vlm_options import BACK_ENDS, add_vlm_options, is_vision_language_model
+
+if TYPE_CHECKING:
+    from grounded_attention.reports.attention_pictures import WordAttention
 
 
 def ground(options: argparse.Namespace) -> str:
@@ -60,6 +54,18 @@ def ground(options: argparse.Namespace) -> str:
     Raises:
         ValueError: for a user error; the message is one sentence.
     """
+    from accelerate import PartialState
+    from transformers.utils import logging
+
+    from grounded_attention.modeling import pipeline_visual_grounding
+    from grounded_attention.modeling.caption_phrases import find_phrases
+    from grounded_attention.modeling.pipeline_visual_grounding import choose_layers
+    from grounded_attention.reports.attention_pictures import attention_figure
+
+    from .device_options import find_device
+    from .ground_heads import ground_with_heads
+    from .image_options import load_pipeline, open_input, read_regions
+
     logging.disable_progress_bar()
     image = open_input(options)
     if is_vision_language_model(options.model, options.revision):
@@ -105,6 +111,10 @@ def check_own(options: argparse.Namespace) -> None:
 
 def to_picture(regions: Sequence[Mapping[str, Any]], size: tuple[int, int]) -> WordAttention:
     """Makes the input of `attention_figure`: all regions of one phrase, best first; none is gold."""
+    import numpy as np
+
+    from grounded_attention.reports.attention_pictures import WordAttention
+
     boxes = np.array([list(region["box"].values()) for region in regions]) / np.tile(size, 2)
     weights = np.array([region["score"] for region in regions])
     span = (regions[0]["start"], regions[0]["end"])

@@ -5,7 +5,6 @@ import json
 from typing import Any
 
 from PIL import Image
-from transformers import AutoModel
 from transformers.utils import logging
 
 from grounded_attention.analysis.heads.pipeline import PatchGroundingPipeline
@@ -31,7 +30,7 @@ def ground_with_heads(options: argparse.Namespace, image: Image.Image) -> str:
             f"{', '.join(given)}: --model {options.model} finds boxes from its image tokens; remove these options, "
             "and choose heads with --heads"
         )
-    model, processor = load_vlm(options, AutoModel)
+    model, processor = load_vlm(options, with_language_head=False)
     pipe: Any = PatchGroundingPipeline(
         model, processor=processor.processor, heads=options.heads, device=model.device, task="visual-grounding"
     )

@@ -1,25 +1,22 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Options of `data pseudo-ground` that choose the grounder, and the grounder that they describe."""
 
-import argparse
-from typing import Any
+from __future__ import annotations
 
-import torch
-from transformers import AutoConfig
+import argparse
+from typing import TYPE_CHECKING, Any
 
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.families import find_family
-from grounded_attention.labelling.attention import AttentionGrounder
-from grounded_attention.labelling.florence import MODEL_TYPE as FLORENCE
-from grounded_attention.labelling.florence import load_florence
-from grounded_attention.labelling.grounder import Grounder
-from grounded_attention.labelling.simulated import SimulatedGrounder
-from grounded_attention.labelling.zero_shot import PROMPTS, load_zero_shot
-from grounded_attention.processing.region_detection import first_line
 from grounded_attention.utils.bounded_files import FileError, parse_yaml
 
-from .device_options import DTYPES
-from .image_options import load_pipeline
+from .choices import FLORENCE, PROMPTS
+
+if TYPE_CHECKING:
+    import torch
+
+    from grounded_attention.labelling.attention import AttentionGrounder
+    from grounded_attention.labelling.grounder import Grounder
 
 SCENES = "scenes"
 ZERO_SHOT, OWN = "zero-shot detector", "model of this project"
@@ -78,6 +75,12 @@ def make_grounder(options: argparse.Namespace, device: torch.device) -> Grounder
     Raises:
         ValueError: if it cannot be loaded, or an option is for another kind of grounder.
     """
+    import torch
+
+    from grounded_attention.labelling.florence import load_florence
+    from grounded_attention.labelling.simulated import SimulatedGrounder
+    from grounded_attention.labelling.zero_shot import load_zero_shot
+
     kind = _kind(options)
     for name, kinds in READ_BY.items():
         if getattr(options, name) is not None and kind not in kinds:
@@ -90,7 +93,7 @@ def make_grounder(options: argparse.Namespace, device: torch.device) -> Grounder
     loading: dict[str, Any] = {
         "revision": options.grounder_revision,
         "device": device,
-        "dtype": DTYPES[options.dtype or "float32"],
+        "dtype": getattr(torch, options.dtype or "float32"),
         "processor_options": _processor_options(options.processor or ()),
     }
     if kind == FLORENCE:
@@ -99,6 +102,10 @@ def make_grounder(options: argparse.Namespace, device: torch.device) -> Grounder
 
 
 def _kind(options: argparse.Namespace) -> str:
+    from transformers import AutoConfig
+
+    from grounded_attention.processing.region_detection import first_line
+
     if options.grounder == SCENES:
         return SCENES
     try:
@@ -111,6 +118,10 @@ def _kind(options: argparse.Namespace) -> str:
 
 
 def _own(options: argparse.Namespace, device: torch.device) -> AttentionGrounder:
+    from grounded_attention.labelling.attention import AttentionGrounder
+
+    from .image_options import load_pipeline
+
     if (options.regions is None) == (options.detector is None):
         raise ValueError(f"--grounder {options.grounder}: a checkpoint of this project needs --regions or --detector")
     pipe = load_pipeline(argparse.Namespace(**{**vars(options), "model": options.grounder}), device)

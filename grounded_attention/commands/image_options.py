@@ -1,28 +1,25 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Shared by commands that read images: options, the pipeline, known regions, folders of images."""
 
+from __future__ import annotations
+
 import argparse
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-from PIL import Image
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModel, AutoProcessor
 
-from grounded_attention.dataset_scripts.regions.boxes import read_boxes
-from grounded_attention.dataset_scripts.regions.table import RegionTable
-from grounded_attention.dataset_scripts.scenes.shape_regions import SOURCE, SceneFeatures, ShapeDetector
 from grounded_attention.families import FAMILIES, find_family
-from grounded_attention.modeling.pipeline_visual_grounding import VisualGroundingPipeline
-from grounded_attention.processing.open_images import open_image
-from grounded_attention.processing.region_detection import first_line
-from grounded_attention.processing.region_extraction import DetectedRegions
 from grounded_attention.training.recipes.number_checks import check_sizes
-from grounded_attention.utils.finite_weights import check_finite
 from grounded_attention.utils.safe_paths import path_below
+
+if TYPE_CHECKING:
+    import torch
+    from PIL import Image
+
+    from grounded_attention.modeling.pipeline_visual_grounding import VisualGroundingPipeline
+    from grounded_attention.processing.region_extraction import DetectedRegions
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
 
@@ -48,6 +45,8 @@ def open_input(options: argparse.Namespace) -> Image.Image:
     Raises:
         ValueError: if the file is not an image, or the caption is empty.
     """
+    from grounded_attention.processing.open_images import open_image
+
     image = open_image(options.image, upright=options.regions is None and options.boxes is None)
     if not options.caption.strip():
         raise ValueError("the caption is empty: give the text for the model in quotation marks")
@@ -66,6 +65,13 @@ def load_pipeline(options: argparse.Namespace, device: str | torch.device = "cpu
         ValueError: if there is no model, the model belongs to another family, the processor is missing, or the
             detector or the feature model cannot be used or does not fit the model.
     """
+    from transformers import AutoConfig, AutoModel, AutoProcessor
+
+    from grounded_attention.dataset_scripts.scenes.shape_regions import SOURCE, SceneFeatures, ShapeDetector
+    from grounded_attention.modeling.pipeline_visual_grounding import VisualGroundingPipeline
+    from grounded_attention.processing.region_detection import first_line
+    from grounded_attention.utils.finite_weights import check_finite
+
     try:
         config = AutoConfig.from_pretrained(options.model)
         check_sizes(config.to_dict(), "config.json: ")
@@ -92,6 +98,8 @@ def read_regions(options: argparse.Namespace) -> dict[str, Any]:
     Raises:
         ValueError: if the table or file cannot be used, or does not contain this image.
     """
+    from grounded_attention.dataset_scripts.regions.boxes import read_boxes
+
     image_id = Path(options.image).stem
     if options.regions is not None:
         return {"regions": _from_table(options.regions, image_id)}
@@ -104,6 +112,11 @@ def read_regions(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _from_table(path: str, image_id: str) -> DetectedRegions:
+    import numpy as np
+
+    from grounded_attention.dataset_scripts.regions.table import RegionTable
+    from grounded_attention.processing.region_extraction import DetectedRegions
+
     regions = RegionTable.open(path)
     row = regions[image_id]
     count = len(row)
@@ -126,6 +139,7 @@ def _from_table(path: str, image_id: str) -> DetectedRegions:
 
 def folder_pictures(folder: str | Path) -> Callable[[str], Any]:
     """Returns a function from an image id to its picture in a folder, a .jpg, .jpeg or .png file."""
+    from grounded_attention.processing.open_images import open_image
 
     def open_picture(image_id: str) -> Any:
         paths = [path_below(folder, f"{image_id}{suffix}") for suffix in SUFFIXES]

@@ -236,7 +236,6 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--detector", metavar="NAME", help="name of the detector, stored in the table")
     parser.add_argument("--json", action="store_true", help="print the table's manifest as JSON")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
     return parser
 
 

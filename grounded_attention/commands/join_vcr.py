@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from grounded_attention.tasks.vcr import join_runs
 from grounded_attention.utils.bounded_files import read_json
 
 from .command_line import make_parser, one_line, run
@@ -34,6 +33,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _work(options: argparse.Namespace) -> str:
+    from grounded_attention.tasks.vcr import join_runs
+
     try:
         figures = join_runs(*(_items(path) for path in (options.answers, options.rationales)))
     except (ValueError, KeyError) as error:

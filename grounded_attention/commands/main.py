@@ -56,6 +56,7 @@ SECTIONS: dict[str, dict[str, Command]] = {
     },
     "Help": {
         "join-vcr": Command("join_vcr", "Join the answers and rationales of two VCR runs into Q→AR."),
+        "doctor": Command("doctor", "Report versions, threads, GPU, Hub access and disk of this machine."),
         "completion": Command("completion", "Print a completion script for your shell."),
     },
 }

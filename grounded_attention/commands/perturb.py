@@ -20,18 +20,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from transformers.utils import logging
-
-from grounded_attention.analysis.perturbation_curves import STEPS, area_text
-from grounded_attention.analysis.relevancy import MAPS
 from grounded_attention.metrics.intervals import to_json
-from grounded_attention.reports.perturbation_figure import perturbation_figure
 from grounded_attention.tasks import TASKS
-from grounded_attention.training.experiments.perturbing import explainable, measure_perturbation
-from grounded_attention.training.experiments.scoring import read_config
-from grounded_attention.training.experiments.setup import prepare_data
 from grounded_attention.training.recipes.recipe import Data, Recipe
 
+from .choices import MAPS, STEPS
 from .command_line import make_parser, run
 from .command_settings import below, settings
 from .user_errors import explain_error
@@ -46,6 +39,8 @@ def check_options(options: argparse.Namespace) -> None:
     Raises:
         ValueError: for an argument out of range; the message names it.
     """
+    from grounded_attention.training.experiments.perturbing import explainable
+
     if options.task not in explainable():
         raise ValueError(f"--task {options.task}: expected one of {', '.join(explainable())}")
     for name in ("limit", "batch_size", "steps"):
@@ -76,6 +71,11 @@ def evaluate(options: argparse.Namespace) -> str:
     Raises:
         ValueError: for a user error; the message is one sentence.
     """
+    from grounded_attention.reports.perturbation_figure import perturbation_figure
+    from grounded_attention.training.experiments.perturbing import measure_perturbation
+    from grounded_attention.training.experiments.scoring import read_config
+    from grounded_attention.training.experiments.setup import prepare_data
+
     check_options(options)
     recipe = to_recipe(options, read_config(options.checkpoint, TASKS[options.task]))
     keys = ("checkpoint", "task", "data_dir", "regions", "split", "limit", "seed", "set")
@@ -101,6 +101,8 @@ COLUMNS = ("most", "least", "gap")
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+    from grounded_attention.analysis.perturbation_curves import area_text
+
     lines = [f"{'area of':12}{'most first':>24}{'least first':>24}{'gap':>24}"]
     for row in rows:
         cells = [area_text(row, name) for name in COLUMNS]
@@ -114,6 +116,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _work(options: argparse.Namespace) -> str:
+    from transformers.utils import logging
+
     options.split = "validation" if options.split == "val" else options.split
     logging.set_verbosity_error()
     return evaluate(options)
@@ -123,7 +127,12 @@ def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention perturb", __doc__)
     add = parser.add_argument
     add("checkpoint", metavar="CHECKPOINT", help="folder of a trained model, or a name on the Hub")
-    add("--task", required=True, metavar="NAME", help=f"one of {', '.join(explainable())}")
+    add(
+        "--task",
+        required=True,
+        metavar="NAME",
+        help="a task such as vgp or vqa; an error lists all",
+    )
     add("--data-dir", required=True, metavar="DIR", help="folder of the data set, see docs/data.md")
     add("--regions", required=True, metavar="TABLE", help="folder of the region table")
     add("--split", default="validation", metavar="NAME", help="split (default: validation)")

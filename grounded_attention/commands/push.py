@@ -8,20 +8,22 @@ examples:
   grounded-attention push checkpoints/vl-bert-base ORG/vl-bert-base --tokenizer google-bert/bert-base-uncased --private
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-
-from transformers import AutoConfig
+from typing import TYPE_CHECKING
 
 from grounded_attention.families import FAMILIES
-from grounded_attention.training.experiments.setup import make_processor
-from grounded_attention.training.publish.hub import HubRepo, prepare_repo, push_folder
 from grounded_attention.training.recipes.recipe import Model
 
 from .command_line import make_parser, run
+
+if TYPE_CHECKING:
+    from grounded_attention.training.publish.hub import HubRepo
 
 
 def push(directory: Path, repo: HubRepo, tokenizer: str | None = None) -> str:
@@ -38,6 +40,11 @@ def push(directory: Path, repo: HubRepo, tokenizer: str | None = None) -> str:
         ValueError: if the directory has no model, or a model that reads text has no processor.
         HubError: if the push fails.
     """
+    from transformers import AutoConfig
+
+    from grounded_attention.training.experiments.setup import make_processor
+    from grounded_attention.training.publish.hub import prepare_repo, push_folder
+
     if not (directory / "config.json").is_file() or not any(directory.glob("*.safetensors")):
         raise ValueError(
             f"{directory} contains no model: expected config.json and safetensors, as save_pretrained writes"
@@ -77,6 +84,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _work(options: argparse.Namespace) -> str:
+    from grounded_attention.training.publish.hub import HubRepo
+
     repo = HubRepo(options.repository, options.revision, private=options.private or None)
     address = push(options.directory, repo, options.tokenizer)
     return json.dumps({"commit_url": address}) if options.json else f"pushed: {address}"

@@ -24,9 +24,7 @@ from pathlib import Path
 
 from grounded_attention.dataset_scripts.hub.push_commit import CARD, commit_files, fetch_repository
 from grounded_attention.dataset_scripts.licences import Licence, apply_user_licence, check_redistribution
-from grounded_attention.dataset_scripts.pseudo_labels.card import write_label_card
 from grounded_attention.dataset_scripts.pseudo_labels.files import MANIFEST
-from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
 
 from .command_line import make_parser, run
 from .push_options import add_push_options, check_free
@@ -59,6 +57,9 @@ def push_labels(
         HubError: if the push fails; the repository is not changed.
         DataError: if the labels are damaged, the push is not permitted, or the repository contains other files.
     """
+    from grounded_attention.dataset_scripts.pseudo_labels.card import write_label_card
+    from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
+
     table = PseudoLabelTable(folder)
     terms = apply_user_licence(Licence(**table.provenance["captions"]["licence"]), licence)
     check_redistribution(terms, f"the pseudo-labels {folder}", permission)
@@ -80,6 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _work(options: argparse.Namespace) -> str:
+    from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
+
     commit = push_labels(
         options.table,
         options.repository,

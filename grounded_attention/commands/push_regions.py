@@ -36,7 +36,6 @@ from grounded_attention.dataset_scripts.licences import (
     apply_user_licence,
     check_redistribution,
 )
-from grounded_attention.dataset_scripts.regions.card import write_region_card
 from grounded_attention.dataset_scripts.regions.files import INDEX, MANIFEST
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 
@@ -71,6 +70,8 @@ def push_regions(
         HubError: if the push fails; the repository is not changed.
         DataError: if the table is damaged, the push is not permitted, or the repository contains other files.
     """
+    from grounded_attention.dataset_scripts.regions.card import write_region_card
+
     table = RegionTable(folder)
     terms = apply_user_licence(_terms(table), licence)
     check_redistribution(terms, f"the region table {folder}", permission)

@@ -22,17 +22,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from grounded_attention.dataset_scripts.builders.coco_captions import IMAGE_ID_FORMATS
-from grounded_attention.dataset_scripts.builders.refcoco import SPLITS_BY, RefCOCOConfig
-from grounded_attention.dataset_scripts.builders.refcoco_regions import (
-    annotated_candidates,
-    detected_candidates,
-    read_ref_images,
-)
 from grounded_attention.dataset_scripts.files.box_files import write_boxes, write_image_list
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.utils.safe_paths import path_below
 
+from .choices import COCO_IMAGE_IDS, REFCOCO_SETS
 from .command_line import make_parser, run
 
 NAMED = 10
@@ -49,6 +43,13 @@ def _work(options: argparse.Namespace) -> str:
 
 
 def _write(options: argparse.Namespace) -> dict[str, Any]:
+    from grounded_attention.dataset_scripts.builders.refcoco import RefCOCOConfig
+    from grounded_attention.dataset_scripts.builders.refcoco_regions import (
+        annotated_candidates,
+        detected_candidates,
+        read_ref_images,
+    )
+
     if (options.image_list is None) != (options.images is None):
         raise DataError("--image-list and --images (the folder of the images) must be given together")
     instances = RefCOCOConfig(name=options.config, data_dir=str(options.data_dir)).instances_file
@@ -97,10 +98,10 @@ def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention regions refcoco-boxes", __doc__)
     add = parser.add_argument
     add("--data-dir", required=True, type=Path, metavar="DIR", help="folder of the data set, or its parent folder")
-    add("--config", choices=sorted(SPLITS_BY), default="refcoco+", help="the data set: %(default)s")
+    add("--config", choices=REFCOCO_SETS, default="refcoco+", help="the data set: %(default)s")
     add("--detections", type=Path, metavar="FILE", help="boxes of a detector; default: annotated objects")
     add("--output", required=True, type=Path, metavar="FILE", help=".json or .jsonl for --boxes of `regions extract`")
-    add("--image-id-format", choices=sorted(IMAGE_ID_FORMATS), default="number", help="ids of images: %(default)s")
+    add("--image-id-format", choices=COCO_IMAGE_IDS, default="number", help="ids of images: %(default)s")
     add("--images", type=Path, metavar="DIR", help="folder of the images, for --image-list")
     add("--image-list", type=Path, metavar="FILE", help="list of images with boxes, for --images of `regions extract`")
     add("--json", action="store_true", help="print counts, and all images without a box, as a line of JSON")

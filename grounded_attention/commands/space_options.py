@@ -1,12 +1,17 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Shared by commands about the Space: its options, and the settings they make."""
 
+from __future__ import annotations
+
 import argparse
 import importlib.util
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from grounded_attention.dataset_scripts.scenes.shape_regions import SOURCE
-from grounded_attention.space.settings import SMALL_MODELS, SpaceSettings
+from .choices import SCENES
+
+if TYPE_CHECKING:
+    from grounded_attention.space.settings import SpaceSettings
 
 
 def add_space_options(parser: argparse.ArgumentParser) -> None:
@@ -19,8 +24,8 @@ def add_space_options(parser: argparse.ArgumentParser) -> None:
         help="checkpoint, may be repeated; the first two are compared (default: two small ones of drawn scenes)",
     )
     add("--vlm", metavar="NAME_OR_DIR", help="vision-language model of the second tab")
-    add("--detector", default=SOURCE, metavar="NAME", help='detector of transformers, or "scenes" (default)')
-    add("--features", default=SOURCE, metavar="NAME", help='feature network or backbone, or "scenes" (default)')
+    add("--detector", default=SCENES, metavar="NAME", help='detector of transformers, or "scenes" (default)')
+    add("--features", default=SCENES, metavar="NAME", help='feature network or backbone, or "scenes" (default)')
 
 
 def space_settings(options: argparse.Namespace) -> SpaceSettings:
@@ -29,6 +34,8 @@ def space_settings(options: argparse.Namespace) -> SpaceSettings:
     Raises:
         ValueError: if a checkpoint is given twice, or there is neither such a folder nor such a name.
     """
+    from grounded_attention.space.settings import SMALL_MODELS, SpaceSettings
+
     given = options.model or []
     if len(set(given)) < len(given):
         raise ValueError(f"--model: {next(name for name in given if given.count(name) > 1)} is given twice")

@@ -24,6 +24,7 @@ from pathlib import Path
 from grounded_attention.commands.command_line import make_parser, run
 
 from grounded_attention.commands.user_errors import explain_error
+from grounded_attention.training.recipes.early_checks import check_early
 from grounded_attention.training.recipes.recipe import load_recipe, read_recipe
 from grounded_attention.utils.project import find_recipe
 
@@ -58,6 +59,7 @@ def _work(options: argparse.Namespace) -> str | None:
 
 def _run_recipe(path: Path, overrides: list[str]) -> Path:
     recipe = load_recipe(path, overrides)
+    check_early(recipe)
     from grounded_attention.training.experiments.experiment import run as run_experiment
     from grounded_attention.training.experiments.report import report
 
@@ -66,10 +68,11 @@ def _run_recipe(path: Path, overrides: list[str]) -> Path:
 
 
 def _run_study(path: Path, overrides: list[str]) -> Path | None:
-    from grounded_attention.training.studies.study import run_study
     from grounded_attention.training.studies.study_recipe import load_study
 
     study = load_study(path, overrides)
+    from grounded_attention.training.studies.study import run_study
+
     run_study(study)
     return None if study.plan else Path(study.output_dir)
 

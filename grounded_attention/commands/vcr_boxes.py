@@ -20,11 +20,11 @@ from typing import Any
 
 from tqdm import tqdm
 
-from grounded_attention.dataset_scripts.builders.vcr import OPTIONS, VCRConfig, image_id_of, read_image_objects
 from grounded_attention.dataset_scripts.builders.vcr_files import read_objects, read_questions
 from grounded_attention.dataset_scripts.files.box_files import write_boxes, write_image_list
 from grounded_attention.utils.safe_paths import path_below
 
+from .choices import VCR_IMAGE_IDS
 from .command_line import make_parser, run
 
 
@@ -34,6 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _work(options: argparse.Namespace) -> str:
+    from grounded_attention.dataset_scripts.builders.vcr import VCRConfig, image_id_of, read_image_objects
+
     config = VCRConfig(name="default", data_dir=str(options.data_dir), image_id_format=options.image_id_format)
     records: dict[str, dict[str, Any]] = {}
     files: dict[str, Path] = {}
@@ -65,8 +67,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--data-dir", required=True, type=Path, metavar="DIR", help="folder of vcr1annots and vcr1images")
     add("--output", required=True, type=Path, metavar="FILE", help=".json or .jsonl for --boxes of `regions extract`")
     add("--image-list", type=Path, metavar="FILE", help="list of the images for --images of `regions extract`")
-    formats = OPTIONS["image_id_format"]
-    add("--image-id-format", choices=formats, default=formats[0], help="ids of images: %(default)s")
+    add("--image-id-format", choices=VCR_IMAGE_IDS, default=VCR_IMAGE_IDS[0], help="ids of images: %(default)s")
     add("--json", action="store_true", help="print the counts as a line of JSON")
     return parser
 

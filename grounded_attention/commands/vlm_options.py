@@ -1,19 +1,16 @@
 """Shared by commands that run a vision-language model: its options, the model and its processor."""
 
+from __future__ import annotations
+
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from accelerate import PartialState
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 
-from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
-from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
-from grounded_attention.processing.region_detection import first_line
-from grounded_attention.training.recipes.number_checks import check_sizes
-from grounded_attention.utils.finite_weights import check_finite
+from .device_options import add_device_options, find_device
 
-from .device_options import DTYPES, add_device_options, find_device
+if TYPE_CHECKING:
+    from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 
 BACK_ENDS = ("sdpa", "eager", "flash_attention_2")
 
@@ -28,25 +25,38 @@ def add_vlm_options(parser: argparse.ArgumentParser) -> None:
 
 def is_vision_language_model(name: str, revision: str | None) -> bool:
     """Whether a model reads images as tokens; False if it cannot be read, for its own loader finds the error."""
+    from transformers import AutoConfig
+
+    from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
+
     try:
         return AutoConfig.from_pretrained(name, revision=revision or "main").model_type in IMAGE_TOKEN_FAMILIES
     except (OSError, ValueError):
         return False
 
 
-def load_vlm(
-    options: argparse.Namespace, auto_class: Any = AutoModelForImageTextToText
-) -> tuple[Any, PatchGroundingProcessor]:
+def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tuple[Any, PatchGroundingProcessor]:
     """
     Loads the model of `--model` in evaluation mode, and its processor.
 
     Args:
         options (`argparse.Namespace`): the options of `add_vlm_options`.
-        auto_class (`Any`, *optional*): `AutoModel` for a model without its language head.
+        with_language_head (`bool`, *optional*, defaults to `True`): whether the model gets its language head.
 
     Raises:
         ValueError: if there is no such model, its image tokens are not known, or its weights are damaged.
     """
+    import torch
+    from accelerate import PartialState
+    from transformers import AutoConfig, AutoModel, AutoModelForImageTextToText, AutoProcessor
+
+    from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
+    from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+    from grounded_attention.processing.region_detection import first_line
+    from grounded_attention.training.recipes.number_checks import check_sizes
+    from grounded_attention.utils.finite_weights import check_finite
+
+    auto_class: Any = AutoModelForImageTextToText if with_language_head else AutoModel
     name, given = options.model, {"revision": options.revision or "main"}
     device = find_device(options.device, PartialState())
     try:
@@ -59,7 +69,7 @@ def load_vlm(
         if not hasattr(processor, "image_processor"):  # without a usable processor, transformers gives a tokenizer
             raise ValueError("it has no processor for images and text; save the processor beside the model")
         model = auto_class.from_pretrained(
-            name, dtype=DTYPES[options.dtype], attn_implementation=options.attention, **given
+            name, dtype=getattr(torch, options.dtype), attn_implementation=options.attention, **given
         )
         check_finite(model, "its weights")
         return model.eval().to(device), PatchGroundingProcessor(processor, config.model_type)

@@ -64,10 +64,34 @@
   layerSlider.addEventListener("input", () => show({ layer: Number(layerSlider.value) }));
   headSlider.addEventListener("input", () => show({ head: Number(headSlider.value) }));
 
+  // The last word of the first phrase that means a region: mostly its noun.
+  function namingWord() {
+    const gold = (example().gold || []).map(String);
+    let place = Math.max(gold.findIndex((regions) => regions), 0);
+    while (gold[place] && gold[place + 1] === gold[place]) place++;
+    return place;
+  }
+  // The head that gives the largest part of the attention of the naming word to gold, over all checkpoints.
+  function openBestHead() {
+    const word = namingWord();
+    let best = 0;
+    example().to.forEach((array, checkpoint) => {
+      for (let layer = 0; layer < data.layers.length; layer++) {
+        for (let head = 0; head < data.heads; head++) {
+          const { weights } = spread(attention(array, layer, head, word));
+          const value = goldOf(word).reduce((sum, n) => sum + weights[n], 0);
+          if (value <= best) continue;
+          best = value;
+          Object.assign(state, { layer, head: head + 1 });
+          if (panes.length > 1) panes[1].checkpoint = checkpoint || 1;
+        }
+      }
+    });
+  }
+
   function openExample(number) {
     state.example = number;
-    const first = (example().gold || []).findIndex((regions) => regions.length);
-    Object.assign(state, { kind: "word", index: Math.max(first, 0) });
+    Object.assign(state, { kind: "word", index: namingWord() });
     panes.forEach(build);
     show({});
   }
@@ -250,11 +274,14 @@
       const value = onGold ? gold.reduce((sum, n) => sum + weights[n], 0) : share;
       const tint = [0, 1, 2].map((n) => Math.round(236 + ([0, 62, 110][n] - 236) * value));
       cell.style.fill = `rgb(${tint})`;
-      cell.classList.toggle("here", layer === state.layer && (state.head === 0 || head === state.head - 1));
+      const here = layer === state.layer && (state.head === 0 || head === state.head - 1);
+      cell.classList.toggle("here", here);
+      if (here) cell.parentNode.append(cell); // drawn last, so that its neighbours do not cover its edge
       cell.firstChild.textContent = `layer ${data.layers[layer]}, head ${head}: ${percent(value)}`;
     }
   }
 
+  openBestHead();
   panes.forEach(buildFrame);
   openExample(0);
   root.dataset.ready = "true";

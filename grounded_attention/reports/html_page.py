@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from grounded_attention.utils.plain_text import REPLACEMENT
@@ -38,6 +39,11 @@ th {{ font-size: 13px; color: var(--soft); font-weight: 600; }}
 td.number, th.number {{ text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }}
 .bar {{ display: inline-block; width: 120px; height: 11px; background: #eef1f4; vertical-align: -1px; }}
 .bar i {{ display: block; height: 100%; background: {SKY}; }}
+figure {{ margin: 14px 0; }}
+figure img {{ max-width: 100%; height: auto; display: block; }}
+figcaption, p.note {{ color: var(--soft); font-size: 14px; max-width: 80ch; }}
+nav {{ margin-top: 10px; }}
+nav a {{ margin-right: 14px; color: #00517f; }}
 details {{ margin: 10px 0; }}
 summary {{ cursor: pointer; font-weight: 600; }}
 @media (max-width: 640px) {{
@@ -78,6 +84,25 @@ def _policy(script: str) -> str:
         return allowed
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
     return f"{allowed}; script-src 'sha256-{digest}'"
+
+
+def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1) -> str:
+    """An HTML table of plain text; all columns after the first `text_columns` are numbers."""
+    kinds = ["" if n < text_columns else ' class="number"' for n in range(len(head))]
+    top = "".join(f'<th scope="col"{kind}>{escape(cell)}</th>' for kind, cell in zip(kinds, head, strict=True))
+    body = "".join(
+        "<tr>" + "".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in zip(kinds, row, strict=True)) + "</tr>"
+        for row in rows
+    )
+    return f'<div class="wide"><table><tr>{top}</tr>{body}</table></div>'
+
+
+def embedded_image(path: Path, alt: str, caption: str = "") -> str:
+    """A picture file (.svg, .png) as a part of the page."""
+    kind = "svg+xml" if path.suffix.lower() == ".svg" else path.suffix.lower()[1:]
+    data = base64.b64encode(path.read_bytes()).decode("ascii")
+    below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+    return f'<figure><img src="data:image/{kind};base64,{data}" alt="{escape(alt)}">{below}</figure>'
 
 
 def embedded_json(name: str, value: Any) -> str:

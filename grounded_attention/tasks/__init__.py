@@ -1,11 +1,17 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """All tasks by name. A new task is a new file with a `TASK`, and one line here."""
 
-from importlib import import_module
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from .task import LossComponent, Metric, Task
+import lazy_loader
 
-# Commands list the tasks in this order.
+from grounded_attention.utils.lazy_registry import LazyRegistry
+
+if TYPE_CHECKING:
+    from .task import LossComponent, Metric, Task
+
+# Commands list the tasks in this order. A file has the name of its task.
 _FILES = (
     "caption_match_pretraining",
     "gqa",
@@ -18,7 +24,8 @@ _FILES = (
     "visual_reasoning",
     "vqa",
 )
-_FOUND: list[Task] = [import_module(f".{file}", __name__).TASK for file in _FILES]
-TASKS: dict[str, Task] = {task.name: task for task in _FOUND}
+TASKS: "Mapping[str, Task]" = LazyRegistry(__name__, {file: f"{file}:TASK" for file in _FILES})
+
+__getattr__, __dir__, _names = lazy_loader.attach(__name__, submod_attrs={"task": ["LossComponent", "Metric", "Task"]})
 
 __all__ = ["TASKS", "LossComponent", "Metric", "Task"]

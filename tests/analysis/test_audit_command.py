@@ -13,6 +13,7 @@ from grounded_attention.analysis.audit.examples import entity_examples
 from grounded_attention.analysis.audit.result import AuditResult
 from grounded_attention.analysis.audit.run import audit
 from grounded_attention.commands import audit as command
+from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.modeling import VLBertConfig, VLBertForVGP
 from grounded_attention.processing import VLBertProcessor
@@ -64,7 +65,7 @@ def call(places, monkeypatch, capsys):
 
 def conllu(places):
     """Parses of all captions: every word hangs on the one before it, by the relation `next`."""
-    rows = command.BUILDERS["flickr30k_entities"](data_dir=str(places / "scenes"), cache_dir=str(places / "cache"))
+    rows = BUILDERS["flickr30k_entities"](data_dir=str(places / "scenes"), cache_dir=str(places / "cache"))
     rows.download_and_prepare()
     path, lines = places / "parses.conllu", []
     for split in rows.as_dataset().values():
@@ -117,7 +118,7 @@ def test_the_command_counts_what_the_python_call_counts(call, places):
     status, out, err = call("--json", output="counted", word="mean", iou="0.4", limit="2")
     assert status == 0, err
     found = AuditResult.load(places / "counted").entities["text_to_region"]["all"]
-    builder = command.BUILDERS["flickr30k_entities"](data_dir=str(places / "scenes"), splits=["test"])
+    builder = BUILDERS["flickr30k_entities"](data_dir=str(places / "scenes"), splits=["test"])
     builder.download_and_prepare()
     rows = builder.as_dataset("test").select(range(2))
     model, processor = VLBertForVGP.from_pretrained("after"), VLBertProcessor.from_pretrained("after")

@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from grounded_attention.commands import command_line, main
+from grounded_attention.utils.quiet import is_quiet
 from tests.helpers.commands import BENCHMARKS, COMMANDS, FILES, FOLDER, ROOT, is_program
 
 # For those who work on the project; the first two hand their options to pytest.
@@ -61,7 +62,9 @@ def call(name: str, *arguments: str) -> int:
 def test_every_program_of_the_folder_is_a_command():
     programs = {path.stem for path in FOLDER.glob("*.py") if is_program(path)}
     assert {module.rpartition(".")[2] for module in COMMANDS.values()} == programs - {"main"}
-    assert set(ABSENT) == set(COMMANDS) - {"completion"}, "every command that reads files has its line in ABSENT"
+    assert set(ABSENT) == set(COMMANDS) - {"completion", "doctor"}, (
+        "every command that reads files has its line in ABSENT"
+    )
 
 
 @pytest.mark.parametrize("name", [*COMMANDS, *BENCHMARKS, *TOOLS])
@@ -94,7 +97,8 @@ def test_a_missing_file_is_one_line(name, tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize("name", [*COMMANDS, *BENCHMARKS])
 def test_a_command_that_prints_a_result_prints_json_too(name, capsys):
     call(name, "--help")
-    assert "--json" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "--json" in printed and "--quiet" in printed
 
 
 @pytest.mark.parametrize("name", [*COMMANDS, *BENCHMARKS, *TOOLS])
@@ -150,13 +154,25 @@ def call_program(*words: str) -> int:
     return main.main(list(words))
 
 
+HELP = """
+import sys, grounded_attention
+from grounded_attention.commands.main import COMMANDS, main
+for name in ["", *COMMANDS]:
+    try:
+        main([*name.split(), "--help"])
+    except SystemExit:
+        pass
+    heavy = {"torch", "transformers", "datasets", "accelerate", "matplotlib"} & set(sys.modules)
+    assert not heavy, f"grounded-attention {name} --help imports {heavy}"
+    assert name or "numpy" not in sys.modules
+print("looked at", len(COMMANDS))
+"""
+
+
 def test_help_and_import_load_no_torch():
     """A shell must not wait seconds for them."""
-    code = (
-        "import sys, grounded_attention; from grounded_attention.commands.main import main; main(['--help'])\n"
-        "sys.exit(any(name in sys.modules for name in ('torch', 'transformers', 'numpy', 'datasets')))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.DEVNULL).returncode == 0
+    done = subprocess.run([sys.executable, "-c", HELP], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.endswith(f"looked at {len(COMMANDS)}\n"), done.stderr
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
@@ -213,6 +229,24 @@ def test_a_mistake_is_one_line(capsys, monkeypatch, outcome, line):
     assert doing(outcome, capsys) == (2, "", f"error: {line}\n")
     monkeypatch.setenv("RANK", "1")
     assert doing(outcome, capsys) == (2, "", ""), "one of several processes tells it"
+
+
+def test_quiet_hides_progress_while_a_command_works(capsys, monkeypatch):
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)
+    parser = command_line.make_parser("x", "What.\n\nexamples:\n  x\n")
+    seen = []
+    for words in ([], ["--quiet"]):
+        assert command_line.run(parser, lambda options: seen.append(is_quiet()), words) == 0
+    assert seen == [False, True] and not is_quiet()
+
+
+def test_colours_are_for_terminals(capsys, monkeypatch):
+    assert doing(ValueError("a"), capsys)[2] == "error: a\n"
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert doing(ValueError("a"), capsys)[2] == "\x1b[31merror:\x1b[0m a\n"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert doing(ValueError("a"), capsys)[2] == "error: a\n"
 
 
 def test_results_faults_and_interruptions(capsys):

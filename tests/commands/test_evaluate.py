@@ -9,7 +9,9 @@ import pytest
 from PIL import Image
 from transformers import BertConfig, set_seed
 
-from grounded_attention.commands.evaluate import find_picture, main, named_tables, settings
+from grounded_attention.commands.command_settings import settings
+from grounded_attention.commands.evaluate import main
+from grounded_attention.commands.evaluate_work import find_picture, named_tables
 from grounded_attention.dataset_scripts.regions.table import RegionTable, RegionTableWriter
 from grounded_attention.families import FAMILIES
 from grounded_attention.modeling import VLBertConfig, VLBertForVGP

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from grounded_attention.commands import vlm_run
+from grounded_attention.commands import vlm_run, vlm_run_work
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.metrics.vqa_accuracy import vqa_accuracy
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
@@ -39,7 +39,7 @@ def test_the_table_has_all_models_and_baselines(finished):
     _, output = finished
     rows = json.loads((output / "vlm" / "vlm.json").read_text())["rows"]
     assert list(rows) == ["none", "direct", "text_only", "chance"]
-    assert all(list(row) == list(vlm_run.COLUMNS) for row in rows.values())
+    assert all(list(row) == list(vlm_run_work.COLUMNS) for row in rows.values())
     assert all(0 <= figure <= 1 for row in rows.values() for figure in row.values())
     table = (output / "vlm" / "vlm.md").read_text()
     for name, row in rows.items():
@@ -90,13 +90,13 @@ def test_the_usual_answer_is_that_of_training(finished):
     builder.download_and_prepare()
     counts = Counter(answer for row in builder.as_dataset("train") for answer in row["answers"])
     rows = builder.as_dataset("validation")
-    found = vlm_run.usual_answer_accuracy(vlm_run.find_run(output), rows)
+    found = vlm_run_work.usual_answer_accuracy(vlm_run_work.find_run(output), rows)
     assert found == pytest.approx(np.mean([vqa_accuracy(max(counts, key=counts.get), row["answers"]) for row in rows]))
 
 
 def test_hallucination_is_the_mean_over_samplings():
     figures = {f"hallucination_{name}_accuracy": value for name, value in (("random", 0.9), ("popular", 0.3))}
-    assert vlm_run.mean_hallucination({**figures, "hallucination_random_f1": 0.0, "vqa_accuracy": 0.1}) == 0.6
+    assert vlm_run_work.mean_hallucination({**figures, "hallucination_random_f1": 0.0, "vqa_accuracy": 0.1}) == 0.6
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_runs_that_cannot_be_measured(finished, tmp_path, capsys, change, messag
     assert vlm_run.main([str(tmp_path)]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
     with pytest.raises(ValueError, match=f"(?s){message}"):
-        vlm_run.find_run(tmp_path)
+        vlm_run_work.find_run(tmp_path)
 
 
 def test_options_out_of_range(capsys):

@@ -14,7 +14,7 @@ from defusedxml.ElementTree import parse
 from PIL import Image
 
 from grounded_attention.commands import check_scenes as report_command
-from grounded_attention.commands.check_scenes import report
+from grounded_attention.commands.check_scenes_work import report
 from grounded_attention.commands.draw_scenes import main
 from grounded_attention.dataset_scripts.builders.flickr30k_entities import Flickr30kEntities
 from grounded_attention.dataset_scripts.builders.flickr30k_parsing import parse_annotation

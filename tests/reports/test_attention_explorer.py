@@ -96,6 +96,27 @@ def assert_regions_show(page, pane, expected, total):
     assert abs(said_total(said, "regions") - total) < 0.01
 
 
+def test_it_opens_on_a_named_word_and_the_head_with_most_attention_on_gold(page):
+    # The first test of the page: nothing was clicked yet.
+    gold = CHECKPOINTS["start"][0].gold
+    word = 0
+    while gold[word + 1].tolist() == gold[word].tolist():
+        word += 1
+    shares = {
+        (layer, head): max(
+            spread(examples[0].attention[layer, head, word])[0][gold[word]].sum() for examples in CHECKPOINTS.values()
+        )
+        for layer in range(LAYERS)
+        for head in range(HEADS)
+    }
+    layer, head = max(shares, key=shares.get)
+    assert (text(page, "[data-output=layer]"), text(page, "[data-output=head]")) == (str(layer), str(head))
+    pressed = page.evaluate("[...document.querySelectorAll('.word[aria-pressed=true]')].map((e) => e.dataset.word)")
+    assert pressed == [str(word)] * 2
+    last = page.evaluate("document.querySelector('.map').lastElementChild.dataset.cell")
+    assert last == f"{layer} {head}"
+
+
 @pytest.mark.parametrize(("word", "layer", "head"), [(3, 0, 1), (0, 2, 3), (4, 1, 0)])
 def test_a_clicked_word_lights_the_regions_of_the_chosen_head(page, word, layer, head):
     choose(page, "[data-control=example]", 0)

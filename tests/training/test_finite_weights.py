@@ -4,8 +4,8 @@
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoModel
 
-from grounded_attention.commands.audit_run import AutoModel
 from grounded_attention.modeling import VLBertForVGP
 from grounded_attention.training.experiments.setup import load_model
 from grounded_attention.training.recipes.recipe import Model, RecipeError

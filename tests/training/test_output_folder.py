@@ -9,7 +9,7 @@ import pytest
 
 from grounded_attention.training.experiments import pictures
 from grounded_attention.training.experiments.output import check_output, identity, open_output
-from grounded_attention.training.recipes.recipe import Recipe, RecipeError
+from grounded_attention.training.recipes.recipe import Data, Recipe, RecipeError
 from grounded_attention.utils.safe_paths import path_below
 
 WRITTEN = ("results.json", "table.md", "loss_curves.png", "none/model.safetensors", "start/config.json", "log.txt")
@@ -122,6 +122,7 @@ def test_no_picture_is_drawn_outside_the_folder(tmp_path, monkeypatch):
 
 
 def test_no_picture_is_read_outside_the_folder(tmp_path):
+    recipe = Recipe(data=Data(data_dir=str(tmp_path)), pictures=1)
     row = {"image_id": "../evil", "phrases": [{"caption": 0, "boxes": [[0, 0, 1, 1]]}] * 2}
     with pytest.raises(ValueError, match=r"\.\./evil"):
-        pictures._rows_to_show(SimpleNamespace(splits={"test": [row]}), tmp_path / "images", 1)
+        pictures._rows_to_show(SimpleNamespace(splits={"test": [row]}), recipe, "test")

@@ -146,11 +146,11 @@ def changes_figure(
     height = max(3.6, 0.27 * shown + 1.6, 0.3 * len(labels) + 1.6)
     figure = Figure(figsize=(WIDTH / DPI, height), dpi=DPI, layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
-    _draw_differences(left, 100 * (after.accuracy - before.accuracy), significant, labels)
+    _draw_differences(left, 100 * (after.accuracy - before.accuracy), significant, labels, names)
     _draw_dumbbells(right, before, after, significant, labels, names, shown)
     right.set_xlabel(f"accuracy (%); grey line: {baseline}", fontsize=8.5)
     test = "" if p is None else f"\n{significant.sum()} of {significant.size} heads significant (p ≤ {alpha:g})"
-    figure.suptitle(f"Accuracy of each head, {names[1]} against {names[0]}{test}", fontsize=11)
+    figure.suptitle(f"Accuracy of each head: {names[1]} minus {names[0]}{test}", fontsize=11)
     return save(figure, path)
 
 
@@ -272,7 +272,9 @@ def _legend(figure: Figure, active: float, baseline: str, intervals: bool, colum
 # Changes
 
 
-def _draw_differences(axes: Axes, points: np.ndarray, significant: np.ndarray, names: Sequence[str]) -> None:
+def _draw_differences(
+    axes: Axes, points: np.ndarray, significant: np.ndarray, names: Sequence[str], models: tuple[str, str]
+) -> None:
     layers, heads = points.shape
     limit = max(1.0, float(np.abs(points).max()))
     image = axes.imshow(points, cmap=f"{CHANGES}_r", vmin=-limit, vmax=limit, origin="lower", aspect="auto")
@@ -283,7 +285,9 @@ def _draw_differences(axes: Axes, points: np.ndarray, significant: np.ndarray, n
     axes.set_xticks(range(heads), [str(head) for head in range(heads)], fontsize=8)
     axes.set(xlabel="head", ylabel="layer")
     axes.set_title("★ significant" if significant.any() else "by layer and head", fontsize=10)
-    axes.figure.colorbar(image, ax=axes, label="percentage points", fraction=0.05)
+    before, after = models
+    label = f"← {before} better      points      {after} better →"
+    axes.figure.colorbar(image, ax=axes, fraction=0.05).set_label(label, fontsize=8)
 
 
 def _draw_dumbbells(

@@ -4,7 +4,6 @@
 The page is one file and needs no network. With several models, the others are compared with the first.
 """
 
-import base64
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from grounded_attention.analysis.example_attention import (
 from grounded_attention.analysis.head_counts import ACTIVE_SHARE, HeadCounts
 from grounded_attention.metrics.intervals import interval_text
 from grounded_attention.reports.attention_explorer import explorer_body, explorer_script, explorer_style
-from grounded_attention.reports.html_page import html_page
+from grounded_attention.reports.html_page import embedded_image, html_page, html_table
 
 from .card import MOST_RELATIONS, NAMES
 from .choice import SAME_SPLIT, BestHead
@@ -41,11 +40,6 @@ ALL = "all"
 MOST_LAYERS = 4  # number of rows in the picture of words across layers
 RULES = {"text_to_region": BASELINE, "region_to_text": "first word"}
 STYLE = """
-figure { margin: 14px 0; }
-figure img { max-width: 100%; height: auto; display: block; }
-figcaption, p.note { color: var(--soft); font-size: 14px; max-width: 80ch; }
-nav { margin-top: 10px; }
-nav a { margin-right: 14px; color: #00517f; }
 .wide td:first-child { white-space: nowrap; }
 @media (max-width: 640px) { figure { overflow-x: auto; } figure img { max-width: none; width: 620px; } }
 td.better { font-weight: 700; }
@@ -91,7 +85,7 @@ def audit_page(
         about (`Sequence[tuple[str, str]]`, *optional*, defaults to `()`): (name, text) lines below the title.
         examples (`Mapping[str, Sequence[ExampleAttention]]`, *optional*): name of a model -> captured examples, for
             the explorer; see `explorer_page`.
-        extra (`Sequence[ExtraSection]`, *optional*, defaults to `()`): additional sections, before the explorer.
+        extra (`Sequence[ExtraSection]`, *optional*, defaults to `()`): additional sections, after the relations.
         correction (`tuple[str, Correction]`, *optional*): name and function that corrects the (L, H) p-values of a
             comparison for the number of heads.
 
@@ -101,6 +95,8 @@ def audit_page(
     if not results:
         raise ValueError("results is empty; give at least one model with its result")
     parts = [("best-heads", "Best heads", _best_heads(results))]
+    if examples:
+        parts.append(("explore", "Explorer", explorer_body(examples)))
     parts += [("by-layer", "By layer and head", "".join(_layer_figures(results)))]
     if len(results) > 1:
         parts.append(("changes", "What changed", "".join(_changes(results, correction))))
@@ -109,7 +105,6 @@ def audit_page(
     parts += [(f"extra-{n}", section.heading, _extra(section)) for n, section in enumerate(extra)]
     if examples:
         parts.append(("words", "Words across layers", "".join(_words(results, examples))))
-        parts.append(("explore", "Explorer", explorer_body(examples)))
     links = "".join(f'<a href="#{place}">{escape(heading)}</a>' for place, heading, _ in parts)
     body = f"<nav>{links}</nav>" + "\n".join(
         f'<h2 id="{place}">{escape(heading)}</h2>\n{content}' for place, heading, content in parts
@@ -121,25 +116,14 @@ def audit_page(
 # Tables
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1) -> str:
-    """An HTML table of plain text; all columns after the first `text_columns` are numbers."""
-    kinds = ["" if n < text_columns else ' class="number"' for n in range(len(head))]
-    top = "".join(f'<th scope="col"{kind}>{escape(cell)}</th>' for kind, cell in zip(kinds, head, strict=True))
-    body = "".join(
-        "<tr>" + "".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in zip(kinds, row, strict=True)) + "</tr>"
-        for row in rows
-    )
-    return f'<div class="wide"><table><tr>{top}</tr>{body}</table></div>'
-
-
 def _best_heads(results: Mapping[str, AuditResult]) -> str:
     chosen = {name: [b for b in result.best_heads() if b.kind in NAMES] for name, result in results.items()}
     whole = _head_rows(results, chosen, lambda best: best.kind != "relations" and best.group == ALL)
     several = any(len(groups) > 2 for result in results.values() for groups in result.entities.values())
     types = _head_rows(results, chosen, lambda best: several and best.kind != "relations" and best.group != ALL)
-    more = f"<details><summary>By phrase type</summary>{_table(COLUMNS, types, 3)}</details>" if types else ""
+    more = f"<details><summary>By phrase type</summary>{html_table(COLUMNS, types, 3)}</details>" if types else ""
     splits = {name: result.choice.split for name, result in results.items()}
-    return _note(_how_chosen(splits)) + _table(COLUMNS, whole, 3) + more
+    return _note(_how_chosen(splits)) + html_table(COLUMNS, whole, 3) + more
 
 
 def _how_chosen(splits: Mapping[str, str]) -> str:
@@ -190,14 +174,7 @@ def _drawn(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"figure{suffix}"
         draw(*arguments, path, **options)
-        return _image(path, alt, caption)
-
-
-def _image(path: Path, alt: str, caption: str = "") -> str:
-    kind = "svg+xml" if path.suffix.lower() == ".svg" else path.suffix.lower()[1:]
-    data = base64.b64encode(path.read_bytes()).decode("ascii")
-    below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
-    return f'<figure><img src="data:image/{kind};base64,{data}" alt="{escape(alt)}">{below}</figure>'
+        return embedded_image(path, alt, caption)
 
 
 def _layer_figures(results: Mapping[str, AuditResult]) -> Iterator[str]:
@@ -292,7 +269,7 @@ def _relations(results: Mapping[str, AuditResult]) -> str:
         for name, result in results.items()
         if result.relations
     ]
-    return _note(note) + _table(COLUMNS, rows, 3) + "".join(figures)
+    return _note(note) + html_table(COLUMNS, rows, 3) + "".join(figures)
 
 
 def _words(results: Mapping[str, AuditResult], examples: Mapping[str, Sequence[ExampleAttention]]) -> Iterator[str]:
@@ -318,5 +295,9 @@ def _best_accuracy(result: AuditResult) -> float:
 
 
 def _extra(section: ExtraSection) -> str:
-    table = _table(section.head, section.rows) if section.rows else ""
-    return _note(section.text) + table + "".join(_image(Path(path), shown, shown) for path, shown in section.figures)
+    table = html_table(section.head, section.rows) if section.rows else ""
+    return (
+        _note(section.text)
+        + table
+        + "".join(embedded_image(Path(path), shown, shown) for path, shown in section.figures)
+    )

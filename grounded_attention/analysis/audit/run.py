@@ -19,6 +19,7 @@ from tqdm.auto import tqdm
 
 from grounded_attention.analysis.observers import Observer, get_observer
 from grounded_attention.supervision import DIRECTIONS
+from grounded_attention.utils.quiet import is_quiet
 
 from .examples import AuditExample
 from .items import DEFAULT_WORD, IOU_THRESHOLD, Items, Rules, ground, region_items, text_items
@@ -157,7 +158,7 @@ class _Auditor:
         state, counted = _processes(), _Counted({name: Tally() for name in directions})
         judged = self._with_boxes(examples, counted if state.is_main_process else _Counted({}))
         shown = bool(progress) and state.is_main_process
-        bar = tqdm(desc=str(progress), unit=" captions", disable=not shown, leave=False)
+        bar = tqdm(desc=str(progress), unit=" captions", disable=not shown or is_quiet(), leave=False)
         with bar:
             for number, batch in enumerate(_batches(judged, self.batch_size)):
                 if number % state.num_processes == state.process_index:

@@ -9,6 +9,7 @@ from grounded_attention.supervision.controls import LABELS
 from grounded_attention.supervision.grounding_alignment import HEAD_FIELDS
 from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.loop.chosen_heads import check_heads, model_sizes
+from grounded_attention.training.recipes.early_checks import check_known
 from grounded_attention.training.recipes.methods import needs_grounding, recipe_method
 from grounded_attention.training.recipes.model_family import check_family_config
 from grounded_attention.training.recipes.number_checks import check_seed
@@ -34,8 +35,8 @@ def check(recipe: Recipe, prefix: str = "") -> None:
     Raises:
         RecipeError: if the recipe cannot run; the message contains the key.
     """
-    _check_known(f"{prefix}task", recipe.task, TASKS)
-    _check_known(f"{prefix}data.builder", recipe.data.builder, BUILDERS)
+    check_known(f"{prefix}task", recipe.task, TASKS)
+    check_known(f"{prefix}data.builder", recipe.data.builder, BUILDERS)
     _check_sources(recipe, TASKS[recipe.task], prefix)
     check_training(recipe.training, f"{prefix}training.")
     check_seed(recipe.seed, f"{prefix}seed")
@@ -77,11 +78,6 @@ def _check_workers(recipe: Recipe) -> None:
         raise RecipeError(
             f"workers={recipe.workers} needs a single process: run without the launcher, or give workers=1"
         )
-
-
-def _check_known(key: str, name: str | None, known: dict) -> None:
-    if name is not None and name not in known:
-        raise RecipeError(f"unknown {key} {name!r}; expected one of {', '.join(sorted(known))}")
 
 
 def _check_sources(recipe: Recipe, task: Task, prefix: str) -> None:

@@ -41,6 +41,7 @@ from grounded_attention.utils.whole_files import write_json
 from .checks import check, check_grounding
 from .measuring import BEFORE, BEFORE_FILE, TEXT_ONLY, measure_all, measured_splits, reported
 from .output import check_output, open_output, read_json
+from .pictures import track_pictures
 from .processes import join_processes, only_process
 from .setup import (
     PreparedData,
@@ -351,7 +352,7 @@ def make_trainer(
     arguments = training_arguments(recipe, directory)
     preservation = make_preservation(recipe, model, processor, arguments.device)
     with recipe_key_errors("training"):
-        return GroundingTrainer(
+        trainer = GroundingTrainer(
             model,
             arguments,
             data_collator=Collator(
@@ -377,6 +378,8 @@ def make_trainer(
             preservation=preservation,
             hub=hub,
         )
+    track_pictures(trainer, recipe, data, directory.name)
+    return trainer
 
 
 def _has_annotated_phrases(task: Task, data: PreparedData) -> bool:

@@ -28,11 +28,13 @@ WRITTEN = (
     BEFORE_FILE,
     "cell.json",
     "heads.png",
+    "heads_over_time.png",
     "layers.png",
     "log.txt",
     "loss_curves.png",
     "pictures",
     "results.json",
+    "run.html",
     "start_heads.json",
     "table.md",
 )
@@ -48,6 +50,9 @@ def check_output(recipe: Recipe) -> None:
         ValueError: if it contains a symbolic link.
     """
     output = Path(recipe.output_dir)
+    taken = next((path for path in (output, *output.parents) if path.exists() and not path.is_dir()), None)
+    if taken is not None:
+        raise RecipeError(f"output_dir {output}: {taken} is a file; give a folder, such as output_dir=runs/mine")
     refuse_links(output)
     found = read_json(output / RECIPE)
     if recipe.overwrite:

@@ -8,11 +8,15 @@ from typing import Any, cast
 import numpy as np
 import torch
 from PIL import Image
+from transformers import PreTrainedModel, Trainer
 
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.metrics.attention_grounding import phrase_attention
+from grounded_attention.modeling.attention_calls import layer_labels
 from grounded_attention.reports.figures import WordAttention, method_comparison_figure
+from grounded_attention.supervision.supervise import find_calls
 from grounded_attention.tasks import TASKS
+from grounded_attention.training.loop.tracking import PictureTracking, tracks_pictures
 from grounded_attention.training.recipes.model_family import head_class, processor_class
 from grounded_attention.training.recipes.recipe import Model, Recipe
 from grounded_attention.utils.safe_paths import path_below
@@ -39,7 +43,7 @@ def draw_pictures(results: Mapping[str, Any], recipe: Recipe, data: PreparedData
         `list[Path]`: the files.
     """
     task, regions = TASKS[recipe.task], cast(RegionTable, data.regions)
-    rows = _rows_to_show(data, Path(recipe.data.data_dir) / "flickr30k-images", recipe.pictures)
+    rows = _rows_to_show(data, recipe, "test")
     directory.mkdir(parents=True, exist_ok=True)
     shown: list[dict[str, list[WordAttention]]] = [{} for _ in rows]
     for name, result in results["methods"].items():
@@ -53,9 +57,54 @@ def draw_pictures(results: Mapping[str, Any], recipe: Recipe, data: PreparedData
     return [_draw(row, path, words, directory) for (row, path), words in zip(rows, shown, strict=True)]
 
 
-def _rows_to_show(data: PreparedData, images: Path, wanted: int) -> list[tuple[dict[str, Any], Path]]:
+def track_pictures(trainer: Trainer, recipe: Recipe, data: PreparedData, name: str) -> None:
+    """Lets TensorBoard and trackio receive pictures of heads and examples, if one of them receives the logs."""
+    if not tracks_pictures(trainer):
+        return
+    task, with_examples = TASKS[recipe.task], recipe.pictures and data.regions is not None and not data.tracks
+    examples = None
+    if with_examples and task.always_has_phrases and "validation" in data.splits:
+
+        def examples(model: Any, layer: int, folder: Path) -> list[Path]:
+            return draw_examples(model, trainer.processing_class, recipe, data, name, layer, folder)
+
+    layers = layer_labels(find_calls(cast(PreTrainedModel, trainer.model).config))
+    trainer.add_callback(PictureTracking(trainer, name, layers, examples))
+
+
+def draw_examples(
+    model: Any, processor: Any, recipe: Recipe, data: PreparedData, name: str, layer: int, directory: Path
+) -> list[Path]:
+    """
+    Draws the same pictures of validation images for one model, such as one that is being trained.
+
+    Args:
+        model (`Any`): the model; its mode (training or evaluation) is restored.
+        processor (`Any`): its processor.
+        recipe (`Recipe`): the recipe; `pictures` is their number.
+        data (`PreparedData`): data of the run.
+        name (`str`): the method, as a label.
+        layer (`int`): index of the layer, from 0.
+        directory (`Path`): folder of the pictures.
+
+    Returns:
+        `list[Path]`: the files.
+    """
+    regions, training = cast(RegionTable, data.regions), model.training
+    model.eval()
+    try:
+        return [
+            _draw(row, path, {name: word_attention(model, processor, row, regions[row["image_id"]], layer)}, directory)
+            for row, path in _rows_to_show(data, recipe, "validation")
+        ]
+    finally:
+        model.train(training)
+
+
+def _rows_to_show(data: PreparedData, recipe: Recipe, split: str) -> list[tuple[dict[str, Any], Path]]:
     shown: dict[str, tuple[dict[str, Any], Path]] = {}
-    for row in data.splits["test"]:
+    images, wanted = Path(recipe.data.data_dir) / "flickr30k-images", recipe.pictures
+    for row in data.splits[split]:
         path = path_below(images, f"{row['image_id']}.jpg")
         grounded = [phrase for phrase in row["phrases"] if phrase["caption"] == 0 and phrase["boxes"]]
         if len(grounded) >= 2 and row["image_id"] not in shown and path.is_file():
@@ -87,11 +136,11 @@ def word_attention(
         region_boxes=[regions.boxes],
         phrases=[phrases],
         return_tensors="pt",
-    )
+    ).to(model.device)
     candidates = inputs["region_candidate_mask"][0]
-    attention = phrase_attention(model, inputs, layer=layer)[0][:, candidates].numpy()
-    gold = inputs["phrase_regions"][0][:, candidates].numpy()
-    boxes = inputs["region_boxes"][0][candidates].numpy()
+    attention = phrase_attention(model, inputs, layer=layer)[0][:, candidates].cpu().numpy()
+    gold = inputs["phrase_regions"][0][:, candidates].cpu().numpy()
+    boxes = inputs["region_boxes"][0][candidates].cpu().numpy()
     return [_word(phrase, boxes, attention[i], gold[i]) for i, phrase in enumerate(row["phrases"])]
 
 

@@ -11,16 +11,20 @@ from grounded_attention.metrics.classification import accuracy_table
 from grounded_attention.modeling.attention_calls import layer_labels
 from grounded_attention.reports.figures import heads_figure, layer_curve_figure, loss_curves_figure
 from grounded_attention.reports.generation_table import generation_table
+from grounded_attention.reports.heads_over_time import heads_over_time_figure, measured_heads
 from grounded_attention.reports.tables import comparison_table, print_table
 from grounded_attention.supervision.supervise import find_calls
+from grounded_attention.training.loop.checkpoint import CARD
+from grounded_attention.training.publish.card_results import with_text_only
 from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.training.recipes.recipe import Recipe
 from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.whole_files import write_text
 
 from .experiment import Outcome
-from .measuring import BEFORE, reported, scored_splits
+from .measuring import BEFORE, TEXT_ONLY, reported, scored_splits
 from .pictures import draw_pictures
+from .run_page import next_steps, write_run_page
 
 
 def report(outcome: Outcome, recipe: Recipe) -> None:
@@ -28,12 +32,16 @@ def report(outcome: Outcome, recipe: Recipe) -> None:
     if not PartialState().is_main_process:
         return
     results, output = outcome.results, Path(recipe.output_dir)
-    write_text(output / "table.md", _table(results) + "\n")
+    table = _table(results)
+    write_text(output / "table.md", table + "\n")
     _curves(results, output)
     _heads(results, output)
     if recipe.pictures and outcome.data.regions is not None:
         draw_pictures(results, recipe, outcome.data, output / "pictures")
+    _complete_cards(results, output)
+    page = write_run_page(results, recipe, table)
     print(f"written: {output}/ (results.json, table.md, figures; one checkpoint directory per method)")
+    print("\n".join([f"next: open {page}; then", *(f"  {line}" for line in next_steps(output, results))]))
 
 
 def _table(results: dict[str, Any]) -> str:
@@ -55,6 +63,18 @@ def _table(results: dict[str, Any]) -> str:
     table = accuracy_table(shown)
     print(table)
     return table
+
+
+def _complete_cards(results: dict[str, Any], output: Path) -> None:
+    """Adds the accuracies from words alone to the cards; the text-only baseline is trained after the methods."""
+    if TEXT_ONLY not in results["baselines"]:
+        return
+    for name in results["methods"]:
+        card = output / name / CARD
+        text = card.read_text(encoding="utf-8") if card.is_file() else ""
+        completed = with_text_only(text, results["baselines"][TEXT_ONLY]["figures"])
+        if completed != text:
+            write_text(card, completed)
 
 
 def _curves(results: dict[str, Any], output: Path) -> None:
@@ -79,4 +99,7 @@ def _heads(results: dict[str, Any], output: Path) -> None:
         chance = figures[next(iter(accuracy))]["text_to_region_chance"]
         layers = layer_labels(find_calls(read_model_config(str(output / next(iter(results["methods"]))))))
         heads_figure(accuracy, chance, output / "heads.png", layers)
+        measured = {name: measured_heads(_history(output / name)) for name in accuracy if name != BEFORE}
+        if any(len(steps) > 1 for steps in measured.values()):
+            heads_over_time_figure(measured, output / "heads_over_time.png", layers)
         layer_curve_figure(accuracy, chance, output / "layers.png", layers)

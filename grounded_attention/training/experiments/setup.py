@@ -34,6 +34,7 @@ from grounded_attention.training.loop.joined_labels import check_label_rows
 from grounded_attention.training.loop.joined_regions import JoinedRegions
 from grounded_attention.training.loop.learning_rates import MAPPING, GroundingTrainingArguments, check_mapping
 from grounded_attention.training.loop.length_batches import LENGTH, add_lengths
+from grounded_attention.training.recipes.early_checks import check_trackers
 from grounded_attention.training.recipes.methods import needs_grounding
 from grounded_attention.training.recipes.model_family import (
     family_name,
@@ -396,7 +397,9 @@ def training_arguments(recipe: Recipe, output_dir: Path) -> GroundingTrainingArg
         "label_names": [],
         "length_column_name": LENGTH,
     }
-    defaults: dict[str, Any] = {"seed": recipe.seed, "report_to": "none", "disable_tqdm": False}
+    # Names in a tracker: the run is the project, the method the run.
+    names = {"project": output_dir.parent.name or "grounded-attention", "run_name": output_dir.name}
+    defaults: dict[str, Any] = {"seed": recipe.seed, "report_to": "none", "disable_tqdm": False, **names}
     if recipe.training.get("gradient_checkpointing"):
         defaults["gradient_checkpointing_kwargs"] = {"use_reentrant": False}  # not the default of transformers 5.4
     with recipe_key_errors("training"):
@@ -446,6 +449,7 @@ def check_training(training: Mapping[str, Any], prefix: str) -> None:
             convert(hints[name], value, "", prefix + name)
     check_numbers(training, prefix)
     check_device(training, prefix)
+    check_trackers(training.get("report_to"), f"{prefix}report_to")
     check_mapping(training.get(MAPPING), prefix + MAPPING)
     check_sharding_keys(training, prefix)
     if "logging_nan_inf_filter" in training:

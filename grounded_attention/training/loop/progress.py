@@ -21,6 +21,7 @@ import huggingface_hub
 import transformers
 from transformers import TrainerCallback
 
+from grounded_attention.utils.quiet import is_quiet
 from grounded_attention.utils.whole_files import write_text
 
 REDRAWN, PRINTED, WRITTEN = 0.1, 30.0, 0.3  # seconds between updates: terminal, pipe or log file, file of a job
@@ -72,6 +73,8 @@ class ProgressLine:
     def show(self, *jobs: Progress, head: str = "") -> None:
         """Shows the progress of the jobs, unless the last update was a moment ago."""
         terminal, now = sys.stderr.isatty(), time.monotonic()
+        if is_quiet():
+            return
         if now - self._last < (REDRAWN if terminal else PRINTED):
             return
         self._last = now
@@ -217,7 +220,7 @@ class ProgressCallback(TrainerCallback):
 
 def plain_bars(quiet: bool = False) -> None:
     """Disables the progress bars of libraries if the output is not a terminal, or `quiet` is set."""
-    if quiet or not sys.stderr.isatty():
+    if quiet or is_quiet() or not sys.stderr.isatty():
         datasets.disable_progress_bars()
         huggingface_hub.utils.disable_progress_bars()
         transformers.utils.logging.disable_progress_bar()

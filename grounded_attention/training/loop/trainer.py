@@ -15,6 +15,7 @@ from transformers import PreTrainedModel, TrainerCallback
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINING_ARGS_NAME, PrinterCallback
 
 from grounded_attention.metrics.item_scores import interleave
+from grounded_attention.reports.heads_over_time import HEADS
 from grounded_attention.supervision import SupervisionMethod
 from grounded_attention.tasks import Metric, Task
 from grounded_attention.training.publish.hub import HubPush
@@ -213,6 +214,8 @@ class GroundingTrainer(FiniteTrainer):
         figures = self.measure(eval_dataset if eval_dataset is not None else self.eval_dataset)
         scalars = {f"{metric_key_prefix}_{k}": v for k, v in figures.items() if isinstance(v, int | float)}
         self.log(scalars)
+        if HEADS in figures and metric_key_prefix == "eval":  # no scalar; kept in the logs, for figures over time
+            self.state.log_history.append({"step": self.state.global_step, HEADS: figures[HEADS]})
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, scalars)
         return scalars
 

@@ -12,6 +12,9 @@ from grounded_attention.tasks import Task
 from grounded_attention.training.experiments.measuring import scored_splits
 
 ACCURACY, HEADS = "_accuracy", "text_to_region"
+# Of the table of results; `with_text_only` adds one.
+COLUMNS = ("accuracy", "split", "this model", "majority", "chance")
+WORDS_ALONE = "words alone"
 HEAD_FIGURES = {
     "all_heads": "mean over all heads",
     "best_layer": "best layer",
@@ -55,8 +58,35 @@ def result_table(figures: Figures) -> str:
         rows.append((title, split, _shown(value), *map(_shown, others)))
     if not rows:
         return "Only the losses were measured, see `history.json`."
-    shown = table(("accuracy", "split", "this model", "majority", "chance"), rows)
+    shown = table(COLUMNS, rows)
     return f"{shown}\n\n{_how_chosen(rows)}" if any(HEAD_FIGURES["best_head"] in row[0] for row in rows) else shown
+
+
+def with_text_only(card: str, figures: Figures) -> str:
+    """
+    Adds a column to the table of results of a card: the accuracies of the model that reads words alone.
+
+    Args:
+        card (`str`): text of the card; without our table, or with the column, it is returned as it is.
+        figures (`Figures`): split -> figures of the text-only baseline.
+    """
+    lines = card.split("\n")
+    head = _line(COLUMNS)
+    if head not in lines:
+        return card
+    start = lines.index(head)
+    lines[start : start + 2] = [_line((*COLUMNS, WORDS_ALONE)), f"{lines[start + 1]} --: |"]
+    for place in range(start + 2, len(lines)):
+        if not lines[place].startswith("| "):
+            break
+        title, split, *_ = (cell.strip() for cell in lines[place].strip("|").split("|"))
+        value = figures.get(split, {}).get(title.replace(" ", "_") + ACCURACY)
+        lines[place] += f" {_shown(value)} |"
+    return "\n".join(lines)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
 
 
 def _how_chosen(rows: Sequence[Sequence[str]]) -> str:
@@ -94,7 +124,7 @@ def head_table(found: Mapping[str, Any]) -> str:
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table with right-aligned figures."""
     rule = ("---", *["--:"] * (len(head) - 1))
-    return "\n".join("| " + " | ".join(line) + " |" for line in (head, rule, *rows))
+    return "\n".join(map(_line, (head, rule, *rows)))
 
 
 def eval_results(figures: Figures, task: Task, dataset: str, dataset_name: str) -> list[EvalResult] | None:

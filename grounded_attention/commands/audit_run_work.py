@@ -1,0 +1,373 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Audits all models of a run and writes the page of `grounded-attention audit-run`."""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import PartialState
+from transformers import AutoModel
+from transformers.utils import logging
+
+from grounded_attention.analysis.audit.card import CARD, PLACE, put_in_card
+from grounded_attention.analysis.audit.changes import Changes, compare
+from grounded_attention.analysis.audit.examples import entity_examples
+from grounded_attention.analysis.audit.page import ExtraSection, audit_page
+from grounded_attention.analysis.audit.result import AuditResult
+from grounded_attention.analysis.audit.run import audit
+from grounded_attention.analysis.dependencies import relation_examples
+from grounded_attention.analysis.dependency_parses import read_conllu
+from grounded_attention.analysis.example_attention import ExampleAttention, best_heads, capture_examples, naming_words
+from grounded_attention.analysis.example_attention import words_across_layers_figure as draw_words
+from grounded_attention.analysis.observers import get_observer, reads_pixels
+from grounded_attention.analysis.perturbation_curves import PerturbationCurves, area_text
+from grounded_attention.dataset_scripts.builders import BUILDERS
+from grounded_attention.dataset_scripts.licences import read_scenes, scenes_command
+from grounded_attention.metrics.intervals import interval_text, to_json
+from grounded_attention.processing.open_images import open_image
+from grounded_attention.reports.perturbation_figure import NAMES, perturbation_figure
+from grounded_attention.tasks import TASKS
+from grounded_attention.training.experiments.output import read_json
+from grounded_attention.training.experiments.perturbing import explainable, measure_perturbation
+from grounded_attention.training.experiments.scoring import read_config
+from grounded_attention.training.experiments.setup import (
+    PreparedData,
+    check_width,
+    make_processor,
+    open_regions,
+    prepare_data,
+)
+from grounded_attention.training.recipes.recipe import Data, Model, Recipe
+from grounded_attention.utils.finite_weights import check_finite
+from grounded_attention.utils.safe_paths import path_below
+from grounded_attention.utils.whole_files import write_json, write_text
+
+BUILDER = "flickr30k_entities"
+SPLITS = {"validation": "val", "test": "test"}  # split -> stem of its parse file
+CHOSEN_ON, REPORTED = SPLITS
+UNSUPERVISED = "none"  # the method that the others are compared with
+IMAGES, PARSES, PAGE = "flickr30k-images", "parses", "audit.html"
+MOST_LAYERS = 4
+# Caveats for the reader of the page.
+NOT_SHOWN = (
+    "A head that looks at a region does not show that the answer of the model depends on it. The comparison of maps "
+    "measures this dependence; an answer that is no better with the regions than without them depends on none. An "
+    "accurate head that is not active puts little of its attention on any region. The tests sample images, not "
+    "training runs: each model has one seed, and another seed may change a figure by more than its interval."
+)
+SCENES = " Scenes are drawn shapes with a vocabulary of a few hundred words; results may differ on photographs."
+
+
+@dataclass
+class Audited:
+    """All results for the model of one method."""
+
+    result: AuditResult
+    shown: list[ExampleAttention] = field(default_factory=list)
+    changes: Changes | None = None
+    curves: PerturbationCurves | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: its folder, its methods and its data."""
+
+    folder: Path
+    task: str
+    methods: list[str]
+    data: Data
+    seed: int
+
+
+# Input
+
+
+def find_run(options: argparse.Namespace) -> Run:
+    """
+    Finds the run and checks that its models are complete.
+
+    Raises:
+        ValueError: if there is no run, or the model of a method is missing, incomplete or of another task.
+    """
+    folder = Path(options.run)
+    recipe = read_json(folder / "recipe.json")
+    remedy = "make it with `make train`, or with train.py and another recipe"
+    if recipe is None:
+        raise ValueError(f"{folder}: recipe.json is missing, so this is not a run of train.py; {remedy}")
+    data = Data(**{**recipe["data"], "scenes": None})
+    if options.data_dir is not None:
+        data.data_dir, data.regions = options.data_dir, str(Path(options.data_dir, "regions"))
+    methods = sorted(recipe["methods"], key=lambda name: name != UNSUPERVISED)
+    for name in methods:
+        if not (folder / name / "results.json").is_file():
+            raise ValueError(f"{folder / name}: results.json is missing, so this model is not finished; {remedy}")
+        read_config(str(folder / name), TASKS[recipe["task"]])
+    return Run(folder, recipe["task"], methods, data, recipe["seed"])
+
+
+def load_rows(data: Data, limit: int) -> dict[str, Any]:
+    """Split -> rows of its first images, with captions and phrases."""
+    builder = BUILDERS[BUILDER](data_dir=data.data_dir, splits=list(SPLITS))
+    builder.download_and_prepare()
+    rows = dict(builder.as_dataset())
+    return {name: found.select(range(min(limit, len(found)))) for name, found in rows.items()}
+
+
+def relations_of(rows: Mapping[str, Any], data: Data) -> tuple[dict[str, list], str]:
+    """Split -> words related to entities, and a note for the page; no words if the data have no parses."""
+    folder = Path(data.data_dir, PARSES)
+    if not folder.is_dir():
+        scenes = read_scenes(Path(data.data_dir))
+        remedy = f"; {scenes_command(scenes, data.data_dir)} --force writes them with parses" if scenes else ""
+        return {name: [] for name in rows}, f"left out: no parses in {folder}{remedy}"
+    words = {}
+    for name, found in rows.items():
+        file = folder / f"{SPLITS[name]}.conllu"
+        words[name] = relation_examples(entity_examples(found), read_conllu(file if file.is_file() else folder))
+    return words, f"from the parses in {folder}"
+
+
+# Measurement
+
+
+def audit_method(run: Run, name: str, rows: Any, words: Any, regions: Any, explored: Sequence[Any]) -> Audited:
+    """Audits one model on both splits, chooses heads on one of them, and captures its attention in examples."""
+    source = str(run.folder / name)
+    processor = make_processor(Model(source=source))
+    model: Any = AutoModel.from_pretrained(source).eval().to(PartialState().device)
+    check_finite(model, source)
+    pixels = reads_pixels(model)
+    if not pixels:
+        check_width(model, processor, str(run.data.regions), regions.feature_size)
+    pictures = _pictures(run.data)
+    found = {
+        split: audit(
+            model,
+            processor,
+            entity_examples(rows[split]),
+            regions,
+            relations=words[split],
+            images=pictures if pixels else None,
+            about={"model": name, "data": BUILDER, "split": split, "regions": str(run.data.regions)},
+        )
+        for split in SPLITS
+    }
+    shown = capture_examples(get_observer(model), processor, explored, regions, pictures, regions.class_names)
+    return Audited(found[REPORTED].choose_on(found[CHOSEN_ON]), shown)
+
+
+def _pictures(data: Data) -> Any:
+    return lambda image_id: open_image(_picture(data, image_id))
+
+
+def _picture(data: Data, image_id: str) -> Path:
+    return path_below(data.images or Path(str(data.data_dir), IMAGES), f"{image_id}.jpg")
+
+
+def to_explore(rows: Any, data: Data, count: int) -> list[Any]:
+    """The first caption with several grounded phrases, for each of the first images whose file exists."""
+    found: dict[str, Any] = {}
+    for example in entity_examples(rows):
+        if len(found) == count:
+            break
+        grounded = sum(len(phrase.boxes) > 0 for phrase in example.phrases)
+        path = _picture(data, example.image_id)
+        if grounded > 1 and example.image_id not in found and path.is_file():
+            found[example.image_id] = example
+    return list(found.values())
+
+
+def perturbation_rows(run: Run, count: int, cpu: bool) -> tuple[Recipe, PreparedData] | None:
+    """The rows on which maps are compared; `None` if maps are not compared."""
+    if not count or run.task not in explainable():
+        return None
+    data = Data(
+        data_dir=run.data.data_dir,
+        builder=run.data.builder,
+        regions=run.data.regions,
+        images=run.data.images,
+        options={**run.data.options, "splits": [REPORTED]},
+        train_splits=[REPORTED],
+        limit={REPORTED: count},
+    )
+    training = {"per_device_eval_batch_size": 32, "use_cpu": cpu}
+    recipe = Recipe(run.task, seed=run.seed, data=data, training=training)
+    return recipe, prepare_data(recipe)
+
+
+def curves_of(run: Run, name: str, recipe: Recipe, data: PreparedData) -> PerturbationCurves:
+    """The accuracy of one model while regions are removed."""
+    source = str(run.folder / name)
+    about = {"checkpoint": source, "task": run.task, "split": REPORTED, "seed": run.seed}
+    return measure_perturbation(recipe, source, data, REPORTED, about=about)
+
+
+def measure(options: argparse.Namespace, run: Run) -> tuple[dict[str, Audited], str]:
+    """Everything on the page: method -> results of its model; and a note about the relations."""
+    regions = open_regions(run.data.regions)
+    rows = load_rows(run.data, options.limit)
+    words, note = relations_of(rows, run.data)
+    if note.startswith("left out"):
+        print(f"relations {note}", file=sys.stderr)
+    explored = to_explore(rows[REPORTED], run.data, options.explore)
+    compared = perturbation_rows(run, options.rows, options.cpu)
+    found: dict[str, Audited] = {}
+    for name in run.methods:
+        print(f"audit: {name}", file=sys.stderr)
+        found[name] = audit_method(run, name, rows, words, regions, explored)
+        if name != UNSUPERVISED and UNSUPERVISED in found:
+            found[name].changes = compare(found[UNSUPERVISED].result, found[name].result, (UNSUPERVISED, name))
+        if compared is not None:
+            found[name].curves = curves_of(run, name, *compared)
+    return found, note
+
+
+# Output
+
+
+def write(run: Run, found: Mapping[str, Audited], folder: Path, relations: str) -> list[str]:
+    """Writes the output folder and the audit sections of the model cards; returns warnings about the cards."""
+    for name, audited in found.items():
+        _write_method(audited, folder / name)
+    images = len(next(iter(found.values())).result.entities["text_to_region"]["all"].image_ids)
+    about = [
+        ("run", f"{run.folder}, seed {run.seed}; models: {', '.join(found)}"),
+        ("data", f"{run.data.data_dir}, builder {BUILDER}; heads chosen on {CHOSEN_ON}, reported on {REPORTED}"),
+        ("images", f"the first {images} of {REPORTED}, and up to as many of {CHOSEN_ON}"),
+        ("relations", relations),
+    ]
+    results = {name: audited.result for name, audited in found.items()}
+    shown = {name: audited.shown for name, audited in found.items() if audited.shown}
+    limits = NOT_SHOWN + (SCENES if read_scenes(Path(run.data.data_dir)) else "")
+    extra = [*_maps(found, folder), ExtraSection("What this does not show", limits)]
+    page = audit_page(results, "What the methods do to the heads", about=about, examples=shown, extra=extra)
+    write_text(folder / PAGE, page)
+    warnings = (_put_card(found[name].result, run.folder / name) for name in found)
+    return [warning for warning in warnings if warning is not None]
+
+
+def _write_method(audited: Audited, folder: Path) -> None:
+    audited.result.save(folder)
+    write_text(folder / "heads.csv", audited.result.to_pandas().to_csv(index=False))
+    audited.result.plot(folder)
+    if audited.changes is not None:
+        write_json(folder / "changes.json", audited.changes.to_dict())
+        audited.changes.plot(folder)
+    if audited.curves is not None:
+        audited.curves.save(folder)
+        perturbation_figure(audited.curves, folder / "perturbation.png", "Which map is faithful?")
+    if audited.shown:
+        counts = audited.result.entities["text_to_region"]["all"]
+        heads = best_heads(counts.accuracy, MOST_LAYERS, counts.active)
+        draw_words(audited.shown[0], naming_words(audited.shown[0]), heads, folder / "words_across_layers.png")
+
+
+def _put_card(result: AuditResult, model: Path) -> str | None:
+    """Writes the section into the model card; returns a warning if there is no card or no place for it."""
+    card = model / CARD
+    if not card.is_file() or PLACE not in card.read_text(encoding="utf-8"):
+        return f"{card}: no card with a place for the audit section; nothing was written to it"
+    put_in_card(result, card)
+    return None
+
+
+def _maps(found: Mapping[str, Audited], folder: Path) -> list[ExtraSection]:
+    """The comparison of maps: a table of all models, and the curves of the model that needs its regions most."""
+    curves = {name: audited.curves for name, audited in found.items() if audited.curves is not None}
+    if not curves:
+        return []
+    rows = [row for name, each in curves.items() for row in _map_rows(name, each)]
+    name, most = max(curves.items(), key=lambda pair: pair[1].accuracy[0, 0] - pair[1].accuracy[0, -1])
+    text = (
+        f"{int(most.items.sum())} rows of {REPORTED}: regions are removed in the order of a map, the most relevant "
+        "first or the least relevant first, and the remaining accuracy is measured. An area is the mean accuracy "
+        "over the removal steps, with a 95% interval over images. A faithful map has a small area for most relevant "
+        "first, a large area for least relevant first, and so a gap above 0. If the accuracy of a model is the same "
+        "without any region, a map has nothing to explain."
+    )
+    head = ("model", "map", "all regions", "none", "most relevant first", "least relevant first", "gap")
+    figure = (folder / name / "perturbation.png", f"Accuracy of {name} while regions are removed.")
+    return [ExtraSection("Which map is faithful?", text, head, rows, [figure])]
+
+
+def _map_rows(name: str, curves: PerturbationCurves) -> list[tuple[str, ...]]:
+    ends = (f"{curves.accuracy[0, 0]:.3f}", f"{curves.accuracy[0, -1]:.3f}")
+    return [
+        (name, NAMES.get(row["map"], row["map"]), *ends, *(area_text(row, area) for area in ("most", "least", "gap")))
+        for row in curves.summary()
+    ]
+
+
+# Printed table
+
+
+def _table(found: Mapping[str, Audited]) -> str:
+    lines = [f"heads chosen on {CHOSEN_ON}, reported on {REPORTED}; changed: against {UNSUPERVISED}, p ≤ 0.05 (Holm)"]
+    for direction, title in (("text_to_region", "words → regions"), ("region_to_text", "regions → words")):
+        lines.append(f"{title:16}{'best head':>10}{'accuracy':>24}{'attention':>11}{'changed heads':>20}")
+        for name, audited in found.items():
+            best = next(b for b in audited.result.best_heads() if b.kind == direction and b.group == "all")
+            head = audited.result.name(best.layer, best.head) + ("" if best.active else "*")
+            accuracy = f"{best.accuracy:.1%} ({interval_text(best.interval)})"
+            lines.append(f"  {name:14}{head:>10}{accuracy:>24}{best.share:>11.0%}{_changed(audited, direction):>20}")
+        lines.append(f"  {'rule, chance':14}{'':10}{f'{best.baseline:.1%}, {best.chance:.1%}':>24}")
+    if any(
+        not best.active for audited in found.values() for best in audited.result.best_heads() if best.group == "all"
+    ):
+        lines.append("* not active: at most a fifth of its attention is on the candidates")
+    return "\n".join(lines)
+
+
+def _changed(audited: Audited, direction: str) -> str:
+    if audited.changes is None:
+        return "–"
+    sure = audited.changes.significant(direction)
+    up = int((sure & (audited.changes.comparisons[direction].difference > 0)).sum())
+    return f"{up} better, {int(sure.sum()) - up} worse"
+
+
+def _json(found: Mapping[str, Audited], page: Path) -> str:
+    methods = {
+        name: {
+            "best": [{**asdict(b), "layer": audited.result.layers[b.layer]} for b in audited.result.best_heads()],
+            "changes": None if audited.changes is None else audited.changes.to_dict(),
+            "perturbation": None if audited.curves is None else audited.curves.summary(),
+        }
+        for name, audited in found.items()
+    }
+    return to_json({"page": str(page), "heads_chosen_on": CHOSEN_ON, "split": REPORTED, "methods": methods})
+
+
+def _text(found: Mapping[str, Audited], folder: Path, run: Path) -> str:
+    return (
+        f"{_table(found)}\nwritten: {folder / PAGE}\n"
+        f"next: open {folder / PAGE} in a browser (its explorer shows every head); then\n"
+        "  grounded-attention ground --help    # what a model looks at in your image\n"
+        f"  grounded-attention push {run / list(found)[-1]} ORG/NAME --private"
+    )
+
+
+def work(options: argparse.Namespace) -> str:
+    """Runs the command and returns the text to print.
+
+    Raises:
+        ValueError: for a user error; the message is one sentence.
+    """
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    for name, least in (("limit", 1), ("rows", 0), ("explore", 0)):
+        if getattr(options, name) < least:
+            raise ValueError(f"--{name} {getattr(options, name)}: expected {least} or more")
+    PartialState(cpu=options.cpu or not torch.cuda.is_available())
+    run = find_run(options)
+    folder = Path(options.output or run.folder / "audit")
+    found, relations = measure(options, run)
+    folder.mkdir(parents=True, exist_ok=True)
+    print("figures and page", file=sys.stderr)
+    for warning in write(run, found, folder, relations):
+        print(warning, file=sys.stderr)
+    return _json(found, folder / PAGE) if options.json else _text(found, folder, run.folder)

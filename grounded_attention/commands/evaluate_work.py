@@ -1,0 +1,249 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Scores a checkpoint and writes the files of `grounded-attention evaluate`."""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformers.utils import logging
+
+from grounded_attention.modeling.attention_calls import layer_names
+from grounded_attention.processing.open_images import open_image
+from grounded_attention.reports.html_report import Measured, Report, build_report, shown_images
+from grounded_attention.reports.report_pictures import Picture, embed
+from grounded_attention.supervision.supervise import find_calls
+from grounded_attention.tasks import TASKS, Task
+from grounded_attention.training.experiments.scoring import Scored, read_config, score_file, score_splits, tables
+from grounded_attention.training.experiments.setup import PreparedData, prepare_data
+from grounded_attention.training.recipes.adapters import read_model_config
+from grounded_attention.training.recipes.recipe import Data, Recipe
+from grounded_attention.utils.safe_paths import path_below
+from grounded_attention.utils.whole_files import write_json, write_text
+
+from .command_settings import below, settings
+
+# Options
+
+
+def named_tables(texts: Sequence[str]) -> dict[str, str]:
+    """
+    Parses the `NAME=TABLE` texts of --track into name -> table.
+
+    Raises:
+        ValueError: if a text has another form, or a name occurs twice.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, table = text.partition("=")
+        if not (name and equals and table) or name in found:
+            raise ValueError(f"--track {text}: expected NAME=TABLE, each name once")
+        found[name] = table
+    return found
+
+
+def to_recipe(options: argparse.Namespace, config: Any) -> Recipe:
+    """The recipe with the data, the task options and the seed of the evaluation."""
+    given, tracks = settings(options.set), named_tables(options.track)
+    data = Data(
+        data_dir=options.data_dir,
+        builder=given.get("data.builder"),
+        regions=options.regions or next(iter(tracks.values()), None),
+        tracks=tracks,
+        images=options.images if getattr(config, "vision_config", None) is not None else None,
+        options=below("data.options.", given),
+        # A task that needs facts about its training rows gets them from the scored rows.
+        train_splits=options.split[:1],
+        limit={} if options.limit is None else dict.fromkeys(options.split, options.limit),
+    )
+    data.options["splits"] = options.split
+    training = {"per_device_eval_batch_size": options.batch_size, "use_cpu": options.cpu}
+    for_task = task_options(options, config, data.regions is not None) | below("options.", given)
+    return Recipe(options.task, for_task, seed=options.seed, data=data, training=training)
+
+
+def task_options(options: argparse.Namespace, config: Any, grounded: bool) -> dict[str, Any]:
+    """The task options that the checkpoint, or the file of answers, determines."""
+    task = TASKS[options.task]
+    if config is not None:
+        return task.trained_options(config, grounded)
+    assert task.prediction_file is not None
+    predictions = task.prediction_file.read(Path(options.predictions))
+    if not predictions:
+        raise ValueError(f"{options.predictions}: no predictions found, expected {task.prediction_file.content}")
+    return task.prediction_file.to_options(predictions)
+
+
+def check_options(options: argparse.Namespace) -> None:
+    """
+    Checks the options before anything is loaded.
+
+    Raises:
+        ValueError: for an argument out of range; the message names it.
+    """
+    if (options.checkpoint is None) == (options.predictions is None):
+        raise ValueError("give either a CHECKPOINT or --predictions FILE")
+    if options.task not in TASKS:
+        raise ValueError(f"--task {options.task}: unknown task, expected one of {', '.join(sorted(TASKS))}")
+    if options.predictions is not None and TASKS[options.task].prediction_file is None:
+        known = ", ".join(name for name, task in TASKS.items() if task.prediction_file)
+        raise ValueError(f"--predictions: the task {options.task} has no official file of predictions, only {known}")
+    if options.checkpoint is not None and not (
+        options.regions or options.track or options.text_only or options.images
+    ):
+        raise ValueError(
+            "no region table: give --regions TABLE or --track NAME=TABLE, or --text-only to score without regions"
+        )
+    if options.text_only and (options.regions or options.track or TASKS[options.task].needs_regions):
+        raise ValueError("--text-only cannot be combined with --regions, --track or a task that chooses regions")
+    for name in ("limit", "batch_size"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise ValueError(f"--{name.replace('_', '-')} {value}: expected 1 or more")
+    if options.images is not None and not Path(options.images).is_dir():
+        raise ValueError(f"--images {options.images}: no such folder")
+
+
+# Output
+
+
+def find_picture(folder: str | None, image_id: str, file_name: str | None) -> Picture | None:
+    """
+    Finds the image of a row by its file name, by its id, or by COCO's pattern of file names.
+
+    Args:
+        folder (`str | None`): folder of the images; None for no images.
+        image_id (`str`): id of the image.
+        file_name (`str | None`): file name in the row, if any.
+
+    Returns:
+        `Picture | None`: the image, or `None` if no file is found.
+
+    Raises:
+        ValueError: if the file is not an image.
+    """
+    if folder is None:
+        return None
+    names = [name for name in (file_name, f"{image_id}.jpg", f"{image_id}.png") if name]
+    paths = [path for path in (path_below(folder, name) for name in names) if path.is_file()]
+    if not paths and image_id.isascii() and image_id.isdigit():
+        paths = sorted(Path(folder).glob(f"*_{int(image_id):012}.jpg"))
+    return embed(open_image(paths[0])) if paths else None
+
+
+def image_table(parts: Sequence[Scored], data: PreparedData, options: argparse.Namespace) -> dict[str, Any]:
+    """`pictures` and `sizes` (width, height in pixels) of the images in the report."""
+    wanted = {image_id for part in parts for image_id in shown_images(part.judged, options.seed)}
+    pictures, sizes = {}, {}
+    for rows in data.splits.values():
+        ids = rows["image_id"]
+        for place in {image_id: n for n, image_id in enumerate(ids) if image_id in wanted}.values():
+            row = rows[place]
+            found = find_picture(options.images, row["image_id"], row.get("file_name"))
+            if found is not None:
+                pictures[row["image_id"]] = found
+            sizes[row["image_id"]] = _size(row, data)
+    return {"pictures": pictures, "sizes": sizes}
+
+
+def _size(row: Mapping[str, Any], data: PreparedData) -> tuple[int, int]:
+    if row.get("width") and row.get("height"):
+        return row["width"], row["height"]
+    table = next(iter(tables(data).values()), None)
+    record = table[row["image_id"]] if table is not None and row["image_id"] in table else None
+    return (4, 3) if record is None else (record.width, record.height)
+
+
+def to_report(parts: Sequence[Scored], data: PreparedData, options: argparse.Namespace) -> Report:
+    """The content of the report page."""
+    shown = image_table(parts, data, options)
+    found, wanted = len(shown["pictures"]), len(shown["sizes"])
+    remarks = [] if options.images is None or found == wanted else [f"{wanted - found} of {wanted} images not found."]
+    layers: list[str] = []
+    if options.checkpoint:
+        layers = layer_names(find_calls(read_model_config(options.checkpoint)))
+    measured = [
+        Measured(" on ".join(filter(None, (part.split, part.track))), part.figures, part.judged, remarks, layers)
+        for part in parts
+    ]
+    scored = options.checkpoint or options.predictions
+    regions = "; ".join(options.track) or options.regions or "none"
+    rows = ", ".join(f"{name} {len(split)}" for name, split in data.splits.items())
+    about = [
+        ("scored", scored),
+        ("task", options.task),
+        ("data", options.data_dir),
+        ("regions", regions),
+        ("rows", rows),
+    ]
+    about += [("settings", " ".join(options.set))] if options.set else []
+    return Report(f"{options.task}: {Path(scored).name}", about, measured, **shown, seed=options.seed)
+
+
+def metrics(parts: Sequence[Scored]) -> dict[str, dict[str, Any]]:
+    """Split -> its figures; with tracks the names are `<track>_<figure>`."""
+    found: dict[str, dict[str, Any]] = {}
+    for part in parts:
+        named = {f"{part.track}_{name}" if part.track else name: value for name, value in part.figures.items()}
+        found.setdefault(part.split, {}).update(named)
+    return found
+
+
+def write(parts: Sequence[Scored], data: PreparedData, options: argparse.Namespace) -> Path:
+    """Writes all files to the folder --output and returns the folder."""
+    name = Path(options.checkpoint or Path(options.predictions).stem)
+    folder = Path(options.output or Path("runs", "evaluation", f"{options.task}_{'_'.join(name.parts[-2:])}"))
+    page = build_report(to_report(parts, data, options))
+    folder.mkdir(parents=True, exist_ok=True)
+    about = {"scored": options.checkpoint or options.predictions, "task": options.task, "data_dir": options.data_dir}
+    about |= {"regions": options.regions, "tracks": options.track, "set": options.set, "seed": options.seed}
+    write_json(folder / "metrics.json", {**about, "limit": options.limit, "splits": metrics(parts)})
+    for part in parts:
+        _write_predictions(part, TASKS[options.task], folder / f"predictions_{part.name}")
+    write_text(folder / "report.html", page)
+    return folder
+
+
+def _write_predictions(part: Scored, task: Task, path: Path) -> None:
+    if task.export is not None:
+        task.export(part.items, path)
+        return
+    lines = "".join(json.dumps(one.to_dict(), ensure_ascii=False) + "\n" for one in part.judged)
+    write_text(path.with_name(path.name + ".jsonl"), lines)
+
+
+# The command
+
+
+def evaluate(options: argparse.Namespace) -> str:
+    """Runs the command and returns the text to print.
+
+    Raises:
+        ValueError: for a user error; the message is one sentence.
+    """
+    check_options(options)
+    config = None if options.checkpoint is None else read_config(options.checkpoint, TASKS[options.task])
+    recipe = to_recipe(options, config)
+    data = prepare_data(recipe)
+    data.splits = {name: data.splits[name] for name in options.split}
+    if options.predictions is not None:
+        path, task = Path(options.predictions), TASKS[options.task]
+        parts = [score_file(path, task, split, rows) for split, rows in data.splits.items()]
+    else:
+        parts = list(score_splits(options.checkpoint, recipe, data))
+    folder = write(parts, data, options)
+    if options.json:
+        return json.dumps(metrics(parts))
+    lines = [f"{part.name}: {name} {_format_figure(value)}" for part in parts for name, value in part.figures.items()]
+    return "\n".join([*(line for line in lines if not line.endswith(" ")), f"written: {folder}/report.html"])
+
+
+def _format_figure(value: Any) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else str(value) if isinstance(value, int) else ""
+
+
+def work(options: argparse.Namespace) -> str:
+    options.split = list(dict.fromkeys("validation" if s == "val" else s for s in options.split or ["validation"]))
+    logging.set_verbosity_error()
+    return evaluate(options)

@@ -1,0 +1,143 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Grounds the phrases of captions for `grounded-attention data pseudo-ground`."""
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+from accelerate import PartialState
+from transformers.utils import logging
+
+from grounded_attention.dataset_scripts.builders import BUILDERS
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.image_files import list_images
+from grounded_attention.dataset_scripts.hub.push_rows import licence_of
+from grounded_attention.dataset_scripts.pseudo_labels.statistics import count_matches, describe
+from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
+from grounded_attention.dataset_scripts.regions.extraction_run import join_processes
+from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.labelling.captions import caption_rows, captions_digest
+from grounded_attention.labelling.grounder import Selection
+from grounded_attention.labelling.phrases import load_phrases
+from grounded_attention.labelling.run import ImagePath, label_captions
+from grounded_attention.processing.open_images import open_image
+from grounded_attention.reports.contact_sheet import Labelled, contact_sheet
+
+from .builder_options import parse_options
+from .choices import SHEET
+from .device_options import find_device
+from .grounder_options import make_grounder
+
+
+def work(options: argparse.Namespace) -> str | None:
+    if options.quiet:
+        logging.disable_progress_bar()
+        datasets.disable_progress_bars()
+    selection = Selection(options.boxes_per_phrase, options.threshold, options.nms)
+    images = image_paths(options.images)
+    phrases = load_phrases(options.phrases, options.spacy_model)
+    state = join_processes(cpu=options.device == "cpu")
+    rows, source = _read_captions(options, state)
+    info = label_captions(
+        rows,
+        phrases,
+        make_grounder(options, find_device(options.device, state)),
+        options.output,
+        images,
+        source=source,
+        selection=selection,
+        batch_size=options.batch_size,
+        on_error=options.on_error,
+        progress=not options.quiet,
+    )
+    return None if info is None else _report(options, rows, info, images)
+
+
+def image_paths(source: Path) -> ImagePath:
+    """
+    Returns the function from a row to the file of its image: in a folder the row's `file_name` or `<image_id>.jpg`, in
+    a list the file with the image's id.
+
+    Raises:
+        MissingFileError: if there is no such folder or list.
+        DataError: if the list cannot be read; the function raises it for an image that the list does not have.
+    """
+    if source.is_dir():
+        return lambda row: source / (row.get("file_name") or f"{row['image_id']}.jpg")
+    if not source.exists():
+        raise MissingFileError("no such folder or list of images", file=source)
+    files = {image.image_id: image.path for image in list_images(source)}
+
+    def find(row: Mapping[str, Any]) -> Path:
+        if row["image_id"] not in files:
+            raise DataError("the list does not have the image", file=source, where=f"image {row['image_id']}")
+        return files[row["image_id"]]
+
+    return find
+
+
+def _read_captions(options: argparse.Namespace, state: PartialState) -> tuple[datasets.Dataset, dict[str, Any]]:
+    """The captions, and the facts about them for the provenance. The first process builds, the others read."""
+    builder_class = BUILDERS[options.captions]
+    given = parse_options(builder_class, options.options)
+    builder: Any = builder_class(
+        data_dir=str(options.data_dir), config_name=options.config, splits=options.split, **given
+    )
+    with state.main_process_first():
+        builder.download_and_prepare(num_proc=options.num_proc)
+        try:
+            rows = caption_rows(builder.as_dataset(), options.limit)
+        except ValueError as error:
+            raise DataError(str(error), where=f"--captions {options.captions}") from error
+    facts = {
+        "builder": options.captions,
+        "config": builder.config.name,
+        "options": given,
+        "splits": list(builder.info.splits),
+        "limit": options.limit,
+        "count": len(rows),
+        "digest": captions_digest(rows),
+        "images": options.images.name,
+        "licence": dataclasses.asdict(licence_of(builder)),
+    }
+    return rows, facts
+
+
+def _report(options: argparse.Namespace, rows: datasets.Dataset, info: Mapping[str, Any], images: ImagePath) -> str:
+    table = PseudoLabelTable(options.output)
+    if options.contact_sheet:
+        draw_sheet(table, rows, images, options.output / SHEET, options.contact_sheet)
+    regions = None if options.regions is None else RegionTable.open(options.regions)
+    matches = None if regions is None else count_matches(table.rows(), regions, options.iou)
+    if options.json:
+        return json.dumps({"output": str(options.output), **info["statistics"], "matches": matches})
+    return "\n".join([*describe(info["statistics"], matches), f"written to {options.output}"])
+
+
+def draw_sheet(table: PseudoLabelTable, rows: datasets.Dataset, images: ImagePath, path: Path, count: int) -> None:
+    """
+    Draws captions of a table, evenly spread over its rows; without those whose picture cannot be read.
+
+    Args:
+        table (`PseudoLabelTable`): the labels.
+        rows (`Dataset`): the captions, in the same order.
+        images (`Callable`): row -> file of its image.
+        path (`Path`): the picture.
+        count (`int`): largest number of captions.
+    """
+    places = np.unique(np.linspace(0, len(rows) - 1, count).round().astype(int))
+    items = []
+    for place, labels in zip(places, table.chosen(places), strict=True):
+        row = rows[int(place)]
+        try:
+            picture = open_image(images(row))
+        except ValueError:
+            continue
+        items.append(Labelled(labels.caption_id, row["text"], picture, labels.phrases))
+    if items:
+        contact_sheet(items, path)

@@ -1,0 +1,84 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Pictures for TensorBoard and trackio: the accuracy of all heads at each evaluation, and examples of attention.
+
+The figures of the logs (every loss component, every accuracy) are sent by transformers' own callbacks.
+"""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from PIL import Image
+from transformers import Trainer, TrainerCallback
+from transformers.integrations.integration_utils import TensorBoardCallback, TrackioCallback
+
+from grounded_attention.reports.figures import heads_figure
+from grounded_attention.reports.heads_over_time import heads_over_time_figure, measured_heads
+
+DrawExamples = Callable[[Any, int, Path], Sequence[Path]]
+
+
+class PictureTracking(TrainerCallback):
+    """
+    Sends pictures after each evaluation that has measured heads.
+
+    Args:
+        trainer (`Trainer`): the Trainer; its TensorBoard and trackio callbacks receive the pictures.
+        name (`str`): the method, as a title.
+        layers (`Sequence[str]`): names of the layers.
+        examples (`Callable`, *optional*): function (model, layer, folder) -> picture files of examples, in the layer
+            whose heads are best on average.
+    """
+
+    def __init__(self, trainer: Trainer, name: str, layers: Sequence[str], examples: DrawExamples | None = None):
+        self.trainer, self.name, self.layers, self.examples = trainer, name, list(layers), examples
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        measured = measured_heads(state.log_history)
+        if state.is_world_process_zero and state.global_step in measured:
+            with tempfile.TemporaryDirectory() as folder:
+                for name, path in self._draw(measured, Path(folder), args.world_size == 1):
+                    send_picture(self.trainer, name, path, state.global_step)
+
+    def _draw(self, measured: dict[int, np.ndarray], folder: Path, alone: bool) -> list[tuple[str, Path]]:
+        heads = list(measured.values())[-1]
+        paths = {"heads/now": folder / "heads.png", "heads/over_time": folder / "over_time.png"}
+        heads_figure({self.name: heads}, self._chance(), paths["heads/now"], self.layers)
+        heads_over_time_figure({self.name: measured}, paths["heads/over_time"], self.layers)
+        drawn = list(paths.items())
+        if self.examples is not None and alone:  # a sharded model cannot be run by one process
+            layer = int(np.nanargmax(np.nanmean(heads, axis=1)))
+            found = self.examples(self.trainer.model, layer, folder / "examples")
+            drawn += [(f"examples/{path.stem}", path) for path in found]
+        return drawn
+
+    def _chance(self) -> float:
+        key = "eval_text_to_region_chance"
+        return next((entry[key] for entry in reversed(self.trainer.state.log_history) if key in entry), 0.0)
+
+
+def tracks_pictures(trainer: Trainer) -> bool:
+    """Whether a program that shows pictures receives the logs of a Trainer."""
+    kinds = (TensorBoardCallback, TrackioCallback)
+    return any(isinstance(callback, kinds) for callback in trainer.callback_handler.callbacks)
+
+
+def send_picture(trainer: Trainer, name: str, path: Path, step: int) -> None:
+    """
+    Sends a picture to TensorBoard and trackio, whichever of them receives the logs.
+
+    Args:
+        trainer (`Trainer`): the Trainer.
+        name (`str`): name of the picture, such as "heads/now".
+        path (`Path`): a picture file.
+        step (`int`): step of the training.
+    """
+    for callback in trainer.callback_handler.callbacks:
+        if isinstance(callback, TensorBoardCallback) and callback.tb_writer is not None:
+            pixels = np.asarray(Image.open(path).convert("RGB"))
+            callback.tb_writer.add_image(name, pixels, step, dataformats="HWC")
+        if isinstance(callback, TrackioCallback):
+            trackio = cast(Any, callback)._trackio
+            trackio.log({name: trackio.Image(str(path), caption=f"step {step}"), "train/global_step": step})

@@ -1,0 +1,39 @@
+"""`grounded-attention doctor`: facts of this machine, without the Hub."""
+
+import importlib.metadata
+import json
+import shutil
+
+import torch
+
+from grounded_attention.commands import doctor
+
+
+def test_the_report_has_the_facts_of_this_machine(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert doctor.main(["--offline", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["versions"]["transformers"] == importlib.metadata.version("transformers")
+    assert found["machine"]["threads"] == torch.get_num_threads()
+    assert bool(found["devices"]) == torch.accelerator.is_available()
+    assert found["hub"]["reached"] is None
+    free = shutil.disk_usage(tmp_path).free
+    assert abs(found["disk"][str(tmp_path)] - free) < 2**30
+    assert set(found["extras"]) == {"legacy", "notebook", "spacy", "textblob", "tracking"}
+
+
+def test_every_extra_of_the_package_is_looked_for():
+    extras = set(importlib.metadata.metadata("grounded-attention").get_all("Provides-Extra"))
+    assert extras - {"dev"} == set(doctor.EXTRAS)
+
+
+def test_what_is_missing_is_a_remark(capsys, monkeypatch):
+    monkeypatch.setattr(
+        doctor, "_hub", lambda offline: {"address": "a", "token": False, "reached": False, "error": "E"}
+    )
+    monkeypatch.setattr(doctor, "_disk", lambda: {"/full": 3})
+    monkeypatch.setitem(doctor.EXTRAS, "spacy", ("no_module_of_this_name",))
+    assert doctor.main([]) == 0
+    printed = capsys.readouterr().out
+    assert "note: the Hub cannot be reached (E)" in printed and "note: /full has 0.0 GiB free" in printed
+    assert "not installed: pip install 'grounded-attention[spacy]'" in printed

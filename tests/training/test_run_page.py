@@ -1,0 +1,64 @@
+"""The page of a run: one file with table, figures, recipe, times and environment; and cards with words alone."""
+
+import re
+from html import unescape
+
+import pytest
+import yaml
+from PIL import Image
+
+from grounded_attention.reports.tables import comparison_table
+from grounded_attention.training.experiments.run_page import PAGE, write_run_page
+from grounded_attention.training.publish.card_results import result_table, with_text_only
+from grounded_attention.training.recipes.recipe import Data, Recipe
+
+GROUNDING = {"all_heads": 0.2, "best_layer": 0.3, "best_head": 0.4, "rollout": 0.1, "chance": 0.15}
+RESULTS = {
+    "methods": {
+        "none": {"vgp_accuracy": 0.5, "text_to_region_accuracy": GROUNDING, "train_seconds": 90.0},
+        "direct": {"vgp_accuracy": 0.75, "text_to_region_accuracy": GROUNDING, "train_seconds": 120.0},
+    },
+    "baselines": {"text_only": {"vgp_accuracy": 0.6, "train_seconds": 30.0}, "majority": {"vgp_accuracy": 0.25}},
+}
+HOSTILE = "data/<script>alert(1)</script>"
+
+
+@pytest.fixture
+def page(tmp_path):
+    recipe = Recipe(output_dir=str(tmp_path / "run"), seed=7, methods=["none", "direct"], data=Data(data_dir=HOSTILE))
+    for name in ("loss_curves.png", "heads.png", "pictures/a/b.png"):
+        (tmp_path / "run" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / "run" / name)
+    return write_run_page(RESULTS, recipe, comparison_table(RESULTS)).read_text(encoding="utf-8")
+
+
+def test_the_page_is_one_file_with_every_part(page, tmp_path):
+    assert (tmp_path / "run" / PAGE).is_file()
+    links, places = re.findall(r'href="#(\w+)"', page), re.findall(r'<h2 id="(\w+)"', page)
+    assert links == places == [
+        "comparison", "curves", "heads", "examples", "times", "recipe", "environment", "next",
+    ]  # fmt: skip
+    assert page.count("data:image/png;base64,") == 3 and len(re.findall(r'alt="[^"]{20,}"', page)) == 3
+    assert "http" not in page.replace("http-equiv", "") and "<script" not in page
+
+
+def test_the_table_the_times_and_the_recipe_are_those_of_the_run(page):
+    assert re.search(r"<td>direct</td>.*?best\">0\.750<", page, re.DOTALL)
+    assert '<td class="number">0.600</td>' in page
+    assert re.search(r"<td>text_only</td><td class=\"number\">0\.5</td>", page)  # minutes
+    recipe = unescape(page.split('id="recipe">')[1].partition("<pre>")[2].partition("</pre>")[0])
+    assert yaml.safe_load(recipe)["seed"] == 7 and yaml.safe_load(recipe)["data"]["data_dir"] == HOSTILE
+    assert "grounded-attention audit-run" in page
+
+
+def test_a_card_gains_the_accuracies_from_words_alone():
+    figures = {"test": {"vgp_accuracy": 0.75, "vgp_majority": 0.25, "identification_accuracy": 0.5}}
+    card = f"# Card\n\n{result_table(figures)}\n\nafter | it\n"
+    done = with_text_only(card, {"test": {"vgp_accuracy": 0.625}})
+    assert (
+        "| accuracy | split | this model | majority | chance | words alone |\n| --- | --: | --: | --: | --: | --: |"
+        in done
+    )
+    assert "| vgp | test | 0.750 | 0.250 | – | 0.625 |" in done
+    assert "| identification | test | 0.500 | – | – | – |" in done and done.endswith("\n\nafter | it\n")
+    assert with_text_only(done, {"test": {}}) == done and with_text_only("other", {}) == "other"

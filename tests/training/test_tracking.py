@@ -1,0 +1,86 @@
+"""Pictures of heads and examples reach TensorBoard and trackio at each evaluation, and the heads are in the logs."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+from transformers.integrations.integration_utils import TensorBoardCallback, TrackioCallback
+
+from grounded_attention.reports.heads_over_time import HEADS, heads_over_time_figure, measured_heads
+from grounded_attention.training.loop.tracking import PictureTracking, tracks_pictures
+
+
+class Received:
+    """A writer of TensorBoard and the module trackio, as far as pictures need them."""
+
+    def __init__(self):
+        self.board, self.trackio = [], []
+
+    def add_image(self, name, pixels, step, dataformats):
+        self.board.append((name, pixels.shape, step, dataformats))
+
+    def Image(self, path, caption):
+        return Image.open(path).size, caption
+
+    def log(self, values):
+        self.trackio.append(values)
+
+
+@pytest.fixture
+def trainer():
+    received = Received()
+    board, trackio = object.__new__(TensorBoardCallback), object.__new__(TrackioCallback)
+    board.tb_writer, trackio._trackio = received, received
+    handler = SimpleNamespace(callbacks=[board, trackio])
+    return SimpleNamespace(callback_handler=handler, model="model", received=received)
+
+
+def state(step, *entries):
+    return SimpleNamespace(is_world_process_zero=True, global_step=step, log_history=list(entries))
+
+
+def test_each_evaluation_sends_heads_and_examples(trainer, tmp_path):
+    asked = []
+
+    def examples(model, layer, folder):
+        asked.append((model, layer))
+        folder.mkdir()
+        Image.new("RGB", (30, 20)).save(folder / "17.png")
+        return [folder / "17.png"]
+
+    heads = [[0.1, 0.2], [0.9, 0.1], [0.3, 0.3]]  # the second layer is the best on average
+    now = trainer.state = state(20, {"step": 10, HEADS: heads}, {"step": 20, HEADS: heads})
+    assert tracks_pictures(trainer)
+    tracking = PictureTracking(trainer, "direct", ["0", "1", "2"], examples)
+    tracking.on_evaluate(SimpleNamespace(world_size=1), now, None)
+    assert asked == [("model", 1)]
+    names = [name for name, *_ in trainer.received.board]
+    assert names == ["heads/now", "heads/over_time", "examples/17"]
+    assert trainer.received.board[-1] == ("examples/17", (20, 30, 3), 20, "HWC")
+    assert [next(iter(values)) for values in trainer.received.trackio] == names
+    assert trainer.received.trackio[-1] == {"examples/17": ((30, 20), "step 20"), "train/global_step": 20}
+
+
+def test_nothing_is_sent_where_no_head_was_measured(trainer):
+    tracking = PictureTracking(trainer, "none", ["0"], None)
+    tracking.on_evaluate(SimpleNamespace(world_size=1), state(20, {"step": 20, "eval_vgp_accuracy": 0.5}), None)
+    assert not trainer.received.board and not trainer.received.trackio
+
+
+def test_heads_over_time_has_one_row_a_head_and_one_column_a_step(tmp_path):
+    rng = np.random.default_rng(0)
+    values = {step: rng.random((2, 3)) for step in (50, 100, 150, 200)}
+    history = [{"step": 100, HEADS: [[0.0] * 3] * 2}, {"step": 20, "loss": 1.0}]  # measured again after a resume
+    history += [{"step": step, HEADS: value.tolist()} for step, value in reversed(values.items())]
+    measured = measured_heads(history)
+    assert list(measured) == [50, 100, 150, 200]
+    figure = heads_over_time_figure({"direct": measured, "none": {}}, tmp_path / "figure.png")
+    drawn = figure.axes[0].images[0].get_array()
+    assert drawn.shape == (6, 4) and (tmp_path / "figure.png").is_file()
+    for column, value in enumerate(values.values()):
+        for layer in range(2):
+            for head in range(3):
+                assert drawn[3 * layer + head, column] == value[layer, head]
+    with pytest.raises(ValueError, match="eval_strategy"):
+        heads_over_time_figure({"none": {}}, tmp_path / "figure.png")
