@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The page: two tabs with the same controls, for the checkpoints of this package and for vision-language models."""
+"""The page: two tabs with the same controls, for checkpoints of this package and for vision-language models."""
 
 import logging
 import tempfile
