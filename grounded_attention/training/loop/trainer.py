@@ -16,6 +16,7 @@ from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINING_ARGS_NAME, 
 
 from grounded_attention.metrics.item_scores import interleave
 from grounded_attention.supervision import SupervisionMethod
+from grounded_attention.supervision.visible_rows import VisibleRows
 from grounded_attention.tasks import Metric, Task
 from grounded_attention.training.publish.hub import HubPush
 
@@ -70,6 +71,7 @@ class GroundingTrainer(FiniteTrainer):
         self.loss_is_scaled_for_ga = True
         self._logged: dict[str, Tensor] = {}
         self._resumed_from: str | None = None
+        self._visible = VisibleRows()
 
     def train(self, resume_from_checkpoint: str | None = None, **kwargs):
         """Like `Trainer.train`, but removes the progress line at the end, also after an error.
@@ -163,6 +165,7 @@ class GroundingTrainer(FiniteTrainer):
             for each in terms
         }
         supervised = self.method.losses(outputs, batch)
+        self._visible.check(supervised, counted)
         parts |= {name: (total, self.attention_weight) for name, (total, _) in supervised.items()}
         return parts if self.preservation is None else parts | self.preservation.losses(outputs, batch)
 
