@@ -175,10 +175,13 @@ class GroundingTrainer(Trainer):
             logs = with_mean_loss(logs, self._total_loss_scalar, self.state.global_step)
         super().log(logs, start_time)
 
-    def restore_logs(self) -> None:
-        """Takes the losses that were not logged yet from the checkpoint."""
+    def continue_from_checkpoint(self) -> None:
+        """Takes unlogged losses from the checkpoint; deletes checkpoints that a kill left half-deleted."""
         if self._resumed_from is None:
             return
+        if self.args.should_save:
+            run_dir, best = Path(cast(str, self.args.output_dir)), self.state.best_model_checkpoint
+            rotate(run_dir, self.args.save_total_limit, self.state.global_step, best)
         rank, processes = self.accelerator.process_index, self.accelerator.num_processes
         found = UnloggedLosses.load(Path(self._resumed_from), rank, processes)
         if found is not None:
@@ -295,7 +298,7 @@ class _Continuation(TrainerCallback):
         self.trainer, self.collator = trainer, collator
 
     def on_train_begin(self, args, state, control, **kwargs):
-        self.trainer.restore_logs()
+        self.trainer.continue_from_checkpoint()
 
     def on_epoch_begin(self, args, state, control, **kwargs):
         self.collator.set_epoch(int(state.epoch or 0))
