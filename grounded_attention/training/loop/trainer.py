@@ -73,14 +73,14 @@ class GroundingTrainer(FiniteTrainer):
         self._resumed_from: str | None = None
         self._visible = VisibleRows()
 
-    def train(self, resume_from_checkpoint: str | None = None, **kwargs):
+    def train(self, *args, **kwargs):
         """Like `Trainer.train`, but removes the progress line at the end, also after an error.
 
         A training that is continued from a checkpoint ends with the same weights and logs as one without a stop.
         """
-        self._resumed_from = resume_from_checkpoint
+        self._resumed_from = args[0] if args else kwargs.get("resume_from_checkpoint")
         try:
-            return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+            return super().train(*args, **kwargs)
         finally:
             self.progress.close()
 
