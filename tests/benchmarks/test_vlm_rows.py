@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The rows of the benchmark are those of eager maps, only eager makes maps, and the ratios are what they are called."""
+"""The rows of the benchmark are those of eager maps, only eager makes maps, and ratios are what they are called."""
 
 from argparse import Namespace
 
