@@ -11,11 +11,13 @@ import yaml
 from safetensors.torch import load_file
 from transformers import AutoConfig
 
+from grounded_attention.training.publish.hub import model_files
 from grounded_attention.training.recipes.recipe import load_recipe
 from grounded_attention.utils.project import find_recipe
 from tests.helpers.run_elsewhere import run_elsewhere
 from tests.helpers.tiny_scenes import run_train, tiny_scenes
 from tests.helpers.tiny_vlm_recipes import vlm_recipe
+from tests.helpers.two_processes import launch
 
 LOAD_ADAPTER = """
 from pathlib import Path
@@ -97,6 +99,9 @@ def test_an_adapter_trains_resumes_and_loads_elsewhere(trained, scenes, tmp_path
         assert figures["answer_loss"] == pytest.approx(start[split]["answer_loss"], rel=1e-6)
         assert figures["text_to_region_by_head"] == start[split]["text_to_region_by_head"]
 
+    pushed = model_files(whole / "checkpoint-3")  # what a save during training pushes
+    assert {"adapter_config.json", "adapter_model.safetensors", "processor_config.json"} <= set(pushed)
+
     # A run that ended after its second step goes on, bit by bit.
     stopped = tmp_path / "stopped"
     shutil.copytree(tmp_path / "run", stopped, ignore=shutil.ignore_patterns("checkpoint-3", "results.json"))
@@ -135,6 +140,48 @@ def test_checkpointing_and_accumulation_change_nothing(trained, scenes, tmp_path
     for name in ("checkpointing", "accumulation"):
         for key, value in found["plain"].items():
             torch.testing.assert_close(found[name][key], value, atol=1e-6, rtol=1e-4)
+
+
+def test_a_direction_that_sees_nothing_ends_the_training(scenes, tmp_path, monkeypatch, capsys):
+    recipe = vlm_recipe(
+        scenes, tmp_path / "run", supervision={"options": {"direct": {"directions": ["region_to_text"]}}}
+    )
+    assert run_train(monkeypatch, tmp_path, recipe, "training.max_steps=20") == 2
+    assert "region_to_text: no supervised layer lets these rows see the regions" in capsys.readouterr().err
+
+
+def test_an_adapter_and_a_start_are_refused(trained, scenes, tmp_path, monkeypatch, capsys):
+    recipe = {**lora(scenes, trained, tmp_path / "run"), "start": {"task": "grounded_generation"}}
+    recipe["start"]["training"] = recipe["training"]
+    assert run_train(monkeypatch, tmp_path, recipe) == 2
+    assert "model.adapter cannot be combined with start" in capsys.readouterr().err
+
+
+RUN = """
+import sys
+import datasets
+import train
+recipe, datasets.config.HF_DATASETS_CACHE = sys.argv[1:3]
+sys.argv = ["train.py", recipe, *sys.argv[3:]]
+sys.exit(train.main())
+"""
+
+
+def test_two_processes_train_as_one(trained, scenes, tmp_path, monkeypatch):
+    recipe = from_checkpoint(scenes, trained, tmp_path / "one")
+    recipe["training"] |= {"save_strategy": "no", "optim": "sgd", "max_steps": 2}
+    assert run_train(monkeypatch, tmp_path, recipe) == 0
+    half = ["training.per_device_train_batch_size=2", f"output_dir={tmp_path / 'two'}"]
+    processes = launch(RUN, tmp_path / "recipe.yaml", tmp_path / "cache", *half)
+    errors = [process.communicate(timeout=300)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], errors
+    one, two = (weights(tmp_path / name / "direct") for name in ("one", "two"))
+    for key, value in one.items():
+        torch.testing.assert_close(two[key], value, atol=1e-6, rtol=1e-4)
+    measured = [json.loads((tmp_path / name / "results.json").read_text())["methods"] for name in ("one", "two")]
+    first, second = (each["direct"]["figures"]["test"] for each in measured)
+    assert second["answer_perplexity"] == pytest.approx(first["answer_perplexity"], rel=1e-4)
+    assert second["answer_tokens"] == first["answer_tokens"]
 
 
 SHIPPED = {

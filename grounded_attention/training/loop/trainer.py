@@ -15,6 +15,7 @@ from transformers.trainer_utils import rotate_checkpoints
 
 from grounded_attention.metrics.item_scores import interleave
 from grounded_attention.supervision import SupervisionMethod
+from grounded_attention.supervision.visible_rows import VisibleRows
 from grounded_attention.tasks import Metric, Task
 from grounded_attention.training.publish.hub import HubPush
 
@@ -65,6 +66,7 @@ class GroundingTrainer(Trainer):
         self.loss_is_scaled_for_ga = True
         self._logged: dict[str, Tensor] = {}
         self._logged_from: int | None = None
+        self._visible = VisibleRows()
 
     def train(self, *args, **kwargs):
         """Like `Trainer.train`, but removes the progress line at the end, also after an error."""
@@ -139,6 +141,7 @@ class GroundingTrainer(Trainer):
             for each in terms
         }
         supervised = self.method.losses(outputs, batch)
+        self._visible.check(supervised, counted)
         parts |= {name: (total, self.attention_weight) for name, (total, _) in supervised.items()}
         return parts if self.preservation is None else parts | self.preservation.losses(outputs, batch)
 

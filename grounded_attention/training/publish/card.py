@@ -253,11 +253,12 @@ def _title(recipe: Recipe, name: str, model_class: str) -> str:
 
 
 def _summary(recipe: Recipe, name: str) -> str:
-    family = family_title(recipe.model)
-    seen = "images" if TASKS[recipe.task].image_tokens else "image regions"
-    summary = f"A {family} that reads words and {seen}, trained on {TASKS[recipe.task].title}"
+    family, task = family_title(recipe.model), TASKS[recipe.task]
     if name == TEXT_ONLY:
-        return f"A {family} that was trained on {TASKS[recipe.task].title} without {seen}: a baseline."
+        blind = "images" if task.image_tokens else "regions"
+        return f"A {family} that was trained on {task.title} without {blind}: a baseline."
+    seen = "images" if task.image_tokens else "image regions"
+    summary = f"A {family} that reads words and {seen}, trained on {task.title}"
     method = _method(recipe, name)
     if method == "none":
         return f"{summary}, without attention supervision."
