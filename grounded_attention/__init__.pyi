@@ -4,6 +4,7 @@ from .analysis.audit.examples import AuditExample, AuditPhrase
 from .analysis.audit.result import AuditResult
 from .analysis.audit.run import audit
 from .analysis.heads.chosen import ChosenHeads
+from .analysis.heads.columns import box_columns
 from .analysis.heads.examples import grounded_examples
 from .analysis.heads.pipeline import PatchGroundingPipeline
 from .analysis.heads.result import HeadRanking
@@ -72,7 +73,7 @@ from .processing import (
 )
 from .supervision import attention_rollout, get_method, method_names, supervise
 from .supervision.head_masking import mask_heads
-from .supervision.steering import box_columns, steer_heads
+from .supervision.steering import steer_heads
 from .tasks import TASKS, Task
 from .training.loop.chat_batches import GroundingCollator
 from .training.loop.trainer import GroundingTrainer

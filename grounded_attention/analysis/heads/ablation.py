@@ -85,7 +85,7 @@ def ablate_heads(
     if it belongs to a phrase with boxes.
 
     Args:
-        model (`PreTrainedModel`): a causal model with its language head.
+        model (`PreTrainedModel`): a causal model with its language head. It is set to evaluation mode.
         processor (`PatchGroundingProcessor`): the processor.
         examples (`Sequence[AuditExample]`): texts with phrases.
         images (`Images`): the pictures, by image id.
@@ -103,6 +103,7 @@ def ablate_heads(
     Raises:
         ValueError: if no phrase has a token, or the model predicts a word after reading it (a bidirectional prefix).
     """
+    model.eval()
     chat = getattr(processor.processor, "chat_template", None) or processor.tokenizer.chat_template
     settings = PromptSettings(instruction=(instruction or INSTRUCTION) if chat else None)
     prompts = grounded_prompts(examples, settings)
