@@ -58,6 +58,29 @@ class ImageTokens:
     views: np.ndarray
 
 
+# Functions with names, since processors that hold a family are sent to other processes.
+
+
+def _image_token(processor: Any) -> str:
+    return processor.image_token
+
+
+def _tokenizer_image_token(processor: Any) -> str:
+    return processor.tokenizer.image_token
+
+
+def _boi_token(processor: Any) -> str:
+    return processor.tokenizer.boi_token
+
+
+def _bos_token(processor: Any) -> str:
+    return processor.tokenizer.bos_token
+
+
+def _nothing(processor: Any) -> str:
+    return ""
+
+
 @dataclass(frozen=True)
 class ImageTokenFamily:
     """How a family of models lays out its image tokens.
@@ -76,9 +99,9 @@ class ImageTokenFamily:
     processor: str
     layout: Callable[[ImageSettings], ImageLayout]
     settings: Mapping[str, Any] = field(default_factory=dict)
-    image_token: Callable[[Any], str] = lambda processor: processor.image_token
-    placeholder: Callable[[Any], str] = lambda processor: processor.image_token
-    after_images: Callable[[Any], str] = lambda processor: ""
+    image_token: Callable[[Any], str] = _image_token
+    placeholder: Callable[[Any], str] = _image_token
+    after_images: Callable[[Any], str] = _nothing
     prompt_end: str = ""
     adds_special_tokens: bool = True
 
@@ -102,7 +125,7 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
     "paligemma": ImageTokenFamily(
         "PaliGemmaProcessor",
         layout_paligemma,
-        after_images=lambda processor: processor.tokenizer.bos_token,
+        after_images=_bos_token,
         prompt_end="\n",
         adds_special_tokens=False,
     ),
@@ -110,8 +133,8 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
         "Gemma3Processor",
         layout_gemma3,
         settings=_PAN_AND_SCAN,
-        image_token=lambda processor: processor.tokenizer.image_token,
-        placeholder=lambda processor: processor.tokenizer.boi_token,
+        image_token=_tokenizer_image_token,
+        placeholder=_boi_token,
     ),
     "internvl": ImageTokenFamily("InternVLProcessor", layout_internvl, settings={"crop_to_patches": True}),
 }

@@ -35,8 +35,8 @@ HINT = f"get llava_v1_5_mix665k.json or llava_instruct_150k.json from {HOMEPAGE}
 LICENCE = Licence(
     "unknown",
     UNCLEAR,
-    "LLaVA-Instruct-150K is CC BY 4.0 and subject to the terms of use of OpenAI; the other parts have terms "
-    "of their own. The images are not included.",
+    "LLaVA-Instruct-150K is CC BY 4.0 and subject to the terms of use of OpenAI; the other parts of the mix have "
+    "terms of their own. The images are not included.",
     HOMEPAGE,
 )
 CITATION = """Haotian Liu, Chunyuan Li, Qingyang Wu, Yong Jae Lee. Visual Instruction Tuning. NeurIPS 2023."""

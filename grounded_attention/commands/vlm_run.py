@@ -44,7 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--questions", type=int, default=400, metavar="N", help="questions of each kind (400)")
     add("--top-k", type=int, default=3, metavar="K", help="number of heads to choose (3)")
     add(
-        "--words", choices=("mean", "last"), default="last", help="tokens that ask for a phrase (default: %(default)s)"
+        "--words", choices=("mean", "last"), default="mean", help="tokens that ask for a phrase (default: %(default)s)"
     )
     add("--ablate", type=int, default=0, metavar="N", help="captions of the ablation of heads, 0 for none (0)")
     add("--pictures", type=int, default=4, metavar="N", help="pictures of what phrases look at (4)")

@@ -154,8 +154,10 @@ def test_the_processor_knows_all_words_and_places_phrases(scenes, tmp_path):
             {"role": each["role"], "content": [{"type": "text", "text": each["text"]}]} for each in row["messages"]
         ]
         conversation[0]["content"].insert(0, {"type": "image"})
-        phrases = [{"text": each["message"], **each} | {"text": each["message"]} for each in row["phrases"]]
-        phrases = [{name: each[name] for name in ("text", "start", "end", "boxes")} for each in phrases]
+        phrases = [
+            {"text": each["message"], **{name: each[name] for name in ("start", "end", "boxes")}}
+            for each in row["phrases"]
+        ]
         batch = wrapped([conversation], images=[image], phrases=[phrases])
         assert (batch["input_ids"] != tokenizer.unk_token_id).all()
         assert batch["region_positions"].shape[1] == 64 and not batch.dropped_phrases[0]

@@ -2,6 +2,7 @@
 """Image tokens against models: changed pixels change the embeddings of the tokens whose boxes have these pixels."""
 
 import doctest
+import pickle
 import sys
 
 import numpy as np
@@ -172,3 +173,9 @@ def test_another_number_of_tokens_is_refused():
 def test_the_docstring_example_runs():
     result = doctest.testmod(sys.modules[image_tokens.__name__], optionflags=doctest.NORMALIZE_WHITESPACE)
     assert result.attempted >= 5 and result.failed == 0
+
+
+@pytest.mark.parametrize("model_type", IMAGE_TOKEN_FAMILIES)
+def test_a_family_can_be_sent_to_another_process(model_type):
+    family = IMAGE_TOKEN_FAMILIES[model_type]
+    assert pickle.loads(pickle.dumps(family)) == family
