@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The page: two tabs with the same controls, one for the checkpoints of this package, one for vision-language models."""
+"""The page: two tabs with the same controls, for the checkpoints of this package and for vision-language models."""
 
 import logging
 import tempfile
@@ -68,7 +68,7 @@ def build_page(settings: SpaceSettings) -> gr.Blocks:
 
 def launch_page(page: gr.Blocks, **options: Any) -> Any:
     """Serves a page of `build_page`, without telemetry; `options` are those of `gr.Blocks.launch`."""
-    given = {"footer_links": [], "max_file_size": "20mb", "ssr_mode": False, "show_error": True}
+    given: dict[str, Any] = {"footer_links": [], "max_file_size": "20mb", "ssr_mode": False, "show_error": True}
     return page.launch(css_paths=HERE / "page.css", theme=gr.themes.Default(font=["system-ui"]), **given | options)
 
 
@@ -218,10 +218,22 @@ class _Tab:
         self.error = gr.HTML(error_line(""), elem_id=f"{self.key}-error")
         with gr.Row():
             self.layer = gr.Slider(
-                0, max(layers - 1, 1), self.choice.layer, step=1, label="Layer", elem_id=f"{self.key}-layer", buttons=[]
+                0,
+                max(layers - 1, 1),
+                self.choice.layer,
+                step=1,
+                label="Layer",
+                elem_id=f"{self.key}-layer",
+                buttons=[],
             )
             self.head = gr.Slider(
-                MEAN, heads - 1, self.choice.head, step=1, label="Head (-1: mean)", elem_id=f"{self.key}-head", buttons=[]
+                MEAN,
+                heads - 1,
+                self.choice.head,
+                step=1,
+                label="Head (-1: mean)",
+                elem_id=f"{self.key}-head",
+                buttons=[],
             )
         self.show = gr.Radio([WORD, PHRASES], value=WORD, label="Show", elem_id=f"{self.key}-mode")
         self.view = gr.HTML(

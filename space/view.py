@@ -225,8 +225,7 @@ def _box(capture: Capture, box: Sequence[float], text: str, colour: str) -> str:
     place = _rectangle(capture, box)
     return (
         f'<rect {place} fill="none" stroke="#fff" stroke-width="6"/>'
-        f'<rect {place} fill="none" stroke="{colour}" stroke-width="3.5"/>'
-        + _label(capture, box, text, colour)
+        f'<rect {place} fill="none" stroke="{colour}" stroke-width="3.5"/>' + _label(capture, box, text, colour)
     )
 
 
@@ -297,7 +296,9 @@ def _map(capture: Capture, choice: Choice) -> str:
     """One cell for each head: how much of the word's attention goes to one region, or to the image."""
     shares = head_shares(capture, choice.word)
     layers, heads = shares.shape
-    cells = "".join(_map_cell(capture, choice, layer, head, shares) for layer in range(layers) for head in range(heads))
+    cells = "".join(
+        _map_cell(capture, choice, layer, head, shares) for layer in range(layers) for head in range(heads)
+    )
     names = "".join(
         f'<text x="-0.2" y="{layers - layer - 0.35}" text-anchor="end">{escape(_short(capture, layer))}</text>'
         for layer in range(layers)

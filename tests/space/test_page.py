@@ -17,6 +17,8 @@ require_gradio()
 
 PATIENCE = 2.0
 VIEW = "#grounded-view"
+# The view, and the script of both its buttons and the pictures.
+READY = f"!!document.querySelector('{VIEW} .ga-word') && document.querySelectorAll('[data-ready]').length >= 2"
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +31,7 @@ def page(settings, tmp_path_factory):
     with serve(settings) as address, open_browser(tmp_path_factory.mktemp("browser") / "profile") as browser:
         browser.open(f"{address}/?__theme=light", height=1000)
         browser.address = address
-        browser.wait(f"!!document.querySelector('{VIEW} .ga-word')")
+        browser.wait(READY)
         yield browser
 
 
@@ -206,7 +208,7 @@ def test_a_phone_needs_no_sideways_scrolling(page, theme):
     page.resize(390, 844)
     try:
         page.call("Page.navigate", url=f"{page.address}/?__theme={theme}")
-        page.wait(f"!!document.querySelector('{VIEW} .ga-word')")
+        page.wait(READY)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         columns = page.evaluate("new Set([...document.querySelectorAll('.ga-pane')].map((e) => e.offsetLeft)).size")
         assert columns == 1

@@ -100,7 +100,10 @@ def test_cells_of_a_grid_cover_its_frame():
 def test_the_figure_is_a_picture_of_every_checkpoint(tmp_path, show):
     pair = [capture(), capture(name="other", seed=1)]
     path = write_figure(pair, Choice(RED, 1, 2, show), tmp_path / "figure.png")
-    with Image.open(path) as two, Image.open(write_figure(pair[:1], Choice(RED, 1, 2, show), tmp_path / "1.png")) as one:
+    with (
+        Image.open(path) as two,
+        Image.open(write_figure(pair[:1], Choice(RED, 1, 2, show), tmp_path / "1.png")) as one,
+    ):
         assert two.height > one.height
 
 
@@ -135,7 +138,7 @@ def test_supervised_attention_finds_what_the_phrases_name(captures, scene):
 
 
 def test_unknown_words_are_named(captures, scene):
-    found = captures.grounded(scene[0], "a red helicopter", list(captures.settings.models)[0])
+    found = captures.grounded(scene[0], "a red helicopter", next(iter(captures.settings.models)))
     assert "“helicopter”" in found.notes[0]
 
 
@@ -172,7 +175,7 @@ def test_image_tokens_of_a_vision_language_model_are_read_as_a_grid(tmp_path, sc
 )
 def test_captions_that_cannot_be_read(captures, scene, caption, line):
     with pytest.raises(VisitorError, match=line):
-        captures.grounded(scene[0], caption, list(captures.settings.models)[0])
+        captures.grounded(scene[0], caption, next(iter(captures.settings.models)))
 
 
 @pytest.mark.parametrize("name", ["", "nobody/nothing", "a b", "../..", "/etc", "x" * 200])

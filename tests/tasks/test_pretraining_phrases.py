@@ -280,7 +280,9 @@ def test_controls_of_captions_of_which_some_are_exchanged(labels):
         related = gold["relationship_labels"]
         exchanged.add(tuple(related.tolist()))
         for row, phrase in torch.cartesian_prod(*map(torch.arange, gold["phrase_regions"].shape[:2])).tolist():
-            right, taken = (set(batch["phrase_regions"][row, phrase].nonzero()[:, 0].tolist()) for batch in (gold, drawn))
+            right, taken = (
+                set(batch["phrase_regions"][row, phrase].nonzero()[:, 0].tolist()) for batch in (gold, drawn)
+            )
             if not right:
                 assert not taken
                 continue
