@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The attention of a model in one image with its caption: of this package's families, and of vision-language models."""
+"""The attention of a model in one captioned image: of this package's families, and of vision-language models."""
 
 from types import SimpleNamespace
 from typing import Any
