@@ -1,9 +1,10 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 # The names of the package: `__init__.py` reads them here, and so do type checkers and editors.
-from .analysis.audit.examples import AuditExample
+from .analysis.audit.examples import AuditExample, AuditPhrase
 from .analysis.audit.result import AuditResult
 from .analysis.audit.run import audit
 from .analysis.heads.chosen import ChosenHeads
+from .analysis.heads.columns import box_columns
 from .analysis.heads.examples import grounded_examples
 from .analysis.heads.pipeline import PatchGroundingPipeline
 from .analysis.heads.result import HeadRanking
@@ -72,7 +73,7 @@ from .processing import (
 )
 from .supervision import attention_rollout, get_method, method_names, supervise
 from .supervision.head_masking import mask_heads
-from .supervision.steering import box_columns, steer_heads
+from .supervision.steering import steer_heads
 from .tasks import TASKS, Task
 from .training.loop.trainer import GroundingTrainer
 from .training.recipes.recipe import load_recipe
@@ -85,6 +86,7 @@ __all__ = [
     "TASKS",
     "AttentionGrounding",
     "AuditExample",
+    "AuditPhrase",
     "AuditResult",
     "BackboneRegionFeatures",
     "BackboneRegionsConfig",

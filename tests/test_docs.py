@@ -15,6 +15,7 @@ from transformers import BertConfig, BertForPreTraining
 
 from tests.helpers.loopback_hub import LoopbackHub
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+from tests.helpers.tiny_vlm_files import save_qwen
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -22,6 +23,12 @@ NOT_RUN = re.compile(r"<!-- not run: \S.*-->")
 WITH_HUB = "<!-- run with: loopback hub -->"
 PUBLISHED = "ORG/scenes-vgp-direct"  # the repository of the pages
 OFFLINE, ON_HUB = "offline", "on the loopback Hub"
+QWEN = "Qwen/Qwen2.5-VL-3B-Instruct"
+# The processor of Qwen2.5-VL without its part for videos, which needs torchvision.
+WITHOUT_VIDEOS = """
+from transformers.models.qwen2_5_vl.processing_qwen2_5_vl import Qwen2_5_VLProcessor
+Qwen2_5_VLProcessor.get_attributes = classmethod(lambda cls: ["image_processor", "tokenizer"])
+"""
 
 
 def snippets(page: Path) -> list[tuple[str, str, str | None]]:
@@ -54,7 +61,7 @@ def test_a_mark_needs_its_reason(tmp_path):
 def made(tmp_path_factory) -> Path:
     """What `make train` leaves behind, small: scenes in data/scenes, a model of two steps in runs/scenes_vgp/direct.
 
-    And a tiny model under BERT's name, which stands for the one on the Hub.
+    And tiny models under the names of BERT and Qwen2.5-VL, which stand for those on the Hub.
     """
     folder = tmp_path_factory.mktemp("made")
     scenes = tiny_scenes(folder / "data" / "scenes")
@@ -67,6 +74,7 @@ def made(tmp_path_factory) -> Path:
     bert = folder / "google-bert" / "bert-base-uncased"
     config = BertConfig(hidden_size=24, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24, vocab_size=9)
     BertForPreTraining(config).save_pretrained(bert)
+    save_qwen(folder / QWEN)
     return folder
 
 
@@ -115,7 +123,7 @@ def test_snippet(tmp_path, request, name, code, where):
     compile(code, name, "exec")
     if where is None:
         return
-    for part in ("data", "runs", "google-bert"):  # in the reader's folder
+    for part in ("data", "runs", "google-bert", "Qwen"):  # in the reader's folder
         if f'"{part}/' in code:
             (tmp_path / part).symlink_to(request.getfixturevalue("made") / part)
     environment = {**os.environ}
@@ -126,6 +134,7 @@ def test_snippet(tmp_path, request, name, code, where):
             trained = request.getfixturevalue("made") / "runs" / "scenes_vgp" / "direct"
             on_hub(hub, tmp_path / "owner", PUBLISHED, trained)
     environment |= {"PYTHONPATH": str(ROOT), "HF_MODULES_CACHE": str(tmp_path / "modules")}
+    code = WITHOUT_VIDEOS + code if QWEN in code else code
     if where == OFFLINE:
         environment["HF_HUB_OFFLINE"] = "1"
     command = [sys.executable, "-c", code]

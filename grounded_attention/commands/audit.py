@@ -26,7 +26,7 @@ examples:
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -55,16 +55,15 @@ from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.families import FAMILIES
 from grounded_attention.metrics.intervals import interval_text, to_json
 from grounded_attention.processing import VisualBERTProcessor
-from grounded_attention.processing.open_images import open_image
 from grounded_attention.reports.attention_explorer import explorer_page
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.loop.data import check_regions
 from grounded_attention.training.recipes.number_checks import check_sizes
 from grounded_attention.utils.finite_weights import check_finite
-from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import write_text
 
 from .command_line import make_parser, run
+from .image_options import folder_pictures
 from .user_errors import explain_error
 
 SPACY = "spacy"
@@ -208,16 +207,6 @@ def parses_of(options: argparse.Namespace, rows: Any) -> list[Parse]:
     return read_conllu(options.relations)
 
 
-def picture_opener(options: argparse.Namespace) -> Callable[[str], Any]:
-    """Returns a function from an image id to its picture in --images."""
-
-    def open_picture(image_id: str) -> Any:
-        paths = [path_below(options.images, f"{image_id}{suffix}") for suffix in (".jpg", ".png")]
-        return open_image(next((path for path in paths if path.is_file()), paths[0]))
-
-    return open_picture
-
-
 def check_options(options: argparse.Namespace) -> None:
     """
     Checks the options before anything is loaded, and fills in the default of --choose-on.
@@ -264,7 +253,7 @@ def measure(loaded: Loaded, split: str, rows: Any, regions: Any, options: argpar
         batch_size=options.batch_size,
         iou_threshold=options.iou,
         merged_box=options.merged_box,
-        images=picture_opener(options) if pixels else None,
+        images=folder_pictures(options.images) if pixels else None,
         about={"model": loaded.name, "data": options.data, "split": split, "regions": str(regions.path)},
     )
 
@@ -289,7 +278,7 @@ def explore(models: Sequence[Loaded], rows: Any, regions: Any, options: argparse
             loaded.processor,
             examples,
             regions,
-            picture_opener(options),
+            folder_pictures(options.images),
             regions.class_names,
         )
         for loaded in models

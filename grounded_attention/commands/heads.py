@@ -6,8 +6,9 @@ object, how much attention the object gets, how much the image gets, and spatial
 one split (--choose-on) and reported on another (--split), with the boxes they give without training, and with what the
 model loses without them (--ablate). Attention is read on SDPA or FlashAttention; no maps are made.
 
-The folder --output gets heads.json, heads.md and heads.png. Put heads.json beside the model, or give it to
-`grounded-attention ground --heads`, to ground phrases with these heads. docs/vlm.md explains the numbers.
+The folder --output gets heads.json, heads.md and heads.png, and with --explore a page to click through. Put heads.json
+beside the model, or give it to `grounded-attention ground --heads`, to ground phrases with these heads. docs/vlm.md
+explains the numbers.
 
 --evaluate measures heads that were chosen before, on any data, and writes boxes.json and boxes.md.
 
@@ -27,6 +28,7 @@ examples:
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -36,22 +38,27 @@ from grounded_attention.analysis.audit.examples import AuditExample
 from grounded_attention.analysis.heads.boxes import BoxScore
 from grounded_attention.analysis.heads.chosen import FILE, ChosenHeads
 from grounded_attention.analysis.heads.examples import WORDS, PromptSettings, grounded_examples
-from grounded_attention.analysis.heads.result import TABLE, HeadRanking, boxes_table, name_heads, scores_dict
+from grounded_attention.analysis.heads.explorer import capture_patches
+from grounded_attention.analysis.heads.result import TABLE, HeadRanking, boxes_table, name_heads
 from grounded_attention.analysis.heads.run import ABLATED, evaluate_heads, rank_heads
 from grounded_attention.analysis.heads.scores import RANKS
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.metrics.intervals import to_json
+from grounded_attention.reports.attention_explorer import explorer_page
 from grounded_attention.utils.whole_files import write_text
 
 from .builder_options import parse_options
 from .command_line import make_parser, run
+from .image_options import check_pictures, folder_pictures
 from .user_errors import explain_error
-from .vlm_options import add_vlm_options, check_pictures, folder_pictures, load_vlm
+from .vlm_options import add_vlm_options, load_vlm
 
 # Localization Heads chooses on this many examples.
 LIMIT = 1000
 BESIDE_MODEL = ""
+# Options without a meaning for heads that were chosen before.
+OF_A_CHOICE = ("choose_on", "top_k", "rank", "words", "instruction", "ablate", "explore", "seed")
 
 
 def load_examples(options: argparse.Namespace, splits: Sequence[str]) -> list[list[AuditExample]]:
@@ -88,12 +95,19 @@ def check_options(options: argparse.Namespace) -> None:
     Raises:
         ValueError: for an option out of range; the message names it.
     """
-    for name, least in (("top_k", 1), ("limit", 0), ("ablate", 0), ("batch_size", 1)):
+    for name, least in (("top_k", 1), ("limit", 0), ("ablate", 0), ("explore", 0), ("batch_size", 1)):
         if getattr(options, name) < least:
             raise ValueError(f"--{name.replace('_', '-')} {getattr(options, name)}: expected {least} or more")
     if not Path(options.images).is_dir():
         raise ValueError(f"--images {options.images}: no such folder")
-    if options.evaluate is None and options.choose_on == options.split:
+    if options.evaluate is not None:
+        parser = build_parser()
+        given = [
+            f"--{name.replace('_', '-')}" for name in OF_A_CHOICE if getattr(options, name) != parser.get_default(name)
+        ]
+        if given:
+            raise ValueError(f"{', '.join(given)}: not with --evaluate, whose file says how the heads were chosen")
+    elif options.choose_on == options.split:
         raise ValueError(f"--choose-on {options.choose_on} is also the reported split; give another one")
     PromptSettings(options.words, options.instruction)
 
@@ -130,10 +144,24 @@ def rank(options: argparse.Namespace) -> str:
         progress=not options.quiet,
         about={**about(options, model), "choose_on": options.choose_on},
     )
+    page = explore(model, processor, reported_on, options) if options.explore else None
     folder = ranking.save(output_folder(options))
+    if page is not None:
+        write_text(folder / "explorer.html", page)
     if options.json:
         return to_json({"folder": str(folder), **{key: ranking.to_dict()[key] for key in ("chosen", "boxes")}})
     return f"{summary(ranking)}\n\n{folder / TABLE} has the table; ground with {folder / FILE}"
+
+
+def explore(model: Any, processor: Any, examples: Sequence[AuditExample], options: argparse.Namespace) -> str:
+    """The HTML page with the attention of all heads, for the first text of the first images."""
+    first: dict[str, AuditExample] = {}
+    for example in examples:
+        if len(first) < options.explore:
+            first.setdefault(example.image_id, example)
+    pictures = folder_pictures(options.images)
+    shown = capture_patches(model, processor, list(first.values()), pictures, options.instruction)
+    return explorer_page({options.model: shown})
 
 
 def evaluate(options: argparse.Namespace) -> str:
@@ -160,7 +188,7 @@ def evaluate(options: argparse.Namespace) -> str:
     )
     folder = output_folder(options)
     folder.mkdir(parents=True, exist_ok=True)
-    found = {"about": {**about(options, model), "heads": heads.source}, "boxes": scores_dict(scores)}
+    found = {"about": {**about(options, model), "heads": heads.source}, "boxes": [asdict(score) for score in scores]}
     write_text(folder / "boxes.md", boxes_table(scores) + "\n")
     write_text(folder / "boxes.json", to_json(found, indent=1) + "\n")
     return to_json({"folder": str(folder), **found}) if options.json else text_table(scores)
@@ -244,6 +272,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add("--batch-size", type=int, default=4, metavar="N", help="texts in a batch (default: 4)")
     add("--seed", type=int, default=0, metavar="N", help="seed of the random heads of the ablation (default: 0)")
+    add("--explore", type=int, default=0, metavar="N", help="write explorer.html, a page to click, with N images")
     add("--output", metavar="DIR", help="output folder (default: a folder in runs/heads)")
     add("--quiet", action="store_true", help="no progress bars")
     add("--json", action="store_true", help="print the result as JSON")

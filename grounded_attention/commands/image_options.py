@@ -1,7 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Shared by commands that read one image and its caption: options, the pipeline, known regions."""
+"""Shared by commands that read images: options, the pipeline, known regions, folders of images."""
 
 import argparse
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ from grounded_attention.processing.region_detection import first_line
 from grounded_attention.processing.region_extraction import DetectedRegions
 from grounded_attention.training.recipes.number_checks import check_sizes
 from grounded_attention.utils.finite_weights import check_finite
+from grounded_attention.utils.safe_paths import path_below
+
+SUFFIXES = (".jpg", ".jpeg", ".png")
 
 
 def add_region_options(parser: argparse.ArgumentParser, required: bool = True) -> None:
@@ -118,3 +122,33 @@ def _from_table(path: str, image_id: str) -> DetectedRegions:
         regions.class_names,
         regions.provenance,
     )
+
+
+def folder_pictures(folder: str | Path) -> Callable[[str], Any]:
+    """Returns a function from an image id to its picture in a folder, a .jpg, .jpeg or .png file."""
+
+    def open_picture(image_id: str) -> Any:
+        paths = [path_below(folder, f"{image_id}{suffix}") for suffix in SUFFIXES]
+        return open_image(next((path for path in paths if path.is_file()), paths[0]))
+
+    return open_picture
+
+
+def check_pictures(folder: str | Path, image_ids: Iterable[str]) -> None:
+    """
+    Checks that a folder has the picture of each image, before any work is done.
+
+    Raises:
+        ValueError: if pictures are missing; the message names the first one.
+    """
+    wanted = dict.fromkeys(image_ids)
+    missing = [
+        image_id
+        for image_id in wanted
+        if not any(path_below(folder, f"{image_id}{suffix}").is_file() for suffix in SUFFIXES)
+    ]
+    if missing:
+        raise ValueError(
+            f"--images {folder}: {len(missing)} of {len(wanted)} images are missing, the first is {missing[0]}; "
+            f"expected {missing[0]}{', '.join(SUFFIXES)}"
+        )

@@ -1,8 +1,6 @@
-"""Shared by commands that run a vision-language model: its options, the model and its processor, and image folders."""
+"""Shared by commands that run a vision-language model: its options, the model and its processor."""
 
 import argparse
-from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
@@ -10,16 +8,13 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 
 from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
-from grounded_attention.processing.open_images import open_image
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.region_detection import first_line
 from grounded_attention.training.recipes.number_checks import check_sizes
 from grounded_attention.utils.finite_weights import check_finite
-from grounded_attention.utils.safe_paths import path_below
 
 from .device_options import DTYPES, add_device_options, find_device
 
-SUFFIXES = (".jpg", ".jpeg", ".png")
 BACK_ENDS = ("sdpa", "eager", "flash_attention_2")
 
 
@@ -70,33 +65,3 @@ def load_vlm(
         return model.eval().to(device), PatchGroundingProcessor(processor, config.model_type)
     except (OSError, ValueError, ImportError, SafetensorError) as error:
         raise ValueError(f"--model {name}: {first_line(error)}") from error
-
-
-def folder_pictures(folder: str | Path) -> Callable[[str], Any]:
-    """Returns a function from an image id to its picture in a folder, a .jpg, .jpeg or .png file."""
-
-    def open_picture(image_id: str) -> Any:
-        paths = [path_below(folder, f"{image_id}{suffix}") for suffix in SUFFIXES]
-        return open_image(next((path for path in paths if path.is_file()), paths[0]))
-
-    return open_picture
-
-
-def check_pictures(folder: str | Path, image_ids: Iterable[str]) -> None:
-    """
-    Checks that a folder has the picture of each image, before any work is done.
-
-    Raises:
-        ValueError: if pictures are missing; the message names the first one.
-    """
-    wanted = dict.fromkeys(image_ids)
-    missing = [
-        image_id
-        for image_id in wanted
-        if not any(path_below(folder, f"{image_id}{suffix}").is_file() for suffix in SUFFIXES)
-    ]
-    if missing:
-        raise ValueError(
-            f"--images {folder}: {len(missing)} of {len(wanted)} images are missing, the first is {missing[0]}; "
-            f"expected {missing[0]}{', '.join(SUFFIXES)}"
-        )

@@ -6,18 +6,15 @@ letters: B batch, H heads, N query positions, M key positions, K steered columns
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
-from grounded_attention.processing.patch_grounding import match_coverage
 
 from .attention_function import eager_function
 from .head_masking import attention_modules, check_heads
@@ -47,40 +44,6 @@ class _Steering(NamedTuple):
     strength: float
 
 
-def box_columns(
-    batch: Mapping[str, Any], boxes: Sequence[Any], coverage_threshold: float = 0.5, image: int = 0
-) -> SteeredColumns:
-    """Finds the image tokens in boxes; the rows after the last image token of an example are steered.
-
-    Args:
-        batch (`Mapping[str, Any]`): a batch of `PatchGroundingProcessor`.
-        boxes (`Sequence`): for each of the B examples boxes (n, 4), x1, y1, x2, y2 divided by width and height of the
-            original image; n may be 0, then the example is not steered.
-        coverage_threshold (`float`, *optional*, defaults to 0.5): as for `PatchGroundingProcessor`.
-        image (`int`, *optional*, defaults to 0): the image of the boxes, for examples with several.
-
-    Returns:
-        `SteeredColumns`: for `steer_heads`.
-
-    Raises:
-        ValueError: if there are not B entries, or a box is not in the image.
-    """
-    positions, places = batch["region_positions"], batch["region_boxes"]
-    if len(boxes) != len(positions):
-        raise ValueError(f"boxes of {len(boxes)} examples, but the batch has {len(positions)}")
-    shown = (batch["region_candidate_mask"] & (batch["region_token_type_ids"] == image)).cpu().numpy()
-    found = []
-    for example, given in enumerate(boxes):
-        array = np.asarray(given, dtype=np.float64).reshape(-1, 4)
-        if not ((array >= 0) & (array <= 1)).all() or (array[:, :2] > array[:, 2:]).any():
-            raise ValueError(f"example {example}: boxes {array.tolist()}, expected x1, y1, x2, y2 in [0, 1]")
-        patches = np.where(shown[example][:, None], places[example].cpu().numpy(), 0.0)
-        marks = match_coverage(array, np.broadcast_to(patches, (len(array), *patches.shape)), coverage_threshold)
-        found.append(positions[example].cpu()[torch.from_numpy(marks.any(0))])
-    columns = torch.nn.utils.rnn.pad_sequence(found, batch_first=True, padding_value=-1)
-    return SteeredColumns(columns, positions.cpu().amax(1) + 1)
-
-
 @contextmanager
 def steer_heads(
     model: Any, heads: Iterable[tuple[int, int]], columns: SteeredColumns | Tensor, strength: float
@@ -93,7 +56,7 @@ def steer_heads(
     Args:
         model (`PreTrainedModel`): the model, on the back ends sdpa or eager.
         heads (`Iterable[tuple[int, int]]`): pairs of layer and head, counted from 0.
-        columns (`SteeredColumns` or `Tensor`): from `box_columns`; or positions (B, K), -1 for padding, then rows
+        columns (`SteeredColumns` or `Tensor`): of `box_columns`; or positions (B, K), -1 for padding, then rows
             after the last of them are steered.
         strength (`float`): the number; each steered column gets exp(strength) times its weight before normalisation.
             Negative numbers steer away.
@@ -153,12 +116,14 @@ def _slides(config: Any, module: Any) -> bool:
 
 
 def _check_columns(columns: SteeredColumns | Tensor) -> SteeredColumns:
-    if not isinstance(columns, SteeredColumns):
-        columns = SteeredColumns(columns, columns.amax(1) + 1)
-    positions = columns.columns
+    positions = columns.columns if isinstance(columns, SteeredColumns) else columns
     if positions.dim() != 2 or positions.dtype != torch.int64 or (positions < -1).any():
         raise ValueError(f"columns of shape {tuple(positions.shape)} {positions.dtype}, expected (B, K) int64 from -1")
-    return columns
+    if isinstance(columns, SteeredColumns):
+        return columns
+    if not positions.shape[1]:
+        raise ValueError("columns is empty; give at least one position for each sequence, -1 for none")
+    return SteeredColumns(columns, columns.amax(1) + 1)
 
 
 def _steered_mask(module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, steering: _Steering) -> Tensor:

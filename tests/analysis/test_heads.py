@@ -154,6 +154,13 @@ def test_without_other_heads_in_the_layer_there_is_no_comparison():
     assert found.together.random is None and found.together.difference is None
 
 
+def test_a_model_without_its_language_head_has_no_ablation():
+    model, processor = make("llava")
+    with pytest.raises(ValueError, match="LlavaModel has no language head, which the ablation needs"):
+        rank_heads(model.model, processor, examples(2), pictures(2), count=1)
+    assert len(rank_heads(model.model, processor, examples(2), pictures(2), count=1, ablate=0).heads) == 1
+
+
 def test_a_bidirectional_prefix_has_no_ablation():
     model, processor = make("paligemma")
     with pytest.raises(ValueError, match="reads a word of the prompt before it predicts it"):

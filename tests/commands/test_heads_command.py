@@ -3,6 +3,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import datasets
 import numpy as np
@@ -11,17 +13,20 @@ import torch
 from PIL import Image
 from transformers import AutoModel, AutoProcessor, BertConfig, pipeline
 
+from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase
 from grounded_attention.analysis.heads.boxes import ground_box
 from grounded_attention.analysis.heads.chosen import ChosenHeads
 from grounded_attention.analysis.heads.examples import PromptSettings
+from grounded_attention.analysis.heads.explorer import capture_patches
 from grounded_attention.analysis.heads.maps import TokenGrid
 from grounded_attention.analysis.heads.pipeline import PatchGroundingPipeline
 from grounded_attention.commands import ground, heads
 from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
 from grounded_attention.modeling import VisualGroundingPipeline
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
-from tests.helpers.tiny_llava_files import save_llava
+from tests.helpers.project_files import ROOT
 from tests.helpers.tiny_vgp import tiny_model
+from tests.helpers.tiny_vlm_files import save_llava
 
 
 @pytest.fixture(scope="module")
@@ -32,13 +37,14 @@ def files(tmp_path_factory):
     save_llava(folder / "llava")
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", folder / "cache")
-        assert run(folder, "--output", folder / "ranked", "--ablate", 2, "--split", "test") == 0
+        assert run(folder, "--output", folder / "ranked", "--ablate", 2, "--split", "test", "--explore", 2) == 0
         yield folder
 
 
 def run(files, *options, data="flickr30k_entities", model="llava"):
     scenes = files / "scenes"
-    given = ["--model", files / model, "--data", data, "--data-dir", scenes, "--quiet", "--limit", 3, "--top-k", 2]
+    given = ["--model", files / model, "--data", data, "--data-dir", scenes, "--quiet", "--limit", 3]
+    given += [] if "--evaluate" in options else ["--top-k", 2]
     pictures = [] if "--images" in options else ["--images", scenes / "flickr30k-images"]
     return heads.main([*map(str, [*given, *pictures, *options])])
 
@@ -59,6 +65,30 @@ def test_the_folder_has_the_ranking(files):
     assert np.shape(content["report"]["scores"]["pointing"]) == (2, 4)
     assert (files / "ranked" / "heads.png").stat().st_size > 5000
     assert "reported on" in (files / "ranked" / "heads.md").read_text()
+
+
+@torch.no_grad()
+def test_the_page_shows_the_attention_of_words(files):
+    page = (files / "ranked" / "explorer.html").read_text()
+    assert '"layers":["0","1"]' in page.replace(" ", "")
+    model = AutoModel.from_pretrained(files / "llava", attn_implementation="eager")
+    grounding = PatchGroundingProcessor(AutoProcessor.from_pretrained(files / "llava"))
+    boxes = np.array([[0.4, 0.3, 0.7, 0.9]], dtype=np.float32)
+    example = AuditExample("a", "a red ball", (AuditPhrase(0, 10, boxes),))
+    (shown,) = capture_patches(
+        AutoModel.from_pretrained(files / "llava"), grounding, [example], lambda _: picture(files)
+    )
+    words = [{"text": 0, "start": start, "end": end} for start, end in ((0, 1), (2, 5), (6, 10))]
+    batch = grounding("a red ball", images=picture(files), phrases=words)
+    maps = model(**grounding.model_inputs(batch), output_attentions=True).attentions
+    assert shown.words == ((0, 1), (2, 5), (6, 10)) and shown.attention.shape == (2, 4, 3, 36)
+    for layer in range(2):
+        for word in range(3):
+            rows = batch["text_positions"][0][batch["phrase_mask"][0, word]]
+            expected = maps[layer][0][:, rows][:, :, batch["region_positions"][0]].mean(1)
+            np.testing.assert_allclose(shown.attention[layer, :, word], expected, atol=1e-5)
+    np.testing.assert_allclose(shown.boxes, batch["region_boxes"][0], atol=1e-5)
+    assert shown.gold.any() and (shown.gold == shown.gold[0]).all()
 
 
 def test_expressions_are_ranked_as_localization_heads_does(files, tmp_path, capsys):
@@ -98,6 +128,7 @@ def test_chosen_heads_are_measured_on_other_data(files, tmp_path, capsys, beside
         (["no=1"], "refcoco", "unknown option: found 'no=1'"),
         ([], "vqa_v2", "have no phrases with boxes; use flickr30k_entities, vgp, refcoco"),
         (["--evaluate"], "flickr30k_entities", "has no heads.json, which names its heads that ground"),
+        (["--evaluate", "--rank", "lift"], "refcoco", "--rank: not with --evaluate"),
         (["--evaluate", "nowhere.json"], "refcoco", "nowhere.json: no such file; make it with"),
     ],
 )
@@ -181,6 +212,32 @@ def test_the_pipeline_reads_heads_beside_the_model(files, tmp_path):
     shutil.copy(files / "ranked" / "heads.json", tmp_path / "model")
     pipe = pipeline("visual-grounding", model=str(tmp_path / "model"))
     assert pipe.chosen.heads == ChosenHeads.from_file(files / "ranked").heads
+
+
+ON_HUB = """
+import json, sys
+from huggingface_hub import HfApi
+HfApi().create_repo("org/llava")
+HfApi().upload_folder(repo_id="org/llava", folder_path=sys.argv[1])
+from grounded_attention import VisualGroundingPipeline
+from transformers import pipeline
+pipe = pipeline("visual-grounding", model="org/llava")
+print(json.dumps([pipe.chosen.heads, pipe(sys.argv[2], "a red ball")]))
+"""
+
+
+def test_heads_in_the_repository_of_the_model_are_found(files, tmp_path, loopback_hub):
+    shutil.copytree(files / "llava", tmp_path / "model")
+    shutil.copy(files / "ranked" / "heads.json", tmp_path / "model")
+    command = [sys.executable, "-c", ON_HUB, str(tmp_path / "model"), str(picture(files))]
+    environment = {**loopback_hub.environment(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found, grounding = json.loads(done.stdout)
+    assert [tuple(pair) for pair in found] == list(ChosenHeads.from_file(files / "ranked").heads)
+    image = Image.open(picture(files))
+    (expected,) = boxes_by_hand(files, image, "a red ball", [(0, 10)])
+    assert list(grounding[0]["box"].values()) == pytest.approx(expected, abs=0.06)
 
 
 def test_heads_that_read_the_end_of_the_prompt_ask_for_each_phrase(files):

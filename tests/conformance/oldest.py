@@ -24,6 +24,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 OWN_CONSTRAINTS = HERE / "constraints-oldest.txt"
 TESTS = (
+    "tests/analysis/test_heads.py",
     "tests/modeling/test_backbone_regions.py",
     "tests/modeling/test_fast_rcnn.py",
     "tests/modeling/test_lxmert_parity.py",
@@ -38,6 +39,7 @@ TESTS = (
     "tests/processing/test_save.py",
     "tests/processing/test_visualbert.py",
     "tests/supervision/test_boxes.py",
+    "tests/supervision/test_head_changes.py",
     "tests/supervision/test_modules.py",
     "tests/supervision/test_parity.py",
     "tests/supervision/test_vlm_families.py",

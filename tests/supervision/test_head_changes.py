@@ -7,10 +7,11 @@ import torch
 from transformers import AttentionInterface, AttentionMaskInterface, LlamaConfig, LlamaForCausalLM
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
+from grounded_attention.analysis.heads.columns import box_columns
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision import supervise
 from grounded_attention.supervision.head_masking import attention_modules, mask_heads
-from grounded_attention.supervision.steering import SteeredColumns, box_columns, steer_heads
+from grounded_attention.supervision.steering import SteeredColumns, steer_heads
 from grounded_attention.supervision.supervise import find_language_model
 from tests.helpers.tiny_vlm_examples import TEXTS, pictures
 from tests.helpers.tiny_vlm_models import make_model

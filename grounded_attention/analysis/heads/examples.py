@@ -7,8 +7,10 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+import torch
 
 from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase, entity_examples
+from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 
 # Which tokens of a prompt ask where a phrase is.
 WORDS = ("mean", "last", "prompt")
@@ -92,7 +94,7 @@ class PromptSettings:
 
 def grounded_prompts(examples: Iterable[AuditExample], settings: PromptSettings) -> list[AuditExample]:
     """The prompts of examples; phrases without boxes, and examples without phrases, are left out."""
-    prompts = []
+    prompts: list[AuditExample] = []
     for example in examples:
         phrases = tuple(phrase for phrase in example.phrases if len(phrase.boxes))
         if phrases:
@@ -144,3 +146,9 @@ def make_batch(processor: Any, examples: Sequence[AuditExample], images: Images,
     except ValueError as error:
         names = ", ".join(dict.fromkeys(example.image_id for example in examples))
         raise ValueError(f"a batch of the images {names}: {error}") from error
+
+
+def inputs_on(batch: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
+    """The entries of a batch that the model reads, on its device."""
+    inputs = PatchGroundingProcessor.model_inputs(batch)
+    return {name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in inputs.items()}

@@ -2,6 +2,7 @@
 """The figure of a ranking: pointing accuracy of every head as a grid of layers and heads."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -10,10 +11,11 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from grounded_attention.reports.figure_style import DPI, VERMILLION, WIDTH, save
 
-from .result import HeadRanking
+if TYPE_CHECKING:
+    from .result import HeadRanking
 
 
-def ranking_figure(ranking: HeadRanking, path: str | Path) -> Figure:
+def ranking_figure(ranking: "HeadRanking", path: str | Path) -> Figure:
     """Draws pointing accuracy and share of attention on the image of every head; the chosen heads have a frame.
 
     Args:

@@ -7,13 +7,14 @@ letters: R image tokens, Y and X rows and columns of the grid, C cells.
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import conv1d, max_pool2d, pad
 
 # The Gaussian of the paper, in cells.
 SIGMA, KERNEL = 1.0, 7
-# The finest grid, in cells along an edge.
+# The finest grid, in cells along an edge; a page shows a coarser one.
 MOST_CELLS = 128
 # Boxes are float32.
 ROUNDING = 1e-4
@@ -40,12 +41,13 @@ class TokenGrid:
     frame: tuple[float, float, float, float]
 
     @classmethod
-    def of_tokens(cls, boxes: Tensor, has_place: Tensor) -> "TokenGrid":
+    def of_tokens(cls, boxes: Tensor, has_place: Tensor, most_cells: int = MOST_CELLS) -> "TokenGrid":
         """Makes the grid of the tokens of one image.
 
         Args:
             boxes (`Tensor`): (R, 4) float, x1, y1, x2, y2 divided by width and height.
             has_place (`Tensor`): (R,) bool, False for tokens that show no part of the image.
+            most_cells (`int`, *optional*, defaults to 128): the finest grid, in cells along an edge.
 
         Returns:
             `TokenGrid`: The grid.
@@ -55,19 +57,29 @@ class TokenGrid:
         """
         if not has_place.any():
             raise ValueError("no image token shows a part of the image")
-        shown = boxes[has_place].double()
+        device = boxes.device
+        boxes, has_place = boxes.cpu().double(), has_place.cpu()  # some devices have no float64
+        shown = boxes[has_place]
         low, high = shown[:, :2].amin(0), shown[:, 2:].amax(0)
         # Tokens at the edge of a picture may be cut, so the size of most tokens decides.
         sides = (shown[:, 2:] - shown[:, :2]).median(0).values
-        columns, rows = ((high - low) / sides).round().clamp(1, MOST_CELLS).int().tolist()
+        columns, rows = ((high - low) / sides).round().clamp(1, most_cells).int().tolist()
         across = _shares(boxes[:, 0], boxes[:, 2], low[0], high[0], columns)
         down = _shares(boxes[:, 1], boxes[:, 3], low[1], high[1], rows)
         spread = (down[:, :, None] * across[:, None]).flatten(1) * has_place[:, None]
-        return cls(spread.float(), rows, columns, (*low.tolist(), *high.tolist()))
+        return cls(spread.float().to(device), rows, columns, (*low.tolist(), *high.tolist()))
 
     def maps(self, attention: Tensor) -> Tensor:
         """Turns attention on tokens (..., R) into maps (..., Y, X) float32 with the same sum."""
         return (attention.float() @ self.spread.to(attention.device)).unflatten(-1, (self.rows, self.columns))
+
+    def cell_boxes(self) -> np.ndarray:
+        """Returns the box of each cell, (C, 4) float32, divided by width and height of the image."""
+        x1, y1, x2, y2 = self.frame
+        across, down = np.linspace(x1, x2, self.columns + 1), np.linspace(y1, y2, self.rows + 1)
+        left, top = np.meshgrid(across[:-1], down[:-1])
+        right, bottom = np.meshgrid(across[1:], down[1:])
+        return np.stack([left, top, right, bottom], -1).reshape(-1, 4).clip(0, 1).astype(np.float32)
 
     def box(self, cells: Tensor) -> tuple[float, float, float, float]:
         """Returns the smallest box around the cells that are True in (Y, X), divided by width and height."""
@@ -82,8 +94,8 @@ class TokenGrid:
 
 def _shares(starts: Tensor, ends: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
     """(R, count): the share of each interval [start, end] in each of `count` equal parts of [low, high]."""
-    edges = torch.linspace(0, 1, count + 1, dtype=torch.float64, device=starts.device) * (high - low) + low
-    begin, stop = starts.double()[:, None], ends.double()[:, None]
+    edges = torch.linspace(0, 1, count + 1, dtype=torch.float64) * (high - low) + low
+    begin, stop = starts[:, None], ends[:, None]
     shared = (torch.minimum(stop, edges[1:]) - torch.maximum(begin, edges[:-1])).clamp(min=0)
     # A token covers its cells exactly, up to rounding, so slivers of its neighbours are removed.
     shared = shared.where(shared > ROUNDING * (high - low) / count, 0.0)
@@ -112,8 +124,8 @@ def label_components(cells: Tensor) -> Tensor:
     """
     count = cells.shape[1] * cells.shape[2]
     numbers = torch.arange(1, count + 1, device=cells.device).view(1, *cells.shape[1:])
-    # max_pool2d has no whole numbers on every device; float64 holds them exactly.
-    labels = (numbers * cells).double()
+    # max_pool2d has no whole numbers on every device; float32 holds these exactly.
+    labels = (numbers * cells).float()
     while True:
         spread = max_pool2d(labels[:, None], 3, stride=1, padding=1)[:, 0] * cells
         if torch.equal(spread, labels):
@@ -156,12 +168,12 @@ def attended_cells(attention_map: Tensor) -> Tensor:
     Returns:
         `Tensor`: (Y, X) bool; all True for a map without differences.
     """
-    smoothed = smooth(attention_map[None].double())[0]
+    smoothed = smooth(attention_map[None].float())[0]
     above = smoothed > smoothed.mean()
     if not above.any():
         return torch.ones_like(above)
     labels = label_components(above[None])[0]
-    mass = torch.zeros(labels.numel() + 1, dtype=torch.float64, device=labels.device)
+    mass = torch.zeros(labels.numel() + 1, device=labels.device)
     mass.scatter_add_(0, labels.flatten(), smoothed.flatten())
     mass[0] = -1.0
     return labels == mass.argmax()

@@ -11,11 +11,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision import supervise
 from grounded_attention.supervision.attention_function import AttentionPair, is_hidden
 from grounded_attention.supervision.method import observed_layers
 from grounded_attention.supervision.supervise import unwrap_model
+
+from .examples import inputs_on
 
 # Attention of one layer: (B, H, P, R).
 LayerAttention = Tensor
@@ -45,12 +46,8 @@ def read_phrases(model: Any) -> Iterator[Reader]:
         device = next(base.parameters()).device
         rows, weights = _query_rows(batch, words)
         columns = batch["region_positions"]
-        inputs = {
-            name: value.to(device) if isinstance(value, Tensor) else value
-            for name, value in PatchGroundingProcessor.model_inputs(batch).items()
-        }
         outputs = base(
-            **inputs,
+            **inputs_on(batch, device),
             attention_queries=((rows.to(device), columns.to(device)),),
             output_attentions=True,
             use_cache=False,

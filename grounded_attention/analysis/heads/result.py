@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The ranking of the heads of a model: `heads.json`, a table, a figure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -171,8 +171,3 @@ def boxes_table(boxes: Sequence[BoxScore]) -> str:
         ends = interval_text(score.pointing_interval), interval_text(score.accuracy_interval)
         rows.append(f"| {score.name} | {score.pointing:.1%} | {ends[0]} | {score.accuracy:.1%} | {ends[1]} |")
     return "\n".join(rows)
-
-
-def scores_dict(boxes: Sequence[BoxScore]) -> list[Mapping[str, Any]]:
-    """The scores as JSON types."""
-    return [asdict(score) for score in boxes]

@@ -48,7 +48,8 @@ def rank_heads(
     The attention of the phrases' rows is read on the model's own back end; no attention maps are made.
 
     Args:
-        model (`PreTrainedModel`): a vision-language model, on sdpa, eager or FlashAttention 2.
+        model (`PreTrainedModel`): a vision-language model, on sdpa, eager or FlashAttention 2. It is set to evaluation
+            mode.
         processor (`ProcessorMixin` or `PatchGroundingProcessor`): its processor.
         examples (`Iterable[AuditExample]`): texts with phrases and boxes for the choice, see `grounded_examples`.
         images (`Images`): pictures by image id: a mapping, or a function from the id.
@@ -160,7 +161,7 @@ class _Run:
     def __init__(
         self, model: Any, processor: Any, images: Images, settings: PromptSettings, batch_size: int, progress: bool
     ):
-        self.model, self.processor, self.images, self.settings = model, processor, images, settings
+        self.model, self.processor, self.images, self.settings = model.eval(), processor, images, settings
         self.batch_size, self.progress = batch_size, progress
 
     def score(

@@ -1,8 +1,8 @@
-"""A tiny LLaVA with random weights as a folder, which transformers' Auto classes load."""
+"""Tiny vision-language models with random weights as folders, which transformers' Auto classes load."""
 
 from pathlib import Path
 
-from transformers import LlavaProcessor
+from transformers import LlavaProcessor, Qwen2_5_VLProcessor
 
 from tests.helpers.tiny_vlm_models import make_model
 from tests.helpers.tiny_vlm_processors import make_processor
@@ -21,4 +21,13 @@ def save_llava(folder: Path) -> Path:
     )
     make_model("llava", parts.tokenizer).save_pretrained(folder)
     processor.save_pretrained(folder)
+    return folder
+
+
+def save_qwen(folder: Path) -> Path:
+    """Writes Qwen2.5-VL; to load its processor without torchvision, leave out the part for videos."""
+    parts = make_processor("qwen2_5_vl", byte_pairs=True)
+    make_model("qwen2_5_vl", parts.tokenizer).save_pretrained(folder)
+    type(parts).__name__ = Qwen2_5_VLProcessor.__name__
+    parts.save_pretrained(folder)
     return folder
