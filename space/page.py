@@ -195,9 +195,7 @@ class _Tab:
         self._connect()
 
     def _build_inputs(self) -> None:
-        self.file = gr.File(
-            label="Your own picture", height=150, elem_id=f"{self.key}-file", elem_classes="ga-drop"
-        )
+        self.file = gr.File(label="Your own picture", height=150, elem_id=f"{self.key}-file", elem_classes="ga-drop")
         self.caption = gr.Textbox(
             self.scenes[0].caption, label="Caption", lines=2, elem_id=f"{self.key}-caption", submit_btn=False
         )
