@@ -118,7 +118,8 @@ MODES = {
     "CMYK": (Image.new("CMYK", (4, 4), (0, 255, 255, 0)), "tiff", (255, 0, 0)),
     "I;16": (Image.fromarray(np.full((4, 4), GREY * 256 + 7, np.uint16)), "png", (GREY,) * 3),
     "I;16 tiff": (Image.fromarray(np.full((4, 4), 65535, np.uint16)), "tiff", (255,) * 3),
-    "YCbCr": (Image.new("YCbCr", (4, 4), (GREY, 128, 128)), "tiff", (GREY,) * 3),
+    # Pillow before 13 cannot read its own TIFF files of this mode.
+    "YCbCr": (Image.new("YCbCr", (4, 4), (GREY, 128, 128)), "jpeg", (GREY,) * 3),
 }
 
 
