@@ -10,14 +10,17 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
 
+import torch
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 from PIL import Image
 
+from grounded_attention.analysis.audit.examples import AuditExample
 from grounded_attention.analysis.example_attention import ExampleAttention
 from grounded_attention.analysis.heads.chosen import ChosenHeads
+from grounded_attention.analysis.heads.explorer import capture_patches
 from grounded_attention.analysis.heads.maps import TokenGrid
-from grounded_attention.analysis.image_attention import capture_image, capture_image_tokens
+from grounded_attention.analysis.image_attention import capture_image
 from grounded_attention.commands.image_options import load_pipeline
 from grounded_attention.commands.vlm_options import load_vlm
 from grounded_attention.modeling.caption_phrases import unknown_words
@@ -125,8 +128,7 @@ class Captures:
             raise VisitorError(one_sentence(error)) from error
         unknown = ", ".join(f"“{word}”" for word in unknown_words(pipe.processor.tokenizer, caption))
         notes = [f"The model does not know {unknown}; where these words look has no meaning."] if unknown else []
-        shown = Path(name).name if name not in self.settings.models and Path(name).is_dir() else name
-        return Capture(shown, example, notes=(*notes, *pipe.remarks))
+        return Capture(self._title(name), example, notes=(*notes, *pipe.remarks))
 
     def _load_pipeline(self, place: str) -> Any:
         given = self.settings
@@ -142,11 +144,11 @@ class Captures:
         options = {"revision": None, "device": None, "dtype": "float32", "attention": "sdpa"}
         model, processor, heads = self._model("vlm", name, lambda place: _load_vlm(Namespace(model=place, **options)))
         try:
-            example, grid = capture_image_tokens(model, processor, image, caption)
+            (example,) = capture_patches(model, processor, [AuditExample("", caption, ())], lambda _: image)
         except ValueError as error:
             raise VisitorError(one_sentence(error)) from error
-        shown = Path(name).name if Path(name).is_dir() else name
-        return Capture(shown, example, grid, heads=heads)
+        grid = TokenGrid.of_tokens(torch.from_numpy(example.boxes), torch.ones(len(example.boxes), dtype=torch.bool))
+        return Capture(self._title(name), example, grid, heads=heads)
 
     def _model(self, kind: str, name: str, load: Callable[[str], T]) -> T:
         place = self.place(name)
@@ -155,6 +157,10 @@ class Captures:
         except (OSError, ValueError, RuntimeError, ImportError) as error:
             reason = one_sentence(error).removeprefix(f"--model {place}: ")
             raise VisitorError(f"The checkpoint “{name}” cannot be used: {reason}") from error
+
+    def _title(self, name: str) -> str:
+        """What the page shows: a folder without its place on this machine."""
+        return Path(name).name if name not in self.settings.models and Path(name).is_dir() else name
 
     def place(self, name: str) -> str:
         """The folder or Hub name of a checkpoint as the page calls it.

@@ -13,6 +13,7 @@ element.addEventListener("keydown", (event) => {
   const next = step && words[words.indexOf(event.target.closest("[data-word]")) + step];
   if (next && event.target.closest("[data-word]")) { event.preventDefault(); next.focus(); next.click(); }
 });
+element.dataset.ready = "true"; // for tests
 watch("value", () => {
   if (chosen && document.activeElement === document.body) element.querySelector(chosen)?.focus({ preventScroll: true });
 });

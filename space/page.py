@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import gradio as gr
@@ -58,17 +59,19 @@ def build_page(settings: SpaceSettings) -> gr.Blocks:
     with gr.Blocks(title=TITLE, analytics_enabled=False) as page:
         gr.Markdown(INTRODUCTION)
         with gr.Tab("Regions"):
-            _Tab(captures.grounded, scenes, names, names[:2], "grounded").build()
+            regions = _Tab(captures.grounded, scenes, names, names[:2], "grounded")
+            regions.build()
         with gr.Tab("Vision-language models"):
             gr.Markdown(VLM_INTRODUCTION)
             vlms = [settings.vlm] if settings.vlm else []
             _Tab(captures.vision_language, scenes, vlms, vlms, "vlm", compares=False).build()
+    Thread(target=regions.prepare, daemon=True).start()
     return page
 
 
 def launch_page(page: gr.Blocks, **options: Any) -> Any:
     """Serves a page of `build_page`, without telemetry; `options` are those of `gr.Blocks.launch`."""
-    given = {"footer_links": [], "max_file_size": "20mb", "ssr_mode": False, "show_error": True}
+    given: dict[str, Any] = {"footer_links": [], "max_file_size": "20mb", "ssr_mode": False, "show_error": True}
     return page.launch(css_paths=HERE / "page.css", theme=gr.themes.Default(font=["system-ui"]), **given | options)
 
 
@@ -106,6 +109,14 @@ class _Tab:
         """The attention of the checkpoints; a name that is empty or `NO_SECOND` is left out, except the first."""
         asked = [name or "" for name in names[:1]] + [name for name in names[1:] if name and name != NO_SECOND]
         return Shown(image, tuple(self.capture(image, caption, name) for name in dict.fromkeys(asked)))
+
+    def prepare(self) -> None:
+        """Captures the other pictures to begin with, so that nobody waits for them."""
+        for scene in self.scenes:
+            try:
+                self.look(open_picture(scene.path), scene.caption, *self.first)
+            except VisitorError:  # the visitor who chooses this picture reads why
+                log.info("%s: not captured", scene.path)
 
     def show_scene(self, choice: Choice, first: str, second: str, event: gr.EventData) -> Any:
         scene = self.scenes[int(event._data["scene"])]
@@ -172,10 +183,11 @@ class _Tab:
     def build(self) -> None:
         """Adds the tab to the page that is being built."""
         self.shown, self.chosen = gr.State(self.start), gr.State(self.choice)
+        self.gallery = gr.HTML(thumbnails(self.scenes), elem_id=f"{self.key}-scenes", js_on_load=script())
         with gr.Row():
-            with gr.Column(scale=2, min_width=280):
+            with gr.Column(scale=2, min_width=280, elem_classes="ga-inputs"):
                 self._build_inputs()
-            with gr.Column(scale=5, min_width=280):
+            with gr.Column(scale=5, min_width=280, elem_classes="ga-result"):
                 self._build_picture()
         self.outputs = [
             self.shown, self.chosen, self.view, self.layer, self.head, self.error, self.caption
@@ -183,11 +195,7 @@ class _Tab:
         self._connect()
 
     def _build_inputs(self) -> None:
-        gallery = thumbnails(self.scenes)
-        self.gallery = gr.HTML(gallery, elem_id=f"{self.key}-scenes", js_on_load=script())
-        self.file = gr.File(
-            label="or your own picture", height=150, elem_id=f"{self.key}-file", elem_classes="ga-drop"
-        )
+        self.file = gr.File(label="Your own picture", height=150, elem_id=f"{self.key}-file", elem_classes="ga-drop")
         self.caption = gr.Textbox(
             self.scenes[0].caption, label="Caption", lines=2, elem_id=f"{self.key}-caption", submit_btn=False
         )
@@ -251,8 +259,9 @@ class _Tab:
         inputs = [self.shown, self.chosen, self.caption, *names]
         self.gallery.click(self.show_scene, [self.chosen, *names], self.outputs, **slow)
         self.file.upload(self.show_file, [self.shown, self.file], self.outputs, **slow)
+        scroll = f"() => innerWidth <= 640 && document.querySelector('#{self.key}-view').scrollIntoView()"
         for event in (self.button.click, self.caption.submit, self.first_name.input, self.second_name.input):
-            event(self.show_caption, inputs, self.outputs, **slow)
+            event(self.show_caption, inputs, self.outputs, **slow).success(None, js=scroll)
         self.view.click(
             self.click,
             [self.shown, self.chosen],
@@ -304,7 +313,7 @@ def thumbnails(scenes: Sequence[Scene]) -> str:
         f'<img src="{embed(open_picture(scene.path), THUMBNAIL).source}" alt="{escape(scene.caption)}"></button>'
         for number, scene in enumerate(scenes)
     )
-    return f'<p>Choose a picture</p><div class="ga-scenes">{buttons}</div>'
+    return f'<div class="ga-scenes" role="group" aria-label="choose a picture">{buttons}</div>'
 
 
 def _most(captures: Sequence[Capture]) -> tuple[int, int]:

@@ -26,9 +26,8 @@ APP, SETTINGS, CARD, REQUIREMENTS, MODELS = "app.py", "space.json", "README.md",
 SUFFIXES = (".py", ".pyi", ".css", ".js", ".json", ".md", ".yaml", ".typed", ".jpg", ".safetensors")
 # Files that load a model; a checkpoint folder may contain more.
 MODEL_FILES = (
-    *("config.json", "*.safetensors", "*.safetensors.index.json", "*processor_config.json", "heads.json"),
-    *("tokenizer*", "vocab.*", "merges.txt", "special_tokens_map.json", "chat_template*"),
-    "generation_config.json",
+    *("config.json", "generation_config.json", "*.safetensors", "*.safetensors.index.json", "heads.json"),
+    *("*processor_config.json", "tokenizer*", "vocab.*", "merges.txt", "special_tokens_map.json", "chat_template*"),
 )
 # A Space has two processors and no GPU unless its owner chooses another machine.
 CPU_WHEELS = "--extra-index-url https://download.pytorch.org/whl/cpu"
@@ -51,42 +50,33 @@ def space_files(settings: SpaceSettings) -> Files:
         ValueError: if a folder contains no model, or a small checkpoint of the package is missing.
     """
     files: Files = {f"grounded_attention/{name}": path for name, path in _files(PACKAGE) if path.suffix in SUFFIXES}
-    models = {name: _add_model(files, str(place)) for name, place in settings.models.items()}
-    vlm = None if settings.vlm is None else _add_model(files, settings.vlm)
-    given: dict[str, Any] = {
-        "vlm": vlm,
-        "detector": settings.detector,
-        "features": settings.features,
-        "folders": False,
-    }
-    if settings.models != SMALL_MODELS:  # these are in the package, at the same place in every copy
-        given["models"] = models
+    given: dict[str, Any] = {"detector": settings.detector, "features": settings.features, "folders": False}
+    if settings.models == SMALL_MODELS:  # these are in the package
+        for place in SMALL_MODELS.values():
+            _check_model(place)
+    else:
+        given["models"] = {name: _add_model(files, str(place)) for name, place in settings.models.items()}
+    given["vlm"] = None if settings.vlm is None else _add_model(files, settings.vlm)
     files[APP] = HERE / APP
     files[SETTINGS] = (json.dumps(given, indent=1) + "\n").encode()
     files[REQUIREMENTS] = requirements().encode()
-    shown = [*models.values(), *([vlm] if vlm else [])]
-    files[CARD] = space_card([name for name in shown if not _travels(name)]).encode()
+    places = [*given.get("models", {}).values(), *([given["vlm"]] if given["vlm"] else [])]
+    files[CARD] = space_card([place for place in places if not place.startswith(f"{MODELS}/")]).encode()
     return files
 
 
 def _add_model(files: Files, place: str) -> str:
     """Adds the files of a folder; returns its place in the repository, or the name on the Hub."""
     folder = Path(place)
-    if not folder.is_dir() and not folder.is_relative_to(HERE):
+    if not folder.is_dir():
         return place
     _check_model(folder)
-    if folder.is_relative_to(HERE):
-        return place
     taken = {name.split("/")[1] for name in files if name.startswith(f"{MODELS}/")}
     target = folder.name if folder.name not in taken else f"{folder.parent.name}_{folder.name}"
     for name, path in _files(folder):
         if any(fnmatch(name, pattern) for pattern in MODEL_FILES):
             files[f"{MODELS}/{target}/{name}"] = path
     return f"{MODELS}/{target}"
-
-
-def _travels(place: str) -> bool:
-    return place.startswith(f"{MODELS}/") or Path(place).is_relative_to(HERE)
 
 
 def _check_model(folder: Path) -> None:

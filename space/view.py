@@ -231,13 +231,13 @@ def _box(capture: Capture, box: Sequence[float], text: str, colour: str) -> str:
 
 def _label(capture: Capture, box: Sequence[float], text: str, colour: str) -> str:
     (width, height), (x1, y1, _, _) = _size(capture), np.clip(box, 0, 1)
-    wide = 11 * len(text) + 10
+    wide = 15 * len(text) + 10
     x = min(max(float(x1) * width, 0), max(width - wide, 0))
     y = float(y1) * height
-    y = y - 22 if y >= 24 else min(y + 2, height - 21)
+    y = y - 30 if y >= 32 else min(y + 2, height - 29)
     return (
-        f'<g class="ga-label"><rect x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="20" rx="2" fill="{colour}"/>'
-        f'<text x="{x + 5:.1f}" y="{y + 15:.1f}">{escape(text)}</text></g>'
+        f'<g class="ga-label"><rect x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="28" rx="3" fill="{colour}"/>'
+        f'<text x="{x + 5:.1f}" y="{y + 21:.1f}">{escape(text)}</text></g>'
     )
 
 

@@ -27,13 +27,11 @@ def build(options: argparse.Namespace) -> str:
     """
     from grounded_attention.space.small_checkpoints import write_small
 
-    folders = [options.run / name for name in options.methods]
-    for folder in folders:
+    folders = {name: options.run / name for name in options.methods}
+    for folder in folders.values():
         if not (folder / "config.json").is_file():
             raise ValueError(f"{folder} contains no model; train it with `grounded-attention train space_scenes`")
-    sizes = {
-        name: write_small(folder, options.output / name) for name, folder in zip(options.methods, folders, strict=True)
-    }
+    sizes = {name: write_small(folder, options.output / name) for name, folder in folders.items()}
     if options.json:
         return json.dumps({"output": str(options.output), "bytes": sizes})
     return "\n".join(f"{options.output / name}: {size / 1e6:.2f} MB" for name, size in sizes.items())

@@ -11,15 +11,13 @@ import torch
 from PIL import Image
 
 from grounded_attention.analysis.example_attention import ExampleAttention, find_words
-from grounded_attention.analysis.heads.maps import TokenGrid
-from grounded_attention.analysis.image_attention import capture_image_tokens, cell_boxes
 from grounded_attention.commands.vlm_options import load_vlm
 from grounded_attention.space.figure import write_figure
 from grounded_attention.space.loading import LONGEST_CAPTION, Capture, Captures, VisitorError, open_picture
 from grounded_attention.space.settings import SCENES, SpaceSettings, read_scenes
 from grounded_attention.space.small_checkpoints import write_small
 from grounded_attention.space.view import PHRASES, Choice, grounded_phrases, view_html
-from tests.helpers.tiny_llava_files import save_llava
+from tests.helpers.tiny_vlm_files import save_llava
 
 CAPTION = 'a <b>red</b> ball & the "small" cube'
 LAYERS, HEADS, REGIONS = 3, 4, 5
@@ -90,12 +88,6 @@ def test_phrases_are_runs_of_content_words_and_point_to_the_mean_of_their_words(
     assert ball_weights == pytest.approx((rows / rows.sum(1, keepdims=True)).mean(0))
 
 
-def test_cells_of_a_grid_cover_its_frame():
-    boxes = torch.tensor([[0, 0, 0.5, 0.5], [0.5, 0, 1, 0.5], [0, 0.5, 0.5, 1], [0.5, 0.5, 1, 1]])
-    grid = TokenGrid.of_tokens(boxes, torch.ones(4, dtype=torch.bool))
-    assert np.allclose(cell_boxes(grid), boxes.numpy())
-
-
 @pytest.mark.parametrize("show", ["one word", PHRASES])
 def test_the_figure_is_a_picture_of_every_checkpoint(tmp_path, show):
     pair = [capture(), capture(name="other", seed=1)]
@@ -150,20 +142,18 @@ def test_a_small_copy_gives_the_same_attention(captures, scene, tmp_path):
 
 
 def test_image_tokens_of_a_vision_language_model_are_read_as_a_grid(tmp_path, scene):
-    folder = save_llava(tmp_path / "llava")
-    options = Namespace(model=str(folder), revision=None, device=None, dtype="float32", attention="sdpa")
-    model, processor = load_vlm(options)
-    example, grid = capture_image_tokens(model, processor, *scene)
-    inputs = processor([scene[1]], images=[scene[0]], phrases=[[{"text": 0, "start": 0, "end": 5}]])
-    model.set_attn_implementation("eager")
+    folder = str(save_llava(tmp_path / "llava"))
+    found = Captures(SpaceSettings(vlm=folder)).vision_language(*scene, folder)
+    model, processor = load_vlm(
+        Namespace(model=folder, revision=None, device=None, dtype="float32", attention="eager")
+    )
+    batch = processor([scene[1]], images=[scene[0]], phrases=[[{"text": 0, "start": 0, "end": 5}]])
     with torch.no_grad():
-        maps = model(**processor.model_inputs(inputs), output_attentions=True).attentions
-    # The map of the last layer: the rows of the text's tokens, over the columns of the image tokens.
-    rows, columns = inputs["text_positions"][0], inputs["region_positions"][0]
-    total = maps[-1][0][:, rows][:, :, columns].sum(-1)  # (H, T)
-    there = inputs["phrase_mask"][0, 0]  # the tokens of “There”
-    assert grid.rows * grid.columns == len(columns)
-    assert np.allclose(example.attention[-1, :, 0].sum(-1), total[:, there].mean(-1), atol=1e-5)
+        maps = model(**processor.model_inputs(batch), output_attentions=True).attentions
+    there = batch["text_positions"][0][batch["phrase_mask"][0, 0]]  # the tokens of “There”
+    expected = maps[-1][0][:, there][:, :, batch["region_positions"][0]].mean(1)  # (H, R)
+    assert found.name == "llava" and found.grid.rows * found.grid.columns == expected.shape[1]
+    assert np.allclose(found.example.attention[-1, :, 0], expected, atol=1e-5)
 
 
 # Mistakes of visitors
