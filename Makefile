@@ -91,6 +91,7 @@ bench: $(INSTALLED)  ## measure speed and memory side by side, print the ratios
 	$(BIN)/python -m benchmarks.audit
 	$(BIN)/python -m benchmarks.pretraining_step
 	$(BIN)/python -m benchmarks.two_streams
+	$(BIN)/python -m benchmarks.visualbert
 	$(BIN)/python -m benchmarks.region_table
 	$(BIN)/python -m benchmarks.waiting_threads
 

@@ -56,6 +56,7 @@ WAYS = (
     Way("SDPA, padded", unpad=False),
     Way("SDPA"),
     Way("SDPA, direct", method="direct"),
+    Way("SDPA, padded, compiled", unpad=False, compiled=True),
     Way("SDPA, compiled", compiled=True),
     Way("SDPA, compiled, direct", compiled=True, method="direct"),
     Way("FlashAttention", "flash_attention_2"),
