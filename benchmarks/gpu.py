@@ -38,6 +38,7 @@ from grounded_attention.supervision import get_method
 CLASSES: dict[str, Any] = {"pre-training": VLBertForPreTraining, "VGP": VLBertForVGP}
 LENGTHS = {"pre-training": TOKENS, "VGP": (20, 44)}  # VGP has two captions
 PHRASE_WORDS = 2
+GRADIENT_BATCH = 8  # float32 needs more memory
 WARM_UP = 3  # steps; the first of them compile
 Batch = dict[str, Any]
 
@@ -52,9 +53,10 @@ class Way(NamedTuple):
     method: str = "none"
 
 
+UNPADDED = Way("SDPA")
 WAYS = (
     Way("SDPA, padded", unpad=False),
-    Way("SDPA"),
+    UNPADDED,
     Way("SDPA, direct", method="direct"),
     Way("SDPA, padded, compiled", unpad=False, compiled=True),
     Way("SDPA, compiled", compiled=True),
@@ -105,7 +107,7 @@ class Training:
 
     def __init__(self, task: str, way: Way, options: argparse.Namespace):
         torch.manual_seed(0)
-        sizes: dict[str, Any] = {**TINY, "num_hidden_layers": 1} if options.device == "cpu" else {}
+        sizes: dict[str, Any] = {"num_hidden_layers": 1, **TINY} if options.device == "cpu" else {}
         config = VLBertConfig(**sizes, unpad=way.unpad)
         self.device = options.device
         self.model = CLASSES[task]._from_config(config, attn_implementation=way.back_end).to(self.device)
@@ -130,13 +132,6 @@ class Training:
         self.optimizer.step()
         self.optimizer.zero_grad()
 
-    def useful_operations(self) -> int:
-        """The operations of all matrix products of a step, forward and backward."""
-        with FlopCounterMode(display=False) as counter:
-            self.loss().backward()
-        self.optimizer.zero_grad()
-        return counter.get_total_flops()
-
     def gradients(self, half: bool) -> torch.Tensor:
         """All gradients in one float32 vector, without dropout."""
         self.model.eval()
@@ -144,6 +139,17 @@ class Training:
         found = [p.grad.float().flatten() for p in self.model.parameters() if p.grad is not None]
         self.optimizer.zero_grad()
         return torch.cat(found)
+
+
+def useful_operations(task: str, options: argparse.Namespace) -> tuple[int, int]:
+    """Returns the examples of a step, and the operations of its matrix products, forward and backward.
+
+    Padding is left out except in the attention itself, and nothing is supervised.
+    """
+    training = Training(task, UNPADDED, options)
+    with FlopCounterMode(display=False) as counter:
+        training.loss().backward()
+    return len(training.inputs["input_ids"]), counter.get_total_flops()
 
 
 def measure(task: str, way: Way, options: argparse.Namespace) -> Measured:
@@ -165,8 +171,9 @@ def measure(task: str, way: Way, options: argparse.Namespace) -> Measured:
 
 def measure_gradients(task: str, way: Way, options: argparse.Namespace) -> float:
     """Returns |g - e| / |e| of the gradients g of a way in bfloat16, e of SDPA in float32."""
-    exact = Training(task, SDPA, options).gradients(half=False)
-    found = Training(task, way, options).gradients(half=True)
+    small = argparse.Namespace(device=options.device, batch=GRADIENT_BATCH, vgp_batch=GRADIENT_BATCH)
+    exact = Training(task, SDPA, small).gradients(half=False)
+    found = Training(task, way, small).gradients(half=True)
     return float((found - exact).norm() / exact.norm())
 
 
@@ -202,9 +209,11 @@ def measure_card(options: argparse.Namespace) -> Iterator[str]:
     if not is_flash_attn_2_available():
         yield "FlashAttention is not installed and not measured: pip install flash-attn --no-build-isolation"
     for task in CLASSES:
-        training = Training(task, SDPA, options)
-        size, operations = len(training.inputs["input_ids"]), training.useful_operations()
-        del training
+        counted = attempt(useful_operations, task, options)
+        if isinstance(counted, str):
+            yield f"\n{task}: {counted}; if memory is short, give a smaller --batch and --vgp-batch"
+            continue
+        size, operations = counted
         yield f"\n{task}, batch {size}, {options.rounds} rounds of {options.steps} steps"
         yield f"{'way':<27}{'ms/step':>9}{'rounds':>18}{'samples/s':>11}{'of peak':>9}{'GiB':>7}{'/ none':>8}"
         yield from _table(task, size, operations / peak, options)
@@ -240,7 +249,7 @@ def check_paths(options: argparse.Namespace) -> Iterator[str]:
         for way in available(WAYS):
             found = attempt(measure, task, way, options)
             yield f"{task}, {way.name}: {found if isinstance(found, str) else 'runs'}"
-        yield f"{task}, operations: {attempt(lambda task=task: Training(task, SDPA, options).useful_operations())}"
+        yield f"{task}, examples and operations of a step: {attempt(useful_operations, task, options)}"
         error = attempt(measure_gradients, task, SDPA, options)
         yield f"{task}, gradients of SDPA: {error if isinstance(error, str) else f'{error:.1e} from float32'}"
         error = attempt(_difference, task, FLEX, options)
@@ -252,8 +261,11 @@ def check_paths(options: argparse.Namespace) -> Iterator[str]:
 @torch.no_grad()
 def _difference(task: str, way: Way, options: argparse.Namespace) -> float:
     """The relative difference of the losses of a way and of SDPA, both in float32."""
-    trainings = [Training(task, each, options) for each in (way, SDPA)]
-    losses = [training.model.eval() and float(training.loss(half=False)) for training in trainings]
+    losses = []
+    for each in (way, SDPA):
+        training = Training(task, each, options)
+        training.model.eval()
+        losses.append(float(training.loss(half=False)))
     return abs(losses[0] / losses[1] - 1)
 
 

@@ -21,11 +21,10 @@ from typing import Any
 from grounded_attention.commands.command_line import make_parser, run
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 from tqdm.auto import tqdm
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from benchmarks.device import clock, matrix_peak
+from benchmarks.device import clock
 from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining
 
 TOKENS, REGIONS = (8, 22), (10, 100)
@@ -138,15 +137,6 @@ class Workload:
             totals[1] += _sum_and_count(outputs.region_logits, batch["region_labels"])
         return float((totals[:, 0] / totals[:, 1]).sum())
 
-    def useful_flops(self) -> int:
-        """Returns the operations of all matrix products in one epoch, forward and backward, without padding."""
-        _, self.model.config.unpad = WAYS["both"]
-        with FlopCounterMode(display=False) as counter:
-            for batch in self.batches[True]:
-                self.model(**batch).loss.backward()
-        self.optimizer.zero_grad()
-        return counter.get_total_flops()
-
 
 def _sum_and_count(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     total = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), labels.flatten(), reduction="sum")
@@ -182,11 +172,9 @@ def _work(options: argparse.Namespace) -> str:
     """One line per way: fill, speed relative to `padded` (median and range of rounds), and difference of loss."""
     workload = Workload(_with_sizes(options))
     losses = {way: workload.loss(way) for way in WAYS}
-    peak = matrix_peak(options.device, options.dtype) if options.device == "cuda" else None
-    flops = workload.useful_flops() if peak else None
     times = measure(workload, options.rounds, options.device)
     if options.json:
-        return json.dumps({"seconds": times, "losses": losses, "matrix_peak": peak, "useful_flops": flops})
+        return json.dumps({"seconds": times, "losses": losses})
     lines = [
         f"{options.examples} examples in batches of {options.batch}, {options.layers} layers, {options.dtype}",
         f"{'way':<14}{'fill':>5}{'speed / padded':>18}{'rounds':>18}{'loss - padded':>16}",
@@ -196,14 +184,8 @@ def _work(options: argparse.Namespace) -> str:
         spread = f"{min(found):.2f} to {max(found):.2f}"
         line = f"{way:<14}{filled:>5.2f}{statistics.median(found):>16.2f} x{spread:>18}"
         line += f"{losses[way] - losses['padded']:>16.1e}"
-        if peak and flops:
-            seconds = statistics.median(times[way])
-            share = flops / seconds / peak
-            line += f"{options.examples / seconds:>10.0f} samples/s, {share:.0%} of the matrix peak measured here"
         lines.append(line)
     lines.append("aim: both / padded >= 1.5 x")
-    if not torch.cuda.is_available():
-        lines.append("found no GPU: bf16, compile, samples/s and the share of the matrix peak are not measured")
     return "\n".join(lines)
 
 

@@ -94,6 +94,16 @@ def test_the_table_of_a_card(monkeypatch):
     assert supervised[-2:] == ["2.0", "1.10"]
 
 
-def test_useful_operations_leave_padding_out():
-    one, two = (benchmark.Training("VGP", benchmark.Way("x", unpad=unpad), TINY) for unpad in (True, False))
-    assert one.useful_operations() < two.useful_operations()
+def test_useful_operations_leave_padding_out(monkeypatch):
+    """A layer more adds the products of its linear maps on valid columns, and those of its padded attention."""
+    found = []
+    for layers in (1, 2):
+        monkeypatch.setitem(benchmark.TINY, "num_hidden_layers", layers)
+        found.append(benchmark.useful_operations("VGP", TINY)[1])
+    inputs, _ = benchmark.make_batch("VGP", TINY.vgp_batch, VLBertConfig(**benchmark.TINY))
+    masks = torch.cat([inputs["attention_mask"], inputs["region_attention_mask"]], dim=1)
+    columns = int(masks.sum()) + len(masks)  # END
+    width, inner, length = 48, 96, masks.shape[1] + 1
+    linear = 6 * columns * (4 * width**2 + 2 * width * inner)  # a product forward, two backward, two operations each
+    attention = 14 * width * len(masks) * length**2  # two products forward, five backward
+    assert linear <= found[1] - found[0] <= linear + attention
