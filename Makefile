@@ -102,8 +102,13 @@ bench: $(INSTALLED)  ## measure speed and memory side by side, print the ratios
 	$(BIN)/python -m benchmarks.pretraining_step
 	$(BIN)/python -m benchmarks.two_streams
 	$(BIN)/python -m benchmarks.vlm_rows
+	$(BIN)/python -m benchmarks.visualbert
 	$(BIN)/python -m benchmarks.region_table
 	$(BIN)/python -m benchmarks.waiting_threads
+
+.PHONY: bench-gpu
+bench-gpu: $(INSTALLED)  ## measure training steps on this GPU (minutes); without one, check that every way runs
+	$(BIN)/python -m benchmarks.gpu
 
 clean:  ## remove the environment, runs and generated data
 	rm -rf .venv .venv-oldest .cache runs data

@@ -22,7 +22,6 @@ import resource
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from grounded_attention.commands.command_line import make_parser, run
 import torch
 from tqdm.auto import tqdm
 
+from benchmarks.device import clock
 from grounded_attention.modeling import VLBertConfig, VLBertModel
 from grounded_attention.supervision import get_method, supervised_implementation
 
@@ -113,9 +113,9 @@ def measure_times(length: int, options: argparse.Namespace) -> dict[str, list[fl
     times: dict[str, list[float]] = {mode: [] for mode in MODES}
     for turn in tqdm(range(options.rounds), desc=f"time at N = {length}", leave=False):
         for mode in MODES if turn % 2 else MODES[::-1]:
-            start = _clock(options.device)
+            start = clock(options.device)
             workloads[mode].step()
-            times[mode].append(_clock(options.device) - start)
+            times[mode].append(clock(options.device) - start)
     return times
 
 
@@ -133,13 +133,6 @@ def measure_memory(mode: str, length: int, options: argparse.Namespace) -> float
         workload.step()
     peak = torch.cuda.max_memory_allocated() if options.device == "cuda" else _peak_resident()
     return max(peak - before, 1)
-
-
-def _clock(device: str) -> float:
-    if device == "cpu":
-        return time.process_time()
-    torch.cuda.synchronize()
-    return time.perf_counter()
 
 
 def _resident() -> int:

@@ -22,7 +22,6 @@ import resource
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ import numpy as np
 import torch
 from transformers import BertTokenizer
 
+from benchmarks.device import clock
 from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase
 from grounded_attention.analysis.audit.items import Rules, ground, region_items, text_items
 from grounded_attention.analysis.audit.tally import Tally
@@ -163,9 +163,9 @@ def measure_times(regions: int, options: argparse.Namespace) -> dict[str, Any]:
     times: dict[str, list[float]] = {way: [] for way in WAYS}
     for turn in range(options.rounds):
         for way in WAYS if turn % 2 else WAYS[::-1]:
-            start = _clock(options.device)
+            start = clock(options.device)
             workloads[way].step()
-            times[way].append(_clock(options.device) - start)
+            times[way].append(clock(options.device) - start)
     return {**times, **_differences(counted["audit"], counted["plain"])}
 
 
@@ -189,13 +189,6 @@ def measure_memory(way: str, regions: int, options: argparse.Namespace) -> float
         workload.step()
     peak = torch.cuda.max_memory_allocated() if options.device == "cuda" else _peak_resident()
     return max(peak - before, 1)
-
-
-def _clock(device: str) -> float:
-    if device == "cpu":
-        return time.process_time()
-    torch.cuda.synchronize()
-    return time.perf_counter()
 
 
 def _resident() -> int:

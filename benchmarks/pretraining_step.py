@@ -15,29 +15,29 @@ import argparse
 import json
 import statistics
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grounded_attention.commands.command_line import make_parser, run
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 from tqdm.auto import tqdm
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
+from benchmarks.device import clock
 from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining
 
 TOKENS, REGIONS = (8, 22), (10, 100)
 MASKED = 0.15
+TINY: dict[str, Any] = {"hidden_size": 48, "intermediate_size": 96, "vocab_size": 100, "region_feature_size": 16}
 # Way -> (batches of similar length, unpadded).
 WAYS = {"padded": (False, False), "length-aware": (True, False), "unpadded": (False, True), "both": (True, True)}
 Example = dict[str, torch.Tensor]
 Batches = list[dict[str, torch.Tensor]]
 
 
-def make_examples(count: int, config: VLBertConfig) -> list[Example]:
-    """Makes random examples of random lengths; about one of seven tokens and regions is predicted."""
+def make_examples(count: int, config: VLBertConfig, words: tuple[int, int] = TOKENS) -> list[Example]:
+    """Makes random examples of random lengths, `words` is the range of tokens; about one of seven is predicted."""
     generator = torch.Generator().manual_seed(0)
 
     def draw(low: int, high: int, *shape: int) -> torch.Tensor:
@@ -45,7 +45,7 @@ def make_examples(count: int, config: VLBertConfig) -> list[Example]:
 
     examples = []
     for _ in range(count):
-        tokens, regions = int(draw(TOKENS[0], TOKENS[1] + 1, 1)), int(draw(REGIONS[0], REGIONS[1] + 1, 1))
+        tokens, regions = int(draw(words[0], words[1] + 1, 1)), int(draw(REGIONS[0], REGIONS[1] + 1, 1))
         corners = torch.rand(regions, 2, generator=generator) / 2
         predicted = [torch.rand(length, generator=generator) < MASKED for length in (tokens, regions)]
         for chosen in predicted:
@@ -91,8 +91,7 @@ def fill(batches: Batches) -> float:
 
 def make_model(options: argparse.Namespace) -> VLBertForPreTraining:
     """Makes a model of base width, or a tiny model with `--quick`."""
-    quick = {"hidden_size": 48, "intermediate_size": 96, "vocab_size": 100, "region_feature_size": 16}
-    sizes: dict[str, Any] = quick if options.quick else {}
+    sizes = TINY if options.quick else {}
     torch.manual_seed(0)
     config = VLBertConfig(num_hidden_layers=options.layers, attn_implementation="sdpa", **sizes)
     return VLBertForPreTraining(config).to(options.device)
@@ -138,15 +137,6 @@ class Workload:
             totals[1] += _sum_and_count(outputs.region_logits, batch["region_labels"])
         return float((totals[:, 0] / totals[:, 1]).sum())
 
-    def useful_flops(self) -> int:
-        """Returns the operations of all matrix products in one epoch, forward and backward, without padding."""
-        _, self.model.config.unpad = WAYS["both"]
-        with FlopCounterMode(display=False) as counter:
-            for batch in self.batches[True]:
-                self.model(**batch).loss.backward()
-        self.optimizer.zero_grad()
-        return counter.get_total_flops()
-
 
 def _sum_and_count(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     total = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), labels.flatten(), reduction="sum")
@@ -160,28 +150,10 @@ def measure(workload: Workload, rounds: int, device: str) -> dict[str, list[floa
     times: dict[str, list[float]] = {way: [] for way in WAYS}
     turns = [(turn, way) for turn in range(rounds) for way in list(WAYS)[:: 1 if turn % 2 else -1]]
     for _, way in tqdm(turns, desc="epochs", leave=False):
-        begin = _clock(device)
+        begin = clock(device)
         workload.epoch(way)
-        times[way].append(_clock(device) - begin)
+        times[way].append(clock(device) - begin)
     return times
-
-
-def _clock(device: str) -> float:
-    if device == "cpu":
-        return time.process_time()
-    torch.cuda.synchronize()
-    return time.perf_counter()
-
-
-def matrix_peak(device: str, dtype: str) -> float:
-    """Returns the operations per second of a large matrix product, the best of ten."""
-    left, right = (torch.randn(8192, 8192, device=device, dtype=getattr(torch, dtype)) for _ in range(2))
-    best = float("inf")
-    for _ in range(10):
-        begin = _clock(device)
-        left @ right
-        best = min(best, _clock(device) - begin)
-    return 2 * 8192**3 / best
 
 
 def ratios(times: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
@@ -200,11 +172,9 @@ def _work(options: argparse.Namespace) -> str:
     """One line per way: fill, speed relative to `padded` (median and range of rounds), and difference of loss."""
     workload = Workload(_with_sizes(options))
     losses = {way: workload.loss(way) for way in WAYS}
-    peak = matrix_peak(options.device, options.dtype) if options.device == "cuda" else None
-    flops = workload.useful_flops() if peak else None
     times = measure(workload, options.rounds, options.device)
     if options.json:
-        return json.dumps({"seconds": times, "losses": losses, "matrix_peak": peak, "useful_flops": flops})
+        return json.dumps({"seconds": times, "losses": losses})
     lines = [
         f"{options.examples} examples in batches of {options.batch}, {options.layers} layers, {options.dtype}",
         f"{'way':<14}{'fill':>5}{'speed / padded':>18}{'rounds':>18}{'loss - padded':>16}",
@@ -214,14 +184,8 @@ def _work(options: argparse.Namespace) -> str:
         spread = f"{min(found):.2f} to {max(found):.2f}"
         line = f"{way:<14}{filled:>5.2f}{statistics.median(found):>16.2f} x{spread:>18}"
         line += f"{losses[way] - losses['padded']:>16.1e}"
-        if peak and flops:
-            seconds = statistics.median(times[way])
-            share = flops / seconds / peak
-            line += f"{options.examples / seconds:>10.0f} samples/s, {share:.0%} of the matrix peak measured here"
         lines.append(line)
     lines.append("aim: both / padded >= 1.5 x")
-    if not torch.cuda.is_available():
-        lines.append("found no GPU: bf16, compile, samples/s and the share of the matrix peak are not measured")
     return "\n".join(lines)
 
 

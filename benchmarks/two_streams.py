@@ -2,9 +2,9 @@
 """Speed of a pre-training step of LXMERT: transformers' model, ours padded, ours unpadded, ours with supervision.
 
 All ways have the same weights and train on the same examples, 8 to 22 tokens and 10 to 100 regions, uniform; masked
-words, class and feature of regions, and whether the caption belongs. transformers has only eager attention. Each round
 words, class and feature of regions, and whether the caption belongs. transformers has only eager attention. A round
-seconds on a GPU. Before the measurement the losses of all ways without supervision are compared, without dropout.
+runs all ways in turn; times are CPU seconds of the process, or seconds on a GPU. Before the measurement the losses of
+all ways without supervision are compared, without dropout.
 
 examples:
   python -m benchmarks.two_streams
@@ -12,77 +12,23 @@ examples:
 """
 
 import argparse
-import json
-import statistics
 import sys
-import time
 from collections.abc import Sequence
 from typing import Any
 
-from grounded_attention.commands.command_line import make_parser, run
+from grounded_attention.commands.command_line import run
 
 import torch
 import transformers
 
+from benchmarks.beside_transformers import Batch, Workload, build_parser, make_batches, report
 from grounded_attention.modeling import LXMERTConfig, LXMERTForPreTraining
-from grounded_attention.supervision import get_method
-
-TOKENS, REGIONS = (8, 22), (10, 100)
-MASKED = 0.15
-WAYS = ("transformers", "padded", "unpadded", "supervised")
-Batch = dict[str, torch.Tensor]
 
 
-def make_batches(options: argparse.Namespace, config: LXMERTConfig) -> list[Batch]:
-    """Makes random batches, each padded to its maximum. Two words of an example refer to a region each."""
-    generator = torch.Generator().manual_seed(0)
-
-    def draw(low: int, high: int, *shape: int) -> torch.Tensor:
-        return torch.randint(low, high, shape, generator=generator)
-
-    batches = []
-    for start in range(0, options.examples, options.batch):
-        size = min(options.batch, options.examples - start)
-        tokens, regions = draw(TOKENS[0], TOKENS[1] + 1, size), draw(REGIONS[0], REGIONS[1] + 1, size)
-        words, boxes = int(tokens.max()), int(regions.max())
-        text_mask, region_mask = (
-            torch.arange(most) < length[:, None] for most, length in ((words, tokens), (boxes, regions))
-        )
-        corners = torch.rand(size, boxes, 2, generator=generator) / 2
-        masked_words = (torch.rand(size, words, generator=generator) < MASKED) & text_mask
-        masked_words[:, 0] = True
-        masked_regions = (torch.rand(size, boxes, generator=generator) < MASKED) & region_mask
-        masked_regions[:, 0] = True
-        phrases, grounded = (
-            torch.zeros(size, 2, words, dtype=torch.bool),
-            torch.zeros(size, 2, boxes, dtype=torch.bool),
-        )
-        for phrase in range(2):
-            phrases[:, phrase, 2 + phrase], grounded[:, phrase, phrase] = True, True
-        batch = {
-            "input_ids": draw(1, config.vocab_size, size, words) * text_mask,
-            "attention_mask": text_mask.long(),
-            "region_features": torch.randn(size, boxes, config.visual_feat_dim, generator=generator)
-            * region_mask[..., None],
-            "region_boxes": torch.cat([corners, corners + 0.4], dim=-1) * region_mask[..., None],
-            "region_attention_mask": region_mask.long(),
-            "labels": draw(1, config.vocab_size, size, words).masked_fill(~masked_words, -100),
-            "region_labels": draw(0, config.num_object_labels, size, boxes).masked_fill(~masked_regions, -100),
-            "predicted_regions": masked_regions,
-            "relationship_labels": draw(0, 2, size),
-            "region_candidate_mask": region_mask,
-            "phrase_mask": phrases,
-            "phrase_regions": grounded,
-        }
-        batches.append({name: value.to(options.device) for name, value in batch.items()})
-    return batches
-
-
-class Workload:
-    """Both models with the same weights, each with its optimizer."""
+class LXMERTWorkload(Workload):
+    """LXMERT with its losses of words, of class and feature of regions, and of the relationship."""
 
     def __init__(self, options: argparse.Namespace):
-        self.options = options
         sizes: dict[str, Any] = {}
         if options.quick:
             sizes = {"hidden_size": 48, "num_attention_heads": 4, "intermediate_size": 96, "vocab_size": 100}
@@ -91,38 +37,12 @@ class Workload:
         sizes |= {"task_qa": False, "visual_attr_loss": False}
         torch.manual_seed(0)
         config = LXMERTConfig(**sizes, visual_loss="released", attn_implementation="sdpa")
-        self.ours = LXMERTForPreTraining(config).to(options.device)
         theirs = transformers.LxmertConfig(**sizes, visual_loss_normalizer=1 / 0.15)
-        self.theirs = transformers.LxmertForPreTraining(theirs).to(options.device)
-        self.theirs.load_state_dict(self.ours.state_dict(), strict=True)
-        self.optimizers = {
-            model: torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True) for model in (self.ours, self.theirs)
-        }
-        self.batches = make_batches(options, config)
-        self.method = get_method("direct")
-        self.back_end = config._attn_implementation
+        models = LXMERTForPreTraining(config), transformers.LxmertForPreTraining(theirs)
+        batches = make_batches(options, config.vocab_size, config.visual_feat_dim, config.num_object_labels)
+        super().__init__(options, *models, batches)
 
-    def _prepare(self, way: str) -> None:
-        self.ours.config.unpad = way in ("unpadded", "supervised")
-        if way == "supervised":
-            self.method.prepare(self.ours)
-        else:
-            self.ours.set_attn_implementation(self.back_end)
-
-    def loss(self, way: str, batch: Batch) -> torch.Tensor:
-        """The loss of a batch."""
-        with torch.autocast(self.options.device, torch.bfloat16, enabled=self.options.dtype == "bfloat16"):
-            if way == "transformers":
-                return self._their_loss(batch)
-            names = ("phrase_mask", "phrase_regions", "region_candidate_mask")
-            inputs = {name: value for name, value in batch.items() if name not in names}
-            if way != "supervised":
-                return self.ours(**inputs).loss
-            outputs = self.ours(**inputs, **self.method.forward_kwargs(batch))
-            parts = self.method.losses(outputs, batch).values()
-            return outputs.loss + torch.stack([total / count.clamp(min=1) for total, count in parts]).sum()
-
-    def _their_loss(self, batch: Batch) -> torch.Tensor:
+    def their_loss(self, batch: Batch) -> torch.Tensor:
         mask = batch["region_attention_mask"]
         weights = batch["predicted_regions"].float()
         objects = {"obj": (batch["region_labels"], weights), "feat": (batch["region_features"], weights)}
@@ -139,86 +59,13 @@ class Workload:
             matched_label=batch["relationship_labels"],
         ).loss
 
-    def difference(self) -> float:
-        """The largest relative difference of a loss between the ways without supervision, without dropout."""
-        self.ours.eval()
-        self.theirs.eval()
-        largest = 0.0
-        for batch in self.batches[:2]:
-            losses = []
-            for way in WAYS[:3]:
-                self._prepare(way)
-                with torch.no_grad():
-                    losses.append(float(self.loss(way, batch)))
-            largest = max(largest, (max(losses) - min(losses)) / losses[0])
-        return largest
-
-    def epoch(self, way: str, steps: int | None = None) -> float:
-        """Trains on all batches, or the first `steps`; returns the seconds."""
-        self._prepare(way)
-        model = self.theirs if way == "transformers" else self.ours
-        model.train()
-        start = self._now()
-        for batch in self.batches[:steps]:
-            self.loss(way, batch).backward()
-            self.optimizers[model].step()
-            self.optimizers[model].zero_grad()
-        return self._now() - start
-
-    def _now(self) -> float:
-        if self.options.device == "cpu":
-            return time.process_time()
-        torch.cuda.synchronize()
-        return time.perf_counter()
-
-
-def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Runs the rounds; returns ratios as median, lowest and highest."""
-    workload = Workload(options)
-    difference = workload.difference()
-    for way in WAYS:
-        workload.epoch(way, steps=1)
-    rounds = [{way: workload.epoch(way) for way in WAYS} for _ in range(options.rounds)]
-
-    def ratio(slow: str, fast: str) -> list[float]:
-        found = sorted(each[slow] / each[fast] for each in rounds)
-        return [statistics.median(found), found[0], found[-1]]
-
-    return {
-        "loss_difference": difference,
-        "speed_of_padded_over_transformers": ratio("transformers", "padded"),
-        "speed_of_unpadded_over_transformers": ratio("transformers", "unpadded"),
-        "speed_of_unpadded_over_padded": ratio("padded", "unpadded"),
-        "time_of_supervised_over_unpadded": ratio("supervised", "unpadded"),
-    }
-
-
-def _work(options: argparse.Namespace) -> str:
-    found = measure(options)
-    if options.json:
-        return json.dumps(found)
-    lines = [f"largest relative difference of a loss between the ways: {found.pop('loss_difference'):.1e}"]
-    lines += [f"{name.replace('_', ' ')}: {m:.2f} ({low:.2f} to {high:.2f})" for name, (m, low, high) in found.items()]
-    return "\n".join(lines)
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the benchmark; returns 0."""
-    return run(build_parser(), _work, arguments)
-
-
-def build_parser() -> argparse.ArgumentParser:
-    parser = make_parser("python -m benchmarks.two_streams", __doc__)
-    add = parser.add_argument
-    add("--layers", type=int, nargs=3, default=[3, 2, 2], metavar="N", help="text, region and cross layers (3 2 2)")
-    add("--batch", type=int, default=16, metavar="N", help="examples per batch (default: 16)")
-    add("--examples", type=int, default=64, metavar="N", help="examples per round (default: 64)")
-    add("--rounds", type=int, default=3, metavar="N", help="rounds (default: 3)")
-    add("--device", default="cpu", help="cpu or cuda (default: cpu)")
-    add("--dtype", default="float32", choices=["float32", "bfloat16"], help="precision (default: float32)")
-    add("--quick", action="store_true", help="a tiny model, to try the benchmark")
-    add("--json", action="store_true", help="print JSON")
-    return parser
+    parser = build_parser("python -m benchmarks.two_streams", __doc__)
+    layers = {"metavar": "N", "help": "text, region and cross layers (3 2 2)"}
+    parser.add_argument("--layers", type=int, nargs=3, default=[3, 2, 2], **layers)
+    return run(parser, lambda options: report(LXMERTWorkload(options)), arguments)
 
 
 if __name__ == "__main__":

@@ -1,25 +1,29 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Every way of the benchmark has the same loss, and its ratios are what they are called."""
+"""Beside transformers' LXMERT and VisualBERT every way has the same loss, and the ratios are what they are called."""
 
 import json
 
 import pytest
 
-from benchmarks import two_streams as benchmark
+from benchmarks import beside_transformers as shared
+from benchmarks import two_streams, visualbert
 
 QUICK = ["--quick", "--examples", "12", "--batch", "4", "--rounds", "2"]
 
 
-@pytest.fixture
-def workload():
-    return benchmark.Workload(benchmark.build_parser().parse_args(QUICK))
+@pytest.fixture(params=[two_streams.LXMERTWorkload, visualbert.VisualBERTWorkload])
+def workload(request):
+    layers = [1, 1, 1] if request.param is two_streams.LXMERTWorkload else 2
+    options = shared.build_parser("x", two_streams.__doc__).parse_args(QUICK)
+    options.layers = layers
+    return request.param(options)
 
 
 def test_all_ways_have_the_same_loss(workload):
     assert workload.difference() < 1e-5
     batch = workload.batches[0]
     losses = {}
-    for way in benchmark.WAYS:
+    for way in shared.WAYS:
         workload._prepare(way)
         losses[way] = float(workload.loss(way, batch).detach())
     assert losses["padded"] == pytest.approx(losses["transformers"], rel=1e-5)
@@ -31,9 +35,10 @@ def test_padding_is_there_to_be_skipped(workload):
     assert all(0.3 < float(mask.float().mean()) < 0.95 for mask in masks)
 
 
-def test_ratios_are_what_they_are_called(monkeypatch, capsys):
+@pytest.mark.parametrize("benchmark", [two_streams, visualbert])
+def test_ratios_are_what_they_are_called(monkeypatch, capsys, benchmark):
     seconds = {"transformers": 6.0, "padded": 3.0, "unpadded": 2.0, "supervised": 2.5}
-    monkeypatch.setattr(benchmark.Workload, "epoch", lambda self, way, steps=None: seconds[way])
+    monkeypatch.setattr(shared.Workload, "epoch", lambda self, way, steps=None: seconds[way])
     assert benchmark.main([*QUICK, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["speed_of_padded_over_transformers"] == [2.0] * 3

@@ -1,0 +1,300 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Training steps on a GPU: pre-training and VGP of VL-BERT base, with and without direct attention supervision.
+
+A step is forward, backward and AdamW under bfloat16 autocast, with dropout, on random examples of different lengths.
+The ways differ in what they do about padding, in the attention kernel and in torch.compile. The share of the peak
+counts the matrix products of valid columns, once, without supervision, and divides by the peak of the card's data
+sheet, or by the peak measured here if the card is not in the table. Memory is the peak of a way with weights and
+optimizer. Then the gradients of every back end in bfloat16 are compared with those of SDPA in float32, no dropout.
+
+Without a GPU every way runs once on the CPU at tiny size; nothing is measured. The exit status is 1 if a way fails.
+
+examples:
+  python -m benchmarks.gpu
+  python -m benchmarks.gpu --batch 128 --vgp-batch 64 --rounds 3
+"""
+
+import argparse
+import gc
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from grounded_attention.commands.command_line import make_parser, one_line, run
+
+import torch
+import transformers
+from torch.utils._pytree import tree_map
+from torch.utils.flop_counter import FlopCounterMode
+from tqdm.auto import tqdm
+from transformers.utils import is_flash_attn_2_available
+
+from benchmarks.device import clock, data_sheet_peak, matrix_peak
+from benchmarks.pretraining_step import TINY, TOKENS, make_batches, make_examples
+from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining, VLBertForVGP
+from grounded_attention.supervision import get_method
+
+CLASSES: dict[str, Any] = {"pre-training": VLBertForPreTraining, "VGP": VLBertForVGP}
+LENGTHS = {"pre-training": TOKENS, "VGP": (20, 44)}  # VGP has two captions
+PHRASE_WORDS = 2
+GRADIENT_BATCH = 8  # float32 needs more memory
+WARM_UP = 3  # steps; the first of them compile
+Batch = dict[str, Any]
+
+
+class Way(NamedTuple):
+    """How a step is computed."""
+
+    name: str
+    back_end: str = "sdpa"
+    unpad: bool = True
+    compiled: bool = False
+    method: str = "none"
+
+
+UNPADDED = Way("SDPA")
+WAYS = (
+    Way("SDPA, padded", unpad=False),
+    UNPADDED,
+    Way("SDPA, direct", method="direct"),
+    Way("SDPA, padded, compiled", unpad=False, compiled=True),
+    Way("SDPA, compiled", compiled=True),
+    Way("SDPA, compiled, direct", compiled=True, method="direct"),
+    Way("FlashAttention", "flash_attention_2"),
+    Way("FlashAttention, direct", "flash_attention_2", method="direct"),
+    Way("FlashAttention, compiled", "flash_attention_2", compiled=True),
+)
+SDPA = Way("SDPA", method="direct")
+FLEX = Way("flex", "flex_attention", method="direct")
+GRADIENTS = (SDPA, FLEX, Way("FlashAttention", "flash_attention_2", method="direct"))
+
+
+class Measured(NamedTuple):
+    """Milliseconds of a step in each round, and the peak memory in bytes."""
+
+    milliseconds: list[float]
+    memory: int
+
+
+def make_batch(task: str, size: int, config: VLBertConfig) -> tuple[Batch, Batch]:
+    """Makes a padded batch: the model's inputs, and the targets of direct supervision as a collator prepares them.
+
+    Every third word from the second on begins a phrase of two words, and phrase p refers to region p.
+    """
+    (inputs,) = make_batches(make_examples(size, config, LENGTHS[task]), size, False, "cpu")
+    lengths, length = inputs["attention_mask"].sum(1), inputs["attention_mask"].shape[1]
+    first = torch.arange(1, length - 2, 3)
+    offset = torch.arange(length) - first[:, None]
+    whole = first + PHRASE_WORDS < lengths[:, None]  # (B, P): within the caption of the example
+    phrases: Batch = {"phrase_mask": (offset >= 0) & (offset < PHRASE_WORDS) & whole[..., None]}
+    regions = torch.eye(len(first), inputs["region_boxes"].shape[1], dtype=torch.bool)
+    phrases["phrase_regions"] = regions & whole[..., None] & inputs["region_attention_mask"].bool()[:, None]
+    targets = {**inputs, **phrases, **get_method("direct").prepare_batch({**inputs, **phrases})}
+    if task == "VGP":
+        for name in ("labels", "region_labels", "masked_regions"):
+            del inputs[name]
+        pairs, both = torch.arange(len(first)).unfold(0, 2, 1), whole[:, 1:]
+        inputs["phrase_mask"] = phrases["phrase_mask"]
+        inputs["phrase_pairs"] = torch.where(both[..., None], pairs, -1)
+        inputs["vgp_labels"] = torch.where(both, pairs[:, 0] % config.num_vgp_labels, -100)
+        inputs["identification_labels"] = torch.arange(size) % config.num_identification_labels
+    return inputs, targets
+
+
+class Training:
+    """A model, its optimizer and a batch; `step()` is one training step."""
+
+    def __init__(self, task: str, way: Way, options: argparse.Namespace):
+        torch.manual_seed(0)
+        sizes: dict[str, Any] = {"num_hidden_layers": 1, **TINY} if options.device == "cpu" else {}
+        config = VLBertConfig(**sizes, unpad=way.unpad)
+        self.device = options.device
+        self.model = CLASSES[task]._from_config(config, attn_implementation=way.back_end).to(self.device)
+        self.method = get_method(way.method)
+        self.method.prepare(self.model)
+        size = options.batch if task == "pre-training" else options.vgp_batch
+        self.inputs, self.targets = tree_map(lambda tensor: tensor.to(self.device), make_batch(task, size, config))
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5, fused=True)
+        back_end = "eager" if self.device == "cpu" else "inductor"
+        self.forward = torch.compile(self.model, dynamic=True, backend=back_end) if way.compiled else self.model
+
+    def loss(self, half: bool = True) -> torch.Tensor:
+        """The loss of the task plus that of attention, under autocast if `half`."""
+        with torch.autocast(self.device, torch.bfloat16, enabled=half):
+            outputs = self.forward(**self.inputs, **self.method.forward_kwargs(self.targets))
+            losses = self.method.losses(outputs, self.targets)
+        return outputs.loss + sum(total / count.clamp(min=1) for total, count in losses.values())
+
+    def step(self) -> None:
+        """Forward, backward, optimizer."""
+        self.loss().backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def gradients(self, half: bool) -> torch.Tensor:
+        """All gradients in one float32 vector, without dropout."""
+        self.model.eval()
+        self.loss(half).backward()
+        found = [p.grad.float().flatten() for p in self.model.parameters() if p.grad is not None]
+        self.optimizer.zero_grad()
+        return torch.cat(found)
+
+
+def useful_operations(task: str, options: argparse.Namespace) -> tuple[int, int]:
+    """Returns the examples of a step, and the operations of its matrix products, forward and backward.
+
+    Padding is left out except in the attention itself, and nothing is supervised.
+    """
+    training = Training(task, UNPADDED, options)
+    with FlopCounterMode(display=False) as counter:
+        training.loss().backward()
+    return len(training.inputs["input_ids"]), counter.get_total_flops()
+
+
+def measure(task: str, way: Way, options: argparse.Namespace) -> Measured:
+    """Times the steps of one way in rounds, after a warm-up."""
+    training = Training(task, way, options)
+    training.model.train()
+    for _ in range(WARM_UP if options.device == "cuda" else 0):
+        training.step()
+    if options.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    times = []
+    for _ in range(options.rounds):
+        begin = clock(options.device)
+        for _ in range(options.steps):
+            training.step()
+        times.append((clock(options.device) - begin) / options.steps * 1000)
+    return Measured(times, torch.cuda.max_memory_allocated() if options.device == "cuda" else 0)
+
+
+def measure_gradients(task: str, way: Way, options: argparse.Namespace) -> float:
+    """Returns |g - e| / |e| of the gradients g of a way in bfloat16, e of SDPA in float32."""
+    small = argparse.Namespace(device=options.device, batch=GRADIENT_BATCH, vgp_batch=GRADIENT_BATCH)
+    exact = Training(task, SDPA, small).gradients(half=False)
+    found = Training(task, way, small).gradients(half=True)
+    return float((found - exact).norm() / exact.norm())
+
+
+def attempt(work: Callable[..., Any], *arguments: Any) -> Any:
+    """Returns the result of the work, or its error as a line, so that a way that fails does not end the others."""
+    torch.compiler.reset()
+    try:
+        return work(*arguments)
+    except Exception as error:
+        return f"failed: {type(error).__name__}: {one_line(error)[:300]}"
+    finally:
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def available(ways: Sequence[Way]) -> list[Way]:
+    """The ways whose kernels are installed."""
+    return [way for way in ways if way.back_end != "flash_attention_2" or is_flash_attn_2_available()]
+
+
+# With a GPU
+
+
+def measure_card(options: argparse.Namespace) -> Iterator[str]:
+    """Measures all ways; yields the lines of the report."""
+    card = torch.cuda.get_device_name()
+    here, sheet = matrix_peak("cuda", "bfloat16"), data_sheet_peak(card)
+    peak = sheet or here
+    yield f"{card}, PyTorch {torch.__version__}, transformers {transformers.__version__}"
+    told = f"{sheet / 1e12:.0f} TFLOP/s (data sheet)" if sheet else "not in the table of cards"
+    yield f"peak of matrix products in bfloat16: {told}, {here / 1e12:.0f} measured here"
+    if not is_flash_attn_2_available():
+        yield "FlashAttention is not installed and not measured: pip install flash-attn --no-build-isolation"
+    for task in CLASSES:
+        counted = attempt(useful_operations, task, options)
+        if isinstance(counted, str):
+            yield f"\n{task}: {counted}; if memory is short, give a smaller --batch and --vgp-batch"
+            continue
+        size, operations = counted
+        yield f"\n{task}, batch {size}, {options.rounds} rounds of {options.steps} steps"
+        yield f"{'way':<27}{'ms/step':>9}{'rounds':>18}{'samples/s':>11}{'of peak':>9}{'GiB':>7}{'/ none':>8}"
+        yield from _table(task, size, operations / peak, options)
+        yield "gradients in bfloat16 with direct supervision, |g - e| / |e|, e: SDPA in float32"
+        for way in available(GRADIENTS):
+            found = attempt(measure_gradients, task, way, options)
+            yield f"{way.name:<27}{found if isinstance(found, str) else format(found, '9.1e')}"
+
+
+def _table(task: str, size: int, ideal: float, options: argparse.Namespace) -> Iterator[str]:
+    """Yields a line for each way; `ideal` is the seconds of a step at the peak."""
+    medians: dict[Way, float] = {}
+    for way in tqdm(available(WAYS), desc=task, leave=False):
+        found = attempt(measure, task, way, options)
+        if isinstance(found, str):
+            yield f"{way.name:<27}{found}"
+            continue
+        middle = medians[way] = statistics.median(found.milliseconds)
+        spread = f"{min(found.milliseconds):.1f} to {max(found.milliseconds):.1f}"
+        line = f"{way.name:<27}{middle:>9.1f}{spread:>18}{size / middle * 1000:>11.0f}"
+        line += f"{ideal / middle * 1000:>9.0%}{found.memory / 2**30:>7.1f}"
+        alone = medians.get(way._replace(method="none", name=way.name.removesuffix(", direct")))
+        yield line + (f"{middle / alone:>8.2f}" if alone and way.method != "none" else "")
+
+
+# Without a GPU
+
+
+def check_paths(options: argparse.Namespace) -> Iterator[str]:
+    """Runs every way once on the CPU; yields the lines of the report."""
+    yield "no GPU here: every way runs once on the CPU, at tiny size; nothing is measured"
+    for task in CLASSES:
+        for way in available(WAYS):
+            found = attempt(measure, task, way, options)
+            yield f"{task}, {way.name}: {found if isinstance(found, str) else 'runs'}"
+        yield f"{task}, examples and operations of a step: {attempt(useful_operations, task, options)}"
+        error = attempt(measure_gradients, task, SDPA, options)
+        yield f"{task}, gradients of SDPA: {error if isinstance(error, str) else f'{error:.1e} from float32'}"
+        error = attempt(_difference, task, FLEX, options)
+        yield f"{task}, loss of flex: {error if isinstance(error, str) else f'{error:.1e} from SDPA'}"
+    yield "not checked, because it needs a GPU: seconds, memory, share of the peak; FlashAttention and its gradients;"
+    yield "gradients of flex (no backward pass on a CPU); kernels of torch.compile (on the CPU it only traces)"
+
+
+@torch.no_grad()
+def _difference(task: str, way: Way, options: argparse.Namespace) -> float:
+    """The relative difference of the losses of a way and of SDPA, both in float32."""
+    losses = []
+    for each in (way, SDPA):
+        training = Training(task, each, options)
+        training.model.eval()
+        losses.append(float(training.loss(half=False)))
+    return abs(losses[0] / losses[1] - 1)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the benchmark; returns 0, or 1 if a way failed."""
+    failed: list[str] = []
+    return run(build_parser(), lambda options: _work(options, failed), arguments) or int(bool(failed))
+
+
+def _work(options: argparse.Namespace, failed: list[str]) -> None:
+    gpu = torch.cuda.is_available()
+    options.device = "cuda" if gpu else "cpu"
+    if not gpu:
+        options.batch, options.vgp_batch, options.rounds, options.steps = 3, 3, 1, 1
+    for line in measure_card(options) if gpu else check_paths(options):
+        print(line, flush=True)
+        if "failed: " in line:
+            failed.append(line)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = make_parser("python -m benchmarks.gpu", __doc__)
+    add = parser.add_argument
+    add("--batch", type=int, default=256, metavar="N", help="examples per step of pre-training (default: %(default)s)")
+    add("--vgp-batch", type=int, default=64, metavar="N", help="examples per step of VGP (default: %(default)s)")
+    add("--steps", type=int, default=10, metavar="N", help="steps per round (default: %(default)s)")
+    add("--rounds", type=int, default=5, metavar="N", help="rounds (default: %(default)s)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

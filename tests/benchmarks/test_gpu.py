@@ -1,0 +1,109 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Without a GPU every way of the benchmark runs on the CPU; batches, peaks of cards and shares are what they claim."""
+
+from argparse import Namespace
+
+import pytest
+import torch
+
+from benchmarks import device
+from benchmarks import gpu as benchmark
+from grounded_attention.modeling import VLBertConfig
+
+TINY = Namespace(device="cpu", batch=3, vgp_batch=3, rounds=2, steps=1)
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    # Tracing takes a minute for each way; `make bench-gpu` does it.
+    monkeypatch.setattr(torch, "compile", lambda model, **options: model)
+
+
+def test_without_a_gpu_every_way_runs(no_gpu, capsys):
+    assert benchmark.main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("no GPU here")
+    runs = [line for line in lines if line.endswith(": runs")]
+    assert len(runs) == 2 * len(benchmark.available(benchmark.WAYS)) >= 10
+    assert "FlashAttention" in "".join(lines[-2:])
+
+
+def test_a_way_that_fails_is_reported_and_the_others_run(no_gpu, monkeypatch, capsys):
+    monkeypatch.setattr(benchmark, "WAYS", (benchmark.Way("odd", "no_such_kernel"), benchmark.Way("SDPA")))
+    monkeypatch.setattr(benchmark, "CLASSES", {"VGP": benchmark.CLASSES["VGP"]})
+    monkeypatch.setattr(benchmark, "_difference", lambda *arguments: 0.0)
+    assert benchmark.main([]) == 1
+    text = capsys.readouterr().out
+    assert "VGP, odd: failed: " in text and "VGP, SDPA: runs" in text
+
+
+@pytest.mark.parametrize("task", benchmark.CLASSES)
+def test_phrases_and_their_regions_are_within_the_example(task):
+    inputs, targets = benchmark.make_batch(task, 5, VLBertConfig(**benchmark.TINY))
+    phrases, regions = targets["phrase_mask"], targets["phrase_regions"]
+    for row in range(5):
+        text, count = int(inputs["attention_mask"][row].sum()), int(inputs["region_attention_mask"][row].sum())
+        for phrase in range(phrases.shape[1]):
+            words = phrases[row, phrase].nonzero().flatten().tolist()
+            begin = 1 + 3 * phrase
+            assert words == ([begin, begin + 1] if begin + 2 < text else [])
+            seen = regions[row, phrase].nonzero().flatten().tolist()
+            assert seen == ([phrase] if words and phrase < count else [])
+    assert phrases.any(), "nothing is supervised"
+
+
+def test_the_batch_of_vgp_has_a_label_for_each_pair_of_phrases():
+    inputs, targets = benchmark.make_batch("VGP", 4, VLBertConfig(**benchmark.TINY))
+    for row in range(4):
+        whole = int(targets["phrase_mask"][row].any(1).sum())
+        pairs = [pair for pair in inputs["phrase_pairs"][row].tolist() if pair != [-1, -1]]
+        assert pairs == [[i, i + 1] for i in range(whole - 1)]
+        assert int((inputs["vgp_labels"][row] >= 0).sum()) == len(pairs)
+
+
+@pytest.mark.parametrize(
+    "name, tera",
+    [
+        ("NVIDIA H100 80GB HBM3", 989),
+        ("NVIDIA H100 PCIe", 756),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", None),
+        ("NVIDIA H200", 989),
+        ("NVIDIA H200 NVL", 835),
+        ("NVIDIA A100-SXM4-80GB", 312),
+        ("NVIDIA L4", 121),
+        ("NVIDIA L40S", 362),
+        ("NVIDIA L40", None),
+        ("NVIDIA GeForce RTX 4090", 165),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
+        ("NVIDIA GeForce RTX 4090 D", None),
+        ("Tesla T4", None),
+    ],
+)
+def test_peaks_are_of_the_card_and_of_no_other(name, tera):
+    assert device.data_sheet_peak(name) == (None if tera is None else tera * 1e12)
+
+
+def test_the_table_of_a_card(monkeypatch):
+    """Seconds are given: 64 samples in 0.1 s are 640 a second, and 0.04 s at the peak are 40 % of it."""
+    times = {"SDPA": [90.0, 100.0, 120.0], "SDPA, direct": [110.0]}
+    monkeypatch.setattr(benchmark, "WAYS", tuple(way for way in benchmark.WAYS if way.name in times))
+    monkeypatch.setattr(benchmark, "measure", lambda task, way, options: benchmark.Measured(times[way.name], 2**31))
+    alone, supervised = (line.split() for line in benchmark._table("VGP", 64, 0.04, TINY))
+    assert alone == ["SDPA", "100.0", "90.0", "to", "120.0", "640", "40%", "2.0"]
+    assert supervised[-2:] == ["2.0", "1.10"]
+
+
+def test_useful_operations_leave_padding_out(monkeypatch):
+    """A layer more adds the products of its linear maps on valid columns, and those of its padded attention."""
+    found = []
+    for layers in (1, 2):
+        monkeypatch.setitem(benchmark.TINY, "num_hidden_layers", layers)
+        found.append(benchmark.useful_operations("VGP", TINY)[1])
+    inputs, _ = benchmark.make_batch("VGP", TINY.vgp_batch, VLBertConfig(**benchmark.TINY))
+    masks = torch.cat([inputs["attention_mask"], inputs["region_attention_mask"]], dim=1)
+    columns = int(masks.sum()) + len(masks)  # END
+    width, inner, length = 48, 96, masks.shape[1] + 1
+    linear = 6 * columns * (4 * width**2 + 2 * width * inner)  # a product forward, two backward, two operations each
+    attention = 14 * width * len(masks) * length**2  # two products forward, five backward
+    assert linear <= found[1] - found[0] <= linear + attention
