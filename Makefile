@@ -96,6 +96,10 @@ conformance: $(INSTALLED)  ## run transformers' own common model tests on every 
 oldest: $(INSTALLED)  ## save/load and parity tests on the oldest supported transformers
 	$(BIN)/python -m tests.conformance.oldest
 
+.PHONY: space
+space: $(INSTALLED)  ## tests of the page of `grounded-attention space run`, with gradio in .venv-space
+	$(BIN)/python -m tests.conformance.space
+
 bench: $(INSTALLED)  ## measure speed and memory side by side, print the ratios
 	$(BIN)/python -m benchmarks.attention_supervision
 	$(BIN)/python -m benchmarks.audit
@@ -111,4 +115,4 @@ bench-gpu: $(INSTALLED)  ## measure training steps on this GPU (minutes); withou
 	$(BIN)/python -m benchmarks.gpu
 
 clean:  ## remove the environment, runs and generated data
-	rm -rf .venv .venv-oldest .cache runs data
+	rm -rf .venv .venv-oldest .venv-space .cache runs data

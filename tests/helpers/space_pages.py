@@ -1,21 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The page of the Space on a free port of this machine, for tests with and without a browser."""
 
-import importlib.util
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-
-import pytest
-
-
-def require_gradio() -> None:
-    """Without gradio the tests of a module are skipped, or fail if CI is set."""
-    if importlib.util.find_spec("gradio") is None:
-        if os.environ.get("CI"):
-            pytest.fail("needs gradio, which the extra `dev` installs", pytrace=False)
-        pytest.skip("needs gradio, which the extra `dev` installs", allow_module_level=True)
 
 
 @contextmanager

@@ -10,10 +10,8 @@ from PIL import Image
 from grounded_attention.space.loading import Captures
 from grounded_attention.space.settings import SCENES, SpaceSettings, read_scenes
 from tests.helpers.browser import open_browser
-from tests.helpers.space_pages import require_gradio, serve
+from tests.helpers.space_pages import serve
 from tests.helpers.tiny_vlm_files import save_llava
-
-require_gradio()
 
 PATIENCE = 2.0
 VIEW = "#grounded-view"

@@ -9,9 +9,6 @@ from pathlib import Path
 import yaml
 
 from grounded_attention.space.settings import SMALL_MODELS
-from tests.helpers.space_pages import require_gradio
-
-require_gradio()
 
 ROOT = Path(__file__).resolve().parents[2]
 CALLS = """import json, sys
