@@ -170,11 +170,21 @@ def test_two_models_are_compared_and_the_card_speaks_of_image_tokens():
 def test_a_layer_that_sees_no_image_token_is_never_right():
     processor = make_processor("gemma3")
     model = make_model("gemma3", processor.tokenizer)
-    result = audit(model, processor, examples(COUNT), images=pictures(COUNT), progress=False)
+    for module in model.modules():  # two tokens: the words after the image see nothing of it
+        if getattr(module, "sliding_window", None):
+            module.sliding_window = 2
+    model.config.get_text_config().sliding_window = 2
+    everywhere = np.array([[0, 0, 1, 1]], dtype=np.float32)  # any answer would be right
+    late = [
+        AuditExample(one.image_id, "what is this here a dog", (AuditPhrase(18, 23, everywhere),))
+        for one in examples(COUNT)
+    ]
+    result = audit(model, processor, late, images=pictures(COUNT), progress=False)
     counts = result.entities["text_to_region"]["all"]
-    ranked = rank_heads(model, processor, examples(COUNT), pictures(COUNT), ablate=0, count=1, words="last")
+    ranked = rank_heads(model, processor, late, pictures(COUNT), ablate=0, count=1, words="last")
     assert ranked.reported_on.blind_layers == (0,)
     assert (counts.correct[:, 0] == 0).all() and not counts.active[0].any()
+    assert (counts.accuracy[1] == 1).all()
     np.testing.assert_allclose(counts.accuracy, ranked.reported_on.mean("pointing"))
 
 
